@@ -34,7 +34,7 @@ from bertie.checkpoints.families.family import to_huggingface
 from bertie.checkpoints.huggingface import shapes_of, to_config_json, transformers_heads
 from bertie.contracts import FILLER, Batch, MicroBatch, Ragged, Sequence
 from bertie.model.attention import automatic, eager
-from bertie.model.attention_window import Pattern
+from bertie.model.attention_window import AttentionInput, Pattern
 from bertie.model.config import TransformerConfig
 from bertie.pretraining.feed import label_row, rows_per_pass
 from bertie.pretraining.initial_weights import new_model
@@ -355,7 +355,7 @@ def check_attention() -> dict[str, dict[str, float]]:
 
         def run(attention: Any, kind: torch.dtype, values=values, pattern=pattern) -> list[Tensor]:
             q, k, v = (value.to(kind).requires_grad_() for value in values[:3])
-            output = attention(q, k, v, ragged, ragged, dropout=0.0, pattern=pattern)
+            output = attention(AttentionInput(q, k, v, ragged, ragged, 0.0, pattern))
             return [output.detach(), *torch.autograd.grad(output, [q, k, v], values[3].to(kind))]
 
         pairs = zip(run(automatic, dtype()), run(eager, torch.float32), strict=True)

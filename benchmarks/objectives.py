@@ -83,7 +83,7 @@ def prepare(name: str, shards: Path, steps: int) -> Run:
     """Build the model of a recipe and the data of `steps` steps."""
     opened = open_shards(shards)
     recipe = with_vocab_size(load(name), opened.tokenizer)
-    feed = Feed(recipe.resolved_phases, opened, recipe.objectives, 0, 1, 0, SINGLE_PROCESS)
+    feed = Feed(recipe.resolved_phases, opened, recipe.objectives, 0, 1, 0, SINGLE_PROCESS, recipe.length())
     teacher = None
     if any(objective.kind == "distil" for objective in recipe.objectives):
         mini = with_vocab_size(load(REFERENCE), opened.tokenizer)

@@ -36,6 +36,7 @@ from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
 from bertie.text.shards import open_shards
 from bertie.training.distributed import SINGLE_PROCESS
+from bertie.training.length import StepCount
 from bertie.training.loop import LoopSettings, train_steps
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
@@ -114,7 +115,7 @@ def feed(size: str, shards: Path) -> tuple[PretrainConfig, Iterator[Step]]:
     opened = open_shards(shards)
     training = replace(recipe.training, batch_size=BATCH[size], row_tokens=BATCH[size] * 128)
     recipe = with_vocab_size(replace(recipe, training=training, phases=()), opened.tokenizer)
-    made = Feed(recipe.resolved_phases, opened, recipe.objectives, 0, 1, 0, SINGLE_PROCESS)
+    made = Feed(recipe.resolved_phases, opened, recipe.objectives, 0, 1, 0, SINGLE_PROCESS, recipe.length())
     return recipe, made.steps(0, Position())
 
 
@@ -123,7 +124,7 @@ def stepper(
 ) -> Callable[[Step], None]:
     """Return a function that runs one step of bertie. wait: until the step is finished. weights: of the losses."""
     waiting: list[Step] = []
-    settings = LoopSettings(10_000, 1e-4, 1.0, 0, precision, weights or {"mlm": 1.0, "nsp": 1.0})
+    settings = LoopSettings(StepCount(10_000), 1e-4, 1.0, 0, precision, weights or {"mlm": 1.0, "nsp": 1.0})
     loop = train_steps(model, iter(waiting.pop, None), AdamW().build(model), LinearDecay(), settings)
 
     def step(work: Step) -> None:

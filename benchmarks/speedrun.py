@@ -140,8 +140,8 @@ def times(folder: Path, name: str, rounds: int) -> dict[str, Any]:
     peer = with_vocab_size(theirs(12_000, 8, 5e-4), shards.tokenizer)
     steppers = {side: our_steps(each, shards, threads) for side, each in ((name, recipe), ("mini", mini))}
     for side, precision in THEIR_PRECISIONS.items():
-        feed = Feed(peer.resolved_phases, shards, peer.objectives, 0, 1, 0, SINGLE_PROCESS).steps(0, Position())
-        steppers[side] = their_steps(peer, feed, shards, precision)
+        feed = Feed(peer.resolved_phases, shards, peer.objectives, 0, 1, 0, SINGLE_PROCESS, peer.length())
+        steppers[side] = their_steps(peer, feed.steps(0, Position()), shards, precision)
     seconds = time_in_turn(steppers, rounds)
     measured = {side: median(values) for side, values in seconds.items()}
     return {"environment": environment(threads), "seconds_a_step": measured, "rounds": seconds}

@@ -111,8 +111,9 @@ def times(
     steppers, losses = {}, []
     for name, recipe in sides.items():
         recipe = with_vocab_size(recipe, shards.tokenizer)
-        feed = Feed(recipe.resolved_phases, shards, recipe.objectives, 0, 1, 0, SINGLE_PROCESS).steps(0, Position())
-        steppers[name] = our_steps(recipe, feed) if name == "bertie" else their_steps(recipe, feed, shards)
+        feed = Feed(recipe.resolved_phases, shards, recipe.objectives, 0, 1, 0, SINGLE_PROCESS, recipe.length())
+        stream = feed.steps(0, Position())
+        steppers[name] = our_steps(recipe, stream) if name == "bertie" else their_steps(recipe, stream, shards)
     for _ in range(same):
         losses.append(steppers["transformers"]())
     known = [record["loss"] for record in read_metrics(work / "transformers", "train")[:same]]
@@ -159,7 +160,7 @@ def our_steps(recipe: PretrainConfig, feed: Iterator[Step]) -> Callable[[], floa
     settings = recipe.training
     weights = {objective.kind: objective.weight for objective in recipe.objectives}
     loop_settings = LoopSettings(
-        settings.steps, settings.learning_rate, settings.max_grad_norm, recipe.seed, "fp32", weights
+        recipe.length(), settings.learning_rate, settings.max_grad_norm, recipe.seed, "fp32", weights
     )
     loop = train_steps(model, feed, recipe.optimizer.build(model), recipe.schedule, loop_settings)
 

@@ -20,7 +20,7 @@ from typing import Any
 import bertie
 from bertie import config
 from bertie.commands import VERBS, module
-from bertie.commands.flags import Argument, Output, field_docs, kind_of, tables, variants
+from bertie.commands.flags import Argument, Output, kind_of, tables, variants
 from bertie.config import REQUIRED
 from bertie.lab.config import Axis, Budget, LabConfig, LabTask, LabText, Variant
 from bertie.serve.openapi import openapi
@@ -159,7 +159,7 @@ def table_section(title: str, key: str, hint: Any, members: list[type], describe
 
 def key_table(owner: type, title: str, prefix: str = "") -> str:
     """The keys of one table. Tables inside it have a section of their own. prefix: the dotted key of the table."""
-    hints, docs = config.hints(owner), field_docs(owner)
+    hints, docs = config.hints(owner), config.field_docs(owner)
     rows = []
     for field, value in config.defaults(owner).items():
         nested = classes(hints[field])

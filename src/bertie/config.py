@@ -15,15 +15,19 @@ with its parents as follows:
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
+import inspect
+import sys
 import tomllib
 import types
 import typing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union
 
-from bertie.errors import UsageError, nearest
+from bertie.errors import MAX_INT32, UsageError, nearest, require_range
 
 C = TypeVar("C")
 UNIONS = (Union, types.UnionType)
@@ -82,6 +86,49 @@ def hints(owner: type, include_extras: bool = False) -> dict[str, Any]:
     """Return the types of the fields of a dataclass."""
     found = typing.get_type_hints(owner, include_extras=include_extras)
     return {field.name: found[field.name] for field in dataclasses.fields(owner)}
+
+
+def field_docs(owner: type) -> dict[str, str]:
+    """Return the docstring below each field of a dataclass, on one line."""
+    return _field_docs(sys.modules[owner.__module__]).get(owner.__name__, {})
+
+
+@functools.cache
+def _field_docs(source: types.ModuleType) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for node in ast.parse(inspect.getsource(source)).body:
+        if isinstance(node, ast.ClassDef):
+            pairs = zip(node.body, node.body[1:], strict=False)
+            found[node.name] = {
+                field.target.id: " ".join(below.value.value.split())
+                for field, below in pairs
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+                if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+                if isinstance(below.value.value, str)
+            }
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The allowed values of a field, as its annotation: `Annotated[int, Range(1)]`. Parameters as of `require_range`."""
+
+    low: float
+    high: float = MAX_INT32
+    above: bool = False
+
+
+def check_ranges(where: str, config: object) -> None:
+    """Raise UsageError if a field of a dataclass is outside of its `Range`. where: dotted key of the dataclass."""
+    for name, hint in hints(type(config), include_extras=True).items():
+        for limits in typing.get_args(hint):
+            if isinstance(limits, Range) and getattr(config, name) is not None:
+                require_range(where, config, name, **vars(limits))
+
+
+def ranges(where: str) -> Callable[[object], None]:
+    """Return a `__post_init__` that only checks ranges."""
+    return lambda config: check_ranges(where, config)
 
 
 def defaults(owner: type) -> dict[str, Any]:

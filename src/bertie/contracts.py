@@ -102,6 +102,19 @@ class Ragged:
         """int32 [S]: number of tokens of each sequence."""
         return self.cu_seqlens[1:] - self.cu_seqlens[:-1]
 
+    @property
+    def longest(self) -> int:
+        """Length of the longest sequence, at least 1. `max_seqlen` on a GPU, where reading the lengths would make the host
+        wait. Requires tensors."""
+        return max(int(self.lengths.max()), 1) if self.lengths.device.type == "cpu" else self.max_seqlen
+
+    def owners(self, tokens: int) -> Tensor:
+        """Return the number of the sequence of each of the T tokens. Requires tensors."""
+        import torch
+
+        numbers = torch.arange(len(self.lengths), device=self.lengths.device)
+        return torch.repeat_interleave(numbers, self.lengths, output_size=tokens)
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:

@@ -155,14 +155,8 @@ def matrix_rate(precision: Literal["fp32", "bf16"], target: torch.device) -> flo
         return _PRODUCT_FLOPS / _product_seconds(dtype)
     # Random, because a GPU multiplies equal numbers at a higher clock rate.
     square = torch.randn(8192, 8192, dtype=dtype, device=target)
-    times = []
-    for _ in range(5):
-        torch.cuda.synchronize(target)
-        start = time.perf_counter()
-        torch.mm(square, square)
-        torch.cuda.synchronize(target)
-        times.append(time.perf_counter() - start)
-    return 2 * 8192**3 / min(times)
+    torch.cuda.synchronize(target)
+    return 2 * 8192**3 / _seconds(lambda: (torch.mm(square, square), torch.cuda.synchronize(target)))
 
 
 _PRODUCT = (1024, 768, 3072)
@@ -172,10 +166,15 @@ _PRODUCT_FLOPS = 2 * math.prod(_PRODUCT)
 def _product_seconds(dtype: torch.dtype, clock: Callable[[], float] = time.perf_counter) -> float:
     rows, inner, columns = _PRODUCT
     left, right = torch.ones(rows, inner, dtype=dtype), torch.ones(columns, inner, dtype=dtype)
+    return _seconds(lambda: torch.nn.functional.linear(left, right), clock)
+
+
+def _seconds(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return the shortest time of five."""
     times = []
     for _ in range(5):
         start = clock()
-        torch.nn.functional.linear(left, right)
+        work()
         times.append(clock() - start)
     return min(times)
 

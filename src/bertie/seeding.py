@@ -8,9 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 # Purposes of the random streams. Their values determine what a seed means, so never change or reuse one.
-LAYOUT, PAIRS, LABELS, EVAL_LABELS, DROPOUT, WEIGHTS, EXAMPLES, SUBSET, HALVES, BOOTSTRAP, INSPECT, GENERATION = range(
-    12
-)
+LAYOUT, PAIRS, LABELS, EVAL_LABELS, DROPOUT, WEIGHTS = range(6)
+EXAMPLES, SUBSET, HALVES, BOOTSTRAP, INSPECT, GENERATION = range(6, 12)
 
 
 def generator(seed: int, *stream: int) -> np.random.Generator:

@@ -30,6 +30,7 @@ from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
 from bertie.tasks import Classify
 from bertie.text.shards import open_shards
 from bertie.training.distributed import SINGLE_PROCESS
+from bertie.training.length import StepCount
 from bertie.training.loop import LoopSettings, train_steps
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -125,10 +126,10 @@ def test_route_from_disk_to_loss(trained_shards: Path) -> None:
     shards = open_shards(trained_shards)
     recipe = with_vocab_size(recipe, shards.tokenizer)
     model = new_model(recipe.model, recipe.objectives, 0)
-    settings = LoopSettings(1, 1e-3, 1.0, 0, "fp32", {"mlm": 1.0, "nsp": 1.0})
+    settings = LoopSettings(StepCount(1), 1e-3, 1.0, 0, "fp32", {"mlm": 1.0, "nsp": 1.0})
 
     def first_step() -> None:
-        feed = Feed(recipe.resolved_phases, shards, recipe.objectives, 0, 1, 0, SINGLE_PROCESS)
+        feed = Feed(recipe.resolved_phases, shards, recipe.objectives, 0, 1, 0, SINGLE_PROCESS, recipe.length())
         with closing(feed.steps(0, Position())) as stream:
             next(train_steps(model, stream, recipe.optimizer.build(model), recipe.schedule, settings))
 

@@ -38,14 +38,8 @@ from bertie.text.tokenizer import Tokenizer
 MANIFEST = "manifest.json"
 TASK_FILE = "task.json"
 MODEL_FILES = (
-    "config.json",
-    "model.safetensors",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
+    *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+    *("vocab.txt", "vocab.json", "merges.txt"),
 )
 TASK_FILES = (TASK_FILE, *sentence_transformers_format.FILES)  # only in folders of fine-tuned models
 ABOVE_ENCODER = ("heads.", "reading.", "generator.")  # prefixes of weights that do not belong to the encoder
@@ -77,8 +71,7 @@ class Checkpoint:
 
     def without_heads(self) -> Checkpoint:
         """Return only the encoder and the pooler, from which another task can start."""
-        weights = {n: tensor for n, tensor in self.weights.items() if not n.startswith(ABOVE_ENCODER)}
-        return replace(self, weights=weights, generator=None)
+        return self._without(ABOVE_ENCODER)
 
     def with_head(self, shape: str | None, kind: str) -> Checkpoint:
         """Return the checkpoint with a head of another library, which has the name of its shape, as that of a task."""
@@ -91,8 +84,10 @@ class Checkpoint:
 
     def without_generator(self) -> Checkpoint:
         """Return the checkpoint without its generator and the masked-LM head, whose size is the generator's."""
-        generated = ("generator.", f"heads.{GENERATOR_HEAD}.")
-        weights = {n: tensor for n, tensor in self.weights.items() if not n.startswith(generated)}
+        return self._without(("generator.", f"heads.{GENERATOR_HEAD}."))
+
+    def _without(self, prefixes: tuple[str, ...]) -> Checkpoint:
+        weights = {name: tensor for name, tensor in self.weights.items() if not name.startswith(prefixes)}
         return replace(self, weights=weights, generator=None)
 
 
@@ -118,7 +113,9 @@ def write_model(
     save_tensors(family.write(model.encoder.config, weights), folder / "model.safetensors")
     tokenizer.save(folder, model.encoder.config.max_position_embeddings)
     if model.encoder.config.type_vocab_size < 2:
-        _omit_segments(folder / "tokenizer_config.json")
+        # So that AutoTokenizer returns no segment ids, which the classes of models without segments do not take.
+        path = folder / "tokenizer_config.json"
+        storage.write_json(path, storage.read_json(path) | {"model_input_names": ["input_ids", "attention_mask"]})
     storage.write_atomic(folder / "README.md", model_card(model, labels, about))
     if task:
         storage.write_json(folder / TASK_FILE, task)
@@ -129,11 +126,6 @@ def write_model(
     if model.generator is not None:
         values["generator"] = generator_sizes(model.generator.config)
     storage.write_json(folder / "config.json", values)  # last, because `find_model_folder` recognizes a model by it
-
-
-def _omit_segments(path: Path) -> None:
-    """Make AutoTokenizer return no segment ids, which the classes of models without segments do not take."""
-    storage.write_json(path, storage.read_json(path) | {"model_input_names": ["input_ids", "attention_mask"]})
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:

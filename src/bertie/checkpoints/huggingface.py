@@ -51,7 +51,7 @@ def to_config_json(
     """
     family = family_of(config)
     architecture = family.architectures[frozenset(head.shape for head in heads if head.shape is not None)]
-    values = family.to_config(config) | {"architectures": [architecture], "model_type": family.model_type}
+    values = family.settings.to_config(config) | {"architectures": [architecture], "model_type": family.model_type}
     values |= {"dtype": "float32", "pad_token_id": pad_id}
     if family.positions_after_padding:
         values["max_position_embeddings"] += pad_id + 1
@@ -88,7 +88,7 @@ def from_config_json(values: dict[str, Any], where: str) -> tuple[Family, Encode
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise UserError(f"{where}: architectures is {str(architectures)[:60]}: it must be a list of names")
     try:
-        settings: dict[str, Any] = {"kind": "transformer"} | family.from_config(values)
+        settings: dict[str, Any] = {"kind": "transformer"} | family.settings.from_config(values)
         if family.positions_after_padding:
             settings["max_position_embeddings"] -= padding_id(family, values) + 1
         config = configuration.build(EncoderConfig, settings, "")

@@ -30,24 +30,16 @@ def model_card(model: Model, labels: tuple[str, ...], about: str) -> str:
     lines += [f"# {name} model", "", f"Trained with bertie. It predicts {predicts}.", ""]
     sizes = f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}"
     sizes += f", {config.num_attention_heads} heads" if isinstance(config, TransformerConfig | XlnetConfig) else ""
-    lines += [f"- {sizes}"]
+    longest = config.max_position_embeddings
     lines += [
-        f"- {model.size:,} parameters, vocabulary of {config.vocab_size:,}, up to {config.max_position_embeddings:,} tokens"
+        f"- {sizes}",
+        f"- {model.size:,} parameters, vocabulary of {config.vocab_size:,}, up to {longest:,} tokens",
     ]
     if model.generator is not None:
         lines += ["- with the generator of its pre-training, which predicts masked words; only bertie loads it"]
     lines += [f"- classes: {', '.join(labels)}"] if labels else []
     lines += ["", about.strip(), ""] if about.strip() else [""]
-    loader = 'bertie.load("this folder")'
-    lines += [
-        "```python",
-        "import bertie",
-        f"model = {loader}",
-        "```",
-        "",
-        _other_loaders(model),
-        "",
-    ]
+    lines += ["```python", "import bertie", 'model = bertie.load("this folder")', "```", "", _other_loaders(model), ""]
     return "\n".join(lines)
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
+from bertie import console
+from bertie.errors import UserError
 from bertie.text.executors import Executor, make_executor
 
 
@@ -21,6 +26,52 @@ class ExecutorOptions:
 
     def build(self) -> Executor:
         return make_executor(self.executor, self.workers, self.ray_address)
+
+
+def given(args: Any, *names: str) -> dict[str, Any]:
+    """Return arguments of a verb by name, for a function whose parameters have the same names."""
+    return {name: getattr(args, name) for name in names}
+
+
+def strictly(results: Iterable[Any]) -> Iterator[Any]:
+    """Yield results, and raise the first `UserError` among them."""
+    for result in results:
+        if isinstance(result, UserError):
+            raise result
+        yield result
+
+
+def print_lines(
+    results: Iterable[Any], to_json: Callable[[Any], Any], path: Path | None, unit: str, noun: str
+) -> dict[str, Any]:
+    """Print one JSON object for each result, in place of a `UserError` its message.
+
+    Args:
+        results: The results, in input order.
+        to_json: Returns the JSON value of a result.
+        path: The input file, for messages.
+        unit: What there is one result for: "pairs".
+        noun: What a result is: "similarity".
+
+    Returns:
+        The result for `--json`: the number of results, and of errors.
+
+    Raises:
+        UserError: There are no results, or only errors.
+    """
+    count = bad = 0
+    for result in results:
+        count += 1
+        bad += isinstance(result, UserError)
+        value = {"error": str(result)} if isinstance(result, UserError) else to_json(result)
+        print(json.dumps(value, ensure_ascii=False))
+    if not count:
+        raise UserError(f"{path}: no {unit} in it")
+    if bad == count:
+        raise UserError(f'{path}: none of {console.plural(bad, "row")} could be read: see the "error" of each')
+    if bad:
+        console.warn(f'{bad:,} of {count:,} rows could not be read: they have an "error" instead of a {noun}')
+    return {unit: count, "errors": bad}
 
 
 KeepAccents = Literal["strip", "keep"] | None

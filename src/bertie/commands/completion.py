@@ -82,10 +82,24 @@ def _groups(verbs: list[Verb]) -> dict[str, list[Verb]]:
     return {word: found for word, found in _tree(verbs).items() if len(found[0].words) > 1}
 
 
+def _cases(verbs: list[Verb], item: Callable[[Argument], str]) -> str:
+    """Return the cases of bash and zsh: the arrays `first`, `flags` and `values` after each verb. item: spells a flag."""
+    lines = []
+    for verb in verbs:
+        lines += [f'    "{verb.name}")', f"        first=({' '.join(verb.first)})", "        flags=("]
+        lines += [*(f"            {item(flag)}" for flag in verb.flags), "        )"]
+        if chosen := [flag for flag in verb.flags if flag.choices]:
+            values = [f"        {flag.name}) values=({' '.join(flag.choices)}) ;;" for flag in chosen]
+            lines += ["        case $before in", *values, "        esac"]
+        lines.append("        ;;")
+    return "\n".join(lines)
+
+
 BASH = """# bash completion for bertie {version}, printed by `bertie completion bash`
 _bertie() {{
     local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD - 1]}} verb=${{COMP_WORDS[1]}}
-    local at=2 first= flags= values=
+    local at=2
+    local -a first flags values
     COMPREPLY=()
     if [[ $word == = ]]; then  # bash splits --flag=VALUE into three words
         word=
@@ -106,18 +120,18 @@ _bertie() {{
 {second}
         esac
     else
-        case $verb in
+    case $verb in
 {verbs}
-        *) return ;;
-        esac
-        flags="$flags --help"
+    *) return ;;
+    esac
+    flags+=(--help)
     fi
-    if [[ $values ]]; then
-        COMPREPLY=($(compgen -W "$values" -- "$word"))
+    if ((${{#values[@]}})); then
+        COMPREPLY=($(compgen -W "${{values[*]}}" -- "$word"))
     elif [[ $word == -* ]]; then
-        COMPREPLY=($(compgen -W "$flags" -- "$word"))
+        COMPREPLY=($(compgen -W "${{flags[*]}}" -- "$word"))
     elif ((COMP_CWORD == at)); then
-        COMPREPLY=($(compgen -W "$first" -- "$word"))
+        COMPREPLY=($(compgen -W "${{first[*]}}" -- "$word"))
     fi
 }}
 complete -o default -F _bertie bertie
@@ -127,18 +141,9 @@ complete -o default -F _bertie bertie
 def _bash(verbs: list[Verb]) -> str:
     groups = _groups(verbs)
     second = [
-        f'        "{word} "*) values="{" ".join(v.words[1] for v in found)}" ;;' for word, found in groups.items()
+        f'        "{word} "*) values=({" ".join(v.words[1] for v in found)}) ;;' for word, found in groups.items()
     ]
-    lines = []
-    for verb in verbs:
-        lines += [f'        "{verb.name}")', f'            first="{" ".join(verb.first)}"']
-        lines.append(f'            flags="{" ".join(flag.name for flag in verb.flags)}"')
-        if chosen := [flag for flag in verb.flags if flag.choices]:
-            lines.append("            case $before in")
-            lines += [f'            {flag.name}) values="{" ".join(flag.choices)}" ;;' for flag in chosen]
-            lines.append("            esac")
-        lines.append("            ;;")
-    blocks = {"second": "\n".join(second), "verbs": "\n".join(lines)}
+    blocks = {"second": "\n".join(second), "verbs": _cases(verbs, lambda flag: flag.name)}
     return BASH.format(version=__version__, words=" ".join(_tree(verbs)), groups="|".join(groups), **blocks)
 
 
@@ -202,17 +207,8 @@ def _zsh(verbs: list[Verb]) -> str:
         f"        {word}) first=({' '.join(item(v.words[1], v.summary) for v in found)}) ;;"
         for word, found in groups.items()
     ]
-    lines = []
-    for verb in verbs:
-        lines += [f'    "{verb.name}")', f"        first=({' '.join(verb.first)})", "        flags=("]
-        lines += [f"            {item(flag.name, _sentence(flag.help))}" for flag in verb.flags]
-        lines.append("        )")
-        if chosen := [flag for flag in verb.flags if flag.choices]:
-            lines.append("        case $before in")
-            lines += [f"        {flag.name}) values=({' '.join(flag.choices)}) ;;" for flag in chosen]
-            lines.append("        esac")
-        lines.append("        ;;")
-    blocks = {"words": "\n".join(words), "second": "\n".join(second), "verbs": "\n".join(lines)}
+    cases = _cases(verbs, lambda flag: item(flag.name, _sentence(flag.help)))
+    blocks = {"words": "\n".join(words), "second": "\n".join(second), "verbs": cases}
     return ZSH.format(version=__version__, groups="|".join(groups), **blocks)
 
 

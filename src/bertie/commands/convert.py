@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
+from bertie.commands.common import given
 from bertie.commands.flags import Positional
 from bertie.predict.export import ExportPrecision, ExportTarget, convert
 
@@ -34,15 +35,8 @@ class Args:
 
 
 def run(args: Args) -> dict[str, Any]:
-    result = convert(
-        args.run,
-        args.out,
-        args.to,
-        precision=args.precision,
-        data=args.data,
-        calibration=args.calibration,
-        max_loss=args.max_loss,
-    )
+    options = given(args, "precision", "data", "calibration", "max_loss")
+    result = convert(args.run, args.out, args.to, **options)
     console.info(
         f"{args.out}: differs from its source by {result['difference']:.1e} of the largest value "
         f"(smallest cosine of a hidden state {result['cosine']:.5f})"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertie import console
+from bertie.commands.common import given
 from bertie.commands.flags import Flat, Positional
 from bertie.errors import UsageError
 from bertie.model.layer_selection import Fixed
@@ -56,17 +57,8 @@ def run(args: Args) -> dict[str, Any]:
     if bool(args.texts) == bool(args.input):
         raise UsageError("give either texts or --input FILE")
     texts = args.input or args.texts
-    result = embed(
-        args.run,
-        texts,
-        args.out,
-        _unit(args),
-        source=args.source,
-        dtype=args.dtype,
-        language=args.language,
-        engine=args.engine,
-        strict=args.strict,
-    )
+    options = given(args, "source", "dtype", "language", "engine", "strict")
+    result = embed(args.run, texts, args.out, _unit(args), **options)
     rate = result["texts"] / max(result["seconds"], 1e-3)
     console.info(
         f"{args.out}: {console.plural(result['vectors'], 'vector')}, width {result['width']}, "

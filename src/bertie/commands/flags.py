@@ -5,12 +5,8 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import functools
 import importlib
-import inspect
-import sys
 import types
 import typing
 from collections.abc import Iterator
@@ -20,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from bertie import config
 from bertie.commands import USUAL, module
-from bertie.config import NO_FLAG
+from bertie.config import NO_FLAG, field_docs
 
 T = TypeVar("T")
 Positional = Annotated[T, "positional"]  # an argument without a flag
@@ -188,24 +184,3 @@ def _walk(
 def _holds_tables(hint: Any) -> bool:
     """Whether the values are tables of a TOML file. A flag cannot set those."""
     return dataclasses.is_dataclass(hint) or any(map(_holds_tables, typing.get_args(hint)))
-
-
-def field_docs(owner: type) -> dict[str, str]:
-    """Return the docstring below each field of a dataclass, on one line."""
-    return _field_docs(sys.modules[owner.__module__]).get(owner.__name__, {})
-
-
-@functools.cache
-def _field_docs(source: types.ModuleType) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
-    for node in ast.parse(inspect.getsource(source)).body:
-        if isinstance(node, ast.ClassDef):
-            pairs = zip(node.body, node.body[1:], strict=False)
-            found[node.name] = {
-                field.target.id: " ".join(below.value.value.split())
-                for field, below in pairs
-                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-                if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
-                if isinstance(below.value.value, str)
-            }
-    return found

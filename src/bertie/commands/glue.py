@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import config
+from bertie.commands.common import given
 from bertie.commands.flags import Flat, Positional
 from bertie.finetuning.glue import glue
 from bertie.finetuning.recipe import FinetuneConfig
@@ -52,15 +53,8 @@ def defaults(name: str) -> dict[str, Any]:
 
 def run(args: Args) -> dict[str, Any]:
     started = time.monotonic()
-    result = glue(
-        args.folder,
-        args.model,
-        args.out,
-        args.recipe,
-        tasks=args.tasks,
-        from_mnli=args.from_mnli,
-        threads=args.threads,
-    )
+    options = given(args, "tasks", "from_mnli", "threads")
+    result = glue(args.folder, args.model, args.out, args.recipe, **options)
     seeds = list(range(args.recipe.seed, args.recipe.seed + args.recipe.restarts))
     seconds = round(time.monotonic() - started, 3)
     return {"run": str(args.out), **result, "seeds": seeds, "seconds": seconds}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bertie import console, storage
+from bertie.commands.common import strictly
 from bertie.commands.flags import Flat, Positional
 from bertie.errors import UsageError, UserError
 from bertie.predict.likelihood import TextScore, perplexity
@@ -57,14 +58,13 @@ def run(args: Args) -> dict[str, Any]:
     causal = predictor.token_model().causal
     tell_generator(predictor.model)
     scores = predictor.score_tokens(texts, args.within_word)
+    scores = strictly(scores) if args.strict else scores
     count = bad = tokens = 0
     total = 0.0
     with _destination(args.out) as file:
         for score in scores:
             count += 1
             if isinstance(score, UserError):
-                if args.strict:
-                    raise score
                 bad += 1
                 line: dict[str, Any] = {"error": str(score)}
             else:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie import console
+from bertie.commands.common import print_lines, strictly
 from bertie.commands.flags import Positional
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError
 from bertie.predict.checkpoint_task import read_task
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
@@ -54,21 +53,7 @@ def run(args: Args) -> dict[str, Any]:
     if sys.stdout is None:
         raise UsageError("stdout is closed, and predictions are written there: redirect it to a file")
     model = load(args.run, task=args.task, language=args.language, engine=args.engine)
-    count = bad = 0
     inputs = [args.text] if args.one_example else args.text
-    for prediction in model.predict_file(args.input) if args.input else model.predict_stream(inputs):
-        count += 1
-        if not isinstance(prediction, UserError):
-            print(json.dumps(prediction_to_json(prediction), ensure_ascii=False))
-        elif args.strict:
-            raise prediction
-        else:
-            bad += 1
-            print(json.dumps({"error": str(prediction)}, ensure_ascii=False))
-    if not count:
-        raise UserError(f"{args.input}: no examples in it")
-    if bad == count:
-        raise UserError(f'{args.input}: none of {console.plural(bad, "row")} could be read: see the "error" of each')
-    if bad:
-        console.warn(f'{bad:,} of {count:,} rows could not be read: they have an "error" instead of a prediction')
-    return {"examples": count, "errors": bad}
+    predictions = model.predict_file(args.input) if args.input else model.predict_stream(inputs)
+    found = strictly(predictions) if args.strict else predictions
+    return print_lines(found, prediction_to_json, args.input, "examples", "prediction")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bertie import console
+from bertie.commands.common import print_lines
 from bertie.commands.flags import Positional
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError
 from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling
 from bertie.predict.engines.files import EngineName
@@ -69,17 +69,5 @@ def _pairs(predictor: Predictor, args: Args, path: Path) -> dict[str, Any]:
     if sys.stdout is None:
         raise UsageError("stdout is closed, and similarities are written there: redirect it to a file")
     reader = TextReader(columns=TextColumns(args.text, args.text_pair), paired=True)
-    count = bad = 0
-    for similarity in pair_similarities(predictor, reader.stream(path), args.pooling, args.layers):
-        count += 1
-        bad += isinstance(similarity, UserError)
-        print(
-            json.dumps({"error": str(similarity)} if isinstance(similarity, UserError) else {"similarity": similarity})
-        )
-    if not count:
-        raise UserError(f"{path}: no pairs in it")
-    if bad == count:
-        raise UserError(f'{path}: none of {console.plural(bad, "row")} could be read: see the "error" of each')
-    if bad:
-        console.warn(f'{bad:,} of {count:,} rows could not be read: they have an "error" instead of a similarity')
-    return {"pairs": count, "errors": bad}
+    found = pair_similarities(predictor, reader.stream(path), args.pooling, args.layers)
+    return print_lines(found, lambda value: {"similarity": value}, path, "pairs", "similarity")

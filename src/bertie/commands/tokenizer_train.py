@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertie import console, storage
-from bertie.commands.common import STRIP_ACCENTS, ExecutorOptions, KeepAccents
+from bertie.commands.common import STRIP_ACCENTS, ExecutorOptions, KeepAccents, given
 from bertie.commands.flags import Flat, Positional
 from bertie.text.readers import ReaderOptions
 from bertie.text.special_tokens import LINE_BREAK
@@ -56,15 +56,7 @@ class Args:
 
 
 def run(args: Args) -> dict[str, Any]:
-    names = (
-        "algorithm",
-        "vocab_size",
-        "criterion",
-        "alphabet_limit",
-        "min_frequency",
-        "unused",
-        "max_unique_words",
-    )
+    names = ("algorithm", "vocab_size", "criterion", "alphabet_limit", "min_frequency", "unused", "max_unique_words")
     tokenizer = train_tokenizer(
         args.text,
         args.out,
@@ -74,7 +66,7 @@ def run(args: Args) -> dict[str, Any]:
         user_tokens=[*[LINE_BREAK] * args.line_breaks, *args.user_tokens],
         reader_options=args.reading,
         executor=args.work.build(),
-        **{name: getattr(args, name) for name in names},
+        **given(args, *names),
     )
     return report_tokenizer(args.out, tokenizer.size, tokenizer.fingerprint)
 

@@ -137,7 +137,7 @@ def finetune(
         if run is not None and run.finished:
             return _finished(config, data, checkpoint, run)
         if run is not None:
-            run.require_data(data.fingerprint)
+            run.require_same("data", data.fingerprint)
         if advice := _advice(config, data, checkpoint.config.hidden_size):
             console.warn(advice)
         if config.frozen:
@@ -155,7 +155,7 @@ def _one(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run: Ru
     dev = [data.dev[i] for i in report]
     scores = tuned.task.score([tuned.predictions[i] for i in report], dev)
     if has_failed(selection_metric(config, tuned.task, data.dev), scores, tuned.task, dev):
-        console.warn(_failed_run_warning(config, tuned.job.settings.steps))
+        console.warn(_failed_run_warning(config, tuned.job.settings.length.parts))
     if run is not None:
         of = f"{len(dev)} of {len(data.dev)}, those that did not tune it, of the" if apart else str(len(dev))
         about = f"{_start(checkpoint)} {_length(config)} On {of} dev examples: {_format_scores(scores)}."
@@ -235,7 +235,7 @@ def _finish(tuned: TrainedRun, scores: dict[str, float], run: RunFolder, page: s
 
 def _finished(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run: RunFolder) -> Finetuned:
     """Read a finished run back."""
-    run.require_data(data.fingerprint)
+    run.require_same("data", data.fingerprint)
     console.info(f"{run.path} is finished: nothing to do")
     saved = read_checkpoint(run.path)
     task = task_from_json(saved.task, run.path / TASK_FILE)

@@ -32,6 +32,7 @@ from bertie.tasks.task_json import features_from_json, to_task_json
 from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.job import TrainingJob
+from bertie.training.length import StepCount
 from bertie.training.loop import LoopSettings, evaluate
 from bertie.training.run_folder import RunFolder
 
@@ -91,9 +92,7 @@ def train_run(
     job = _job(config, data, model, checkpoint.tokenizer, precision, dev, lambda record: losses.append(record["loss"]))
     job = replace(job, final_checkpoint=last_checkpoint)
     if run is not None:
-        length = (
-            f"{console.plural(job.settings.steps, 'step')} of {console.plural(config.training.batch_size, 'example')}"
-        )
+        length = f"{console.plural(job.settings.length.parts, 'step')} of {console.plural(config.training.batch_size, 'example')}"
         console.info(f"{started}; {length}, learning rate {config.training.learning_rate:g}")
     ended = trainer.train(job, run)
     task, head_outputs = data.task, outputs(model, data.task, data.dev_sequences)
@@ -224,7 +223,7 @@ def _job(
         optimizer=config.optimizer.build(model, settings.layer_decay),
         schedule=config.schedule,
         settings=LoopSettings(
-            steps, settings.learning_rate, settings.max_grad_norm, config.seed, precision, {task.kind: 1.0}
+            StepCount(steps), settings.learning_rate, settings.max_grad_norm, config.seed, precision, {task.kind: 1.0}
         ),
         stream=stream,
         evaluate=lambda _, stopping: evaluate(model, dev, precision, should_stop=stopping),

@@ -22,8 +22,9 @@ from torch import Tensor, nn
 from bertie import console
 from bertie.contracts import Batch, Hidden, Sequence
 from bertie.errors import UserError
-from bertie.model.attention import Attention, Padding, padding_of
-from bertie.model.attention_probabilities import VisibleAttention
+from bertie.model.attention import Padding, padding_of
+from bertie.model.attention_probabilities import visible_attention
+from bertie.model.attention_window import Attention, AttentionInput
 from bertie.model.encoder import Encoder
 from bertie.model.layers import Layer
 from bertie.model.model import Model
@@ -180,7 +181,7 @@ def require_transformer(encoder: Encoder) -> TransformerEncoder:
 @contextmanager
 def observed(encoder: TransformerEncoder | HalfEncoder, see: Callable[[int, Tensor], None]) -> Iterator[None]:
     """Show the probabilities of every layer to `see(layer, probabilities)` while the block runs the encoder."""
-    with _attention_replaced(encoder, lambda layer, _: VisibleAttention(partial(see, layer))):
+    with _attention_replaced(encoder, lambda layer, _: partial(visible_attention, partial(see, layer))):
         yield
 
 
@@ -195,12 +196,11 @@ def gated(
     """
 
     def with_gates(layer: int, attend: Attention) -> Attention:
-        def attend_gated(*args: Any, **settings: Any) -> Tensor:
-            mixed_QNH, queries = attend(*args, **settings), args[3]
+        def attend_gated(x: AttentionInput) -> Tensor:
             own = gates[layer]
             if own.ndim == 2:
-                own = torch.repeat_interleave(own, queries.lengths, 0, output_size=len(mixed_QNH))
-            return mixed_QNH * own[..., None]
+                own = torch.repeat_interleave(own, x.queries.lengths, 0, output_size=len(x.q))
+            return attend(x) * own[..., None]
 
         return attend_gated
 

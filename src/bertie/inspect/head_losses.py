@@ -92,7 +92,7 @@ def _pretraining_head(predictor: Predictor) -> tuple[str, Model, tuple[AnyObject
                 own = Model(model.encoder, {objective.kind: model.heads[objective.kind]}).eval()
                 return objective.kind, own, objectives
     for objective in objectives:
-        if objective.predicts_text and objective.kind in model.encoder_heads:
+        if objective.traits.predicts_text and objective.kind in model.encoder_heads:
             assert predictor.tokenizer.mask_id >= 0  # raises UserError if there is no mask token
             return objective.kind, model, (objective,)
     raise UserError("the model has no trained head whose loss could be measured")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ from bertie.contracts import Ragged
 from bertie.model.attention_groups import grouped
 from bertie.model.attention_half import grouped_half
 from bertie.model.attention_loop import looped
-from bertie.model.attention_window import FULL, Pattern
+from bertie.model.attention_window import Attention, AttentionInput, Pattern
 from bertie.model.dropout import drop
 
 # Attention weights of a sequence, per thread, below which groups are faster (docs/log/2026-11-23.md).
@@ -30,113 +30,59 @@ MIN_WEIGHTS_PER_THREAD = 8192
 HALVES = (torch.bfloat16, torch.float16)
 
 
-class Attention(Protocol):
-    """Signature of all implementations. `q` and `k` are the boundaries of the sequences among queries and keys."""
-
-    def __call__(
-        self,
-        q_QNH: Float[Tensor, "Q N H"],
-        k_TNH: Float[Tensor, "T N H"],
-        v_TNH: Float[Tensor, "T N H"],
-        q: Ragged,
-        k: Ragged,
-        *,
-        dropout: float,
-        pattern: Pattern = FULL,
-    ) -> Float[Tensor, "Q N H"]: ...
-
-
-def dense(
-    q_QNH: Float[Tensor, "Q N H"],
-    k_TNH: Float[Tensor, "T N H"],
-    v_TNH: Float[Tensor, "T N H"],
-    q: Ragged,
-    k: Ragged,
-    *,
-    dropout: float,
-    pattern: Pattern = FULL,
-) -> Float[Tensor, "Q N H"]:
+def dense(x: AttentionInput) -> Float[Tensor, "Q N H"]:
     """Compute all sequences at once in a padded grid, with torch's kernel for padded batches, which supports dropout."""
-    queries, keys = padding_of(q, len(q_QNH)), padding_of(k, len(k_TNH))
+    queries, keys = padding_of(x.queries, len(x.q)), padding_of(x.keys, len(x.k))
     seen, longest = keys.valid[:, None, None, :], keys.valid.shape[1]
-    if (near := pattern.visible(longest, longest, q_QNH.device)) is not None:
+    if (near := x.pattern.visible(longest, longest, x.q.device)) is not None:
         seen = (seen & near) | ~queries.valid[:, None, :, None]  # every row needs a visible key, also a padded one
-    if (bias := pattern.bias(q_QNH.shape[1], longest, longest, q_QNH)) is not None:
+    if (bias := x.pattern.bias(x.q.shape[1], longest, longest, x.q)) is not None:
         seen = torch.where(seen, bias, -math.inf)
-    grids = (pad(q_QNH, queries), pad(k_TNH, keys), pad(v_TNH, keys))
-    return unpad(F.scaled_dot_product_attention(*grids, attn_mask=seen, dropout_p=dropout), queries)
+    grids = (pad(x.q, queries), pad(x.k, keys), pad(x.v, keys))
+    return unpad(F.scaled_dot_product_attention(*grids, attn_mask=seen, dropout_p=x.dropout), queries)
 
 
-def varlen(
-    q_QNH: Float[Tensor, "Q N H"],
-    k_TNH: Float[Tensor, "T N H"],
-    v_TNH: Float[Tensor, "T N H"],
-    q: Ragged,
-    k: Ragged,
-    *,
-    dropout: float,
-    pattern: Pattern = FULL,
-) -> Float[Tensor, "Q N H"]:
+def varlen(x: AttentionInput) -> Float[Tensor, "Q N H"]:
     """Compute FlashAttention directly on the packed rows: on a GPU, in half precision, without dropout."""
     # Imported here because it loads torch's compiler, which takes a third of a command's startup time.
     from torch.nn.attention.varlen import varlen_attn
 
-    if dropout:
+    if x.dropout:
         raise ValueError("varlen has no dropout")
-    if pattern.alibi:
+    if x.pattern.alibi:
         raise ValueError("varlen does not support ALiBi")
-    reach = -1 if pattern.window is None else pattern.window
-    cu_seqlens = (q.cu_seqlens.int(), k.cu_seqlens.int())
-    longest, sides = (q.max_seqlen, k.max_seqlen), (reach, 0 if pattern.causal else reach)
-    return varlen_attn(q_QNH, k_TNH, v_TNH, *cu_seqlens, *longest, window_size=sides)  # pyright: ignore[reportReturnType]
+    reach = -1 if x.pattern.window is None else x.pattern.window
+    cu_seqlens = (x.queries.cu_seqlens.int(), x.keys.cu_seqlens.int())
+    longest, sides = (x.queries.max_seqlen, x.keys.max_seqlen), (reach, 0 if x.pattern.causal else reach)
+    return varlen_attn(x.q, x.k, x.v, *cu_seqlens, *longest, window_size=sides)  # pyright: ignore[reportReturnType]
 
 
-def eager(
-    q_QNH: Float[Tensor, "Q N H"],
-    k_TNH: Float[Tensor, "T N H"],
-    v_TNH: Float[Tensor, "T N H"],
-    q: Ragged,
-    k: Ragged,
-    *,
-    dropout: float,
-    pattern: Pattern = FULL,
-) -> Float[Tensor, "Q N H"]:
+def eager(x: AttentionInput) -> Float[Tensor, "Q N H"]:
     """Compute one sequence after the other by the formula. This is the reference for the tests of the others."""
     outputs = []
-    for s in range(len(k.lengths)):
-        rows, columns = slice(q.cu_seqlens[s], q.cu_seqlens[s + 1]), slice(k.cu_seqlens[s], k.cu_seqlens[s + 1])
-        scores = torch.einsum("qnh,tnh->nqt", q_QNH[rows], k_TNH[columns]) / math.sqrt(q_QNH.shape[-1])
-        if (bias := pattern.bias(len(scores), scores.shape[1], scores.shape[2], scores)) is not None:
+    for s in range(len(x.keys.lengths)):
+        rows, columns = (slice(*ragged.cu_seqlens[s : s + 2]) for ragged in (x.queries, x.keys))
+        scores = torch.einsum("qnh,tnh->nqt", x.q[rows], x.k[columns]) / math.sqrt(x.q.shape[-1])
+        if (bias := x.pattern.bias(len(scores), scores.shape[1], scores.shape[2], scores)) is not None:
             scores = scores + bias
-        if (near := pattern.visible(scores.shape[1], scores.shape[2], scores.device)) is not None:
+        if (near := x.pattern.visible(scores.shape[1], scores.shape[2], scores.device)) is not None:
             scores = scores.masked_fill(~near, -torch.inf)
-        outputs.append(torch.einsum("nqt,tnh->qnh", drop(_softmax(scores), dropout), v_TNH[columns]))
+        outputs.append(torch.einsum("nqt,tnh->qnh", drop(_softmax(scores), x.dropout), x.v[columns]))
     return torch.cat(outputs)
 
 
-def automatic(
-    q_QNH: Float[Tensor, "Q N H"],
-    k_TNH: Float[Tensor, "T N H"],
-    v_TNH: Float[Tensor, "T N H"],
-    q: Ragged,
-    k: Ragged,
-    *,
-    dropout: float,
-    pattern: Pattern = FULL,
-) -> Float[Tensor, "Q N H"]:
+def automatic(x: AttentionInput) -> Float[Tensor, "Q N H"]:
     """Choose the fastest implementation for the device.
 
     On a CPU, this is `grouped_half` in half precision. In fp32, it is `grouped` for short sequences and `looped` for long
     ones. On a GPU, it is `varlen` if it supports the inputs, otherwise `dense`.
     """
-    if q_QNH.device.type == "cpu":
-        length = len(k_TNH) / (len(k.cu_seqlens) - 1)
-        is_short = k_TNH.shape[1] * length**2 < MIN_WEIGHTS_PER_THREAD * torch.get_num_threads()
-        if q_QNH.dtype in HALVES:
-            return grouped_half(q_QNH, k_TNH, v_TNH, q, k, dropout=dropout, pattern=pattern)
-        return (grouped if is_short else looped)(q_QNH, k_TNH, v_TNH, q, k, dropout=dropout, pattern=pattern)
-    fits = q_QNH.is_cuda and q_QNH.dtype in HALVES and fits_varlen(q_QNH.shape[-1], dropout, pattern)
-    return (varlen if fits else dense)(q_QNH, k_TNH, v_TNH, q, k, dropout=dropout, pattern=pattern)
+    if x.q.device.type == "cpu":
+        length = len(x.k) / (len(x.keys.cu_seqlens) - 1)
+        is_short = x.k.shape[1] * length**2 < MIN_WEIGHTS_PER_THREAD * torch.get_num_threads()
+        return (grouped_half if x.q.dtype in HALVES else grouped if is_short else looped)(x)
+    fits = x.q.is_cuda and x.q.dtype in HALVES and fits_varlen(x.q.shape[-1], x.dropout, x.pattern)
+    return (varlen if fits else dense)(x)
 
 
 def fits_varlen(head_size: int, dropout: float, pattern: Pattern) -> bool:
@@ -175,10 +121,8 @@ class Padding(NamedTuple):
 @lru_cache(maxsize=4)  # all layers of a forward pass need the same one or two
 def padding_of(ragged: Ragged, count: int) -> Padding:
     lengths, starts = ragged.lengths, ragged.cu_seqlens[:-1]
-    on_cpu = lengths.device.type == "cpu"  # on a GPU, reading the lengths would make the host wait
-    longest = max(int(lengths.max()), 1) if on_cpu else ragged.max_seqlen
-    columns = torch.arange(longest, device=lengths.device)
-    first_cell = torch.arange(len(starts), device=lengths.device) * longest
+    columns = torch.arange(ragged.longest, device=lengths.device)
+    first_cell = torch.arange(len(starts), device=lengths.device) * len(columns)
     shift = torch.repeat_interleave(first_cell - starts, lengths, output_size=count)
     return Padding(
         rows=(starts[:, None] + columns).clamp(max=count - 1),

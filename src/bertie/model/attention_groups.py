@@ -11,7 +11,8 @@ is padding, because the lengths in a group are similar.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -22,9 +23,10 @@ from torch.autograd.function import once_differentiable
 
 from bertie.contracts import Ragged
 from bertie.model.attention_loop import product
-from bertie.model.attention_window import FULL, Pattern
+from bertie.model.attention_window import AttentionInput
 from bertie.model.dropout import random_lanes, scaled_mask
 
+P = TypeVar("P")
 # Maximum number of attention weights of a group, so that they remain in the cache. A single sequence may exceed it.
 MAX_GROUP_WEIGHTS = 1 << 19
 # The number of keys is padded to a multiple of this: fewer different shapes, and rows that fill vector registers.
@@ -33,27 +35,18 @@ KEY_MULTIPLE = 8
 MIN_LENGTH_RATIO = 0.75
 
 
-def grouped(
-    q_QNH: Float[Tensor, "Q N H"],
-    k_TNH: Float[Tensor, "T N H"],
-    v_TNH: Float[Tensor, "T N H"],
-    q: Ragged,
-    k: Ragged,
-    *,
-    dropout: float,
-    pattern: Pattern = FULL,
-) -> Float[Tensor, "Q N H"]:
+def grouped(x: AttentionInput) -> Float[Tensor, "Q N H"]:
     """Compute attention for groups of sequences with similar lengths (see `attention.Attention`)."""
-    return _Grouped.apply(q_QNH, k_TNH, v_TNH, _plan_of(q, k, q_QNH, pattern), dropout)
+    return _Grouped.apply(x.q, x.k, x.v, planned(_plan, x), x.dropout)
 
 
 class Side(NamedTuple):
     """Queries, or keys, in the grids of all groups. Cells are ordered by sequence, then head, then position."""
 
-    rows: list[Int[Tensor, "S 1 q"]]
-    """For each group: packed row of each position. Past the end of a sequence, it is the sequence's first row."""
-    past: list[Bool[Tensor, "S 1 q 1"] | None]
-    """For each group: true at positions past the end of a sequence. None if there are none."""
+    rows: list[Tensor]
+    """For each group: packed row of each position, [S, 1, q]. Past the end of a sequence, it is the sequence's first row."""
+    past: list[Tensor | None]
+    """For each group: true at positions past the end of a sequence, [S, 1, q, 1]. None if there are none."""
     spans: list[slice]
     """For each group: its cells among the cells of all groups."""
     cells: Int[Tensor, " Q*N"]
@@ -73,24 +66,24 @@ class _Plan(NamedTuple):
     """For the longest sequence: what to add to the scores."""
 
 
-_PLANS: WeakKeyDictionary[Ragged, dict[Any, _Plan]] = WeakKeyDictionary()
+_PLANS: WeakKeyDictionary[Ragged, dict[Any, Any]] = WeakKeyDictionary()
 
 
-def _plan_of(q: Ragged, k: Ragged, q_QNH: Tensor, pattern: Pattern) -> _Plan:
+def planned(make: Callable[[AttentionInput], P], x: AttentionInput) -> P:
     """Return the plan of a batch. If every token is a query, it is cached as long as the batch exists, for all layers."""
-    if q is not k:
-        return _plan(q, k, q_QNH, pattern)
-    plans, key = _PLANS.setdefault(k, {}), (q_QNH.shape[1], q_QNH.dtype, pattern)
+    if x.queries is not x.keys:
+        return make(x)
+    plans, key = _PLANS.setdefault(x.keys, {}), (make, x.q.shape[1], x.q.dtype, x.pattern)
     if key not in plans:
-        plans[key] = _plan(q, k, q_QNH, pattern)
+        plans[key] = make(x)
     return plans[key]
 
 
-def _plan(q: Ragged, k: Ragged, q_QNH: Tensor, pattern: Pattern) -> _Plan:
-    heads, q_lengths, k_lengths = q_QNH.shape[1], q.lengths.numpy(), k.lengths.numpy()
+def _plan(x: AttentionInput) -> _Plan:
+    heads, q_lengths, k_lengths, pattern = x.q.shape[1], x.queries.lengths.numpy(), x.keys.lengths.numpy(), x.pattern
     groups = grid_groups(q_lengths, k_lengths, heads)
-    queries = grid_side(q.cu_seqlens.numpy(), q_lengths, groups, heads, 1)
-    keys = grid_side(k.cu_seqlens.numpy(), k_lengths, groups, heads, KEY_MULTIPLE)
+    queries = grid_side(x.queries.cu_seqlens.numpy(), q_lengths, groups, heads, 1)
+    keys = grid_side(x.keys.cu_seqlens.numpy(), k_lengths, groups, heads, KEY_MULTIPLE)
     shapes, hidden = [], []
     for rows, columns, past in zip(queries.rows, keys.rows, keys.past, strict=True):
         shape = (len(rows) * heads, rows.shape[2], columns.shape[2])
@@ -103,7 +96,7 @@ def _plan(q: Ragged, k: Ragged, q_QNH: Tensor, pattern: Pattern) -> _Plan:
         shapes.append(shape)
         hidden.append(unseen)
     most_queries, most_keys = (max((shape[side] for shape in shapes), default=0) for side in (1, 2))
-    return _Plan(queries, keys, shapes, hidden, pattern.bias(heads, most_queries, most_keys, q_QNH))
+    return _Plan(queries, keys, shapes, hidden, pattern.bias(heads, most_queries, most_keys, x.q))
 
 
 def grid_groups(queries: np.ndarray, keys: np.ndarray, heads: int) -> list[np.ndarray]:
@@ -161,7 +154,7 @@ class _Grouped(torch.autograd.Function):
             kept += [own, lanes]
         ctx.save_for_backward(q_QNH, k_TNH, v_TNH, *kept)
         ctx.plan, ctx.dropout = plan, dropout
-        return packed(out, plan.queries, q_QNH)
+        return packed(out, plan.queries, q_QNH.shape)
 
     @staticmethod
     @once_differentiable
@@ -184,8 +177,8 @@ class _Grouped(torch.autograd.Function):
             d_scores = torch.ops.aten._softmax_backward_data(d_own, own, -1, own.dtype)
             product(d_scores, k, scale, dq[queries].view(shape[0], shape[1], -1))
             product(d_scores.transpose(1, 2), q, scale, dk[keys].view(shape[0], shape[2], -1))
-        dq, dk, dv = packed(dq, plan.queries, q_QNH), packed(dk, plan.keys, k_TNH), packed(dv, plan.keys, v_TNH)
-        return dq, dk, dv, None, None
+        dk, dv = (packed(cells, plan.keys, k_TNH.shape) for cells in (dk, dv))
+        return packed(dq, plan.queries, q_QNH.shape), dk, dv, None, None
 
 
 def _grid(x_TNH: Tensor, side: Side, i: int) -> Float[Tensor, "B q H"]:
@@ -212,5 +205,5 @@ def cells_of(x_TNH: Tensor, side: Side) -> Float[Tensor, "cells H"]:
     return cells
 
 
-def packed(cells: Tensor, side: Side, like: Tensor) -> Float[Tensor, "Q N H"]:
-    return cells.index_select(0, side.cells).view(like.shape)
+def packed(cells: Tensor, side: Side, shape: torch.Size) -> Float[Tensor, "Q N H"]:
+    return cells.index_select(0, side.cells).view(shape)

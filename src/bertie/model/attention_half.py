@@ -15,18 +15,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bertie.contracts import Ragged
 from bertie.model.activation import powers_of_two
-from bertie.model.attention_groups import Side, cells_of, grid_groups, grid_side, packed
+from bertie.model.attention_groups import Side, cells_of, flat_rows, grid_groups, grid_side, packed, planned
 from bertie.model.attention_loop import product
-from bertie.model.attention_window import FULL, Pattern, QueryBlock
+from bertie.model.attention_window import AttentionInput, QueryBlock
 from bertie.model.dropout import keep_mask, keep_scale, random_lanes
 
 MULTIPLE = 16
@@ -34,19 +32,9 @@ MULTIPLE = 16
 HIDDEN = -1e30
 
 
-def grouped_half(
-    q_QNH: Float[Tensor, "Q N H"],
-    k_TNH: Float[Tensor, "T N H"],
-    v_TNH: Float[Tensor, "T N H"],
-    q: Ragged,
-    k: Ragged,
-    *,
-    dropout: float,
-    pattern: Pattern = FULL,
-) -> Float[Tensor, "Q N H"]:
+def grouped_half(x: AttentionInput) -> Float[Tensor, "Q N H"]:
     """Compute attention in half precision for groups of sequences with similar lengths (see `attention.Attention`)."""
-    plan = _plan_of(q, k, q_QNH, pattern)
-    return _GroupedHalf.apply(q_QNH, k_TNH, v_TNH, plan, dropout)
+    return _GroupedHalf.apply(x.q, x.k, x.v, planned(_plan, x), x.dropout)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,26 +56,13 @@ class _Plan:
     """Cache of the indices that `_grid` gathers, by group, side, and the strides of a row and of a head."""
 
 
-_PLANS: WeakKeyDictionary[Ragged, dict[Any, _Plan]] = WeakKeyDictionary()
-
-
-def _plan_of(q: Ragged, k: Ragged, q_QNH: Tensor, pattern: Pattern) -> _Plan:
-    """Return the plan of a batch. If every token is a query, it is cached as long as the batch exists, for all layers."""
-    if q is not k:
-        return _plan(q, k, q_QNH, pattern)
-    plans, key = _PLANS.setdefault(k, {}), (q_QNH.shape[1], q_QNH.dtype, pattern)
-    if key not in plans:
-        plans[key] = _plan(q, k, q_QNH, pattern)
-    return plans[key]
-
-
-def _plan(q: Ragged, k: Ragged, q_QNH: Tensor, pattern: Pattern) -> _Plan:
-    heads, dtype = q_QNH.shape[1], q_QNH.dtype
-    q_lengths, k_lengths = q.lengths.numpy(), k.lengths.numpy()
+def _plan(x: AttentionInput) -> _Plan:
+    heads, dtype, pattern = x.q.shape[1], x.q.dtype, x.pattern
+    q_lengths, k_lengths = x.queries.lengths.numpy(), x.keys.lengths.numpy()
     alike = grid_groups(q_lengths, k_lengths, heads)
     groups = [group[part] for group in alike for part in powers_of_two(len(group))]
-    queries = grid_side(q.cu_seqlens.numpy(), q_lengths, groups, heads, MULTIPLE)
-    keys = grid_side(k.cu_seqlens.numpy(), k_lengths, groups, heads, MULTIPLE)
+    queries = grid_side(x.queries.cu_seqlens.numpy(), q_lengths, groups, heads, MULTIPLE)
+    keys = grid_side(x.keys.cu_seqlens.numpy(), k_lengths, groups, heads, MULTIPLE)
     shapes, blocks, hidden, real = [], [], [], []
     for rows, columns, no_query, no_key in zip(queries.rows, keys.rows, queries.past, keys.past, strict=True):
         shape = (len(rows) * heads, rows.shape[2], columns.shape[2])
@@ -99,7 +74,7 @@ def _plan(q: Ragged, k: Ragged, q_QNH: Tensor, pattern: Pattern) -> _Plan:
         if unseen is not None and unseen.ndim == 4:
             if (
                 no_query is not None and near is not None
-            ):  # its window may hold no key: a softmax over -inf alone is NaN
+            ):  # its window may hold no key: the softmax of -inf alone is NaN
                 unseen = unseen & ~no_query
             unseen = unseen.expand(len(rows), heads, -1, shape[2]).flatten(0, 1)
         shapes.append(shape)
@@ -107,7 +82,7 @@ def _plan(q: Ragged, k: Ragged, q_QNH: Tensor, pattern: Pattern) -> _Plan:
         hidden.append(None if unseen is None else unseen.to(dtype).mul_(HIDDEN))
         real.append(None if no_query is None else (~no_query).to(dtype))
     most_queries, most_keys = (max((shape[side] for shape in shapes), default=0) for side in (1, 2))
-    bias = pattern.bias(heads, most_queries, most_keys, q_QNH)
+    bias = pattern.bias(heads, most_queries, most_keys, x.q)
     return _Plan(queries, keys, shapes, blocks, hidden, real, bias)
 
 
@@ -133,15 +108,14 @@ class _GroupedHalf(torch.autograd.Function):
                 product(used, v[:, block.keys], keep_scale(dropout), mixed[:, block.queries])
                 kept += [own, lanes]
         ctx.save_for_backward(*kept)
-        ctx.plan, ctx.dropout, ctx.shapes = plan, dropout, (q_QNH.shape, k_TNH.shape)
-        return packed(out, plan.queries, q_QNH)
+        ctx.plan, ctx.dropout, ctx.shape = plan, dropout, k_TNH.shape
+        return packed(out, plan.queries, q_QNH.shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         plan, kept, scale = ctx.plan, iter(ctx.saved_tensors), 1 / math.sqrt(gradients[0].shape[-1])
-        like_k = gradients[0].new_empty(ctx.shapes[1])
-        dq, dk, dv = cells_of(like_k, plan.queries), cells_of(like_k, plan.keys), cells_of(like_k, plan.keys)
+        dq, dk, dv = (cells_of(gradients[0], side) for side in (plan.queries, plan.keys, plan.keys))
         for i, shape in enumerate(plan.shapes):
             q, k, v = next(kept), next(kept), next(kept)
             gradient = _grid(gradients[0], plan, i, 0)
@@ -172,8 +146,8 @@ class _GroupedHalf(torch.autograd.Function):
             if several:
                 for x, total in zip(of_keys, sums, strict=True):
                     x.copy_(total)
-        dq = packed(dq, plan.queries, gradients[0])
-        return dq, packed(dk, plan.keys, like_k), packed(dv, plan.keys, like_k), None, None
+        dk, dv = (packed(cells, plan.keys, ctx.shape) for cells in (dk, dv))
+        return packed(dq, plan.queries, gradients[0].shape), dk, dv, None, None
 
 
 def _grid(x_TNH: Tensor, plan: _Plan, i: int, side: int) -> Float[Tensor, "B q H"]:
@@ -181,13 +155,9 @@ def _grid(x_TNH: Tensor, plan: _Plan, i: int, side: int) -> Float[Tensor, "B q H
 
     side: 0 for queries, 1 for keys.
     """
-    heads, size = x_TNH.shape[1:]
-    if x_TNH.stride(2) != 1 or x_TNH.stride(0) % size or x_TNH.stride(1) % size:
-        x_TNH = x_TNH.contiguous()
-    apart, step = x_TNH.stride(0) // size, x_TNH.stride(1) // size
+    flat, apart, step = flat_rows(x_TNH)
     if (index := plan.indices.get((i, side, apart, step))) is None:
         rows = (plan.keys if side else plan.queries).rows[i]
-        index = (rows * apart + torch.arange(heads, dtype=rows.dtype)[:, None] * step).flatten()
+        index = (rows * apart + torch.arange(x_TNH.shape[1], dtype=rows.dtype)[:, None] * step).flatten()
         plan.indices[i, side, apart, step] = index
-    flat = x_TNH.as_strided(((len(x_TNH) - 1) * apart + (heads - 1) * step + 1, size), (size, 1))
-    return flat.index_select(0, index).view(len(index) // plan.shapes[i][1 + side], -1, size)
+    return flat.index_select(0, index).view(len(index) // plan.shapes[i][1 + side], -1, flat.shape[1])

@@ -18,27 +18,17 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bertie.contracts import Ragged
-from bertie.model.attention_window import FULL, Pattern, QueryBlock
+from bertie.model.attention_window import AttentionInput, QueryBlock
 from bertie.model.dropout import random_lanes, scaled_mask
 
 
-def looped(
-    q_QNH: Float[Tensor, "Q N H"],
-    k_TNH: Float[Tensor, "T N H"],
-    v_TNH: Float[Tensor, "T N H"],
-    q: Ragged,
-    k: Ragged,
-    *,
-    dropout: float,
-    pattern: Pattern = FULL,
-) -> Float[Tensor, "Q N H"]:
+def looped(x: AttentionInput) -> Float[Tensor, "Q N H"]:
     """Compute attention with a loop over the sequences (see `attention.Attention`)."""
-    parts = _parts(q, k, q_QNH.shape[1], pattern)
+    parts = _parts(x)
     longest = max((part.block.queries.stop for part in parts), default=0)
-    seen = pattern.visible(longest, longest, q_QNH.device)
-    bias = pattern.bias(q_QNH.shape[1], longest, longest, q_QNH)
-    return _Looped.apply(q_QNH, k_TNH, v_TNH, parts, dropout, None if seen is None else ~seen, bias)
+    seen = x.pattern.visible(longest, longest, x.q.device)
+    bias = x.pattern.bias(x.q.shape[1], longest, longest, x.q)
+    return _Looped.apply(x.q, x.k, x.v, parts, x.dropout, None if seen is None else ~seen, bias)
 
 
 class _Part(NamedTuple):
@@ -58,13 +48,13 @@ class _Part(NamedTuple):
     """Whether it is the first part of its sequence."""
 
 
-def _parts(q: Ragged, k: Ragged, heads: int, pattern: Pattern) -> list[_Part]:
+def _parts(x: AttentionInput) -> list[_Part]:
     parts, at = [], 0
-    rows, columns = q.cu_seqlens.tolist(), k.cu_seqlens.tolist()
+    rows, columns = x.queries.cu_seqlens.tolist(), x.keys.cu_seqlens.tolist()
     for i in range(len(columns) - 1):
-        for number, block in enumerate(pattern.blocks(rows[i + 1] - rows[i], columns[i + 1] - columns[i])):
+        for number, block in enumerate(x.pattern.blocks(rows[i + 1] - rows[i], columns[i + 1] - columns[i])):
             own, needed = _shifted(block.queries, rows[i]), _shifted(block.keys, columns[i])
-            shape = (heads, own.stop - own.start, needed.stop - needed.start)
+            shape = (x.q.shape[1], own.stop - own.start, needed.stop - needed.start)
             parts.append(_Part(own, needed, block, slice(at, at + math.prod(shape)), shape, number == 0))
             at += math.prod(shape)
     return parts

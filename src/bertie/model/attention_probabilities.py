@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bertie.contracts import Ragged
 from bertie.model.attention import pad, padding_of, unpad
-from bertie.model.attention_window import FULL, Pattern
+from bertie.model.attention_window import AttentionInput
 from bertie.model.dropout import drop
 
 See = Callable[[Tensor], None]
@@ -23,39 +21,23 @@ See = Callable[[Tensor], None]
 sequence. The tensor is valid only during the call."""
 
 
-@dataclass(frozen=True, eq=False)
-class VisibleAttention:
-    """An `Attention` that computes by the formula in a padded grid, and shows its probabilities.
+def visible_attention(see: See, x: AttentionInput) -> Float[Tensor, "Q N H"]:
+    """Compute attention by the formula in a padded grid, and show its probabilities. With `see`, this is an `Attention`.
 
     Every token has to be a query. On sequences of similar length it costs little more than other implementations.
     """
-
-    see: See
-    """Receives the probabilities."""
-
-    def __call__(
-        self,
-        q_QNH: Float[Tensor, "Q N H"],
-        k_TNH: Float[Tensor, "T N H"],
-        v_TNH: Float[Tensor, "T N H"],
-        q: Ragged,
-        k: Ragged,
-        *,
-        dropout: float,
-        pattern: Pattern = FULL,
-    ) -> Float[Tensor, "Q N H"]:
-        if q is not k:
-            raise ValueError("the probabilities of single rows cannot be shown: compute all of them")
-        padding = padding_of(k, len(k_TNH))
-        longest = padding.valid.shape[1]
-        scores = pad(q_QNH, padding) @ pad(k_TNH, padding).transpose(2, 3) / math.sqrt(q_QNH.shape[-1])
-        if (bias := pattern.bias(scores.shape[1], longest, longest, scores)) is not None:
-            scores = scores + bias
-        seen = padding.valid[:, None, None, :]
-        if (near := pattern.visible(longest, longest, scores.device)) is not None:
-            seen = seen & near
-        # A finite minimum: a padded row that sees nothing becomes uniform instead of NaN, and is then set to 0.
-        scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
-        probabilities = scores.softmax(-1) * (seen & padding.valid[:, None, :, None])
-        self.see(probabilities)
-        return unpad(drop(probabilities, dropout) @ pad(v_TNH, padding), padding)
+    if x.queries is not x.keys:
+        raise ValueError("the probabilities of single rows cannot be shown: compute all of them")
+    padding = padding_of(x.keys, len(x.k))
+    longest = padding.valid.shape[1]
+    scores = pad(x.q, padding) @ pad(x.k, padding).transpose(2, 3) / math.sqrt(x.q.shape[-1])
+    if (bias := x.pattern.bias(scores.shape[1], longest, longest, scores)) is not None:
+        scores = scores + bias
+    seen = padding.valid[:, None, None, :]
+    if (near := x.pattern.visible(longest, longest, scores.device)) is not None:
+        seen = seen & near
+    # A finite minimum: a padded row that sees nothing becomes uniform instead of NaN, and is then set to 0.
+    scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
+    probabilities = scores.softmax(-1) * (seen & padding.valid[:, None, :, None])
+    see(probabilities)
+    return unpad(drop(probabilities, x.dropout) @ pad(x.v, padding), padding)

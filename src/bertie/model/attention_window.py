@@ -1,16 +1,20 @@
 """Which keys a query attends to, and how scores depend on the distance between the two.
 
-q, t  queries and keys of one sequence    N  heads
+q, t  queries and keys of one sequence    N  heads    H  head size
+Q  packed queries: T, or fewer if only some rows are needed    T  packed tokens: keys and values
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from bertie.contracts import Ragged
 from bertie.model.config import TransformerConfig
 
 # Queries of a block. Smaller blocks skip more of the excluded pairs, larger ones make larger matrix products (docs/log).
@@ -77,6 +81,30 @@ def pattern_of(config: TransformerConfig, layer: int) -> Pattern:
 
 FULL = Pattern()
 """Every token attends to all tokens of its sequence."""
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionInput:
+    """What attention computes its output from."""
+
+    q: Float[Tensor, "Q N H"]
+    """Queries."""
+    k: Float[Tensor, "T N H"]
+    """Keys."""
+    v: Float[Tensor, "T N H"]
+    """Values."""
+    queries: Ragged
+    """Boundaries of the sequences among the queries."""
+    keys: Ragged
+    """Boundaries of the sequences among the keys."""
+    dropout: float
+    """Dropout probability of the attention weights."""
+    pattern: Pattern = FULL
+    """Which keys a query attends to."""
+
+
+Attention = Callable[[AttentionInput], Tensor]
+"""An implementation of attention: it returns the mixed values, [Q, N, H]."""
 
 
 def alibi_slopes(heads: int) -> list[float]:

@@ -62,11 +62,9 @@ class LstmGrid:
 def grid_of(ragged: Ragged, tokens: int) -> LstmGrid:
     """Return the places of packed tokens."""
     lengths, starts = ragged.lengths, ragged.cu_seqlens[:-1]
-    on_cpu = lengths.device.type == "cpu"  # on a GPU, reading the lengths would make the host wait
-    longest = max(int(lengths.max()), 1) if on_cpu else ragged.max_seqlen
-    place = torch.arange(longest, device=lengths.device)[:, None]
+    place = torch.arange(ragged.longest, device=lengths.device)[:, None]
     ahead = (starts + place).clamp(max=tokens - 1)
     back = (starts + lengths - 1 - place).clamp(min=0)
-    row = torch.repeat_interleave(torch.arange(len(starts), device=lengths.device), lengths, output_size=tokens)
+    row = ragged.owners(tokens)
     column = torch.arange(tokens, device=lengths.device) - starts[row]
     return LstmGrid(ahead, back, column, lengths[row] - 1 - column, row)

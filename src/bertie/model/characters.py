@@ -8,14 +8,15 @@ F  filters of all widths    E  size of the vector of a token
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bertie.errors import UsageError, require_range
+from bertie.config import Range, check_ranges
+from bertie.errors import UsageError
 from bertie.text.spelling import SYMBOLS, spelling_table
 from bertie.text.tokenizer import Tokenizer
 
@@ -37,19 +38,17 @@ class Characters:
     kind: Literal["characters"] = "characters"
     filters: tuple[int, ...] = (32, 32, 64, 128, 256, 512, 1024)
     """Number of filters that read 1, 2, 3 … characters."""
-    character_size: int = 16
+    character_size: Annotated[int, Range(1, 10_000)] = 16
     """Size of the vector of a character."""
-    highway_layers: int = 2
+    highway_layers: Annotated[int, Range(0, 100)] = 2
     """Number of highway layers between the filters and the projection to the size of the embeddings."""
-    max_characters: int = 50
+    max_characters: Annotated[int, Range(3, 1000)] = 50
     """Characters of an entry: bytes of UTF-8, and a marker at each end. Longer entries lose their end. The time of the
     filters grows with it. 20 suffice for BERT's English vocabularies; other scripts have 2 to 4 bytes per letter."""
 
     def __post_init__(self) -> None:
         where = "model.input"
-        require_range(where, self, "character_size", low=1, high=10_000)
-        require_range(where, self, "highway_layers", low=0, high=100)
-        require_range(where, self, "max_characters", low=3, high=1000)
+        check_ranges("model.input", self)
         if not 1 <= len(self.filters) <= self.max_characters:
             raise UsageError(
                 f"{where}.filters has {len(self.filters)} widths, and {where}.max_characters is {self.max_characters}: "

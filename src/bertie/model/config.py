@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
+from bertie.config import Range, check_ranges
 from bertie.contracts import Batch
 from bertie.errors import UsageError, require_range
 
@@ -41,19 +42,19 @@ class TransformerConfig:
     """
 
     kind: Literal["transformer"] = field(default="transformer", kw_only=True)
-    num_hidden_layers: int
+    num_hidden_layers: Annotated[int, Range(1, 1000)]
     """Number of Transformer layers."""
-    hidden_size: int
+    hidden_size: Annotated[int, Range(1, 1_000_000)]
     """Size of the hidden states. It must be a multiple of num_attention_heads."""
-    num_attention_heads: int
+    num_attention_heads: Annotated[int, Range(1, 1_000_000)]
     """Number of attention heads in each layer."""
-    intermediate_size: int
+    intermediate_size: Annotated[int, Range(1, 1_000_000)]
     """Size of the feed-forward layer inside each Transformer layer, usually 4 × hidden_size."""
-    vocab_size: int = 0
+    vocab_size: Annotated[int, Range(0)] = 0
     """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
-    max_position_embeddings: int = 512
+    max_position_embeddings: Annotated[int, Range(1, 1_000_000)] = 512
     """Maximum sequence length, in tokens."""
-    type_vocab_size: int = 2
+    type_vocab_size: Annotated[int, Range(0, 1_000_000)] = 2
     """Number of segment ids (token types); 0: no segment embeddings."""
     language_embeddings: bool = False
     """Add an embedding of the language to the inputs, as in XLM. The layout must be translations."""
@@ -61,20 +62,20 @@ class TransformerConfig:
     """Names of the languages, in the order of their embeddings. You may omit them: bertie takes those of the shards."""
     language: str = ""
     """Language of the texts in fine-tuning and prediction, unless you choose another; empty: the first of `languages`."""
-    embedding_size: int = 0
+    embedding_size: Annotated[int, Range(0, 1_000_000)] = 0
     """Size of the embeddings. If it is not hidden_size, a linear layer projects them, as in ELECTRA; 0: hidden_size."""
     num_hidden_groups: int = 0
     """Number of groups of consecutive layers with the same weights. 0: every layer has its own weights."""
     position_embedding: PositionEmbedding = "learned"
     """How the model knows positions. learned, sinusoidal: vectors added to the word embeddings. rotary: rotation of
     queries and keys (RoPE). alibi: attention scores fall with the distance. none: not at all."""
-    rotary_base: float = 10_000.0
+    rotary_base: Annotated[float, Range(1, above=True)] = 10_000.0
     """Base of rotary positions: the larger it is, the slower the rotation of the slowest pair of dimensions."""
-    local_attention: int = 0
+    local_attention: Annotated[int, Range(0, 1_000_000)] = 0
     """Tokens that a token sees in local layers, half of them before it and half after it. 0: all layers are global."""
-    global_attention_every: int = 3
+    global_attention_every: Annotated[int, Range(1, 1000)] = 3
     """The first layer and every so many layers after it are global. Only with local_attention."""
-    local_rotary_base: float = 10_000.0
+    local_rotary_base: Annotated[float, Range(1, above=True)] = 10_000.0
     """Base of rotary positions in local layers."""
     norm_position: NormPosition = "post"
     """Place of layer normalization. post: after each residual connection, as in BERT. pre: before each block and after the
@@ -98,22 +99,19 @@ class TransformerConfig:
     mlm_transform: bool = True
     """The masked-LM head has a dense layer, an activation and layer normalization before the output matrix, as in BERT.
     false: only the output matrix and a bias, as in XLM."""
-    hidden_dropout_prob: float = 0.1
+    hidden_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
     """Dropout probability after the embeddings and after each attention and feed-forward block."""
-    attention_probs_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
     """Dropout probability of the attention weights."""
-    initializer_range: float = 0.02
+    initializer_range: Annotated[float, Range(0, above=True)] = 0.02
     """Standard deviation of the initial weights."""
-    layer_norm_eps: float = 1e-12
+    layer_norm_eps: Annotated[float, Range(0)] = 1e-12
     """Constant that layer normalization adds to the variance."""
 
     def __post_init__(self) -> None:
         if self.embedding_size == self.hidden_size:  # without a projection, as files of other libraries are read back
             object.__setattr__(self, "embedding_size", 0)
-        require_range("model", self, "num_hidden_layers", low=1, high=1000)
-        sizes = ("hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
-        require_range("model", self, *sizes, low=1, high=1_000_000)
-        require_range("model", self, "type_vocab_size", "embedding_size", "local_attention", low=0, high=1_000_000)
+        check_ranges("model", self)
         require_range("model", self, "num_hidden_groups", low=0, high=self.num_hidden_layers)
         if self.shares_layers and (self.local_attention or self.norm_position == "modern"):
             different = "local_attention" if self.local_attention else "norm_position"
@@ -121,13 +119,8 @@ class TransformerConfig:
                 f"model.num_hidden_groups is {self.num_hidden_groups}, so layers share their weights, and "
                 f"model.{different} {getattr(self, different)} makes layers differ: change one of them"
             )
-        require_range("model", self, "global_attention_every", low=1, high=1000)
-        require_range("model", self, "rotary_base", "local_rotary_base", low=1, above=True)
         if self.local_attention % 2:
             raise UsageError(f"model.local_attention is {self.local_attention}: it must be even, half to each side")
-        require_range("model", self, "vocab_size", "layer_norm_eps", low=0)
-        require_range("model", self, "initializer_range", low=0, above=True)
-        require_range("model", self, "hidden_dropout_prob", "attention_probs_dropout_prob", low=0, high=0.99)
         if self.hidden_size % self.num_attention_heads:
             raise UsageError(
                 f"model.hidden_size {self.hidden_size} is not a multiple of {self.num_attention_heads} heads: "

@@ -42,6 +42,8 @@ class DistillationHead(nn.Module):
         self.temperature = temperature
         self.soft_weight = soft_weight
         self.cosine_weight = cosine_weight
+        self.products = 0
+        """Multiplications of a prediction of the student."""
         self.student: MaskedModel | None = None  # a tuple is not a submodule: the model owns and saves these parts
         self.teacher: MaskedModel | None = None
 
@@ -49,7 +51,7 @@ class DistillationHead(nn.Module):
         """Set the student, whose head this is, and its teacher, which no longer gets gradients."""
         for part in teacher:
             part.requires_grad_(False).eval()
-        self.student, self.teacher = student, teacher
+        self.student, self.teacher, self.products = student, teacher, student.head.products
 
     @torch.no_grad()
     def copy_teacher(self) -> None:
@@ -84,11 +86,6 @@ class DistillationHead(nn.Module):
             distance_P = 1 - F.cosine_similarity(x_PD.float(), their_x_PD.float(), dim=1)
             total = total + self.cosine_weight * (distance_P * targets.weight).sum()
         return Loss(total, targets.weight.sum(), hits)
-
-    @property
-    def products(self) -> int:
-        """Multiplications of a prediction of the student."""
-        return 0 if self.student is None else self.student.head.products
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> DistillationHead:
         """Move the teacher, too, when torch moves or converts the modules of a model."""

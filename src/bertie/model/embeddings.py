@@ -14,6 +14,9 @@ from bertie.model.config import TransformerConfig
 from bertie.model.dropout import drop
 from bertie.model.positions import SinusoidalEmbedding
 
+POSITIONS = {"learned": nn.Embedding, "sinusoidal": SinusoidalEmbedding}
+"""Embeddings of positions. Other positions are none of the inputs."""
+
 
 class Embeddings(nn.Module):
     """Word, position, segment and language embeddings, summed, normalized, with dropout.
@@ -26,7 +29,8 @@ class Embeddings(nn.Module):
         super().__init__()
         size = config.embedding_width
         self.word = nn.Embedding(config.vocab_size, size)
-        self.position = _position_embedding(config, size)
+        kind = POSITIONS.get(config.position_embedding)
+        self.position = None if kind is None else kind(config.max_position_embeddings, size)
         self.segment = nn.Embedding(config.type_vocab_size, size) if config.type_vocab_size else None
         self.language = nn.Embedding(len(config.languages), size) if config.language_embeddings else None
         self.language_id = config.language_id
@@ -77,16 +81,6 @@ class SharedEmbeddings(nn.Module):
     def forward(self, batch: Batch) -> Float[Tensor, "T D"]:
         x_TE = self.owner[0].before_projection(batch)
         return x_TE if self.project is None else self.project(x_TE)
-
-
-def _position_embedding(config: TransformerConfig, size: int) -> nn.Module | None:
-    match config.position_embedding:
-        case "learned":
-            return nn.Embedding(config.max_position_embeddings, size)
-        case "sinusoidal":
-            return SinusoidalEmbedding(config.max_position_embeddings, size)
-        case _:
-            return None
 
 
 def _norm(config: TransformerConfig, size: int) -> nn.LayerNorm:

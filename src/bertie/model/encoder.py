@@ -51,15 +51,10 @@ def build_encoder(config: EncoderConfig, attention: AttentionKind = "automatic")
         config: Its configuration.
         attention: The attention implementation of a Transformer.
     """
-    match config:
-        case LstmConfig():
-            return LstmEncoder(config)
-        case StaticConfig():
-            return StaticEncoder(config)
-        case XlnetConfig():
-            return XlnetEncoder(config)
-        case _:
-            return TransformerEncoder(config, attention)
+    if isinstance(config, TransformerConfig):
+        return TransformerEncoder(config, attention)
+    others: dict[type, Any] = {LstmConfig: LstmEncoder, StaticConfig: StaticEncoder, XlnetConfig: XlnetEncoder}
+    return others[type(config)](config)
 
 
 def spell_entries(encoder: Encoder, tokenizer: Tokenizer) -> None:

@@ -16,8 +16,8 @@ from bertie.model.model import Model
 class _Costly(Protocol):
     """A head whose matrix products count. Those of heads with a few classes do not."""
 
-    @property
-    def products(self) -> int: ...
+    products: int
+    """Multiplications of a prediction."""
 
 
 def model_flops(model: Model, micro: MicroBatch) -> float:

@@ -17,12 +17,7 @@ from bertie.contracts import Hidden, Loss, PairTargets, Targets
 from bertie.model.activation import activation
 from bertie.model.config import Activation, HeadLayers, PoolerActivation, TransformerConfig
 from bertie.model.dropout import drop
-from bertie.model.losses import (
-    binary_cross_entropy,
-    cross_entropy,
-    grouped_cross_entropy,
-    squared_error,
-)
+from bertie.model.losses import binary_cross_entropy, cross_entropy, grouped_cross_entropy, squared_error
 from bertie.model.pooling import Pooling, pool
 
 LossOf = Callable[[Tensor, Targets], Loss]
@@ -42,12 +37,7 @@ class PooledHead(nn.Module):
     2018, figure 4 a and b)."""
 
     def __init__(
-        self,
-        width: int,
-        outputs: int,
-        dropout: float,
-        loss: LossOf = cross_entropy,
-        layers: HeadLayers = HeadLayers(),
+        self, width: int, outputs: int, dropout: float, loss: LossOf = cross_entropy, layers: HeadLayers = HeadLayers()
     ):
         super().__init__()
         self.pooler = nn.Linear(width, width, layers.bias)
@@ -76,12 +66,7 @@ class TokenHead(nn.Module):
     """
 
     def __init__(
-        self,
-        width: int,
-        outputs: int,
-        dropout: float,
-        loss: LossOf = cross_entropy,
-        layers: HeadLayers = HeadLayers(),
+        self, width: int, outputs: int, dropout: float, loss: LossOf = cross_entropy, layers: HeadLayers = HeadLayers()
     ):
         super().__init__()
         self.dense = nn.Linear(width, width, layers.bias) if layers.on_tokens else None
@@ -112,14 +97,10 @@ class ReplacedTokenHead(nn.Module):
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.out = nn.Linear(config.hidden_size, 1)
         self.act: Activation = config.head_act
+        self.products = self.dense.weight.numel()
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P 1"]:
         return self.out(activation(self.act, self.dense(x_PD)))
-
-    @property
-    def products(self) -> int:
-        """Multiplications of a prediction."""
-        return self.dense.weight.numel()
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
         return binary_cross_entropy(self.logits(hidden.last[targets.index]), targets)

@@ -111,10 +111,7 @@ class _Held:
     def __init__(self, encoder: TransformerEncoder, marks: list[int]):
         word = encoder.embeddings.word.weight
         self.word = word
-        self.parts: list[tuple[Tensor, Any]] = [
-            (word, (slice(None), CONSTANT)),
-            *((word, mark) for mark in marks),
-        ]
+        self.parts: list[tuple[Tensor, Any]] = [(word, (slice(None), CONSTANT)), *((word, mark) for mark in marks)]
         self.kept: list[Tensor] = []
         layers = [layer for layer in encoder.layers if isinstance(layer, Layer)]
         width = encoder.config.hidden_size

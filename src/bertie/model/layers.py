@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from bertie.contracts import Ragged
 from bertie.model.activation import activation
 from bertie.model.attention import IMPLEMENTATIONS, AttentionKind, automatic, fits_varlen, varlen
-from bertie.model.attention_window import FULL, Pattern, pattern_of
+from bertie.model.attention_window import FULL, AttentionInput, Pattern, pattern_of
 from bertie.model.config import Activation, TransformerConfig
 from bertie.model.dropout import drop_add
 from bertie.model.positions import rotate
@@ -133,7 +133,7 @@ class SelfAttention(nn.Module):
         """Mix values within each sequence of `ragged`. With it, this is a `Mix`."""
         queries = ragged if rows is None else Ragged(torch.searchsorted(rows, ragged.cu_seqlens), ragged.max_seqlen)
         dropout = self.dropout if self.training else 0.0
-        return self.attend(q_QNH, k_TNH, v_TNH, queries, ragged, dropout=dropout, pattern=self.pattern).flatten(1)
+        return self.attend(AttentionInput(q_QNH, k_TNH, v_TNH, queries, ragged, dropout, self.pattern)).flatten(1)
 
 
 class Layer(nn.Module):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,8 +16,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from bertie.config import Range, check_ranges
 from bertie.contracts import Batch, Hidden, Loss, Targets
-from bertie.errors import UsageError, require_range
+from bertie.errors import UsageError
 from bertie.model.bilstm import grid_of
 from bertie.model.characters import CharacterCNN, Characters, Subwords, TokenInput
 from bertie.model.chunked_loss import chunked_vocabulary_loss
@@ -33,50 +34,34 @@ class LstmConfig:
     languages: ClassVar[tuple[str, ...]] = ()
     type_vocab_size: ClassVar = 0
     classifier_pooling: ClassVar[ClassifierPooling] = "token"
+    causal: ClassVar = False  # only half of the hidden state sees no later token
+    head_layers: ClassVar = HeadLayers()
+    pooled_token: ClassVar[PooledToken] = "last"  # where the forward LSTM has read all others
     kind: Literal["lstm"] = field(default="lstm", kw_only=True)
-    num_hidden_layers: int
+    num_hidden_layers: Annotated[int, Range(1, 100)]
     """Number of LSTM layers of each direction."""
-    hidden_size: int
+    hidden_size: Annotated[int, Range(1, 1_000_000)]
     """Size of the hidden states: both directions, each with half of it. It must be even."""
-    cell_size: int
+    cell_size: Annotated[int, Range(1, 1_000_000)]
     """Size of the memory cells of each direction. If it is larger than half of hidden_size, a matrix projects it to that."""
-    vocab_size: int = 0
+    vocab_size: Annotated[int, Range(0)] = 0
     """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
-    max_position_embeddings: int = 512
+    max_position_embeddings: Annotated[int, Range(1, 1_000_000)] = 512
     """Maximum sequence length, in tokens."""
-    hidden_dropout_prob: float = 0.1
+    hidden_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
     """Dropout probability of the input of each layer."""
-    initializer_range: float = 0.02
+    initializer_range: Annotated[float, Range(0, above=True)] = 0.02
     """Standard deviation of the initial embeddings, and of the initial matrices of a character CNN."""
     input: TokenInput = Subwords()
     """The source of the vectors of tokens: an embedding of each subword, or a CNN over its characters."""
 
     def __post_init__(self) -> None:
-        require_range("model", self, "num_hidden_layers", low=1, high=100)
-        require_range("model", self, "hidden_size", "cell_size", "max_position_embeddings", low=1, high=1_000_000)
-        require_range("model", self, "vocab_size", low=0)
-        require_range("model", self, "initializer_range", low=0, above=True)
-        require_range("model", self, "hidden_dropout_prob", low=0, high=0.99)
+        check_ranges("model", self)
         if self.hidden_size % 2 or self.cell_size < self.hidden_size // 2:
             raise UsageError(
                 f"model.hidden_size is {self.hidden_size} and model.cell_size is {self.cell_size}: hidden_size must be "
                 "even, and cell_size at least half of it"
             )
-
-    @property
-    def causal(self) -> bool:
-        """Whether a token sees no later token. Only half of the hidden state does not."""
-        return False
-
-    @property
-    def head_layers(self) -> HeadLayers:
-        """Layers of the heads of tasks."""
-        return HeadLayers()
-
-    @property
-    def pooled_token(self) -> PooledToken:
-        """The token that stands for the whole sequence: the last one, where the forward LSTM has read all others."""
-        return "last"
 
     def products(self, batch: Batch, rows: np.ndarray) -> float:  # noqa: ARG002
         """Return the multiplications of a forward pass: gates and projections, without padding, and a CNN once for each
@@ -177,14 +162,10 @@ class BidirectionalLMHead(nn.Module):
         super().__init__()
         self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
         self.output = None if tied else word
+        self.products = 2 * word.weight.numel()
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P 2 V"]:
         return F.linear(x_PD.unflatten(1, (2, -1)), self.word[0].weight)
-
-    @property
-    def products(self) -> int:
-        """Multiplications of a prediction."""
-        return 2 * self.word[0].weight.numel()
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
         """Return the sum of both directions. targets.label and targets.weight: [P, 2]."""

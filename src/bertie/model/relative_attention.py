@@ -79,9 +79,7 @@ class Terms(NamedTuple):
 
 def reach_of(ragged: Ragged) -> int:
     """Return an upper bound of the distances between tokens. It is a multiple of `REACH_MULTIPLE`."""
-    on_cpu = ragged.cu_seqlens.device.type == "cpu"  # on a GPU, reading the lengths would make the host wait
-    longest = max(int(ragged.lengths.max()), 1) if on_cpu else ragged.max_seqlen
-    return -(-longest // REACH_MULTIPLE) * REACH_MULTIPLE
+    return -(-ragged.longest // REACH_MULTIPLE) * REACH_MULTIPLE
 
 
 def relative_dense(terms: Terms, streams: tuple[Stream, ...], keys: Keys, dropout: float) -> Float[Tensor, "M N H"]:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bertie.model.activation import powers_of_two
-from bertie.model.attention_groups import KEY_MULTIPLE, flat_rows, grid_groups
+from bertie.model.attention_groups import KEY_MULTIPLE, Side, cells_of, flat_rows, grid_groups, packed
 from bertie.model.attention_half import MULTIPLE
 from bertie.model.attention_loop import product
 from bertie.model.dropout import keep_mask, keep_scale, random_lanes
@@ -34,21 +34,6 @@ def relative_grouped(terms: Terms, streams: tuple[Stream, ...], keys: Keys, drop
     constant = ((terms.segment_bias - terms.position_bias) * terms.other).sum(1)
     vectors = torch.stack([terms.other, terms.content_bias, terms.position_bias])
     return _Grouped.apply(*terms[:4], vectors, constant, plan)
-
-
-class _Side(NamedTuple):
-    """Queries, or keys, in the grids of all groups. Cells are ordered by head, then sequence, then position."""
-
-    rows: list[Int[Tensor, "S q"]]
-    """For each group: packed row of each position. Past the end of a sequence, it is the sequence's first row."""
-    past: list[Tensor | None]
-    """For each group: true at positions past the end of a sequence, [S, q, 1]. None if there are none."""
-    spans: list[slice]
-    """For each group: its cells among the cells of all groups."""
-    cells: Int[Tensor, " M*N"]
-    """For each packed row and head: its cell. Rows that are in no group have the cell after the last one."""
-    total: int
-    """Number of cells of all groups."""
 
 
 class _Group(NamedTuple):
@@ -67,8 +52,8 @@ class _Group(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    queries: _Side
-    keys: _Side
+    queries: Side
+    keys: Side
     groups: list[_Group]
     dropout: float
     """Dropout probability of the attention weights."""
@@ -130,8 +115,11 @@ def _table(starts: np.ndarray, lengths: np.ndarray, multiple: int) -> np.ndarray
     return np.concatenate([table, np.repeat(-1 - starts[0][:, None], spare, 1)], 1)
 
 
-def _side(tables: list[np.ndarray], count: int, heads: int) -> _Side:
-    """Lay the rows of all groups out in grids. count: number of packed rows."""
+def _side(tables: list[np.ndarray], count: int, heads: int) -> Side:
+    """Lay the rows of all groups out in grids. count: number of packed rows.
+
+    Cells are ordered by head, then sequence, then position: the rows of a group are [S, q], and what is past is [S, q, 1].
+    """
     rows, past, spans, total = [], [], [], 0
     cells = np.full((count, heads), -1, np.int64)
     for table in tables:
@@ -142,7 +130,7 @@ def _side(tables: list[np.ndarray], count: int, heads: int) -> _Side:
         spans.append(slice(total, total + cell.size))
         total += cell.size
     cells[cells < 0] = total
-    return _Side(rows, past, spans, torch.from_numpy(cells.reshape(-1)), total)
+    return Side(rows, past, spans, torch.from_numpy(cells.reshape(-1)), total)
 
 
 def _hidden(limit: Int[Tensor, "S q"], rank: Int[Tensor, "S t"], past: Tensor | None) -> Tensor | None:
@@ -167,7 +155,7 @@ class _Grouped(torch.autograd.Function):
         plan: _Plan,
     ) -> Tensor:
         other_NH, content_bias_NH, position_bias_NH = vectors_3NH
-        out, scale, dropout = _cells_of(q_MNH, plan.queries), 1 / math.sqrt(q_MNH.shape[-1]), plan.dropout
+        out, scale, dropout = cells_of(q_MNH, plan.queries), 1 / math.sqrt(q_MNH.shape[-1]), plan.dropout
         kept: list[Tensor | None] = []
         for i, group in enumerate(plan.groups):
             n, s, q, _ = group.shape
@@ -190,7 +178,7 @@ class _Grouped(torch.autograd.Function):
             kept += [asking, k, v, own, lanes]
         ctx.save_for_backward(distance_WNH, vectors_3NH, *kept)
         ctx.plan, ctx.shapes = plan, (q_MNH.shape, k_TNH.shape)
-        return _packed(out, plan.queries, q_MNH.shape)
+        return packed(out, plan.queries, q_MNH.shape)
 
     @staticmethod
     @once_differentiable
@@ -199,7 +187,7 @@ class _Grouped(torch.autograd.Function):
         other_NH, content_bias_NH, position_bias_NH = vectors_3NH
         queries, keys, groups, dropout = ctx.plan
         scale = 1 / math.sqrt(distance_WNH.shape[-1])
-        dq, dk, dv = (_cells_of(gradients[0], side) for side in (queries, keys, keys))
+        dq, dk, dv = (cells_of(gradients[0], side) for side in (queries, keys, keys))
         exact = torch.promote_types(distance_WNH.dtype, torch.float32)  # for sums over groups
         d_distance, d_vectors = (torch.zeros_like(x, dtype=exact) for x in (distance_WNH, vectors_3NH))
         d_other, d_content_bias, d_position_bias = d_vectors
@@ -234,24 +222,13 @@ class _Grouped(torch.autograd.Function):
             _run_of_distances(d_distance, group).add_(d_r[1:])
             d_other += d_r[0]
         of_q, of_k, of_v = (
-            _packed(x, side, ctx.shapes[i > 0]) for i, (x, side) in enumerate(((dq, queries), (dk, keys), (dv, keys)))
+            packed(x, side, ctx.shapes[i > 0]) for i, (x, side) in enumerate(((dq, queries), (dk, keys), (dv, keys)))
         )
         small = (d_distance, d_vectors, d_constant)
         return of_q, of_k, of_v, *(x.to(distance_WNH.dtype) for x in small), None
 
 
-def _cells_of(x_TNH: Tensor, side: _Side) -> Float[Tensor, "cells H"]:
-    """Allocate the cells of all groups, and a cell of zeros after the last one."""
-    cells = x_TNH.new_empty(side.total + 1, x_TNH.shape[-1])
-    cells[-1].zero_()
-    return cells
-
-
-def _packed(cells: Tensor, side: _Side, shape: torch.Size) -> Float[Tensor, "M N H"]:
-    return cells.index_select(0, side.cells).view(shape)
-
-
-def _grid(x_TNH: Tensor, side: _Side, i: int) -> Float[Tensor, "B q H"]:
+def _grid(x_TNH: Tensor, side: Side, i: int) -> Float[Tensor, "B q H"]:
     """Gather the rows of group i, head by head."""
     flat, row_step, head_step = flat_rows(x_TNH)
     index = side.rows[i] * row_step + torch.arange(x_TNH.shape[1])[:, None, None] * head_step

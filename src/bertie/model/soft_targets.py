@@ -59,9 +59,8 @@ class _Divergence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
         student, teacher = Logits(*inputs[:3]), Logits(*inputs[3:6])
-        weight_P, temperature, with_gradients = inputs[
-            6:
-        ]  # the last is false in evaluations, unlike ctx.needs_input_grad
+        # Unlike ctx.needs_input_grad, the last one is false in evaluations.
+        weight_P, temperature, with_gradients = inputs[6:]
         dtype = product_dtype(student.x)
         exact = torch.promote_types(dtype, torch.float32)
         student = Logits(student.x.to(dtype), student.matrix.to(dtype), student.bias)

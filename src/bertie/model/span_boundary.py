@@ -30,12 +30,8 @@ class SpanBoundaryHead(nn.Module):
         self.second = nn.Linear(width, config.embedding_width)
         self.second_norm = nn.LayerNorm(config.embedding_width, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.products = sum(each.weight.numel() for each in (self.first, self.second, word))
         self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
-
-    @property
-    def products(self) -> int:
-        """Multiplications of a prediction."""
-        return self.first.weight.numel() + self.second.weight.numel() + self.word[0].weight.numel()
 
     def forward(self, hidden: Hidden, targets: BoundaryTargets) -> Loss:
         boundaries_PX = hidden.last[targets.index].view(len(targets.label), -1)  # X = 2 D

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from bertie.config import Range, ranges
 from bertie.contracts import Batch, Hidden
-from bertie.errors import require_range
 from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
 from bertie.model.dropout import drop
 
@@ -23,43 +23,23 @@ class StaticConfig:
     languages: ClassVar[tuple[str, ...]] = ()
     type_vocab_size: ClassVar = 0
     classifier_pooling: ClassVar[ClassifierPooling] = "token"
+    num_hidden_layers: ClassVar = 0
+    causal: ClassVar = True  # a token sees no other token at all
+    head_layers: ClassVar = HeadLayers()
+    pooled_token: ClassVar[PooledToken] = "first"  # its own vector says nothing about the text, a BiLSTM's does
     kind: Literal["static"] = field(default="static", kw_only=True)
-    hidden_size: int
+    hidden_size: Annotated[int, Range(1, 1_000_000)]
     """Size of the vectors."""
-    vocab_size: int = 0
+    vocab_size: Annotated[int, Range(0)] = 0
     """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
-    max_position_embeddings: int = 512
+    max_position_embeddings: Annotated[int, Range(1, 1_000_000)] = 512
     """Maximum sequence length, in tokens."""
-    hidden_dropout_prob: float = 0.1
+    hidden_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
     """Dropout probability of the vectors."""
-    initializer_range: float = 0.02
+    initializer_range: Annotated[float, Range(0, above=True)] = 0.02
     """Standard deviation of the initial vectors."""
 
-    def __post_init__(self) -> None:
-        require_range("model", self, "hidden_size", "max_position_embeddings", low=1, high=1_000_000)
-        require_range("model", self, "vocab_size", low=0)
-        require_range("model", self, "initializer_range", low=0, above=True)
-        require_range("model", self, "hidden_dropout_prob", low=0, high=0.99)
-
-    @property
-    def num_hidden_layers(self) -> int:
-        """Number of layers above the embeddings: none."""
-        return 0
-
-    @property
-    def causal(self) -> bool:
-        """Whether a token sees no later token. It sees no other token at all."""
-        return True
-
-    @property
-    def head_layers(self) -> HeadLayers:
-        """Layers of the heads of tasks."""
-        return HeadLayers()
-
-    @property
-    def pooled_token(self) -> PooledToken:
-        """The token that a head for whole texts reads. Its own vector says nothing about the text, a BiLSTM's does."""
-        return "first"
+    __post_init__ = ranges("model")
 
     def products(self, batch: Batch, rows: np.ndarray) -> float:  # noqa: ARG002
         """Return the multiplications of a forward pass: none."""

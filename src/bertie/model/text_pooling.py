@@ -32,9 +32,7 @@ SEPARATE = ("max", "attention")
 
 def resolve_pooling(pooling: TaskPooling, config: EncoderConfig) -> TextPooling:
     """Return the pooling of a task with the pooling of the model in place of "model"."""
-    if pooling != "model":
-        return pooling
-    return config.classifier_pooling
+    return config.classifier_pooling if pooling == "model" else pooling
 
 
 class PooledTexts(nn.Module):
@@ -64,9 +62,8 @@ class PooledTexts(nn.Module):
         lengths_X = texts.lengths
         if self.lstm is not None:
             x_TW = self.lstm(torch.cat([x_TW, attended(x_TW, lengths_X)], 1), texts)
-        count = len(lengths_X)
-        text_T = torch.repeat_interleave(torch.arange(count, device=x_TW.device), lengths_X, output_size=len(x_TW))
-        x_XW = pool("max", x_TW, text_T, count).masked_fill((lengths_X == 0)[:, None], 0)  # filler has no second text
+        pooled_XW = pool("max", x_TW, texts.owners(len(x_TW)), len(lengths_X))
+        x_XW = pooled_XW.masked_fill((lengths_X == 0)[:, None], 0)  # filler has no second text
         if self.combine is None:
             return x_XW
         u_SW, v_SW = x_XW[0::2], x_XW[1::2]
@@ -75,11 +72,7 @@ class PooledTexts(nn.Module):
 
 def mean_of_sequences(x_TW: Float[Tensor, "T W"], ragged: Ragged) -> Float[Tensor, "S W"]:
     """Return the mean state of the tokens of each sequence, [CLS] and [SEP] included."""
-    lengths_S = ragged.lengths
-    sequence_T = torch.repeat_interleave(
-        torch.arange(len(lengths_S), device=x_TW.device), lengths_S, output_size=len(x_TW)
-    )
-    return pool("mean", x_TW, sequence_T, len(lengths_S))
+    return pool("mean", x_TW, ragged.owners(len(x_TW)), len(ragged.lengths))
 
 
 def attended(x_TW: Float[Tensor, "T W"], lengths_X: Int[Tensor, " X"]) -> Float[Tensor, "T W"]:
@@ -109,6 +102,5 @@ def separate_texts(batch: Batch) -> Batch:
     second = ends - (segments[ends] - segments[starts])
     cu_seqlens = torch.cat([torch.stack([starts, second], 1).flatten(), ends[-1:]])
     texts, tokens = Ragged(cu_seqlens, batch.ragged.max_seqlen), len(batch.input_ids)
-    first = torch.repeat_interleave(cu_seqlens[:-1], texts.lengths, output_size=tokens)
-    positions = torch.arange(tokens, device=first.device) - first
+    positions = torch.arange(tokens, device=cu_seqlens.device) - cu_seqlens[texts.owners(tokens)]
     return replace(batch, token_type_ids=torch.zeros_like(batch.token_type_ids), position_ids=positions, ragged=texts)

@@ -1,7 +1,8 @@
 """Heads that predict tokens: logits over the vocabulary with the matrix of the word embeddings.
 
 Each head has a method `logits` for prediction. Its `forward(hidden, targets)` returns the `Loss`. Dimensions besides those
-of `contracts`: V vocabulary entries, E size of the word embeddings.
+of `contracts`: V vocabulary entries, E size of the word embeddings. Its attribute `products` is the number of
+multiplications of a prediction.
 """
 
 from __future__ import annotations
@@ -50,15 +51,11 @@ class MaskedLMHead(nn.Module):
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias) if config.mlm_transform else None
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.act: Activation = config.head_act
+        self.products = word.weight.numel() + (0 if self.dense is None else self.dense.weight.numel())
         self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P V"]:
         return F.linear(self.transformed(x_PD), self.word[0].weight, self.bias)
-
-    @property
-    def products(self) -> int:
-        """Multiplications of a prediction."""
-        return self.word[0].weight.numel() + (0 if self.dense is None else self.dense.weight.numel())
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
         x_PE = self.transformed(hidden.last[targets.index])
@@ -76,15 +73,11 @@ class CausalLMHead(nn.Module):
 
     def __init__(self, word: nn.Embedding):
         super().__init__()
+        self.products = word.weight.numel()
         self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P V"]:
         return F.linear(x_PD, self.word[0].weight)
-
-    @property
-    def products(self) -> int:
-        """Multiplications of a prediction."""
-        return self.word[0].weight.numel()
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
         return chunked_vocabulary_loss(hidden.last[targets.index], self.word[0].weight, targets)

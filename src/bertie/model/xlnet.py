@@ -8,7 +8,7 @@ D  hidden size      N  heads         H  head size
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,8 +16,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from bertie.config import Range, check_ranges
 from bertie.contracts import Batch, Hidden, Loss, Ragged, Targets
-from bertie.errors import UsageError, require_range
+from bertie.errors import UsageError
 from bertie.model.activation import activation
 from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
 from bertie.model.dropout import drop, drop_add
@@ -35,55 +36,42 @@ class XlnetConfig:
     languages: ClassVar[tuple[str, ...]] = ()
     type_vocab_size: ClassVar = 2  # its attention distinguishes two segments
     classifier_pooling: ClassVar[ClassifierPooling] = "token"
+    causal: ClassVar = False  # in fine-tuning and prediction, every token sees all others
+    head_layers: ClassVar = HeadLayers()
     kind: Literal["xlnet"] = field(default="xlnet", kw_only=True)
-    num_hidden_layers: int
+    num_hidden_layers: Annotated[int, Range(1, 1000)]
     """Number of layers."""
-    hidden_size: int
+    hidden_size: Annotated[int, Range(1, 1_000_000)]
     """Size of the hidden states. It must be even, and a multiple of num_attention_heads."""
-    num_attention_heads: int
+    num_attention_heads: Annotated[int, Range(1, 1_000_000)]
     """Number of attention heads in each layer."""
-    intermediate_size: int
+    intermediate_size: Annotated[int, Range(1, 1_000_000)]
     """Size of the feed-forward layer inside each layer, usually 4 × hidden_size."""
-    vocab_size: int = 0
+    vocab_size: Annotated[int, Range(0)] = 0
     """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
-    max_position_embeddings: int = 512
+    max_position_embeddings: Annotated[int, Range(1, 1_000_000)] = 512
     """Maximum sequence length, in tokens. The model has no weights for positions, so this is only a limit."""
     hidden_act: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
     """Activation function. gelu: exact GELU. gelu_tanh: its tanh approximation."""
     pooled_token: PooledToken = "first"
     """Token that heads for whole texts read. first: [CLS], which bertie puts first. last: the last token, where XLNet's own
     tokenizer puts it."""
-    hidden_dropout_prob: float = 0.1
+    hidden_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
     """Dropout probability after the embeddings and after each attention and feed-forward block."""
-    attention_probs_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
     """Dropout probability of the attention weights."""
-    initializer_range: float = 0.02
+    initializer_range: Annotated[float, Range(0, above=True)] = 0.02
     """Standard deviation of the initial weights."""
-    layer_norm_eps: float = 1e-12
+    layer_norm_eps: Annotated[float, Range(0)] = 1e-12
     """Constant that layer normalization adds to the variance."""
 
     def __post_init__(self) -> None:
-        require_range("model", self, "num_hidden_layers", low=1, high=1000)
-        sizes = ("hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
-        require_range("model", self, *sizes, low=1, high=1_000_000)
-        require_range("model", self, "vocab_size", "layer_norm_eps", low=0)
-        require_range("model", self, "initializer_range", low=0, above=True)
-        require_range("model", self, "hidden_dropout_prob", "attention_probs_dropout_prob", low=0, high=0.99)
+        check_ranges("model", self)
         if self.hidden_size % self.num_attention_heads or self.hidden_size % 2:
             raise UsageError(
                 f"model.hidden_size is {self.hidden_size}, with {self.num_attention_heads} heads: it must be even and a "
                 "multiple of model.num_attention_heads"
             )
-
-    @property
-    def causal(self) -> bool:
-        """Whether a token sees no later token. In fine-tuning and prediction, every token sees all others."""
-        return False
-
-    @property
-    def head_layers(self) -> HeadLayers:
-        """Layers of the heads of tasks."""
-        return HeadLayers()
 
     def products(self, batch: Batch, rows: np.ndarray) -> float:
         """Return the multiplications of a forward pass, with an order those of both streams. batch: NumPy arrays.
@@ -150,7 +138,12 @@ class RelativeAttention(nn.Module):
         distance_WD: Float[Tensor, "W D"],
     ) -> Float[Tensor, "M D"]:
         """Return what the rows of all streams, one stream after the other, gather from the tokens."""
-        q_MNH, k_TNH, v_TNH = self._projected(x_MD, h_TD)
+        if x_MD is h_TD:
+            q_MNH, k_TNH, v_TNH = self.qkv(h_TD).unflatten(1, (3, self.heads, -1)).unbind(1)
+        else:
+            size, weight = h_TD.shape[1], self.qkv.weight
+            q_MNH = F.linear(x_MD, weight[:size]).unflatten(1, (self.heads, -1))
+            k_TNH, v_TNH = F.linear(h_TD, weight[size:]).unflatten(1, (2, self.heads, -1)).unbind(1)
         r_WNH = self.distance(distance_WD).unflatten(1, (self.heads, -1))
         same_D, other_D = self.segment.weight
         vectors = (other_D - same_D, self.content_bias, self.position_bias, self.segment_bias)
@@ -158,18 +151,6 @@ class RelativeAttention(nn.Module):
         attend = relative_grouped if x_MD.device.type == "cpu" else relative_dense
         dropout = self.dropout if self.training else 0.0
         return self.out(attend(Terms(q_MNH, k_TNH, v_TNH, r_WNH, *vectors_NH), streams, keys, dropout).flatten(1))
-
-    def _projected(
-        self, x_MD: Float[Tensor, "M D"], h_TD: Float[Tensor, "T D"]
-    ) -> tuple[Float[Tensor, "M N H"], Float[Tensor, "T N H"], Float[Tensor, "T N H"]]:
-        """Return queries, keys and values."""
-        if x_MD is h_TD:
-            q, k, v = self.qkv(h_TD).unflatten(1, (3, self.heads, -1)).unbind(1)
-        else:
-            size, weight = h_TD.shape[1], self.qkv.weight
-            q = F.linear(x_MD, weight[:size]).unflatten(1, (self.heads, -1))
-            k, v = F.linear(h_TD, weight[size:]).unflatten(1, (2, self.heads, -1)).unbind(1)
-        return q, k, v
 
 
 class XlnetLayer(nn.Module):
@@ -285,15 +266,11 @@ class PermutationLMHead(nn.Module):
     def __init__(self, vocab_size: int, word: nn.Embedding):
         super().__init__()
         self.bias = nn.Parameter(torch.zeros(vocab_size))
+        self.products = word.weight.numel()
         self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P V"]:
         return F.linear(x_PD, self.word[0].weight, self.bias)
-
-    @property
-    def products(self) -> int:
-        """Multiplications of a prediction."""
-        return self.word[0].weight.numel()
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
         return vocabulary_loss(hidden.last[targets.index], self.word[0].weight, self.bias, targets)

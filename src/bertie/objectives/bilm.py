@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from torch import nn
 
 from bertie.batches.layouts import Layout
+from bertie.config import Range, ranges
 from bertie.contracts import FILLER, Batch, Targets
-from bertie.errors import UsageError, require_range
+from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.lstm import BidirectionalLMHead, LstmEncoder
 from bertie.model.model import Model
 from bertie.objectives.initialization import Vectors, set_cooccurrence_vectors
-from bertie.objectives.objective import Labeled, Labeling, Objective
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 from bertie.text.shards import Shards
 
 
@@ -25,18 +26,15 @@ class BidirectionalLM:
     """Predict the next token from one half of the hidden state, and the previous token from the other half."""
 
     facts: ClassVar = HeadFacts("LM in both directions", "the next word and the previous one")
-    predicts_text: ClassVar = False
-    reads_pairs: ClassVar = False
-    masks: ClassVar = False
+    traits: ClassVar = Traits()
     kind: Literal["bilm"] = "bilm"
-    weight: float = 1.0
+    weight: Annotated[float, Range(0)] = 1.0
     """Weight of this loss in the total loss."""
     initialization: Vectors = "random"
     """Initial word embeddings, which are the output matrix, too. random: as in the model's paper. cooccurrence: co-occurrence
     vectors of the corpus."""
 
-    def __post_init__(self) -> None:
-        require_range("objectives.bilm", self, "weight", low=0)
+    __post_init__ = ranges("objectives.bilm")
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model does not keep the two directions apart."""
@@ -65,9 +63,8 @@ class BidirectionalLM:
 
     def initialize(self, model: Model, shards: Shards) -> None:
         """Set the initial word embeddings in place, as `initialization` says."""
-        head = model.heads[self.kind]
-        if isinstance(head, BidirectionalLMHead) and self.initialization == "cooccurrence":
-            set_cooccurrence_vectors(head.word[0], shards.train)
+        if self.initialization == "cooccurrence":
+            set_cooccurrence_vectors(model.encoder.embeddings.word, shards.train)
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> BidirectionalLMHead:
         """Build the head. The output matrix of both directions is that of the encoder's word embeddings, if it has any."""

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from bertie.batches.layouts import Layout
+from bertie.config import Range, ranges
 from bertie.contracts import FILLER, Batch, Targets
-from bertie.errors import UsageError, require_range
+from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.model import Model
 from bertie.model.vocabulary_heads import CausalLMHead
 from bertie.objectives.initialization import Vectors, set_cooccurrence_vectors
-from bertie.objectives.objective import Labeled, Labeling, Objective
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 from bertie.objectives.requirements import require_transformer
 from bertie.text.shards import Shards
 
@@ -25,11 +26,9 @@ class CausalLM:
     """Predict the next token at every position of a sequence. The model must be causal."""
 
     facts: ClassVar = HeadFacts("causal LM", "the next word", "text-generation", "next")
-    predicts_text: ClassVar = True
-    reads_pairs: ClassVar = False
-    masks: ClassVar = False
+    traits: ClassVar = Traits(predicts_text=True)
     kind: Literal["clm"] = "clm"
-    weight: float = 1.0
+    weight: Annotated[float, Range(0)] = 1.0
     """Weight of this loss in the total loss."""
     allow_bidirectional: bool = False
     """Allow a model that is not causal. It sees the tokens that it predicts, so its loss goes to zero and it learns
@@ -38,8 +37,7 @@ class CausalLM:
     """Initial word embeddings, which are the output matrix, too. random: as in the model's paper. cooccurrence: co-occurrence
     vectors of the corpus."""
 
-    def __post_init__(self) -> None:
-        require_range("objectives.clm", self, "weight", low=0)
+    __post_init__ = ranges("objectives.clm")
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model is not causal, or if masks replace the tokens to predict."""
@@ -55,7 +53,7 @@ class CausalLM:
                 "to true, or objectives.clm.allow_bidirectional to true if that is the experiment"
             )
         for other in objectives:
-            if other.masks:
+            if other.traits.masks:
                 raise UsageError(
                     f"objectives.clm predicts the tokens of the text, and objectives.{other.kind} masks some of them: remove "
                     "one of the two"
@@ -74,9 +72,8 @@ class CausalLM:
 
     def initialize(self, model: Model, shards: Shards) -> None:
         """Set the initial word embeddings in place, as `initialization` says."""
-        head = model.heads[self.kind]
-        if isinstance(head, CausalLMHead) and self.initialization == "cooccurrence":
-            set_cooccurrence_vectors(head.word[0], shards.train)
+        if self.initialization == "cooccurrence":
+            set_cooccurrence_vectors(model.encoder.embeddings.word, shards.train)
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> CausalLMHead:  # noqa: ARG002
         """Build the head, with the encoder's word embeddings as its output matrix."""

@@ -6,14 +6,15 @@ The recipe has the objective `mlm`, whose head predicts the tokens, and after it
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from bertie.batches.layouts import Layout
 from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
+from bertie.config import Range, ranges
 from bertie.contracts import FILLER, Batch, Targets
-from bertie.errors import UsageError, require_range
+from bertie.errors import UsageError
 from bertie.model.attention import AttentionKind
 from bertie.model.config import TransformerConfig
 from bertie.model.distillation import DistillationHead, MaskedModel
@@ -23,8 +24,8 @@ from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives.mlm import MaskedLM, masked_row
-from bertie.objectives.objective import Labeled, Labeling, Objective
-from bertie.objectives.requirements import require_transformer
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
+from bertie.objectives.requirements import before, require_partners, require_transformer
 from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
 
@@ -42,21 +43,19 @@ class Distillation:
     """Imitate a teacher: its distribution over the vocabulary at each token, and its last hidden states."""
 
     facts: ClassVar = HeadFacts("distillation", "what its teacher predicts")
-    predicts_text: ClassVar = False
-    reads_pairs: ClassVar = False
-    masks: ClassVar = False
+    traits: ClassVar = Traits()
     kind: Literal["distil"] = "distil"
-    weight: float = 1.0
+    weight: Annotated[float, Range(0)] = 1.0
     """Weight of this loss in the total loss."""
     teacher: str = ""
     """Model to imitate: run folder, checkpoint folder or hub id. It needs a masked-LM head and the vocabulary of the
     shards."""
-    temperature: float = 2.0
+    temperature: Annotated[float, Range(0, above=True)] = 2.0
     """Divides the logits of both models before the softmax. A higher temperature shows more of the teacher's less probable
     tokens."""
-    soft_weight: float = 5.0
+    soft_weight: Annotated[float, Range(0, above=True)] = 5.0
     """Weight of the soft targets in this loss: the Kullback-Leibler divergence of the distributions × temperature²."""
-    cosine_weight: float = 1.0
+    cosine_weight: Annotated[float, Range(0)] = 1.0
     """Weight of the hidden states in this loss: 1 - the cosine of the last hidden states, which must have equal sizes. 0:
     do not compare them."""
     positions: Literal["all", "masked"] = "all"
@@ -66,26 +65,18 @@ class Distillation:
     layers as the model has, evenly spaced from the first to the last one; all other sizes must be equal. random: as in
     BERT."""
 
-    def __post_init__(self) -> None:
-        require_range("objectives.distil", self, "weight", "cosine_weight", low=0)
-        require_range("objectives.distil", self, "temperature", "soft_weight", low=0, above=True)
+    __post_init__ = ranges("objectives.distil")
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if there is no masked-LM head to train, or if another objective does not read masks."""
         require_transformer(self.kind, model)
-        kinds = [getattr(other, "kind", "") for other in objectives]
-        before = objectives[: kinds.index(self.kind) if self.kind in kinds else None]
-        masked = next((other for other in before if isinstance(other, MaskedLM)), None)
+        masked = next((other for other in before(self.kind, objectives) if isinstance(other, MaskedLM)), None)
         if masked is None:
             raise UsageError(
                 "objectives.distil compares the predictions of masked language modeling with a teacher's: put an objective "
                 'with kind = "mlm" before it'
             )
-        if others := [kind for kind in kinds if kind not in PARTNERS]:
-            raise UsageError(
-                f"objectives.distil lets a teacher read the same masked text, which objectives.{others[0]} is not made for: "
-                f"remove objectives.{others[0]} or objectives.distil"
-            )
+        require_partners(self.kind, objectives, PARTNERS, "lets a teacher read the same masked text")
         if self.initialization == "teacher" and masked.initialization != "random":
             raise UsageError(
                 f'objectives.mlm.initialization is "{masked.initialization}" and objectives.distil.initialization is '

@@ -70,6 +70,19 @@ class MaskedRow:
     """The spans, with `masking = "spans"`."""
 
 
+class _Row(NamedTuple):
+    """The ordinary tokens of a row."""
+
+    positions: np.ndarray
+    """int64 [N]: positions in T."""
+    sequence: np.ndarray
+    """int64 [N]: their sequences."""
+    counts: np.ndarray
+    """int64 [S]: tokens of each sequence."""
+    quota: np.ndarray
+    """int64 [S]: tokens to select in each sequence."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Units:
     """Candidates for selection, each a range of consecutive ordinary tokens of one sequence. They do not overlap."""
@@ -110,18 +123,20 @@ def select(
     sequence = np.searchsorted(batch.ragged.cu_seqlens, positions, side="right") - 1
     counts = np.bincount(sequence, minlength=len(batch.pair_label))
     quota = np.maximum(1, np.rint(share * counts)).astype(np.int64)
+    row = _Row(positions, sequence, counts, quota)
     if masking == "tokens":
-        return _select_tokens(positions, sequence, counts, quota, capacity, rng)
-    starts = _word_starts(batch, positions, sequence)
+        return _select_tokens(row, capacity, rng)
+    # The first token of every word, as indices into N, followed by N. A word whose beginning is truncated starts later.
+    starts = np.append(np.flatnonzero(batch.word_starts[positions] | _breaks(row)), len(positions))
     if masking == "words":
         units = _Units(starts[:-1], np.diff(starts), sequence[starts[:-1]])
     elif masking == "spans":
-        units = _runs_of_words(positions, sequence, starts, SPAN_LENGTHS, 1, quota, rng)
+        units = _runs_of_words(row, starts, SPAN_LENGTHS, 1, rng)
     else:
-        units = _runs_of_words(positions, sequence, starts, ngram_lengths(longest_ngram), 0, quota, rng)
+        units = _runs_of_words(row, starts, ngram_lengths(longest_ngram), 0, rng)
     chosen = _choose(units, quota, min(capacity, int(quota[counts > 0].sum())), capacity, rng)
     first, length = units.first[chosen], units.length[chosen]
-    tokens = _ranges(first, length)
+    tokens = np.arange(length.sum()) + np.repeat(first - (np.cumsum(length) - length), length)
     return Selection(positions[tokens], np.repeat(np.arange(len(first)), length))
 
 
@@ -141,15 +156,9 @@ def spans_of(selection: Selection, labels: np.ndarray, capacity: int) -> MaskedS
     return MaskedSpans(selection.positions, labels, selection.positions[first], selection.positions[last], capacity)
 
 
-def _select_tokens(
-    positions: np.ndarray,
-    sequence: np.ndarray,
-    counts: np.ndarray,
-    quota: np.ndarray,
-    capacity: int,
-    rng: np.random.Generator,
-) -> Selection:
+def _select_tokens(row: _Row, capacity: int, rng: np.random.Generator) -> Selection:
     """Select exactly `quota` tokens of every sequence."""
+    positions, sequence, counts, quota = row
     shuffled = np.lexsort((rng.random(len(positions)), sequence))
     rank = np.arange(len(positions)) - np.repeat(np.cumsum(counts) - counts, counts)
     selected = np.sort(positions[shuffled[rank < quota[sequence]]])
@@ -158,30 +167,16 @@ def _select_tokens(
     return Selection(selected, np.arange(len(selected)))
 
 
-def _word_starts(batch: Batch, positions: np.ndarray, sequence: np.ndarray) -> np.ndarray:
-    """Return the first token of every word, as indices into N, followed by N. int64 [W + 1].
-
-    A word that truncation cut at its beginning starts at its first remaining token.
-    """
-    starts = batch.word_starts[positions] | _breaks(positions, sequence)
-    return np.append(np.flatnonzero(starts), len(positions))
-
-
-def _breaks(positions: np.ndarray, sequence: np.ndarray) -> np.ndarray:
+def _breaks(row: _Row) -> np.ndarray:
     """Return where an ordinary token follows a special token or another sequence. bool [N]."""
+    positions, sequence, *_ = row
     breaks = np.ones(len(positions), bool)
     breaks[1:] = (positions[1:] != positions[:-1] + 1) | (sequence[1:] != sequence[:-1])
     return breaks
 
 
 def _runs_of_words(
-    positions: np.ndarray,
-    sequence: np.ndarray,
-    starts: np.ndarray,
-    distribution: np.ndarray,
-    gap: int,
-    quota: np.ndarray,
-    rng: np.random.Generator,
+    row: _Row, starts: np.ndarray, distribution: np.ndarray, gap: int, rng: np.random.Generator
 ) -> _Units:
     """Lay runs of words of random lengths along the row, from left to right.
 
@@ -189,12 +184,10 @@ def _runs_of_words(
     sequence's share, unless it is a single word.
 
     Args:
-        positions: Positions of the ordinary tokens in T.
-        sequence: Their sequences.
+        row: The ordinary tokens.
         starts: First token of every word, as indices into N, followed by N.
         distribution: Probabilities of the lengths 1, 2, … in words.
         gap: Words between two runs. With a gap, the tokens beside a selected run are never selected.
-        quota: Tokens to select in each sequence.
         rng: The generator.
     """
     words = len(starts) - 1
@@ -203,7 +196,7 @@ def _runs_of_words(
     begin = np.cumsum(lengths + gap) - (lengths + gap) - LEAD
     inside = (begin >= 0) & (begin < words)
     begin, lengths = begin[inside], lengths[inside]
-    owner = sequence[starts[:-1]]
+    owner = row.sequence[starts[:-1]]
 
     # A sequence without the beginning of a run gets a run of one word.
     first_word = np.flatnonzero(np.diff(owner, prepend=-1))
@@ -212,9 +205,9 @@ def _runs_of_words(
     begin = np.concatenate([begin, first_word[empty] + (rng.random(len(count)) * count).astype(np.int64)])
     lengths = np.concatenate([lengths, np.ones(len(count), np.int64)])
 
-    ends_of_texts = np.append(np.flatnonzero(_breaks(positions, sequence)[starts[:-1]])[1:], words)
+    ends_of_texts = np.append(np.flatnonzero(_breaks(row)[starts[:-1]])[1:], words)
     end = np.minimum(begin + lengths, ends_of_texts[np.searchsorted(ends_of_texts, begin, side="right")])
-    fitting = np.searchsorted(starts, starts[begin] + quota[owner[begin]], side="right") - 1
+    fitting = np.searchsorted(starts, starts[begin] + row.quota[owner[begin]], side="right") - 1
     end = np.maximum(begin + 1, np.minimum(end, fitting))
     return _Units(starts[begin], starts[end] - starts[begin], owner[begin])
 
@@ -261,8 +254,3 @@ def _choose(units: _Units, quota: np.ndarray, target: int, capacity: int, rng: n
     # Sorted by position, not by number: single words for otherwise empty sequences are at the end of the list.
     found = order[chosen]
     return found[np.argsort(units.first[found])]
-
-
-def _ranges(first: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """Return the integers of all ranges [first, first + length), one range after the other."""
-    return np.arange(length.sum()) + np.repeat(first - (np.cumsum(length) - length), length)

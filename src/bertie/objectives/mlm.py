@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
 
 from bertie.batches.layouts import Layout
+from bertie.config import Range, check_ranges
 from bertie.contracts import Batch, Targets
-from bertie.errors import UsageError, require_range
+from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.initial_attention import hold_equal_words
@@ -25,8 +26,8 @@ from bertie.objectives.initialization import (
     set_pattern_weights,
 )
 from bertie.objectives.masking import MaskedRow, Masking, Selection, select, spans_of
-from bertie.objectives.objective import Labeled, Labeling, Objective
-from bertie.objectives.requirements import require_transformer
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
+from bertie.objectives.requirements import require_both_sides, require_transformer
 from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
 
@@ -43,26 +44,24 @@ class MaskedLM:
     """Select random tokens of every sequence, replace most of them by [MASK], and predict the original tokens."""
 
     facts: ClassVar = HeadFacts("masked LM", "masked words", "fill-mask", "masked")
-    predicts_text: ClassVar = True
-    reads_pairs: ClassVar = False
-    masks: ClassVar = True
+    traits: ClassVar = Traits(predicts_text=True, masks=True)
     kind: Literal["mlm"] = "mlm"
-    weight: float = 1.0
+    weight: Annotated[float, Range(0)] = 1.0
     """Weight of this loss in the total loss."""
-    mlm_probability: float = 0.15
+    mlm_probability: Annotated[float, Range(0, 1, above=True)] = 0.15
     """Share of tokens to predict, at least one per sequence. Special tokens are never selected."""
-    mlm_probability_end: float | None = None
+    mlm_probability_end: Annotated[float | None, Range(0, 1, above=True)] = None
     """Share of tokens to predict at the end of the run. The share changes linearly from mlm_probability. None: it is
     constant. The evaluation set always uses mlm_probability."""
     masking: Masking = "tokens"
     """Selected units. tokens: single tokens, as in BERT. words: whole words. spans: spans of 1 to 10 words with a geometric
     distribution of lengths, replaced as a whole (SpanBERT). ngrams: 1 to 3 consecutive words, short ones more often
     (ALBERT)."""
-    mask_replace_prob: float = 0.8
+    mask_replace_prob: Annotated[float, Range(0)] = 0.8
     """Share of the selected tokens that become [MASK]."""
-    random_replace_prob: float = 0.1
+    random_replace_prob: Annotated[float, Range(0)] = 0.1
     """Share of the selected tokens that become a random subword. The rest remain unchanged."""
-    unmasked_sequences: float = 0.0
+    unmasked_sequences: Annotated[float, Range(0, 0.99)] = 0.0
     """Share of sequences without any selected token, so that the model also sees texts as fine-tuning shows them."""
     initialization: Literal["random", "unigram", "cooccurrence", "patterns"] = "random"
     """Initial weights. random: as in BERT. unigram: the output bias is the log frequency of each subword instead of 0.
@@ -71,11 +70,7 @@ class MaskedLM:
     The queries and keys of the latter are not trained. Takes rotary positions."""
 
     def __post_init__(self) -> None:
-        require_range("objectives.mlm", self, "weight", "mask_replace_prob", "random_replace_prob", low=0)
-        require_range("objectives.mlm", self, "mlm_probability", low=0, high=1, above=True)
-        if self.mlm_probability_end is not None:
-            require_range("objectives.mlm", self, "mlm_probability_end", low=0, high=1, above=True)
-        require_range("objectives.mlm", self, "unmasked_sequences", low=0, high=0.99)
+        check_ranges("objectives.mlm", self)
         if self.mask_replace_prob + self.random_replace_prob > 1:
             raise UsageError(
                 "objectives.mlm: mask_replace_prob and random_replace_prob are more than 1 together: lower one of them"
@@ -83,18 +78,14 @@ class MaskedLM:
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model is causal or no Transformer, or if it reads all the tokens that it predicts."""
-        if require_transformer(self.kind, model).causal:
-            raise UsageError(
-                "objectives.mlm predicts a token from both sides, and model.causal is true: set model.causal to false, or "
-                'train with the objective kind = "clm"'
-            )
+        transformer = require_both_sides(self.kind, model)
         if self.mask_replace_prob + self.random_replace_prob == 0:
             raise UsageError(
                 "objectives.mlm: mask_replace_prob and random_replace_prob are 0, so the model would read every token that "
                 "it predicts: raise one of them"
             )
         if self.initialization == "patterns":
-            require_patterns(require_transformer(self.kind, model), objectives)
+            require_patterns(transformer, objectives)
 
     def label(self, batch: Batch, given: Labeling) -> Labeled:
         """Mask a row, and return the targets with the original tokens. The notes are a `MaskedRow`.

@@ -8,21 +8,22 @@ causal model predicts the next token in the same row, so one head can serve both
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from bertie.batches.layouts import Layout
+from bertie.config import Range, check_ranges
 from bertie.contracts import Batch
-from bertie.errors import UsageError, require_range
+from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.model import Model
 from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives.initialization import Vectors, set_cooccurrence_vectors, set_output_bias
 from bertie.objectives.mlm import MaskedLM
-from bertie.objectives.objective import Labeled, Labeling, Objective
-from bertie.objectives.requirements import require_transformer
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
+from bertie.objectives.requirements import require_both_sides, require_transformer
 from bertie.text.shards import Shards
 
 
@@ -30,35 +31,29 @@ from bertie.text.shards import Shards
 class MaskedNextToken:
     """Mask tokens as in BERT, and predict each one from the row before it. The model must not be causal."""
 
-    facts: ClassVar = HeadFacts(
-        "masked next token", "masked words", "fill-mask"
-    )  # classes of transformers read other rows
-    predicts_text: ClassVar = True
-    reads_pairs: ClassVar = False
-    masks: ClassVar = True
+    # Classes of transformers read other rows.
+    facts: ClassVar = HeadFacts("masked next token", "masked words", "fill-mask")
+    traits: ClassVar = Traits(predicts_text=True, masks=True)
     kind: Literal["mntp"] = "mntp"
-    weight: float = 1.0
+    weight: Annotated[float, Range(0)] = 1.0
     """Weight of this loss in the total loss."""
-    mntp_probability: float = 0.15
+    mntp_probability: Annotated[float, Range(0, 1, above=True)] = 0.15
     """Share of tokens to predict, at least one per sequence. Special tokens are never selected."""
-    mntp_probability_end: float | None = None
+    mntp_probability_end: Annotated[float | None, Range(0, 1, above=True)] = None
     """Share of tokens to predict at the end of the run. The share changes linearly from mntp_probability. None: it is
     constant. The evaluation set always uses mntp_probability."""
     masking: Literal["tokens", "words"] = "tokens"
     """Selected units. tokens: single tokens, as in BERT. words: whole words."""
-    mask_replace_prob: float = 0.8
+    mask_replace_prob: Annotated[float, Range(0)] = 0.8
     """Share of the selected tokens that become [MASK]."""
-    random_replace_prob: float = 0.1
+    random_replace_prob: Annotated[float, Range(0)] = 0.1
     """Share of the selected tokens that become a random subword. The rest remain unchanged."""
     initialization: Vectors = "random"
     """Initial weights. random: as in BERT. cooccurrence: the output bias is the log frequency of each subword, and the word
     embeddings (the output matrix, too) are co-occurrence vectors of the corpus."""
 
     def __post_init__(self) -> None:
-        require_range("objectives.mntp", self, "weight", "mask_replace_prob", "random_replace_prob", low=0)
-        require_range("objectives.mntp", self, "mntp_probability", low=0, high=1, above=True)
-        if self.mntp_probability_end is not None:
-            require_range("objectives.mntp", self, "mntp_probability_end", low=0, high=1, above=True)
+        check_ranges("objectives.mntp", self)
         if not 0 < self.mask_replace_prob + self.random_replace_prob <= 1:
             raise UsageError(
                 "objectives.mntp: mask_replace_prob and random_replace_prob are "
@@ -67,13 +62,9 @@ class MaskedNextToken:
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model is causal or no Transformer, or if another objective masks the row, too."""
-        if require_transformer(self.kind, model).causal:
-            raise UsageError(
-                "objectives.mntp predicts a token from both sides, and model.causal is true: set model.causal to false, or "
-                'train with the objective kind = "clm"'
-            )
+        require_both_sides(self.kind, model)
         for other in objectives:
-            if other.masks and other is not self:
+            if other.traits.masks and other is not self:
                 raise UsageError(
                     f"objectives.mntp and objectives.{other.kind} both mask the text: remove one of the two"
                 )

@@ -6,17 +6,18 @@ The layout makes the pairs and their labels, so both are one objective with one 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from bertie.batches.layouts import Layout
+from bertie.config import Range, ranges
 from bertie.contracts import Batch, Targets
-from bertie.errors import UsageError, require_range
+from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
-from bertie.objectives.objective import Labeled, Labeling, Objective
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 from bertie.objectives.requirements import require_transformer
 
 
@@ -31,15 +32,12 @@ class NextSentence:
     facts: ClassVar = HeadFacts(
         "next sentence prediction", "whether a second text follows the first", "text-classification", "pair"
     )
-    predicts_text: ClassVar = False
-    reads_pairs: ClassVar = True
-    masks: ClassVar = False
+    traits: ClassVar = Traits(reads_pairs=True)
     kind: Literal["nsp"] = "nsp"
-    weight: float = 1.0
+    weight: Annotated[float, Range(0)] = 1.0
     """Weight of this loss in the total loss."""
 
-    def __post_init__(self) -> None:
-        require_range("objectives.nsp", self, "weight", low=0)
+    __post_init__ = ranges("objectives.nsp")
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the sequences are no sentence pairs, or if [CLS] cannot see them."""

@@ -61,17 +61,25 @@ class Labeled(NamedTuple):
     """For the objectives after this one."""
 
 
+@dataclass(frozen=True)
+class Traits:
+    """What an objective does, as far as other parts of a recipe depend on it."""
+
+    predicts_text: bool = False
+    """Whether its loss is that of tokens of the text, in nats per token, so that word frequencies are a baseline."""
+    reads_pairs: bool = False
+    """Whether it learns the labels of sentence pairs, which the layout makes."""
+    masks: bool = False
+    """Whether it replaces tokens of the row, so that another one cannot predict the text itself."""
+
+
 class Objective(Protocol):
     """What pre-training needs from an objective."""
 
     facts: ClassVar[HeadFacts]
     """What other rooms say of its head."""
-    predicts_text: ClassVar[bool]
-    """Whether its loss is that of tokens of the text, in nats per token, so that word frequencies are a baseline."""
-    reads_pairs: ClassVar[bool]
-    """Whether it learns the labels of sentence pairs, which the layout makes."""
-    masks: ClassVar[bool]
-    """Whether it replaces tokens of the row, so that another one cannot predict the text itself."""
+    traits: ClassVar[Traits]
+    """What the rest of a recipe depends on."""
 
     @property
     def kind(self) -> str:

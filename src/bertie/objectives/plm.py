@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from bertie.batches.layouts import Layout
+from bertie.config import Range, ranges
 from bertie.contracts import Batch, Targets
-from bertie.errors import UsageError, require_range
+from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.xlnet import PermutationLMHead
 from bertie.objectives.masking import select
-from bertie.objectives.objective import Labeled, Labeling, Objective
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 
 LONGEST_SPAN = 5  # words; section 3.1
 
@@ -30,21 +31,17 @@ class PermutationLM:
     """Select random tokens of every sequence, and predict them one after the other in a random order."""
 
     facts: ClassVar = HeadFacts("permutation LM", "masked words, in any order", "text-generation", "permutation")
-    predicts_text: ClassVar = True
-    reads_pairs: ClassVar = False
-    masks: ClassVar = False
+    traits: ClassVar = Traits(predicts_text=True)
     kind: Literal["plm"] = "plm"
-    weight: float = 1.0
+    weight: Annotated[float, Range(0)] = 1.0
     """Weight of this loss in the total loss."""
-    plm_probability: float = 0.1667
+    plm_probability: Annotated[float, Range(0, 0.99, above=True)] = 0.1667
     """Share of tokens to predict, at least one per sequence; XLNet's is 1/6 (K = 6). Special tokens are never selected."""
     masking: Literal["spans", "tokens"] = "spans"
     """Selected units. spans: 1 to 5 consecutive words, short ones more often, as in XLNet. tokens: single tokens. The order in
     which tokens are predicted is random in both cases, also within a span."""
 
-    def __post_init__(self) -> None:
-        require_range("objectives.plm", self, "weight", low=0)
-        require_range("objectives.plm", self, "plm_probability", low=0, high=0.99, above=True)
+    __post_init__ = ranges("objectives.plm")
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model has no query stream, or if another objective would have to use it."""
@@ -55,10 +52,9 @@ class PermutationLM:
             )
         for other in objectives:
             if not isinstance(other, PermutationLM):
-                kind = getattr(other, "kind", type(other).__name__)
                 raise UsageError(
-                    f"objectives.plm hides each predicted token from its own row, and objectives.{kind} needs rows that see "
-                    f"all tokens: remove objectives.{kind} or objectives.plm"
+                    f"objectives.plm hides each predicted token from its own row, and objectives.{other.kind} needs rows that "
+                    f"see all tokens: remove objectives.{other.kind} or objectives.plm"
                 )
 
     def label(self, batch: Batch, given: Labeling) -> Labeled:

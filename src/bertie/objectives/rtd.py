@@ -8,21 +8,22 @@ each token whether it is the original one. The recipe has the objective `mlm`, w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from bertie.batches.layouts import Layout
+from bertie.config import Range, ranges
 from bertie.contracts import Batch, ReplacementTargets
-from bertie.errors import UsageError, require_range
+from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.model.electra import generator_config
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import ReplacedTokenHead
 from bertie.objectives.mlm import masked_row
-from bertie.objectives.objective import Labeled, Labeling, Objective
-from bertie.objectives.requirements import require_transformer
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
+from bertie.objectives.requirements import before, require_partners, require_transformer
 
 PARTNERS = ("mlm", "nsp", "rtd")
 
@@ -32,36 +33,27 @@ class ReplacedToken:
     """Predict which tokens a generator has replaced. The objective mlm, which must come first, trains the generator."""
 
     facts: ClassVar = HeadFacts("replaced token detection", "which tokens were replaced", shape="replaced")
-    predicts_text: ClassVar = False
-    reads_pairs: ClassVar = False
-    masks: ClassVar = False
+    traits: ClassVar = Traits()
     kind: Literal["rtd"] = "rtd"
-    weight: float = 50.0
+    weight: Annotated[float, Range(0)] = 50.0
     """Weight of this loss in the total loss."""
-    generator_size: float = 0.25
+    generator_size: Annotated[float, Range(0, 1, above=True)] = 0.25
     """Width of the generator, as a fraction of the model's: hidden size, attention heads and feed-forward size. The
     embeddings are those of the model."""
-    generator_layers: int = 0
+    generator_layers: Annotated[int, Range(0)] = 0
     """Number of layers of the generator; 0: as many as the model."""
 
-    def __post_init__(self) -> None:
-        require_range("objectives.rtd", self, "weight", "generator_layers", low=0)
-        require_range("objectives.rtd", self, "generator_size", low=0, high=1, above=True)
+    __post_init__ = ranges("objectives.rtd")
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if there is no generator to train, or if another objective needs the masks."""
         require_transformer(self.kind, model)
-        kinds = [getattr(other, "kind", "") for other in objectives]
-        if "mlm" not in kinds[: kinds.index(self.kind) if self.kind in kinds else None]:
+        if not any(other.kind == "mlm" for other in before(self.kind, objectives)):
             raise UsageError(
                 "objectives.rtd detects tokens that a generator has replaced, and objectives.mlm trains the generator: put "
                 'an objective with kind = "mlm" before it'
             )
-        if others := [kind for kind in kinds if kind not in PARTNERS]:
-            raise UsageError(
-                f"objectives.rtd lets the model read samples in place of masks, which objectives.{others[0]} is not made "
-                f"for: remove objectives.{others[0]} or objectives.rtd"
-            )
+        require_partners(self.kind, objectives, PARTNERS, "lets the model read samples in place of masks")
 
     def generator(self, config: EncoderConfig) -> TransformerConfig:
         """Return the configuration of the generator. Its heads have an even size, which rotary positions need."""

@@ -8,19 +8,20 @@ tokens beside a span are not masked themselves.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from bertie.batches.layouts import Layout
+from bertie.config import Range, ranges
 from bertie.contracts import Batch, BoundaryTargets
-from bertie.errors import UsageError, require_range
+from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.span_boundary import POSITIONS, SpanBoundaryHead
 from bertie.objectives.mlm import MaskedLM, masked_row
-from bertie.objectives.objective import Labeled, Labeling, Objective
-from bertie.objectives.requirements import require_transformer
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
+from bertie.objectives.requirements import before, require_transformer
 
 
 @dataclass(frozen=True)
@@ -28,20 +29,17 @@ class SpanBoundary:
     """Predict each token of a masked span from the two tokens beside the span and its position in the span."""
 
     facts: ClassVar = HeadFacts("span boundary", "words from the words beside them")
-    predicts_text: ClassVar = False
-    reads_pairs: ClassVar = False
-    masks: ClassVar = False
+    traits: ClassVar = Traits()
     kind: Literal["sbo"] = "sbo"
-    weight: float = 1.0
+    weight: Annotated[float, Range(0)] = 1.0
     """Weight of this loss in the total loss."""
 
-    def __post_init__(self) -> None:
-        require_range("objectives.sbo", self, "weight", low=0)
+    __post_init__ = ranges("objectives.sbo")
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if no objective before this one masks spans."""
-        before = objectives[: objectives.index(self)] if self in objectives else objectives
-        if not any(isinstance(other, MaskedLM) and other.masking == "spans" for other in before):
+        earlier = before(self.kind, objectives)
+        if not any(isinstance(other, MaskedLM) and other.masking == "spans" for other in earlier):
             raise UsageError(
                 'objectives.sbo predicts the spans of masked language modeling: put an objective with kind = "mlm" and '
                 'masking = "spans" before it'

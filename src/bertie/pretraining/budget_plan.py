@@ -71,6 +71,10 @@ class Cost(NamedTuple):
     """Tokens of an evaluation."""
 
 
+class LeftOut(Exception):  # noqa: N818
+    """Why a recipe is not planned."""
+
+
 @dataclass(frozen=True, eq=False)
 class Target:
     """What to plan for."""
@@ -201,27 +205,24 @@ def _outlooks(target: Target) -> tuple[list[Outlook], dict[str, str]]:
         try:
             most = target.sizes()[0]
             found = _reach(name, most, target, costs)
-            if isinstance(found, Outlook) and found.timed and found.batch_size < most:
+            if found.timed and found.batch_size < most:
                 found = _reach(name, found.batch_size, target, costs)  # smaller steps are slower
+            outlooks.append(found)
+        except LeftOut as reason:
+            left_out[name] = str(reason)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            found = "runs out of memory"
-        if isinstance(found, Outlook):
-            outlooks.append(found)
-        else:
-            left_out[name] = found
+            left_out[name] = "runs out of memory"
     return outlooks, left_out
 
 
-def _reach(name: str, batch_size: int, target: Target, costs: list[Cost]) -> Outlook | str:
-    """Return what a recipe reaches, or why it is left out. Its cost, from steps of so many sequences, joins `costs`."""
-    cost = _cost(name, batch_size, target, costs)
-    if isinstance(cost, str):
-        return cost
-    costs.append(cost)
-    outlook = _outlook(name, cost, target)
-    return _doubt(outlook, target) or outlook
+def _reach(name: str, batch_size: int, target: Target, costs: list[Cost]) -> Outlook:
+    """Return what a recipe reaches. Its cost, from steps of so many sequences, joins `costs`. Raises LeftOut."""
+    costs.append(_cost(name, batch_size, target, costs))
+    outlook = _outlook(name, costs[-1], target)
+    _require_covered(outlook, target)
+    return outlook
 
 
 def _compare(preparation: float, seconds: float) -> None:
@@ -245,8 +246,8 @@ def _recipe(name: str, batch_size: int, target: Target) -> PretrainConfig:
     return replace(recipe, objectives=objectives)
 
 
-def _cost(name: str, batch_size: int, target: Target, costs: list[Cost]) -> Cost | str:
-    """Measure or compute the cost of a token, or return why the recipe cannot be trained.
+def _cost(name: str, batch_size: int, target: Target, costs: list[Cost]) -> Cost:
+    """Measure or compute the cost of a token. Raises LeftOut if the recipe cannot be trained.
 
     Args:
         name: The recipe.
@@ -262,7 +263,7 @@ def _cost(name: str, batch_size: int, target: Target, costs: list[Cost]) -> Cost
         setup = _set_up(recipe, target)
         needed = _memory(setup, target)
         if needed > target.memory:
-            return f"needs about {needed / 1e9:.2g} GB of memory, {target.memory / 1e9:.2g} GB are usable"
+            raise LeftOut(f"needs about {needed / 1e9:.2g} GB of memory, {target.memory / 1e9:.2g} GB are usable")
         tokens, operations = tokens_per_step(recipe), flops_per_step(setup)
         rate = 1e12 * target.gpu.teraflops * target.utilization if target.gpu else None
         seconds = operations / (rate or (costs[-1].operations / costs[-1].seconds if costs else math.inf))
@@ -295,15 +296,15 @@ def _outlook(name: str, cost: Cost, target: Target) -> Outlook:
     return Outlook(name, parameters, 1 / cost.seconds, cost.timed, tokens, epochs, batch_size, steps, *expected)
 
 
-def _doubt(outlook: Outlook, target: Target) -> str:
-    """Return why the curve says nothing about a run; "": it does."""
+def _require_covered(outlook: Outlook, target: Target) -> None:
+    """Raise LeftOut if the curve says nothing about a run."""
     shortest, _ = scaling.measured_tokens()
     if outlook.epochs > MOST_EPOCHS:
         enough = console.duration(MOST_EPOCHS * target.text / outlook.tokens_per_second)
-        return f"would read the text {outlook.epochs:,.0f} times and learns little after {MOST_EPOCHS} times, which take {enough}"
+        often = f"would read the text {outlook.epochs:,.0f} times"
+        raise LeftOut(f"{often} and learns little after {MOST_EPOCHS} times, which take {enough}")
     if scaling.useful_tokens(outlook.tokens, target.text) < shortest:
-        return f"fewer than {shortest:,} tokens (repeated text counts less), the shortest run that was measured"
-    return ""
+        raise LeftOut(f"fewer than {shortest:,} tokens (repeated text counts less), the shortest run that was measured")
 
 
 def _command(best: Outlook, target: Target, data: str | Path, budget: str) -> str:

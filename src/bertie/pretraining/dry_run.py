@@ -18,7 +18,6 @@ from bertie.checkpoints.folder import list_checkpoints
 from bertie.checkpoints.training_state import Counters, has_checkpoint, load_state
 from bertie.contracts import FILLER, MicroBatch
 from bertie.pretraining.feed import rows_per_pass
-from bertie.pretraining.phases import ResolvedPhase
 from bertie.pretraining.pretrain import Setup, set_up
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.repetition import warn_of_repetition
@@ -27,10 +26,8 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.training.distributed import process_group
 from bertie.training.job import TrainingJob
 from bertie.training.loop import train_steps
-from bertie.training.memory import MemoryEstimate
 from bertie.training.records import loss_metrics
 from bertie.training.run_folder import run_status
-from bertie.training.trainer import position
 
 STEPS = 3
 
@@ -82,7 +79,7 @@ def _restore(setup: Setup, job: TrainingJob) -> Counters:
     if setup.ranks.first and has_checkpoint(setup.out):
         newest = list_checkpoints(setup.out)[-1]
         counters = load_state(newest, job.model, job.optimizer)
-        console.info(f"{setup.out} would resume after {position(job, counters)}")
+        console.info(f"{setup.out} would resume after {job.settings.length.position(counters.step, counters.seconds)}")
     counters = Counters(**setup.ranks.broadcast(asdict(counters)))
     setup.ranks.broadcast_state(job.model, job.optimizer)
     return counters
@@ -98,40 +95,27 @@ def _report_text(setup: Setup) -> None:
 
 
 def _report_phase(setup: Setup, number: int, micro_batch: int) -> dict[str, Any]:
+    """Report one phase: its size, what it predicts, its memory, and its first sequence."""
     phase, feed = setup.feed.phases[number], setup.feed
     plan = feed.first_step(phase)
     rows = rows_per_pass(len(feed.ranks.own_range(plan.rows)), micro_batch)
     micro = feed.first_rows(plan, rows)
-    steps = phase.end_step - (feed.phases[number - 1].end_step if number else 0)
-    tokens = phase.shape.rows * phase.shape.row_tokens
-    epochs = steps * tokens / int(setup.shards.train.document_starts[-1])
+    epochs = setup.epochs(phase.steps * phase.tokens)
     filler = 1 - micro.tokens / len(micro.batch.input_ids)
     memory = setup.memory_estimate(micro)
-    length = f"{setup.phase_lengths[number]} of {phase.shape.rows} × {phase.shape.row_tokens:,} tokens"
+    length = f"{feed.length.describe(phase.steps)} of {phase.shape.rows} × {phase.shape.row_tokens:,} tokens"
     length += "" if setup.config.budget else f", {epochs:.3g} epochs"
-    console.info(_phase_line(number, phase, length, rows, filler, micro, memory))
-    console.info(f"             {_example(micro, setup.shards.tokenizer)}")
-    sizes = {"tokens": tokens, "rows": phase.shape.rows, "filler": filler, "memory": memory.total}
-    return sizes if setup.config.budget else {"steps": steps, "epochs": epochs, **sizes}
-
-
-def _phase_line(
-    number: int,
-    phase: ResolvedPhase,
-    length: str,
-    rows: int,
-    filler: float,
-    micro: MicroBatch,
-    memory: MemoryEstimate,
-) -> str:
     predictions = ", ".join(f"{int(count)} {name}" for name, count in micro.counts.items())
     parts = ", ".join(f"{name} {_bytes(size)}" for name, size in vars(memory).items())
-    return (
+    console.info(
         f"phase {number + 1}      {length}; a forward pass: {rows} × {phase.shape.row_tokens:,} tokens in "
         f"{int((micro.batch.example != FILLER).sum())} sequences of at most {phase.layout.max_length}, "
         f"{100 * filler:.2f} % filler, predictions: {predictions}\n"
-        f"             memory in fp32: {parts}; total {_bytes(memory.total)}, plus temporary buffers"
+        f"             memory in fp32: {parts}; total {_bytes(memory.total)}, plus temporary buffers\n"
+        f"             {_example(micro, setup.shards.tokenizer)}"
     )
+    sizes = {"tokens": phase.tokens, "rows": phase.shape.rows, "filler": filler, "memory": memory.total}
+    return sizes if setup.config.budget else {"steps": phase.steps, "epochs": epochs, **sizes}
 
 
 def _example(micro: MicroBatch, tokenizer: Tokenizer) -> str:
@@ -161,8 +145,7 @@ def _report_space(job: TrainingJob, out: Path) -> dict[str, int]:
 def _try_steps(setup: Setup, job: TrainingJob, counters: Counters) -> dict[str, Any]:
     """Run the next steps as `pretrain` would."""
     job.model.train()
-    if job.settings.clock is not None:
-        job.settings.clock.start(counters.seconds, counters.progress, counters.measured)
+    job.settings.length.start(counters.seconds, counters.progress, counters.measured)
     losses, speeds = [], []
     started = time.monotonic()
     stream = job.stream(counters.step, Position(counters.epoch, counters.epoch_step))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 from bertie import seeding
@@ -16,12 +17,13 @@ from bertie.contracts import Batch, MicroBatch
 from bertie.errors import UsageError
 from bertie.objectives import AnyObjective
 from bertie.objectives.objective import Labeling
-from bertie.pretraining.phases import ResolvedPhase, phase_index, plan_steps
-from bertie.pretraining.timed_steps import timed_steps
+from bertie.pretraining.phases import ResolvedPhase, phase_index
+from bertie.pretraining.repetition import MANY_EPOCHS, warn_of_repetition
 from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.clock import Clock
 from bertie.training.distributed import Ranks
+from bertie.training.length import Length
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +44,8 @@ class Feed:
     workers: int
     """Processes that prepare steps in advance."""
     ranks: Ranks
-    clock: Clock | None = None
-    """The clock of a run with a budget of time."""
+    length: Length
+    """The length of the run, which decides when a phase ends."""
 
     def __post_init__(self) -> None:
         for number, phase in enumerate(self.phases):
@@ -56,19 +58,32 @@ class Feed:
                 )
 
     def steps(self, first: int, position: Position) -> Generator[Step]:
-        """Generate this rank's part of every step, from step `first` on, which begins at `position` in the data."""
-        if self.clock is not None:
-            return timed_steps(self.phases, self.shards, self.seed, self.workers, self.build, self.clock, position)
+        """Generate this rank's part of every step, from step `first` on, which begins at `position` in the data.
 
-        def part(worker: int, workers: int) -> Iterator[Step]:
-            plans = plan_steps(self.phases, self.shards, self.seed, first, position)
-            return map(self.build, islice(plans, worker, None, workers))
+        Every phase begins with a new epoch.
+        """
+        while not self.length.is_over(first):
+            phase = self.phase_of(first)
+            with closing(prefetch(partial(self._part, phase, first, position), self.workers)) as stream:
+                for step in stream:
+                    position, first = step.position, first + 1
+                    # With a number of steps, `pretrain` has warned before the first one.
+                    if isinstance(self.length, Clock) and position == Position(MANY_EPOCHS, 0):
+                        warn_of_repetition(MANY_EPOCHS + 1)
+                    yield step
+                    if self.phase_of(first) != phase or self.length.is_over(first):
+                        break
+            position = Position(position.epoch + 1, 0)
 
-        return prefetch(part, self.workers)
+    def _part(self, phase: int, first: int, position: Position, worker: int, workers: int) -> Iterator[Step]:
+        """Build every `workers`-th step of a phase, beginning with that of number `worker` after step `first`."""
+        plans = self.phases[phase].loader(self.shards, self.seed).steps(position)
+        for step, plan in zip(count(first + worker, workers), islice(plans, worker, None, workers), strict=False):
+            yield self.build(replace(plan, progress=self.length.estimate(step)))
 
     def phase_of(self, step: int) -> int:
         """Return the index of the phase of a step (from 0); with a clock, that of the present moment."""
-        return phase_index(self.phases, self.clock.part if self.clock else step)
+        return phase_index(self.phases, self.length.part_of(step))
 
     def build(self, plan: StepPlan) -> Step:
         """Build this rank's micro-batches of a step."""
@@ -94,12 +109,6 @@ class Feed:
         """Build the first rows of a step as one micro-batch."""
         [micro] = self.micro_batches(plan, range(rows), rows)
         return micro
-
-    def samples(self) -> Iterator[Callable[[int], MicroBatch]]:
-        """For each phase with several rows per step, yield a function that builds a micro-batch of so many rows."""
-        for phase in self.phases:
-            if phase.shape.rows > 1:
-                yield partial(self.first_rows, self.first_step(phase))
 
 
 def rows_per_pass(rows: int, most: int) -> int:

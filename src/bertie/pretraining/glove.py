@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -16,7 +16,8 @@ from torch import Tensor
 
 from bertie import console, runtime, seeding, storage
 from bertie.checkpoints.folder import write_manifest, write_model
-from bertie.errors import UserError, require_range
+from bertie.config import Range, ranges
+from bertie.errors import UserError
 from bertie.model.encoder import build_encoder
 from bertie.model.model import Model
 from bertie.model.static import StaticConfig
@@ -32,23 +33,20 @@ INITIAL_SQUARES = 1.0  # AdaGrad's sums of squared gradients at the start, as in
 class GloveConfig:
     """Settings of GloVe. The defaults are the paper's, except for the size."""
 
-    hidden_size: int = 256
+    hidden_size: Annotated[int, Range(1, 1_000_000)] = 256
     """Size of the vectors."""
-    window: int = 10
+    window: Annotated[int, Range(1, 1_000_000)] = 10
     """Tokens on either side that count as context."""
-    epochs: int = 25
+    epochs: Annotated[int, Range(1, 1_000_000)] = 25
     """Passes over the co-occurrence counts. The paper has 50 for vectors of fewer than 300 dimensions."""
-    x_max: float = 100.0
+    x_max: Annotated[float, Range(0, above=True)] = 100.0
     """Count from which a pair has full weight."""
-    learning_rate: float = 0.05
+    learning_rate: Annotated[float, Range(0, above=True)] = 0.05
     """Learning rate of AdaGrad."""
-    seed: int = 0
+    seed: Annotated[int, Range(0)] = 0
     """Random seed of the initial vectors and of the order of the pairs."""
 
-    def __post_init__(self) -> None:
-        require_range("", self, "hidden_size", "window", "epochs", low=1, high=1_000_000)
-        require_range("", self, "x_max", "learning_rate", low=0, above=True)
-        require_range("", self, "seed", low=0)
+    __post_init__ = ranges("")
 
 
 def glove(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from bertie.batches.layouts import Layout
-from bertie.batches.loader import Loader, Position, StepPlan, StepShape
-from bertie.errors import UsageError, require_range
+from bertie.batches.loader import Loader, StepShape
+from bertie.config import Range, ranges
+from bertie.errors import UsageError
 from bertie.text.shards import Shards
 
 
@@ -15,28 +16,38 @@ from bertie.text.shards import Shards
 class Phase:
     """A part of the run with its own sequence length and batch size."""
 
-    share: float
+    share: Annotated[float, Range(0, 1, above=True)]
     """Fraction of all steps. The shares of all phases sum to 1."""
-    max_length: int = 0
+    max_length: Annotated[int, Range(0)] = 0
     """Longest sequence in tokens; 0: `max_length` of the layout."""
-    batch_size: int = 0
+    batch_size: Annotated[int, Range(0)] = 0
     """Sequences of full length per step; 0: `batch_size` of the training settings."""
 
-    def __post_init__(self) -> None:
-        require_range("phases", self, "share", low=0, high=1, above=True)
-        require_range("phases", self, "max_length", "batch_size", low=0)
+    __post_init__ = ranges("phases")
 
 
 @dataclass(frozen=True, eq=False)
 class ResolvedPhase:
     """A phase with its defaults filled in."""
 
+    first_step: int
+    """The first step of the phase, counted from 0 in the run."""
     end_step: int
-    """The first step of the run, from 0, after the phase."""
+    """The first step after the phase."""
     layout: Layout
     batch_size: int
     shape: StepShape
     static_epochs: int = 0
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return self.end_step - self.first_step
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a step, filler included."""
+        return self.shape.rows * self.shape.row_tokens
 
     def loader(self, shards: Shards, seed: int) -> Loader:
         """Create the loader of the phase's rows."""
@@ -65,8 +76,9 @@ def resolve_phases(
     share = 0.0
     for number, phase in enumerate(phases or (Phase(1.0),)):
         share += phase.share
+        first_step = resolved[-1].end_step if resolved else 0
         end_step = steps if number + 1 == len(phases) else round(share * steps)
-        if end_step <= (resolved[-1].end_step if resolved else 0):
+        if end_step <= first_step:
             raise UsageError(
                 f"phases.{number}: {phase.share:g} of {steps} steps is less than one step: raise share or "
                 "training.steps"
@@ -77,34 +89,10 @@ def resolve_phases(
             raise UsageError(str(error).replace("layout", f"phases.{number}")) from error
         size = phase.batch_size or batch_size
         shape = StepShape.of(size, own.max_length, row_tokens)
-        resolved.append(ResolvedPhase(end_step, own, size, shape, static_epochs))
+        resolved.append(ResolvedPhase(first_step, end_step, own, size, shape, static_epochs))
     return resolved
 
 
 def phase_index(phases: list[ResolvedPhase], step: int) -> int:
     """Return the index of the phase that a step (from 0) belongs to."""
     return next(number for number, phase in enumerate(phases) if step < phase.end_step)
-
-
-def plan_steps(
-    phases: list[ResolvedPhase], shards: Shards, seed: int, first: int, position: Position
-) -> Iterator[StepPlan]:
-    """Plan the steps of a run from step `first` on. Every phase begins with a new epoch.
-
-    Args:
-        phases: The phases of the run.
-        shards: The corpus.
-        seed: The random seed of the run.
-        first: Number of the first step, from 0.
-        position: Position of the first step in the data.
-    """
-    step = first
-    for phase in phases[phase_index(phases, first) :]:
-        for plan in phase.loader(shards, seed).steps(position):
-            progress = step / phases[-1].end_step
-            step += 1
-            ended = step == phase.end_step
-            position = Position(plan.position.epoch + 1, 0) if ended else plan.after
-            yield replace(plan, after=position, progress=progress)
-            if ended:
-                break

@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +19,7 @@ from bertie import console, runtime, storage
 from bertie.batches.loader import Position
 from bertie.checkpoints.folder import MANIFEST, Checkpoint, verify
 from bertie.checkpoints.training_state import has_checkpoint
-from bertie.contracts import Loss, MicroBatch
+from bertie.contracts import MicroBatch
 from bertie.errors import UsageError, UserError
 from bertie.model.encoder import EncoderConfig, spell_entries, with_dropout
 from bertie.model.model import Model
@@ -40,7 +38,6 @@ from bertie.pretraining.recipe import PretrainConfig, PretrainTraining, with_lan
 from bertie.pretraining.repetition import warn_of_overfitting, warn_of_repetition
 from bertie.text.shards import Shards, open_shards
 from bertie.training import trainer
-from bertie.training.clock import PARTS, Clock
 from bertie.training.distributed import Ranks, process_group
 from bertie.training.job import TrainingJob
 from bertie.training.loop import LoopSettings, evaluate
@@ -99,7 +96,7 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
             return {}
         baseline = setup.shards.unigram_loss
         warn_of_overfitting(run.path, setup.epochs(counters.tokens), baseline)
-        lines = {f"unigram model {baseline:.2f}": baseline} if setup.config.objectives[0].predicts_text else {}
+        lines = {f"unigram model {baseline:.2f}": baseline} if setup.config.objectives[0].traits.predicts_text else {}
         about = setup.summary_sentence(_last_eval(run))
         trainer.finish(job, run, run_page(run.path, about, lines).html(), about)
         return {"run": str(out), "finished_before": False, "parameters": job.model.size, "eval": _last_eval(run)}
@@ -107,7 +104,7 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
 
 def _finished_result(setup: Setup, run: RunFolder) -> dict[str, Any]:
     """Verify a finished run, and return its result."""
-    run.require_data(setup.fingerprint)
+    run.require_same("data", setup.fingerprint)
     verify(run.path)
     console.info(f"{run.path} is finished: nothing to do")
     return {"run": str(run.path), "finished_before": True, "eval": _last_eval(run)}
@@ -152,23 +149,21 @@ class Setup:
         chosen = run.precision(asked) if run else runtime.resolve_precision(asked, runtime.device())
         precision: Literal["fp32", "bf16"] = ranks.broadcast(chosen)
         if run is not None and self.teacher is not None:
-            run.require_teacher(storage.sha256(self.teacher.folder / "model.safetensors"))
+            run.require_same("teacher", storage.sha256(self.teacher.folder / "model.safetensors"))
         model = self._initial_model()
         optimizer = self._optimizer(model)
-        measure = partial(rows_that_fit, model, optimizer, self.feed.samples(), precision, ranks)
+        several = (phase for phase in self.feed.phases if phase.shape.rows > 1)
+        samples = (partial(self.feed.first_rows, self.feed.first_step(phase)) for phase in several)
+        measure = partial(rows_that_fit, model, optimizer, samples, precision, ranks)
         rows = settings.micro_batch or (run.micro_batch(measure) if run else measure())
-        clock = None
-        if config.budget:
-            clock = Clock(config.budget_seconds, ranks, time.monotonic() if begun is None else begun)
-        feed = replace(self.feed, micro_batch=ranks.broadcast(rows), clock=clock)
+        length = config.length(ranks, time.monotonic() if begun is None else begun)
+        feed = replace(self.feed, micro_batch=ranks.broadcast(rows), length=length)
         if settings.compile and model.device.type == "cuda":
             compile_if_possible(model, feed, precision)
         # Only now: the passes above are no training, and saved weights may not be loaded yet.
-        self._hold(model, optimizer)
-
-        def evaluation(step: int, should_stop: Callable[[], bool]) -> dict[str, Loss] | None:
-            return evaluate(model, self.eval_sets[feed.phase_of(step)], precision, ranks, should_stop)
-
+        for objective in config.objectives:
+            if isinstance(objective, Holds):
+                objective.hold(model, self.shards.tokenizer, optimizer)
         weights = {objective.kind: objective.weight for objective in config.objectives}
         job = TrainingJob(
             title="pretrain",
@@ -178,10 +173,10 @@ class Setup:
             optimizer=optimizer,
             schedule=config.schedule,
             settings=LoopSettings(
-                settings.steps, settings.learning_rate, settings.max_grad_norm, config.seed, precision, weights, clock
+                length, settings.learning_rate, settings.max_grad_norm, config.seed, precision, weights
             ),
             stream=feed.steps,
-            evaluate=evaluation,
+            evaluate=lambda step, stop: evaluate(model, self.eval_sets[feed.phase_of(step)], precision, ranks, stop),
             eval_set=feed.phase_of,
             eval_tokens=max(sum(micro.tokens for micro in batches) for batches in self.eval_sets),
             eval_every=settings.eval_every,
@@ -218,27 +213,12 @@ class Setup:
             console.info(load_initial_optimizer(self.initial_checkpoint, model, optimizer, config.optimizer.kind))
         return optimizer
 
-    def _hold(self, model: Model, optimizer: torch.optim.Optimizer) -> None:
-        """Keep weights as they are that the objectives do not train."""
-        for objective in self.config.objectives:
-            if isinstance(objective, Holds):
-                objective.hold(model, self.shards.tokenizer, optimizer)
-
-    @property
-    def phase_lengths(self) -> list[str]:
-        """The length of each phase: "900 steps" or, with a budget, "54 minutes of steps"."""
-        ends = [0, *(phase.end_step for phase in self.feed.phases)]
-        parts = [end - start for start, end in pairwise(ends)]
-        if not self.config.budget:
-            return [console.plural(steps, "step") for steps in parts]
-        return [f"{console.duration(self.config.budget_seconds * part / PARTS)} of steps" for part in parts]
-
     def description(self, job: TrainingJob) -> str:
         """Describe in one line what is about to be trained."""
         tokens = int(self.shards.train.document_starts[-1])
         steps = ", then ".join(
-            f"{length} of {phase.batch_size} × {phase.layout.max_length} tokens"
-            for length, phase in zip(self.phase_lengths, self.feed.phases, strict=True)
+            f"{self.feed.length.describe(phase.steps)} of {phase.batch_size} × {phase.layout.max_length} tokens"
+            for phase in self.feed.phases
         )
         ranks = f"{self.ranks.count} ranks, " if self.ranks.count > 1 else ""
         return (
@@ -250,9 +230,7 @@ class Setup:
     @property
     def total_tokens(self) -> int:
         """The tokens of all steps of the run, filler included."""
-        starts = [0, *(phase.end_step for phase in self.feed.phases)]
-        pairs = zip(starts, self.feed.phases, strict=False)
-        return sum((phase.end_step - start) * phase.shape.rows * phase.shape.row_tokens for start, phase in pairs)
+        return sum(phase.steps * phase.tokens for phase in self.feed.phases)
 
     def epochs(self, tokens: float) -> float:
         """Return how often the training text has this number of tokens."""
@@ -329,7 +307,8 @@ def set_up(
     if not begun:
         for phase in config.resolved_phases:  # refuses a corpus that is too small before the run folder is created
             next(phase.loader(shards, config.seed).steps(Position()))
-    feed = Feed(config.resolved_phases, shards, config.objectives, config.seed, 1, config.training.workers, ranks)
+    settings, length = config.training, config.length(ranks)
+    feed = Feed(config.resolved_phases, shards, config.objectives, config.seed, 1, settings.workers, ranks, length)
     setup = Setup(config, shards, feed, eval_sets, start, teacher, out, threads, ranks)
     if ranks.broadcast(setup.fingerprint) != setup.fingerprint:
         raise UsageError(f"{shards.folder} differs from the shards of rank 0: give every machine the same shards")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from bertie import runtime
 from bertie.batches.layouts import Layout
-from bertie.errors import UsageError, require_range
+from bertie.config import Range, check_ranges, ranges
+from bertie.errors import UsageError
 from bertie.model.attention import AttentionKind
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
@@ -15,7 +16,9 @@ from bertie.objectives import AnyObjective
 from bertie.pretraining.phases import Phase, ResolvedPhase, resolve_phases
 from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
-from bertie.training.clock import PARTS, parse_duration
+from bertie.training.clock import PARTS, Clock, parse_duration
+from bertie.training.distributed import SINGLE_PROCESS, Ranks
+from bertie.training.length import Length, StepCount
 from bertie.training.optimizers import Optimizer
 from bertie.training.schedules import InverseSquareRoot, Schedule
 
@@ -24,37 +27,37 @@ from bertie.training.schedules import InverseSquareRoot, Schedule
 class PretrainTraining:
     """Settings of the training loop: steps, batches, evaluations, checkpoints, hardware."""
 
-    steps: int
+    steps: Annotated[int, Range(1)]
     """Number of optimizer steps. Without meaning if the recipe has a budget."""
-    batch_size: int
+    batch_size: Annotated[int, Range(1)]
     """Sequences of maximum length per step: a step has about batch_size × max_length tokens, however long the texts are."""
-    learning_rate: float
+    learning_rate: Annotated[float, Range(0)]
     """Peak learning rate of the schedule."""
-    embedding_lr_scale: float = 1.0
+    embedding_lr_scale: Annotated[float, Range(0, above=True)] = 1.0
     """Factor of the learning rate for embeddings. Below 1, they stay closer to their initial values."""
-    max_grad_norm: float = 1.0
+    max_grad_norm: Annotated[float, Range(0, above=True)] = 1.0
     """Maximum gradient norm. Larger gradients are scaled down to it (gradient clipping)."""
-    row_tokens: int = 4096
+    row_tokens: Annotated[int, Range(1)] = 4096
     """Approximate number of tokens per row of packed sequences. Ranks and forward passes share the rows of a step."""
-    micro_batch: int = 0
+    micro_batch: Annotated[int, Range(0)] = 0
     """Rows per forward pass (gradient accumulation); 0: as many as fit into memory on a GPU, 1 on a CPU."""
     precision: runtime.Precision = "auto"
     """Floating-point precision; auto: bf16 if the hardware supports it and it is faster, otherwise fp32."""
-    eval_every: int = 500
+    eval_every: Annotated[int, Range(0)] = 500
     """Steps between evaluations on held-out documents; 0: only after the last step."""
-    static_epochs: int = 0
+    static_epochs: Annotated[int, Range(0)] = 0
     """Repeat the sequences and masks of the first epochs, so many; 0: new ones in every epoch. BERT's release had 10
     copies of its text."""
-    max_eval_tokens: int = 131072
+    max_eval_tokens: Annotated[int, Range(1)] = 131072
     """Maximum number of held-out tokens per evaluation."""
-    checkpoint_every: int = 500
+    checkpoint_every: Annotated[int, Range(0)] = 500
     """Steps between checkpoints; 0: only after the last step."""
-    checkpoint_minutes: float = 0.0
+    checkpoint_minutes: Annotated[float, Range(0)] = 0.0
     """Also save a checkpoint this many minutes after the last one, whatever the step; 0: only by steps or, with a budget,
     after a twentieth of it, at least 1 and at most 10 minutes."""
-    keep_checkpoints: int = 2
+    keep_checkpoints: Annotated[int, Range(1)] = 2
     """Number of newest checkpoints to keep, in addition to the one with the lowest held-out loss."""
-    max_skipped_steps: int = 10
+    max_skipped_steps: Annotated[int, Range(1)] = 10
     """Consecutive skipped steps (non-finite loss or gradient) after which the run fails."""
     attention: AttentionKind = "automatic"
     """Attention implementation; automatic: the fastest one; varlen: requires a GPU, bf16 and no attention dropout."""
@@ -64,18 +67,10 @@ class PretrainTraining:
     """Keep only the inputs of each layer and recompute the rest: far less memory, a third more computation."""
     tensorboard: bool = False
     """Also write TensorBoard files to RUN/tensorboard (pip install '.[track]')."""
-    workers: int = 0
+    workers: Annotated[int, Range(0, 64)] = 0
     """Number of processes that prepare batches in advance; 0: none."""
 
-    def __post_init__(self) -> None:
-        require_range(
-            "training", self, "steps", "batch_size", "row_tokens", "max_eval_tokens", "keep_checkpoints", low=1
-        )
-        require_range("training", self, "learning_rate", "eval_every", "checkpoint_every", "checkpoint_minutes", low=0)
-        require_range("training", self, "micro_batch", "static_epochs", low=0)
-        require_range("training", self, "workers", low=0, high=64)
-        require_range("training", self, "max_skipped_steps", low=1)
-        require_range("training", self, "embedding_lr_scale", "max_grad_norm", low=0, above=True)
+    __post_init__ = ranges("training")
 
 
 @dataclass(frozen=True)
@@ -100,7 +95,7 @@ class PretrainConfig:
     """Time for the whole run, such as "24h", "90m" or "30s". It replaces training.steps: the schedule and the phases follow
     the clock, and the run ends finished. Empty: training.steps count. Resuming is not exact to the bit, since the number of
     steps depends on the machine."""
-    seed: int = 0
+    seed: Annotated[int, Range(0)] = 0
     """Random seed of initial weights, layout, masks and dropout."""
     init_from: str = ""
     """Model to continue from: run folder, checkpoint folder or hub id. Its size replaces that of `model`, except for
@@ -109,7 +104,7 @@ class PretrainConfig:
     """Optimizer state with init_from. reset: initial state. keep: state of the same checkpoint."""
 
     def __post_init__(self) -> None:
-        require_range("", self, "seed", low=0)
+        check_ranges("", self)
         _ = self.budget_seconds
         if self.init_optimizer == "keep" and not self.init_from:
             raise UsageError("init_optimizer is keep, but init_from names no checkpoint: set init_from too")
@@ -137,6 +132,10 @@ class PretrainConfig:
     def budget_seconds(self) -> float:
         """The budget in seconds; 0: there is none. Raises UsageError if it is no duration."""
         return parse_duration(self.budget, "budget") if self.budget else 0.0
+
+    def length(self, ranks: Ranks = SINGLE_PROCESS, begun: float = 0.0) -> Length:
+        """Return how long the run trains. A budget counts from `begun`, in seconds of `time.monotonic`."""
+        return Clock(self.budget_seconds, ranks, begun) if self.budget else StepCount(self.training.steps)
 
     @property
     def minutes_between_checkpoints(self) -> float:
@@ -189,7 +188,7 @@ def _check_layout(layout: Layout, model: EncoderConfig, objectives: tuple[AnyObj
             'model.type_vocab_size is 1, and layout.kind is "pairs": sentence pairs have 2 segments; set '
             "model.type_vocab_size to 2, or to 0 for none"
         )
-    if layout.negatives == "swapped" and not any(objective.reads_pairs for objective in objectives):
+    if layout.negatives == "swapped" and not any(objective.traits.reads_pairs for objective in objectives):
         raise UsageError(
             'layout.negatives is "swapped", and objectives has no nsp, which learns the order: add it, or set '
             'layout.negatives to "random"'

@@ -22,12 +22,7 @@ LONG_STEP = 2.0  # seconds: three such steps are enough
 def tokens_per_step(config: PretrainConfig) -> float:
     """Return the mean number of tokens of a step, filler included, over the phases of the run."""
     phases = config.resolved_phases
-    ends = [0, *(phase.end_step for phase in phases)]
-    tokens = sum(
-        (end - start) * phase.shape.rows * phase.shape.row_tokens
-        for phase, (start, end) in zip(phases, pairwise(ends), strict=True)
-    )
-    return tokens / ends[-1]
+    return sum(phase.steps * phase.tokens for phase in phases) / phases[-1].end_step
 
 
 def flops_per_step(setup: Setup) -> float:
@@ -35,14 +30,12 @@ def flops_per_step(setup: Setup) -> float:
 
     A generator and a teacher count as they do in training.
     """
-    config, total, before = setup.config, 0.0, 0
+    config, feed, total = setup.config, setup.feed, 0.0
     with torch.device("meta"):  # without memory for the weights
         model = new_model(config.model, config.objectives, config.seed, teacher=setup.teacher)
-    for phase in setup.feed.phases:
-        micro = setup.feed.first_rows(setup.feed.first_step(phase), 1)
-        total += (phase.end_step - before) * phase.shape.rows * model_flops(model, micro)
-        before = phase.end_step
-    return total / before
+    for phase in feed.phases:
+        total += phase.steps * phase.shape.rows * model_flops(model, feed.first_rows(feed.first_step(phase), 1))
+    return total / feed.phases[-1].end_step
 
 
 def seconds_per_step(setup: Setup) -> float:

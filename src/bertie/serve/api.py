@@ -15,7 +15,9 @@ from starlette.responses import Response
 
 from bertie.contracts import Sequence
 from bertie.errors import UserError
+from bertie.inspect.sentences import shown_tokens, special_places
 from bertie.model.config import TransformerConfig
+from bertie.predict.fill_mask import mask_predictions
 from bertie.predict.vectors import cosines
 from bertie.serve import messages as m
 from bertie.serve.attention import answer_bytes, attention_response, encode_whole
@@ -115,9 +117,7 @@ async def predict(call: Call, request: m.PredictRequest) -> m.PredictResponse:
     """Predict with a fine-tuned model."""
     model = call.service.model(request.model, "predict")
     job, predictions = await _predict(call, model, request.inputs, request.truncate, "inputs")
-    usage = _usage(call, model, job.sequences)
-    assert model.task is not None
-    return m.PredictResponse(model.task.kind, predictions, model.name, usage)
+    return m.PredictResponse(model.predicting.kind, predictions, model.name, _usage(call, model, job.sequences))
 
 
 async def fill_mask(call: Call, request: m.FillMaskRequest) -> m.FillMaskResponse:
@@ -149,7 +149,8 @@ async def attention(call: Call, request: m.AttentionRequest) -> Response:
         job = await _run(call, model, "attention", partial(encode_whole, model), [texts], [sum(sizes)])
         [sequence], [found] = job.sequences, job.results
         usage = _usage(call, model, job.sequences)
-        (tokens, special), (layers, heads) = model.decode_attention(sequence), found.shape[:2]
+        read, (layers, heads) = (model.predictor.tokenizer, sequence.input_ids), found.shape[:2]
+        tokens, special = shown_tokens(*read), special_places(*read)
         message = m.AttentionResponse(tokens, special, layers, heads, "", model.name, usage)
         return await call.service.offload(found.size, attention_response, message, found, request.encoding_format)
 
@@ -219,7 +220,7 @@ def _candidates(model: ServedModel, results: list[Any], top_k: int) -> list[list
     return [
         [
             [m.MaskCandidate(each.token, model.reading(each.token), each.probability) for each in mask]
-            for mask in model.decode_masked(result, top_k)
+            for mask in mask_predictions(model.token_model(), result, top_k)
         ]
         for result in results
     ]
@@ -262,12 +263,12 @@ async def _predict(
     """Return predictions for inputs, with the job that computed them."""
     sizes = [characters(value) for value in inputs]
     check_sizes(sizes, call.service.limits, param)
-    if model.task is not None and model.task.unit == "example":  # each text makes a sequence, with what it belongs to
+    if model.predicting.unit == "example":  # each text makes a sequence, with what it belongs to
         check_count(sum(map(texts_in, inputs)), call.service.limits, param)
     examples = await call.service.offload(sum(map(texts_in, inputs)), read_inputs, model, inputs, param)
     encode = partial(encode_inputs, model, param)
     job = await _run(call, model, "predict", encode, examples, sizes, truncate, items_of(param))
-    decode = model.decode_examples
+    decode = model.predicting.decode
     return job, await call.service.offload(len(job.sequences), decode, job.results, job.sequences, examples)
 
 

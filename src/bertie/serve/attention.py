@@ -51,9 +51,6 @@ def attention_response(
     if encoding_format == "base64":
         message.attention = base64.b64encode(attention.astype("<f4").tobytes()).decode()
     else:  # layer by layer: as objects of Python, all numbers would take ten times their memory
-        message.attention = cast(Any, [_json(layer) for layer in attention])
+        rounded = (layer.astype(np.float64).round(DECIMALS).tolist() for layer in attention)
+        message.attention = cast(Any, [msgspec.Raw(msgspec.json.encode(layer)) for layer in rounded])
     return json_response(message)
-
-
-def _json(layer: Float[np.ndarray, "N L L"]) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(layer.astype(np.float64).round(DECIMALS).tolist()))

@@ -10,9 +10,8 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEADER_BYTES = 64 * 1024
-MAX_FRAMES = (
-    16  # bytes of a request, as a multiple of the largest body: small chunks cost several bytes for each of a body
-)
+# Bytes of a request, as a multiple of the largest body: small chunks cost several bytes for each of a body.
+MAX_FRAMES = 16
 UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 PROBES = (b"/livez", b"/readyz")
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"

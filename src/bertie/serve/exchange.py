@@ -7,7 +7,7 @@ import gc
 import itertools
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,10 +29,8 @@ OTHER = "other"  # in place of a path that does not exist, for metrics
 CLIENT_GONE = 499  # in logs and metrics, as nginx counts it
 MAX_MESSAGE, MAX_PARAM = 500, 100  # characters: a message may quote the request
 _encode = msgspec.json.Encoder().encode
-_PROCESS, _numbers = (
-    secrets.token_hex(10),
-    itertools.count(1),
-)  # of ids; fresh random bytes for each would cost a system call
+# Of ids. Fresh random bytes for each would cost a system call.
+_PROCESS, _numbers = secrets.token_hex(10), itertools.count(1)
 
 
 @dataclass(eq=False)
@@ -110,7 +108,7 @@ def exchange(
             reason, response = "client_gone", Response(status_code=CLIENT_GONE)
         except Exception as error:
             reason, response = "bug", _error_response(Refused(500, "bug", BUG))
-            _log_bug(service, call, error)
+            service.log.event("bug", "error", id=call.id, error=type(error).__qualname__, where=places(error)[-8:])
         complete(call, name, response, reason)
         return response if len(response.body) < LARGE else LargeResponse(response, service)
 
@@ -199,29 +197,21 @@ async def _read_body(call: Call, count: Callable[[int], None]) -> bytes:
     announced = int(call.request.headers.get("content-length", "0"))
     if announced > limit:
         raise _too_many_bytes(announced, limit)
-    parts: list[bytes] = []
-    size = 0
-    async for part in _stream(call.request):
-        size += len(part)
-        if size > limit:
-            raise _too_many_bytes(size, limit)
+    body, more = bytearray(), True
+    while more:
+        message = await call.request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part, more = message.get("body", b""), message.get("more_body", False)
+        if len(body) + len(part) > limit:
+            raise _too_many_bytes(len(body) + len(part), limit)
         count(len(part))
-        parts.append(part)
-    return b"".join(parts)
+        body += part
+    return bytes(body)
 
 
 def _too_many_bytes(size: int, limit: int) -> Refused:
     return too_large("bytes in the body", size, limit, "split the request", "--max-bytes")
-
-
-async def _stream(request: Request) -> AsyncIterator[bytes]:
-    more = True
-    while more:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        yield message.get("body", b"")
-        more = message.get("more_body", False)
 
 
 def complete(call: Call, name: str, response: Response, reason: str) -> None:
@@ -234,19 +224,7 @@ def complete(call: Call, name: str, response: Response, reason: str) -> None:
     if service.log.requests and call.facts.pop("logged", True):
         stages = {f"{stage}_ms": round(1000 * duration, 3) for stage, duration in call.stages.items()}
         client = call.request.client
-        facts = {**call.facts, **({"reason": reason} if reason else {}), **stages, "total_ms": round(1000 * seconds, 3)}
-        level = "error" if status == 500 else "info"
-        service.log.event(
-            "request",
-            level,
-            id=call.id,
-            client=client.host if client else None,
-            method=call.request.method,
-            path=name,
-            status=status,
-            **facts,
-        )
-
-
-def _log_bug(service: Service, call: Call, error: Exception) -> None:
-    service.log.event("bug", "error", id=call.id, error=type(error).__qualname__, where=places(error)[-8:])
+        facts = {"id": call.id, "client": client.host if client else None, "method": call.request.method}
+        facts |= {"path": name, "status": status, **call.facts, **({"reason": reason} if reason else {})}
+        facts |= {**stages, "total_ms": round(1000 * seconds, 3)}
+        service.log.event("request", "error" if status == 500 else "info", **facts)

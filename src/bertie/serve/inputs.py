@@ -16,10 +16,9 @@ PLACE = re.compile("^(the examples|example ([0-9]+)): ")  # how readers name the
 
 def read_inputs(model: ServedModel, inputs: list[Example], param: str) -> list[Any]:
     """Read the inputs as the task does. Raises Refused, naming the first unfit input."""
-    assert model.task is not None
     examples: list[Any] = []
     try:
-        for example in model.task.reader.values(inputs):
+        for example in model.predicting.reader.values(inputs):
             examples.append(example)
     except UserError as error:
         raise _unfit(model, error, f"{param}[{len(examples)}]") from None
@@ -29,7 +28,7 @@ def read_inputs(model: ServedModel, inputs: list[Example], param: str) -> list[A
 def encode_inputs(model: ServedModel, param: str, examples: list[Any]) -> list[Sequence]:
     """Return the sequences of examples. Raises Refused, naming the first unfit input."""
     try:
-        return model.encode_examples(examples)
+        return model.predicting.encode(examples, model.predictor.tokenizer, model.predictor.max_length)
     except UserError as error:
         place = PLACE.match(error.problem)
         raise _unfit(model, error, f"{param}[{int(place[2]) - 1}]" if place and place[2] else param) from None
@@ -38,7 +37,8 @@ def encode_inputs(model: ServedModel, param: str, examples: list[Any]) -> list[S
 def _unfit(model: ServedModel, error: UserError, where: str) -> Refused:
     """Return the refusal of an input that the task cannot read, in words of the API."""
     problem = PLACE.sub(f"{where}: ", error.problem)
-    remedy = f"; give {model.input_form}" if error.remedy else ""  # that of the error is for the command line
+    # The remedy of the error is for the command line.
+    remedy = f"; give {model.predicting.input_form}" if error.remedy else ""
     return Refused(422, "input", f"{problem}{remedy}", where)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from bertie.errors import require_range
+from bertie.config import Range, ranges
 
 ErrorType = Literal[
     "invalid_request_error",
@@ -22,44 +22,38 @@ ErrorType = Literal[
 class Limits:
     """What one request may ask for, and how much work may wait. A request beyond a limit is refused, never slowed down."""
 
-    max_bytes: int = 4 * 2**20
+    max_bytes: Annotated[int, Range(1)] = 4 * 2**20
     """Most bytes in the body of a request (else status 413)."""
-    max_items: int = 2048
+    max_items: Annotated[int, Range(1)] = 2048
     """Most texts in a request (else 413)."""
-    max_characters: int = 1_000_000
+    max_characters: Annotated[int, Range(1)] = 1_000_000
     """Most characters in all texts of a request (else 413)."""
-    max_text_characters: int = 100_000
+    max_text_characters: Annotated[int, Range(1)] = 100_000
     """Most characters in one text (else 413). The bound of the time for tokenizing it."""
-    queue_tokens: int = 262_144
+    queue_tokens: Annotated[int, Range(1)] = 262_144
     """Most tokens that wait or are computed for one model. A request that does not fit gets status 429, and so does one
     that would wait longer than half of `timeout`, by the speed of the last batches. One with more tokens gets 413."""
-    buffer_bytes: int = 256 * 2**20
+    buffer_bytes: Annotated[int, Range(1)] = 256 * 2**20
     """Most bytes in the bodies of all requests that have no answer yet, in the attention and cosines that they ask for, and
     in large answers that clients have not read yet (else 429)."""
-    batch_tokens: int = 0
+    batch_tokens: Annotated[int, Range(0, 1_048_576)] = 0
     """Tokens in a batch. 0: 4,096 on a CPU, where larger batches are hardly faster and delay others; 16,384 on a GPU."""
-    max_wait_ms: float = 0.0
+    max_wait_ms: Annotated[float, Range(0, 86_400)] = 0.0
     """How long a batch that is not full waits for more sequences. 0: never, because packed batches need not be full."""
-    timeout: float = 30.0
+    timeout: Annotated[float, Range(0, 86_400, above=True)] = 30.0
     """Seconds until a request without an answer gets status 504, and its sequences leave the queue."""
-    read_timeout: float = 10.0
+    read_timeout: Annotated[float, Range(0, 86_400, above=True)] = 10.0
     """Seconds in which a client must send the header of a request, then the body, and later read the response."""
-    hang_timeout: float = 60.0
+    hang_timeout: Annotated[float, Range(0, 86_400, above=True)] = 60.0
     """Seconds after which a batch that is still being computed counts as hanging: /livez and /readyz fail."""
-    max_connections: int = 1024
+    max_connections: Annotated[int, Range(1, 100_000)] = 1024
     """Most open connections (else 503)."""
-    drain_timeout: float = 30.0
+    drain_timeout: Annotated[float, Range(0, 86_400)] = 30.0
     """Seconds after SIGTERM in which admitted requests are completed."""
-    drain_delay: float = 0.0
+    drain_delay: Annotated[float, Range(0, 86_400)] = 0.0
     """Seconds after SIGTERM in which requests are still accepted, while /readyz fails: time for a load balancer to notice."""
 
-    def __post_init__(self) -> None:
-        for name in ("max_bytes", "max_items", "max_characters", "max_text_characters", "queue_tokens", "buffer_bytes"):
-            require_range("", self, name, low=1)
-        require_range("", self, "max_connections", low=1, high=100_000)
-        require_range("", self, "batch_tokens", low=0, high=2**20)
-        require_range("", self, "timeout", "read_timeout", "hang_timeout", low=0, high=86_400, above=True)
-        require_range("", self, "max_wait_ms", "drain_timeout", "drain_delay", low=0, high=86_400)
+    __post_init__ = ranges("")
 
 
 class Refused(Exception):  # noqa: N818 - not every refusal is an error of the server
@@ -84,13 +78,9 @@ class Refused(Exception):  # noqa: N818 - not every refusal is an error of the s
     def type(self) -> ErrorType:
         """The type of the error, with the names of OpenAI's API where it has one."""
         types: dict[int, ErrorType] = {
-            401: "authentication_error",
-            404: "not_found_error",
-            408: "timeout_error",
-            429: "overloaded_error",
-            500: "server_error",
-            503: "overloaded_error",
-            504: "timeout_error",
+            **{401: "authentication_error", 404: "not_found_error", 500: "server_error"},
+            **dict.fromkeys((408, 504), "timeout_error"),
+            **dict.fromkeys((429, 503), "overloaded_error"),
         }
         return types.get(self.status, "invalid_request_error")
 

@@ -1,4 +1,7 @@
-"""The JSON messages of the API: requests, responses and errors. `openapi.py` derives the schema from them."""
+"""The JSON messages of the API: requests, responses and errors. `openapi.py` derives the schema from them.
+
+The docstrings of fields are the descriptions of the schema.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,6 @@ from msgspec import Meta, Struct
 from bertie.serve.limits import ErrorType
 from bertie.serve.operations import MAX_TOP_K
 
-ModelName = Annotated[str, Meta(description="Name of the model. It may be omitted if the server has one model.")]
-Truncate = Annotated[
-    bool,
-    Meta(
-        description="A text with more tokens than the model reads: true truncates it, and `usage.truncated` counts it; "
-        "false refuses the request with status 422."
-    ),
-]
 Texts = Annotated[list[str], Meta(min_length=1)]
 Input = str | list[str | int | list[int]]  # narrower in the schema: `openapi.INPUT`
 Example = str | list[str] | dict[str, str | list[str]]
@@ -25,41 +20,38 @@ Example = str | list[str] | dict[str, str | list[str]]
 class Named(Struct, forbid_unknown_fields=True, kw_only=True):
     """What every request may say."""
 
-    model: ModelName = ""
+    model: str = ""
+    """Name of the model. It may be omitted if the server has one model."""
 
 
 class Request(Named, kw_only=True):
     """What requests with texts that may be truncated may say."""
 
-    truncate: Truncate = True
+    truncate: bool = True
+    """A text with more tokens than the model reads: true truncates it, and `usage.truncated` counts it; false refuses the
+    request with status 422."""
 
 
 class EmbeddingsRequest(Request, kw_only=True):
     """Texts to embed, as in OpenAI's API."""
 
-    input: Annotated[
-        Input,
-        Meta(
-            description="A text, a list of texts, a list of token ids, or a list of lists of token ids. [CLS] and [SEP] "
-            "are added to token ids that do not begin and end with them."
-        ),
-    ]
-    encoding_format: Annotated[
-        Literal["float", "base64"], Meta(description="base64: the bytes of little-endian float32 numbers.")
-    ] = "float"
-    dimensions: Annotated[
-        int | None, Meta(description="Width of the vectors. Only the model's own width is possible.")
-    ] = None
-    user: Annotated[str | None, Meta(description="Accepted for compatibility, and ignored.")] = None
+    input: Input
+    """A text, a list of texts, a list of token ids, or a list of lists of token ids. [CLS] and [SEP] are added to token
+    ids that do not begin and end with them."""
+    encoding_format: Literal["float", "base64"] = "float"
+    """base64: the bytes of little-endian float32 numbers."""
+    dimensions: int | None = None
+    """Width of the vectors. Only the model's own width is possible."""
+    user: str | None = None
+    """Accepted for compatibility, and ignored."""
 
 
 class SimilarityRequest(Request, kw_only=True):
     """Texts to compare by the cosines of their vectors."""
 
     texts: Texts
-    others: Annotated[
-        Texts | None, Meta(description="Texts to compare with. Without them, `texts` are compared with each other.")
-    ] = None
+    others: Texts | None = None
+    """Texts to compare with. Without them, `texts` are compared with each other."""
 
 
 class Document(Struct, forbid_unknown_fields=True):
@@ -73,52 +65,51 @@ class RerankRequest(Request, kw_only=True):
 
     query: str
     documents: Annotated[list[str | Document], Meta(min_length=1)]
-    top_n: Annotated[int, Meta(ge=1, description="Most results. Without it: all documents.")] | None = None
-    return_documents: Annotated[bool, Meta(description="Repeat the text of each document in its result.")] = False
-    label: Annotated[
-        str, Meta(description='Of a classifier for pairs: the class that means "relevant", if its name does not tell.')
-    ] = ""
+    top_n: Annotated[int, Meta(ge=1)] | None = None
+    """Most results. Without it: all documents."""
+    return_documents: bool = False
+    """Repeat the text of each document in its result."""
+    label: str = ""
+    """Of a classifier for pairs: the class that means "relevant", if its name does not tell."""
 
 
 class PredictRequest(Request, kw_only=True):
     """Examples to predict for."""
 
-    inputs: Annotated[
-        list[Example],
-        Meta(
-            min_length=1,
-            description="Texts, pairs of texts, lists of words, lists of a context and its endings, or objects with the "
-            "columns of the training data, as the task of the model needs them.",
-        ),
-    ]
+    inputs: Annotated[list[Example], Meta(min_length=1)]
+    """Texts, pairs of texts, lists of words, lists of a context and its endings, or objects with the columns of the
+    training data, as the task of the model needs them."""
 
 
 class FillMaskRequest(Named, kw_only=True):
     """Texts with masks to fill."""
 
-    inputs: Annotated[
-        Texts,
-        Meta(description="Texts with at least one [MASK], or the model's own mask token. They are never truncated."),
-    ]
-    top_k: Annotated[int, Meta(ge=1, le=MAX_TOP_K, description="Predictions per mask.")] = 5
+    inputs: Texts
+    """Texts with at least one [MASK], or the model's own mask token. They are never truncated."""
+    top_k: Annotated[int, Meta(ge=1, le=MAX_TOP_K)] = 5
+    """Predictions per mask."""
 
 
 class AttentionRequest(Named, kw_only=True):
     """A text, or a pair of texts, whose attention is asked for."""
 
-    text: Annotated[str, Meta(description="The text. It is never truncated.")]
-    text_pair: Annotated[str | None, Meta(description="Second text of a pair.")] = None
-    encoding_format: Annotated[
-        Literal["float", "base64"], Meta(description="base64: the bytes of little-endian float32 numbers.")
-    ] = "float"
+    text: str
+    """The text. It is never truncated."""
+    text_pair: str | None = None
+    """Second text of a pair."""
+    encoding_format: Literal["float", "base64"] = "float"
+    """base64: the bytes of little-endian float32 numbers."""
 
 
 class Usage(Struct):
     """What a request cost."""
 
-    prompt_tokens: Annotated[int, Meta(description="Tokens that the model read, special tokens included.")]
-    total_tokens: Annotated[int, Meta(description="The same number.")]
-    truncated: Annotated[int, Meta(description="Texts that were truncated.")] = 0
+    prompt_tokens: int
+    """Tokens that the model read, special tokens included."""
+    total_tokens: int
+    """The same number."""
+    truncated: int = 0
+    """Texts that were truncated."""
 
 
 class Embedding(Struct, tag_field="object", tag="embedding"):
@@ -147,10 +138,10 @@ class SimilarityResponse(Struct):
 class RerankResult(Struct, omit_defaults=True):
     """A document with its relevance."""
 
-    index: Annotated[int, Meta(description="Number of the document in the request, from 0.")]
-    relevance_score: Annotated[
-        float, Meta(description="The number or probability of a model for pairs, or else the cosine of the vectors.")
-    ]
+    index: int
+    """Number of the document in the request, from 0."""
+    relevance_score: float
+    """The number or probability of a model for pairs, or else the cosine of the vectors."""
     document: Document | None = None
 
 
@@ -166,7 +157,8 @@ class RerankResponse(Struct, tag_field="object", tag="list"):
 class PredictResponse(Struct):
     """Predictions, in the order of the inputs."""
 
-    task: Annotated[str, Meta(description="Kind of the task, which determines the fields of the predictions.")]
+    task: str
+    """Kind of the task, which determines the fields of the predictions."""
     predictions: list[Any]  # narrower in the schema: `openapi.PREDICTIONS`
     model: str
     usage: Usage
@@ -176,7 +168,8 @@ class MaskCandidate(Struct):
     """A token predicted at a [MASK]."""
 
     token: str
-    text: Annotated[str, Meta(description="How it continues the text: with a space before it if it begins a word.")]
+    text: str
+    """How it continues the text: with a space before it if it begins a word."""
     probability: float
 
 
@@ -191,17 +184,16 @@ class FillMaskResponse(Struct):
 class AttentionResponse(Struct):
     """The attention probabilities of every head: how much each token attends to each token."""
 
-    tokens: Annotated[list[str], Meta(description="The tokens, special tokens included.")]
-    special: Annotated[list[int], Meta(description="Numbers of the special tokens, from 0.")]
+    tokens: list[str]
+    """The tokens, special tokens included."""
+    special: list[int]
+    """Numbers of the special tokens, from 0."""
     layers: int
-    heads: Annotated[int, Meta(description="Heads per layer.")]
-    attention: Annotated[
-        list[list[list[list[float]]]] | str,
-        Meta(
-            description="By layer, head, attending token and attended token. The probabilities of an attending token have "
-            "the sum 1. Numbers are rounded to five decimals."
-        ),
-    ]
+    heads: int
+    """Heads per layer."""
+    attention: list[list[list[list[float]]]] | str
+    """By layer, head, attending token and attended token. The probabilities of an attending token have the sum 1. Numbers
+    are rounded to five decimals."""
     model: str
     usage: Usage
 
@@ -210,26 +202,31 @@ class ModelCard(Struct, tag_field="object", tag="model"):
     """A model of the server."""
 
     id: str
-    created: Annotated[int, Meta(description="When the server loaded it, in seconds since 1970.")]
+    created: int
+    """When the server loaded it, in seconds since 1970."""
     owned_by: str
-    task: Annotated[str | None, Meta(description="Kind of the task that it was fine-tuned for.")]
+    task: str | None
+    """Kind of the task that it was fine-tuned for."""
     labels: list[str]
-    paired: Annotated[
-        bool | None,
-        Meta(description="Whether the task reads pairs of texts. null: both, or something else."),
-    ]
-    mask_token: Annotated[str | None, Meta(description="The token for /v1/fill-mask. null: the model fills no masks.")]
-    languages: Annotated[list[str], Meta(description="Languages of a model with language embeddings.")]
-    language: Annotated[str, Meta(description="The language that such a model reads texts in.")]
-    engine: Annotated[str, Meta(description="What computes the model.")]
+    paired: bool | None
+    """Whether the task reads pairs of texts. null: both, or something else."""
+    mask_token: str | None
+    """The token for /v1/fill-mask. null: the model fills no masks."""
+    languages: list[str]
+    """Languages of a model with language embeddings."""
+    language: str
+    """The language that such a model reads texts in."""
+    engine: str
+    """What computes the model."""
     layers: int | None
-    heads: Annotated[int | None, Meta(description="Attention heads per layer.")]
-    attention_tokens: Annotated[
-        int | None,
-        Meta(description="Tokens of the longest text for /v1/attention. null: the model shows no attention."),
-    ]
-    operations: Annotated[list[str], Meta(description="The endpoints of /v1/ that it serves.")]
-    max_length: Annotated[int, Meta(description="Tokens of the longest sequence, special tokens included.")]
+    heads: int | None
+    """Attention heads per layer."""
+    attention_tokens: int | None
+    """Tokens of the longest text for /v1/attention. null: the model shows no attention."""
+    operations: list[str]
+    """The endpoints of /v1/ that it serves."""
+    max_length: int
+    """Tokens of the longest sequence, special tokens included."""
     vector_width: int
 
 
@@ -244,8 +241,10 @@ class Error(Struct):
 
     message: str
     type: ErrorType
-    param: Annotated[str | None, Meta(description="The field that is wrong.")]
-    code: Annotated[str, Meta(description="The reason in one word.")]
+    param: str | None
+    """The field that is wrong."""
+    code: str
+    """The reason in one word."""
 
 
 class ErrorResponse(Struct):

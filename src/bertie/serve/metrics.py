@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from prometheus_client import (
-    GC_COLLECTOR,
-    PLATFORM_COLLECTOR,
-    PROCESS_COLLECTOR,
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    disable_created_metrics,
-    generate_latest,
-)
+import prometheus_client as prometheus
+from prometheus_client import Counter, Gauge, Histogram
 
 from bertie.serve.queue import QueueShare
 from bertie.serve.worker import ComputedBatch
@@ -28,14 +19,16 @@ class Metrics:
 
     def __init__(self, shares: Iterable[QueueShare]):
         """Create them. shares: those of the models."""
-        disable_created_metrics()
-        self.registry = CollectorRegistry()
-        for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
-            self.registry.register(collector)
-        where = self.registry
+        prometheus.disable_created_metrics()
+        self.registry = where = prometheus.CollectorRegistry()
+        for collector in (prometheus.PROCESS_COLLECTOR, prometheus.PLATFORM_COLLECTOR, prometheus.GC_COLLECTOR):
+            where.register(collector)
 
         def counter(name: str, help: str, *labels: str) -> Counter:
             return Counter(f"bertie_{name}", help, labels, registry=where)
+
+        def gauge(name: str, help: str, *labels: str) -> Gauge:
+            return Gauge(f"bertie_{name}", help, labels, registry=where)
 
         def histogram(name: str, help: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
             return Histogram(f"bertie_{name}", help, labels, registry=where, buckets=buckets)
@@ -51,19 +44,14 @@ class Metrics:
         self._batch_tokens = histogram("batch_tokens", "Tokens of a batch.", TOKENS, "model")
         self._sequences = counter("sequences", "Computed sequences.", "model")
         self._failed = counter("failed_sequences", "Sequences whose computation raised an exception.", "model")
-        gauges = {
-            name: Gauge(f"bertie_{name}", help, ["model"], registry=where)
-            for name, help in (
-                ("queue_tokens", "Tokens that wait or are being computed."),
-                ("queue_sequences", "Sequences that wait or are being computed."),
-                ("queue_capacity_tokens", "Most tokens that may wait."),
-            )
-        }
+        tokens = gauge("queue_tokens", "Tokens that wait or are being computed.", "model")
+        sequences = gauge("queue_sequences", "Sequences that wait or are being computed.", "model")
+        capacity = gauge("queue_capacity_tokens", "Most tokens that may wait.", "model")
         for share in shares:
-            gauges["queue_tokens"].labels(share.name).set_function(lambda share=share: share.tokens)
-            gauges["queue_sequences"].labels(share.name).set_function(lambda share=share: share.sequences)
-            gauges["queue_capacity_tokens"].labels(share.name).set(share.capacity)
-        self.ready = Gauge("bertie_ready", "1 if /readyz succeeds.", registry=where)
+            tokens.labels(share.name).set_function(lambda share=share: share.tokens)
+            sequences.labels(share.name).set_function(lambda share=share: share.sequences)
+            capacity.labels(share.name).set(share.capacity)
+        self.ready = gauge("ready", "1 if /readyz succeeds.")
 
     def request(self, endpoint: str, status: int, seconds: float, stages: dict[str, float], reason: str) -> None:
         """Count an answered request. stages: seconds by stage. reason: why it was refused, or ""."""
@@ -89,4 +77,4 @@ class Metrics:
 
     def text(self) -> bytes:
         """Return all metrics as Prometheus reads them."""
-        return generate_latest(self.registry)
+        return prometheus.generate_latest(self.registry)

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import msgspec
 
 from bertie import __version__
+from bertie.config import field_docs
 from bertie.serve import messages as m
 from bertie.serve.api import ENDPOINTS, Endpoint
 from bertie.tasks import AnyTask
@@ -43,6 +44,10 @@ def openapi() -> dict[str, Any]:
     _, components = msgspec.json.schema_components(
         [*dict.fromkeys(types), m.ErrorResponse, *PREDICTIONS], ref_template="#/components/schemas/{name}"
     )
+    for name, schema in components.items():
+        for owner in getattr(getattr(m, name, None), "__mro__", ())[:-2]:
+            for field, doc in field_docs(owner).items():
+                schema["properties"][field]["description"] = doc
     components["EmbeddingsRequest"]["properties"]["input"]["anyOf"] = INPUT
     choices = [{"$ref": f"#/components/schemas/{kind.__name__}"} for kind in PREDICTIONS]
     components["PredictResponse"]["properties"]["predictions"]["items"] = {"anyOf": choices}

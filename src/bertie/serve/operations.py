@@ -14,11 +14,10 @@ import numpy as np
 from bertie.contracts import Sequence
 from bertie.errors import UserError
 from bertie.inspect.attention import attention_in, shows_attention
-from bertie.inspect.sentences import shown_tokens, special_places
 from bertie.model.config import TransformerConfig
 from bertie.model.layer_selection import selected_width
 from bertie.predict import vectors
-from bertie.predict.fill_mask import MaskPrediction, encode_masked, mask_predictions
+from bertie.predict.fill_mask import encode_masked
 from bertie.predict.predictor import Predictor
 from bertie.predict.token_model import TokenModel, filling_head
 from bertie.serve.queue import Lane, QueueShare
@@ -77,11 +76,6 @@ class ServedModel:
         most = isqrt(MAX_PROBABILITIES // (config.num_hidden_layers * config.num_attention_heads))
         return min(most, MAX_ATTENTION_TOKENS, self.predictor.max_length)
 
-    @property
-    def input_form(self) -> str:
-        """How an input of /v1/predict looks, for messages."""
-        return self.task.input_form if self.task is not None else "a text"
-
     def lacks(self, operation: Operation) -> str:
         """Return why it does not offer an operation, and what to do, as the end of a message."""
         if operation == "predict":
@@ -116,7 +110,7 @@ class ServedModel:
 
     def encode_masked(self, text: str) -> Sequence:
         """Return the sequence of a text with [MASK]. Raises UserError or UsageError, as `Predictor.fill_mask`."""
-        model = self._token_model()
+        model = self.token_model()
         [sequence] = model.masked_sequences([encode_masked(model, text)])
         return sequence
 
@@ -126,24 +120,11 @@ class ServedModel:
         [sequence] = truncation.encode(self.predictor.tokenizer, *columns, max_length=sys.maxsize)
         return sequence
 
-    def decode_attention(self, sequence: Sequence) -> tuple[list[str], list[int]]:
-        """Return the tokens of a sequence as they are shown, and the numbers of the special tokens."""
-        tokenizer = self.predictor.tokenizer
-        return shown_tokens(tokenizer, sequence.input_ids), special_places(tokenizer, sequence.input_ids)
-
-    def encode_examples(self, examples: list[Any]) -> list[Sequence]:
-        """Return the sequences of examples of the task: one or more each. Raises UserError for an unfit example."""
+    @property
+    def predicting(self) -> Task:
+        """The task, of a model with the operation "predict"."""
         assert self.task is not None
-        return self.task.encode(examples, self.predictor.tokenizer, self.predictor.max_length)
-
-    def decode_examples(self, results: list[Any], sequences: list[Sequence], examples: list[Any]) -> list[Any]:
-        """Return one prediction per example."""
-        assert self.task is not None
-        return self.task.decode(results, sequences, examples)
-
-    def decode_masked(self, result: tuple[np.ndarray, np.ndarray], top_k: int) -> list[list[MaskPrediction]]:
-        """Return the `top_k` best tokens for every mask of a text."""
-        return mask_predictions(self._token_model(), result, top_k)
+        return self.task
 
     def reading(self, token: str) -> str:
         """Return a token as it continues a text: with a space before it if it begins a word."""
@@ -157,7 +138,8 @@ class ServedModel:
         assert isinstance(config, TransformerConfig)
         return config
 
-    def _token_model(self) -> TokenModel:
+    def token_model(self) -> TokenModel:
+        """Return its view as a model that fills masks."""
         served = self.predictor
         return TokenModel.masked(served.folder, served.tokenizer, served.model, served.max_length)
 

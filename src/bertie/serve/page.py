@@ -18,28 +18,13 @@ from bertie.serve.exchange import Call, Handler, exchange
 from bertie.serve.service import Service
 
 STYLES = (
-    "report.css",
-    "inspect/page_assets/drawing.css",
-    "serve/page_assets/page.css",
-    "serve/page_assets/results.css",
+    *("report.css", "inspect/page_assets/drawing.css"),
+    *(f"serve/page_assets/{name}.css" for name in ("page", "results")),
 )
+NAMES = ("request", "snippets", "widgets", "masks", "predictions", "vectors", "attention", "examples", "main")
 SCRIPTS = (
-    "inspect/page_assets/1_draw.js",
-    "inspect/page_assets/2_attention.js",
-    *(
-        f"serve/page_assets/{name}.js"
-        for name in (
-            "request",
-            "snippets",
-            "widgets",
-            "masks",
-            "predictions",
-            "vectors",
-            "attention",
-            "examples",
-            "main",
-        )
-    ),
+    *("inspect/page_assets/1_draw.js", "inspect/page_assets/2_attention.js"),
+    *(f"serve/page_assets/{name}.js" for name in NAMES),
 )
 HEADERS = {
     # Scripts, styles and requests: from this server alone. No script may turn a text into HTML.
@@ -59,11 +44,6 @@ class Asset:
     path: str
     media_type: str
     content: bytes
-
-    @property
-    def etag(self) -> str:
-        """The tag by which a browser asks whether the file has changed."""
-        return f'"{hashlib.sha256(self.content).hexdigest()[:32]}"'
 
 
 def assets(needs_key: bool) -> tuple[Asset, ...]:
@@ -86,7 +66,7 @@ def page_routes(service: Service) -> list[Route]:
 
 
 def _handler(asset: Asset) -> Handler:
-    etag = asset.etag
+    etag = f'"{hashlib.sha256(asset.content).hexdigest()[:32]}"'  # by it, a browser asks whether the file has changed
     headers = {**HEADERS, "etag": etag}
 
     async def handle(call: Call, message: Any) -> Response:  # noqa: ARG001

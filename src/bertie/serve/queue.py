@@ -125,7 +125,8 @@ class TokenQueue:
         self.batch_tokens, self.max_wait = batch_tokens, max_wait
         self._changed = threading.Condition()
         self._lanes: deque[Lane] = deque()  # those with jobs; the next to serve is first
-        self._closed = False
+        self.closed = False
+        """Whether new jobs are refused."""
 
     def add(self, job: QueuedJob) -> None:
         """Add a job, if all of it fits.
@@ -135,7 +136,7 @@ class TokenQueue:
         """
         share = job.lane.owner
         with self._changed:
-            if self._closed or share.tokens + job.tokens > share.capacity:
+            if self.closed or share.tokens + job.tokens > share.capacity:
                 raise QueueFull
             share.tokens += job.tokens
             share.sequences += len(job.sequences)
@@ -163,7 +164,7 @@ class TokenQueue:
         with self._changed:
             while True:
                 self._drop_empty_lanes()
-                if self._closed and not self._lanes:
+                if self.closed and not self._lanes:
                     return None
                 now = time.monotonic()
                 ready = self._ready_at(now) if self._lanes else end
@@ -190,13 +191,8 @@ class TokenQueue:
     def close(self) -> None:
         """Refuse new jobs. `take` still returns what waits."""
         with self._changed:
-            self._closed = True
+            self.closed = True
             self._changed.notify_all()
-
-    @property
-    def closed(self) -> bool:
-        """Whether new jobs are refused."""
-        return self._closed
 
     def _release(self, job: QueuedJob, sequences: list[Sequence]) -> int:
         """Give the room of sequences back. Returns their tokens."""
@@ -215,7 +211,7 @@ class TokenQueue:
 
     def _ready_at(self, now: float) -> float:
         """Return when the first lane may be served, and move the lane that is ready first to the front."""
-        if not self.max_wait or self._closed:
+        if not self.max_wait or self.closed:
             return now
         times = [self._lane_ready_at(lane) for lane in self._lanes]
         first = next((i for i, each in enumerate(times) if each <= now), times.index(min(times)))

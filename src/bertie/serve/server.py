@@ -37,9 +37,8 @@ from bertie.serve.page import page_routes
 from bertie.serve.service import Service
 
 KEEP_ALIVE = 65  # seconds that an idle connection stays open: longer than the 60 s of common load balancers
-SWITCH_INTERVAL = (
-    0.0005  # seconds; with Python's 5 ms, event loop and worker would wait for each other after every operation
-)
+# Seconds. With Python's 5 ms, event loop and worker would wait for each other after every operation.
+SWITCH_INTERVAL = 0.0005
 
 
 def build_app(service: Service, origins: tuple[str, ...] = (), page: bool = True) -> Starlette:
@@ -68,8 +67,7 @@ def build_app(service: Service, origins: tuple[str, ...] = (), page: bool = True
     headers = ["Authorization", "Content-Type"]
     cors = Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=headers)
 
-    async def http_error(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
+    async def http_error(request: Request, error: Any) -> Response:
         response = _http_error(error)
         complete(Call(service, request), OTHER, response, "route")
         return response

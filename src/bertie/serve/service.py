@@ -257,14 +257,9 @@ class Service:
         self.metrics.batch(batch)
         if batch.error is not None:
             name = f"{type(batch.error).__module__}.{type(batch.error).__qualname__}"
+            counts = {"sequences": batch.failures, "of": batch.sequences}
             self.log.event(
-                "batch_failed",
-                "error",
-                model=batch.model,
-                error=name,
-                sequences=batch.failures,
-                of=batch.sequences,
-                where=places(batch.error)[-1],
+                "batch_failed", "error", model=batch.model, error=name, **counts, where=places(batch.error)[-1]
             )
 
 

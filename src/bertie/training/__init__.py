@@ -7,7 +7,7 @@ The engine knows neither corpora nor tasks. `bertie.pretraining` and `bertie.fin
 2. `job.py`: what a job consists of.
 3. `loop.py`: one optimizer step: forward passes, loss, backward passes, update.
 4. `optimizers.py`, `muon.py` and `schedules.py`: the choices of a recipe; `parameter_groups.py`: weights that an optimizer
-   treats alike; `clock.py`: the end of a run with a budget of time.
+   treats alike; `length.py`: the end of a run after steps; `clock.py`: the end of a run with a budget of time.
 5. `run_folder.py`: the files of a run; `records.py`: the contents of metrics.jsonl.
 6. `distributed.py` and `rendezvous.py`: several ranks; `interrupts.py`: SIGINT and SIGTERM; `memory.py`: memory use.
 7. `run_report.py`, `compare.py`, `tensorboard_log.py`: reports of runs.

@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from mmap import mmap
 from statistics import median_low
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,7 +21,9 @@ from bertie.errors import UsageError, UserError
 from bertie.training.distributed import SINGLE_PROCESS, Ranks
 
 PARTS = 1_000_000
-"""Schedules and phases count steps. With a clock, a run has so many, and `Clock.part` is the current one."""
+"""Schedules and phases count steps. With a clock, a run has so many, and `Clock.part_of` is the current one."""
+Measured = dict[str, tuple[float, ...]]
+"""Seconds of the last evaluations and of the last checkpoints."""
 
 MEASURED = 5  # steps, evaluations and checkpoints to remember
 FORWARD_SHARE = 1 / 3  # of the operations of a training step; an evaluation needs no more
@@ -48,17 +51,23 @@ def parse_duration(text: str, key: str) -> float:
 
 @dataclass(eq=False)
 class Clock:
-    """The time of a run, which all ranks agree on once per step. Evaluations and checkpoints count, too."""
+    """The time of a run, which all ranks agree on once per step. Evaluations and checkpoints count, too.
 
-    budget: float
-    """Seconds of the whole run."""
+    A `Length`, as `StepCount` is: arguments that only the other one needs are ignored.
+    """
+
+    parts: ClassVar = PARTS
+    """Into so many parts, schedules and phases divide the run."""
+    unit: ClassVar = "s"
+    """What the progress bar counts."""
+    total: float
+    """Seconds of the whole run: the budget."""
     ranks: Ranks = SINGLE_PROCESS
     begun: float = field(default_factory=time.monotonic)
     """When the run began, in seconds of `time.monotonic`."""
     progress: float = 0.0
     """Fraction of the schedule that is complete after the last step, in [0, 1]."""
-    measured: dict[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
-    """Seconds of the last evaluations and of the last checkpoints."""
+    measured: Measured = field(default_factory=Measured)
     _left: float = 0.0  # seconds at the time of `progress`
     _first: float = 0.0  # seconds of the first step of this process
     # Seconds of the last steps after it.
@@ -69,7 +78,7 @@ class Clock:
     # that prepare steps were forked before most of it was known.
     _shared: np.ndarray = field(default_factory=lambda: np.frombuffer(mmap(-1, 3 * 8), np.float64))
 
-    def start(self, elapsed: float, progress: float, measured: dict[str, tuple[float, ...]] | None = None) -> None:
+    def start(self, elapsed: float, progress: float, measured: Measured) -> float:
         """Begin, or resume, before the first step of this process.
 
         Args:
@@ -77,19 +86,40 @@ class Clock:
             progress: The progress at the end of them.
             measured: What they measured.
 
+        Returns:
+            When the run began, without the time between its processes, in seconds of `time.monotonic`.
+
         Raises:
             UserError: No time is left, and the run has made no step.
         """
         self.begun -= elapsed
-        self.measured |= measured or {}
+        self.measured |= measured
         self._keep()
         self.progress, self._left = progress, self.left
         self._share()
         if self.ranks.broadcast(progress == 0 and self._left <= 0):
             raise UserError(
-                f"the budget of {console.duration(self.budget)} is over before the first step, after "
+                f"the budget of {console.duration(self.total)} is over before the first step, after "
                 f"{console.duration(self.elapsed)} of preparation: give the run more time"
             )
+        return self.begun
+
+    @property
+    def state(self) -> tuple[float, Measured]:
+        """What `start` needs to resume, besides the elapsed seconds."""
+        return self.progress, self.measured
+
+    def done(self, step: int, seconds: float) -> int:  # noqa: ARG002
+        """Return the units of the progress bar that are done after `step` steps and `seconds` of training."""
+        return round(seconds)
+
+    def position(self, step: int, seconds: float) -> str:
+        """Say how far the run is, for people."""
+        return f"step {step} and {seconds:.0f} of {self.total:.0f} s"
+
+    def describe(self, parts: int) -> str:
+        """Say how long some parts of the run are, for people."""
+        return f"{console.duration(self.total * parts / PARTS)} of steps"
 
     @property
     def elapsed(self) -> float:
@@ -99,7 +129,7 @@ class Clock:
     @property
     def left(self) -> float:
         """Seconds for further steps, without the last evaluation and checkpoint."""
-        return self.budget - self._kept - self.elapsed
+        return self.total - self._kept - self.elapsed
 
     def _seconds(self, work: str) -> float:
         """How long some work takes: as long as the last times. A single slow one does not count, as for steps."""
@@ -145,12 +175,12 @@ class Clock:
         self._advance(ends=False)
 
     def _advance(self, ends: bool) -> None:
-        progress = 1.0 if ends else min(self.estimate(), 1 - 1 / PARTS)
+        progress = 1.0 if ends else min(self.estimate(0), 1 - 1 / PARTS)
         self.progress, self._left = self.ranks.broadcast([progress, self.left])
         self._share()
 
     def _share(self) -> None:
-        self._shared[:] = (self.progress, self._left, self.begun + self.budget - self._kept)
+        self._shared[:] = (self.progress, self._left, self.begun + self.total - self._kept)
 
     @property
     def _step(self) -> float:
@@ -162,19 +192,17 @@ class Clock:
         """Whether a slow step is known to be an exception."""
         return len(self._steps) > 2
 
-    def estimate(self) -> float:
-        """Return the progress at this moment, by this process alone, in [0, 1]. Forked processes know it, too."""
+    def estimate(self, step: int) -> float:  # noqa: ARG002
+        """Return the progress before a step, that is now, by this process alone, in [0, 1]. Forked processes know it, too."""
         progress, left, end = map(float, self._shared)
         if left <= 0:
             return 1.0
         return min(1.0, max(progress, 1 - (1 - progress) * (end - time.monotonic()) / left))
 
-    @property
-    def ended(self) -> bool:
-        """Whether the last step was the last one of the run."""
+    def is_over(self, steps_done: int) -> bool:  # noqa: ARG002
+        """Return whether the run has no further step after so many."""
         return self.progress >= 1
 
-    @property
-    def part(self) -> int:
-        """The part of the run, 0 … PARTS − 1, that the next step belongs to."""
+    def part_of(self, step: int) -> int:  # noqa: ARG002
+        """Return the part of the run, 0 … parts − 1, that a step belongs to: the next one, from 0."""
         return min(int(self.progress * PARTS), PARTS - 1)

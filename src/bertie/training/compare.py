@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertie import config, storage
 from bertie.errors import UsageError
@@ -14,6 +14,14 @@ from bertie.training.run_folder import flatten, read_metrics, short_names
 from bertie.training.run_report import best_evaluation, describe_machine, head_name, smoothed, unit
 
 Records = list[dict[str, Any]]
+
+
+class _Run(NamedTuple):
+    name: str
+    train: Records
+    held_out: Records
+
+
 _HTML = b"<!doctype html>"
 
 
@@ -54,7 +62,7 @@ def compare(runs: Sequence[str | Path], out: str | Path = "compare.html") -> dic
     differences = {key: values for key, values in differences.items() if any(value != values[0] for value in values)}
     summaries = [_summary(*parts) for parts in zip(folders, train, held_out, strict=True)]
     machines = [describe_machine(folder) for folder in folders]
-    page = _page(short_names(folders), train, held_out, measures, summaries, differences, machines)
+    page = _page(list(map(_Run, short_names(folders), train, held_out)), measures, summaries, differences, machines)
     storage.write_atomic(Path(out), page.html())
     return {"page": str(out), "runs": summaries, "differences": differences}
 
@@ -97,14 +105,13 @@ def _summary(folder: Path, train: Records, held_out: Records) -> dict[str, Any]:
 
 
 def _page(
-    names: list[str],
-    train: list[Records],
-    held_out: list[Records],
+    runs: list[_Run],
     measures: list[str],
     summaries: list[dict[str, Any]],
     differences: dict[str, list[Any]],
     machines: list[str],
 ) -> Page:
+    names, first = [run.name for run in runs], runs[0].train[0]
     page = Page(
         " and ".join(names),
         "Held-out losses of the runs. A run with fewer than two evaluations has a curve of its training losses.",
@@ -121,15 +128,13 @@ def _page(
         rows.append(["Evaluated after step", *evaluated])
     for measure in measures:
         scores = [(s["eval"] or {}).get(measure) for s in summaries]
-        rows.append([_label(measure, train[0][0]), *("–" if score is None else f"{score:.4g}" for score in scores)])
+        rows.append([_label(measure, first), *("–" if score is None else f"{score:.4g}" for score in scores)])
     page.table(["", *names], rows)
     page.heading("By training tokens")
     for measure in measures:
-        curves = _curves(names, train, held_out, "tokens", measure, 1e-6)
-        page.line_chart(curves, "million tokens", _label(measure, train[0][0]))
+        page.line_chart(_curves(runs, "tokens", measure, 1e-6), "million tokens", _label(measure, first))
     page.heading("By time")
-    curves = _curves(names, train, held_out, "seconds", measures[0], 1 / 60)
-    page.line_chart(curves, "minutes", _label(measures[0], train[0][0]))
+    page.line_chart(_curves(runs, "seconds", measures[0], 1 / 60), "minutes", _label(measures[0], first))
     page.heading("Settings and machines")
     if differences:
         shown = [[key, *("–" if value is None else value for value in values)] for key, values in differences.items()]
@@ -141,12 +146,10 @@ def _page(
     return page
 
 
-def _curves(
-    names: list[str], train: list[Records], held_out: list[Records], x: str, y: str, x_scale: float
-) -> dict[str, tuple[Numbers, Numbers]]:
+def _curves(runs: list[_Run], x: str, y: str, x_scale: float) -> dict[str, tuple[Numbers, Numbers]]:
     """Return a curve for each run: held-out values, or smoothed training values if there are fewer than two."""
     curves: dict[str, tuple[Numbers, Numbers]] = {}
-    for name, *splits in zip(names, train, held_out, strict=True):
+    for name, *splits in runs:
         steps, evaluations = ([record for record in records if record.get(y) is not None] for records in splits)
         records = evaluations if len(evaluations) > 1 else steps
         xs, ys = [record[x] * x_scale for record in records], [record[y] for record in records]

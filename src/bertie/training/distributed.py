@@ -5,8 +5,8 @@ from __future__ import annotations
 import atexit
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -99,10 +99,6 @@ class Ranks:
                 for tensor in (parameter.detach(), *optimizer.state[parameter].values()):
                     dist.broadcast(tensor, 0)
 
-    def loss_function(self, model: Model) -> LossFunction:
-        """Wrap a model so that its backward pass exchanges gradients between ranks."""
-        return LossFunction(model, self.count)
-
 
 class LossFunction:
     """Computes the losses of a micro-batch by head, and exchanges gradients after the last micro-batch of a step.
@@ -156,9 +152,8 @@ def process_group() -> Iterator[Ranks]:
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
         dist.init_process_group(backend, store=fresh_store(store, rank, count), rank=rank, world_size=count)
     _GROUPS.append(dist.group.WORLD)
-    output: Callable[[], AbstractContextManager[Any]] = console.silenced if rank else nullcontext
     try:
-        with output():
+        with console.silenced() if rank else nullcontext():
             yield Ranks(rank, count)
     finally:
         dist.destroy_process_group()

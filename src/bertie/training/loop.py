@@ -17,8 +17,8 @@ from bertie import runtime, seeding
 from bertie.batches.loader import Step
 from bertie.contracts import Loss, MicroBatch
 from bertie.model.model import Model
-from bertie.training.clock import PARTS, Clock
-from bertie.training.distributed import SINGLE_PROCESS, Ranks
+from bertie.training.distributed import SINGLE_PROCESS, LossFunction, Ranks
+from bertie.training.length import Length
 from bertie.training.schedules import Schedule
 
 
@@ -52,8 +52,8 @@ class StepResult:
 class LoopSettings:
     """The hyperparameters of the loop."""
 
-    steps: int
-    """Optimizer steps of the whole run. Without meaning if there is a clock."""
+    length: Length
+    """When the run ends, and what the schedule follows."""
     learning_rate: float
     """The peak, which the schedule's factor multiplies."""
     max_grad_norm: float
@@ -62,17 +62,6 @@ class LoopSettings:
     precision: Literal["fp32", "bf16"]
     loss_weights: dict[str, float]
     """The factor of each head's loss."""
-    clock: Clock | None = None
-    """The clock that ends the run and drives the schedule in place of `steps`; None: `steps` do."""
-
-    def is_over(self, steps_done: int) -> bool:
-        """Return whether the run has no further step."""
-        return self.clock.ended if self.clock else steps_done >= self.steps
-
-    def learning_rate_at(self, step: int, schedule: Schedule) -> float:
-        """Return the learning rate of a step, counted from 0."""
-        position = (self.clock.part, PARTS) if self.clock else (step, self.steps)
-        return self.learning_rate * schedule.factor(*position)
 
 
 def train_steps(
@@ -102,9 +91,9 @@ def train_steps(
     Yields:
         The result of each step, after its update.
     """
-    device, compute_losses = model.device, ranks.loss_function(model)
+    device, compute_losses, length = model.device, LossFunction(model, ranks.count), settings.length
     names = list(settings.loss_weights)
-    if settings.is_over(first_step):
+    if length.is_over(first_step):
         return
     for step, work in enumerate(stream, first_step):
         own = [[micro.counts[name] for name in names] + [micro.tokens] for micro in work.micro_batches]
@@ -123,13 +112,13 @@ def train_steps(
             sums += _stack(names, losses)
         grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
         step_losses = _sum_over_ranks(names, sums, ranks)
-        learning_rate = settings.learning_rate_at(step, schedule)
+        learning_rate = settings.learning_rate * schedule.factor(length.part_of(step), length.parts)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate * group.get("lr_scale", 1.0)
         with runtime.autocast(settings.precision, device):  # Muon computes products of matrices, too
             skipped = _update(optimizer, [grad_norm, *(loss.total for loss in step_losses.values())])
         yield StepResult(step, work, step_losses, grad_norm, skipped, learning_rate, int(tokens))
-        if settings.is_over(step + 1):
+        if length.is_over(step + 1):
             return
 
 

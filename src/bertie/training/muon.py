@@ -9,13 +9,13 @@ R  rows    C  columns    M  matrices of the same shape
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor, nn, optim
 
-from bertie.errors import require_range
+from bertie.config import Range
 from bertie.model.layers import Layer
 from bertie.model.xlnet import XlnetLayer
 from bertie.training.parameter_groups import check, parameter_groups, replace_unless
@@ -31,25 +31,20 @@ class Muon:
     """Muon for the matrices of the encoder's layers, AdamW for embeddings, heads, biases and norms."""
 
     kind: Literal["muon"] = "muon"
-    momentum: float = 0.95
+    momentum: Annotated[float, Range(0, 0.9999)] = 0.95
     """Decay rate per step of the running sum of the gradients of matrices."""
-    iterations: int = 5
+    iterations: Annotated[int, Range(1, 20)] = 5
     """Iterations of the orthogonalization."""
     betas: tuple[float, ...] = (0.9, 0.98)
     """AdamW: decay rates per step of the running means of the gradient and of its square."""
-    eps: float = 1e-8
+    eps: Annotated[float, Range(0, above=True)] = 1e-8
     """AdamW: added to the root of the mean square gradient, to avoid division by zero."""
-    weight_decay: float = 0.1
+    weight_decay: Annotated[float, Range(0)] = 0.1
     """Weight decay of matrices. Biases and LayerNorm weights have none."""
 
-    def __post_init__(self) -> None:
-        check(self)
-        require_range("optimizer", self, "momentum", low=0, high=0.9999)
-        require_range("optimizer", self, "iterations", low=1, high=20)
+    __post_init__ = check
 
-    def build(
-        self, model: nn.Module, layer_decay: float = 1.0, embedding_lr_scale: float = 1.0
-    ) -> torch.optim.Optimizer:
+    def build(self, model: nn.Module, layer_decay: float = 1.0, embedding_lr_scale: float = 1.0) -> optim.Optimizer:
         """Create the optimizer (see `AdamW.build`)."""
         parts = _matrices(model)
         adam, muon = list[dict[str, Any]](), list[dict[str, Any]]()
@@ -61,7 +56,7 @@ class Muon:
                 own = {"parts": number, "momentum": self.momentum, "iterations": self.iterations, "state": ("exp_avg",)}
                 muon += [{**group, "params": matrices, **own}] if matrices else []
         betas = (self.betas[0], self.betas[1])
-        rest = torch.optim.AdamW(adam or [{"params": []}], lr=0.0, betas=betas, eps=self.eps, fused=True)
+        rest = optim.AdamW(adam or [{"params": []}], lr=0.0, betas=betas, eps=self.eps, fused=True)
         return _Muon(muon, rest)
 
 
@@ -76,12 +71,12 @@ def _matrices(model: nn.Module) -> dict[Tensor, int]:
     return {weight: number for weight, number in parts.items() if weight.requires_grad}
 
 
-class _Muon(torch.optim.Optimizer):
+class _Muon(optim.Optimizer):
     """Updates its own groups, and lets AdamW update the others. Both share the state and the groups."""
 
     found_inf: Tensor | None = None  # 1: skip this step, as in torch's fused optimizers
 
-    def __init__(self, groups: list[dict[str, Any]], rest: torch.optim.AdamW):
+    def __init__(self, groups: list[dict[str, Any]], rest: optim.AdamW):
         super().__init__([*groups, *rest.param_groups], {"lr": 0.0})
         self.rest = rest
         rest.state = self.state

@@ -6,11 +6,12 @@ The union `Optimizer` lists all of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
-from torch import nn
+from torch import nn, optim
 
+from bertie.config import Range
 from bertie.training.muon import Muon
 from bertie.training.parameter_groups import check, parameter_groups, replace_unless
 
@@ -26,17 +27,14 @@ class AdamW:
     kind: Literal["adamw"] = "adamw"
     betas: tuple[float, ...] = (0.9, 0.999)
     """Decay rates per step of the running means of the gradient and of its square."""
-    eps: float = 1e-6
+    eps: Annotated[float, Range(0, above=True)] = 1e-6
     """Added to the root of the mean square gradient, to avoid division by zero."""
-    weight_decay: float = 0.01
+    weight_decay: Annotated[float, Range(0)] = 0.01
     """Weight decay of matrices. Biases and LayerNorm weights have none."""
 
-    def __post_init__(self) -> None:
-        check(self)
+    __post_init__ = check
 
-    def build(
-        self, model: nn.Module, layer_decay: float = 1.0, embedding_lr_scale: float = 1.0
-    ) -> torch.optim.Optimizer:
+    def build(self, model: nn.Module, layer_decay: float = 1.0, embedding_lr_scale: float = 1.0) -> optim.Optimizer:
         """Create the optimizer for the trainable parameters of a model. The training loop sets its learning rate.
 
         Args:
@@ -44,7 +42,7 @@ class AdamW:
             layer_decay: Factor of the learning rate for each layer below the heads; 1: the same rate everywhere.
             embedding_lr_scale: Factor of the learning rate for embeddings.
         """
-        return torch.optim.AdamW(
+        return optim.AdamW(
             parameter_groups(model, self.weight_decay, layer_decay, embedding_lr_scale),
             lr=0.0,
             betas=(self.betas[0], self.betas[1]),
@@ -60,17 +58,14 @@ class BertAdam:
     kind: Literal["bert_adam"] = "bert_adam"
     betas: tuple[float, ...] = (0.9, 0.999)
     """Decay rates per step of the running means of the gradient and of its square."""
-    eps: float = 1e-6
+    eps: Annotated[float, Range(0, above=True)] = 1e-6
     """Added to the root of the mean square gradient, to avoid division by zero."""
-    weight_decay: float = 0.01
+    weight_decay: Annotated[float, Range(0)] = 0.01
     """Weight decay of matrices. Biases and LayerNorm weights have none."""
 
-    def __post_init__(self) -> None:
-        check(self)
+    __post_init__ = check
 
-    def build(
-        self, model: nn.Module, layer_decay: float = 1.0, embedding_lr_scale: float = 1.0
-    ) -> torch.optim.Optimizer:
+    def build(self, model: nn.Module, layer_decay: float = 1.0, embedding_lr_scale: float = 1.0) -> optim.Optimizer:
         """Create the optimizer (see `AdamW.build`)."""
         adamw = AdamW(betas=self.betas, eps=self.eps, weight_decay=self.weight_decay)
         optimizer = adamw.build(model, layer_decay, embedding_lr_scale)
@@ -93,24 +88,21 @@ class Lamb:
     kind: Literal["lamb"] = "lamb"
     betas: tuple[float, ...] = (0.9, 0.999)
     """Decay rates per step of the running means of the gradient and of its square."""
-    eps: float = 1e-6
+    eps: Annotated[float, Range(0, above=True)] = 1e-6
     """Added to the root of the mean square gradient, to avoid division by zero."""
-    weight_decay: float = 0.01
+    weight_decay: Annotated[float, Range(0)] = 0.01
     """Weight decay of matrices. Biases and LayerNorm weights have none."""
 
-    def __post_init__(self) -> None:
-        check(self)
+    __post_init__ = check
 
-    def build(
-        self, model: nn.Module, layer_decay: float = 1.0, embedding_lr_scale: float = 1.0
-    ) -> torch.optim.Optimizer:
+    def build(self, model: nn.Module, layer_decay: float = 1.0, embedding_lr_scale: float = 1.0) -> optim.Optimizer:
         """Create the optimizer (see `AdamW.build`)."""
         groups = parameter_groups(model, self.weight_decay, layer_decay, embedding_lr_scale)
         groups = [{**group, "scaled": any(p.ndim > 1 for p in group["params"])} for group in groups]
         return _Lamb(groups, {"lr": 0.0, "betas": self.betas, "eps": self.eps})
 
 
-class _Lamb(torch.optim.Optimizer):
+class _Lamb(optim.Optimizer):
     found_inf: torch.Tensor | None = None  # 1: skip this step, as in torch's fused optimizers
 
     @torch.no_grad()

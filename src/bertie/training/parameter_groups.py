@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertie.errors import UsageError, require_range
+from bertie.config import check_ranges
+from bertie.errors import UsageError
 
 _LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
 
 
 def check(optimizer: Any) -> None:
     """Check the settings that all optimizers have. Raises UsageError."""
-    require_range("optimizer", optimizer, "weight_decay", low=0)
-    require_range("optimizer", optimizer, "eps", low=0, above=True)
+    check_ranges("optimizer", optimizer)
     if len(optimizer.betas) != 2 or not all(0 <= beta < 1 for beta in optimizer.betas):
         raise UsageError(
             f"optimizer.betas is {list(optimizer.betas)}: give two numbers, each at least 0 and less than 1"

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import tomli_w
 
 from bertie import config, console, runtime, storage
-from bertie.checkpoints.folder import MANIFEST, write_manifest
+from bertie.checkpoints.folder import MANIFEST
 from bertie.errors import UsageError, UserError
 
 # Settings that a resumed run may change. They do not affect the result, except that micro_batch selects other dropout
@@ -25,6 +25,10 @@ CHANGEABLE_ON_RESUME = tuple(
     f"training.{name}"
     for name in ("checkpoint_every", "checkpoint_minutes", "keep_checkpoints", "workers", "tensorboard", "micro_batch")
 )
+CHANGED = {  # what is wrong if the fingerprint of a resumed run has changed
+    "data": "was made from other data or another model: give the same ones",
+    "teacher": "began with other weights of objectives.distil.teacher: restore them",
+}
 
 
 class RunFolder:
@@ -143,19 +147,10 @@ class RunFolder:
             raise UserError(f"{self.path / 'environment.json'} is damaged: micro_batch is {rows!r}")
         return rows
 
-    def require_data(self, fingerprint: str) -> None:
-        """Raise UsageError if the run began with data of another fingerprint. The first call saves the fingerprint."""
-        if self._decide_once("data", lambda: fingerprint) != fingerprint:
-            raise UsageError(
-                f"{self.path} was made from other data or another model: give the same ones, or another --out"
-            )
-
-    def require_teacher(self, fingerprint: str) -> None:
-        """Raise UsageError if the run began with other weights of the teacher. The first call saves the fingerprint."""
-        if self._decide_once("teacher", lambda: fingerprint) != fingerprint:
-            raise UsageError(
-                f"{self.path} began with other weights of objectives.distil.teacher: restore them, or give another --out"
-            )
+    def require_same(self, what: Literal["data", "teacher"], fingerprint: str) -> None:
+        """Raise UsageError if the run began with another fingerprint of its data or teacher. The first call saves it."""
+        if self._decide_once(what, lambda: fingerprint) != fingerprint:
+            raise UsageError(f"{self.path} {CHANGED[what]}, or give another --out")
 
     def _decide_once(self, name: str, decide: Callable[[], Any]) -> Any:
         """Return the value of `name` in environment.json; if it is missing, decide and save it."""
@@ -174,10 +169,6 @@ class RunFolder:
         if not scores or not all(type(value) is float for value in scores.values()):
             raise UserError(f"{self.path / 'scores.json'} is damaged: it contains no scores")
         return scores
-
-    def finish(self) -> None:
-        """Mark the run as finished: write the manifest, which also makes the folder a complete model folder."""
-        write_manifest(self.path)
 
 
 def run_status(path: Path, resolved: dict[str, Any]) -> Literal["new", "begun", "finished"]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from bertie.errors import UsageError, require_range
+from bertie.config import Range, check_ranges, ranges
+from bertie.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -14,11 +15,10 @@ class LinearDecay:
     """Linear warmup, then linear decay to 0 after the last step (Devlin et al. 2018)."""
 
     kind: Literal["linear"] = "linear"
-    warmup: float = 0.01
+    warmup: Annotated[float, Range(0, 1)] = 0.01
     """Fraction of the steps in which the learning rate rises to its peak."""
 
-    def __post_init__(self) -> None:
-        require_range("schedule", self, "warmup", low=0, high=1)
+    __post_init__ = ranges("schedule")
 
     def factor(self, step: int, steps: int) -> float:
         """Return the factor of the peak learning rate in `step` (from 0) of `steps`: 0 … 1."""
@@ -30,13 +30,12 @@ class Cosine:
     """Linear warmup, then decay along half a cosine to a fraction of the peak (Loshchilov & Hutter 2017)."""
 
     kind: Literal["cosine"] = "cosine"
-    warmup: float = 0.01
+    warmup: Annotated[float, Range(0, 1)] = 0.01
     """Fraction of the steps in which the learning rate rises to its peak."""
-    floor: float = 0.0
+    floor: Annotated[float, Range(0, 1)] = 0.0
     """Learning rate after the last step, as a fraction of the peak."""
 
-    def __post_init__(self) -> None:
-        require_range("schedule", self, "warmup", "floor", low=0, high=1)
+    __post_init__ = ranges("schedule")
 
     def factor(self, step: int, steps: int) -> float:
         """Return the factor of the peak learning rate in `step` (from 0) of `steps`: 0 … 1."""
@@ -49,14 +48,12 @@ class SlantedTriangular:
     """Linear warmup from 1 / ratio of the peak, then linear decay back to it (Howard & Ruder 2018, section 3.2)."""
 
     kind: Literal["slanted_triangular"] = "slanted_triangular"
-    warmup: float = 0.1
+    warmup: Annotated[float, Range(0, 1)] = 0.1
     """Fraction of the steps in which the learning rate rises: the paper's cut_frac."""
-    ratio: float = 32.0
+    ratio: Annotated[float, Range(1)] = 32.0
     """The peak learning rate divided by the lowest one."""
 
-    def __post_init__(self) -> None:
-        require_range("schedule", self, "warmup", low=0, high=1)
-        require_range("schedule", self, "ratio", low=1)
+    __post_init__ = ranges("schedule")
 
     def factor(self, step: int, steps: int) -> float:
         """Return the factor of the peak learning rate in `step` (from 0) of `steps`: 0 … 1."""
@@ -70,13 +67,13 @@ class WarmupStableDecay:
     """Linear warmup, then the constant peak, then linear decay to 0 (Hu et al. 2024)."""
 
     kind: Literal["warmup_stable_decay"] = "warmup_stable_decay"
-    warmup: float = 0.01
+    warmup: Annotated[float, Range(0, 1)] = 0.01
     """Fraction of the steps in which the learning rate rises to its peak."""
-    decay: float = 0.1
+    decay: Annotated[float, Range(0, 1)] = 0.1
     """Fraction of the steps, at the end, in which the learning rate falls to 0."""
 
     def __post_init__(self) -> None:
-        require_range("schedule", self, "warmup", "decay", low=0, high=1)
+        check_ranges("schedule", self)
         if self.warmup + self.decay > 1:
             raise UsageError("schedule: warmup + decay is more than 1")
 
@@ -90,11 +87,10 @@ class InverseSquareRoot:
     """Linear warmup, then decay with 1 / √step, which never reaches 0 (Vaswani et al. 2017, section 5.3)."""
 
     kind: Literal["inverse_square_root"] = "inverse_square_root"
-    warmup: float = 0.01
+    warmup: Annotated[float, Range(0, 1)] = 0.01
     """Fraction of the steps in which the learning rate rises to its peak."""
 
-    def __post_init__(self) -> None:
-        require_range("schedule", self, "warmup", low=0, high=1)
+    __post_init__ = ranges("schedule")
 
     def factor(self, step: int, steps: int) -> float:
         """Return the factor of the peak learning rate in `step` (from 0) of `steps`: 0 … 1."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +17,29 @@ class TensorBoardLog:
     def __init__(self, run: Path, step: int):
         """Begin after `step`. TensorBoard hides what an interrupted process wrote about later steps."""
         self._writer: Any = None
-        try:
+        with self._tried():  # TensorBoard may be missing or have an incompatible version
             from torch.utils.tensorboard import SummaryWriter
 
             self._writer = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
-        except Exception as error:  # TensorBoard is missing or has an incompatible version, or the disk is full
-            self._give_up(error)
 
     def write(self, record: dict[str, Any]) -> None:
         """Add a record of metrics.jsonl: its floats become points of curves such as "train/loss"."""
-        try:
+        with self._tried():
             for name, value in record.items():
                 if self._writer is not None and isinstance(value, float):
                     self._writer.add_scalar(f"{record['split']}/{name}", value, record["step"])
-        except Exception as error:
-            self._give_up(error)
 
     def flush(self) -> None:
-        try:
+        with self._tried():
             if self._writer is not None:
                 self._writer.flush()
-        except Exception as error:
-            self._give_up(error)
 
-    def _give_up(self, error: Exception) -> None:
-        self._writer = None
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        console.warn(f"cannot write TensorBoard files: {reason} ({install('track')}); the run continues without")
+    @contextmanager
+    def _tried(self) -> Iterator[None]:
+        """Give up after an error, such as that of a full disk."""
+        try:
+            yield
+        except Exception as error:
+            self._writer = None
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            console.warn(f"cannot write TensorBoard files: {reason} ({install('track')}); the run continues without")

@@ -3,10 +3,10 @@
 - What happens on resume? `_restore` loads the newest checkpoint of the run folder (weights, optimizer, `Counters`) and
   truncates metrics.jsonl to the length that it had then. `job.stream` then continues at the saved position.
 - Where does a batch become a loss? In `train_steps` (loop.py). It yields the result of every optimizer step.
-- Who decides when to evaluate, save or stop? `_Session.after_step`, after every step:
+- Who decides when to evaluate, save or stop? `_Session.after_step`, after every step, with the `Length` of the run:
 
       log        every step (on a GPU one step late, so that the host does not wait)
-      evaluate   every `eval_every` steps and after the last step; with a clock, it decides which step is the last
+      evaluate   every `eval_every` steps and after the last step
       save       every `checkpoint_every` steps, every `checkpoint_minutes`, and after the last step;
                  with `patience`, also after every evaluation that is the best so far
       stop       on SIGINT or SIGTERM, after a save; when `patience` is exhausted; after `max_skipped_steps`
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import asdict
 from typing import Any, NoReturn
 
@@ -26,12 +26,12 @@ import torch
 
 from bertie import console, storage
 from bertie.batches.loader import Position
-from bertie.checkpoints.folder import load_weights, read_checkpoint, write_model
+from bertie.checkpoints.folder import load_weights, read_checkpoint, write_manifest, write_model
 from bertie.checkpoints.training_state import Counters, restore_newest, save_state
 from bertie.errors import DivergedError
-from bertie.training.clock import Clock
 from bertie.training.interrupts import deferred_interrupts
 from bertie.training.job import TrainingJob
+from bertie.training.length import Length
 from bertie.training.loop import StepResult, train_steps
 from bertie.training.records import batch_arrays, loss_metrics, progress_detail, run_progress, train_record
 from bertie.training.run_folder import RunFolder
@@ -56,8 +56,9 @@ def train(job: TrainingJob, run: RunFolder | None) -> Counters:
     session = _Session(job, run)
     counters = session.counters
     job.model.train()
-    done = counters.step
-    with session.progress_bar() as bar, deferred_interrupts() as interrupts:
+    done, length = counters.step, session.length
+    units = length.total, length.unit, length.done(done, counters.seconds)
+    with console.progress(job.title, *units, passing=run is None) as bar, deferred_interrupts() as interrupts:
         session.start(bar, interrupts)
         # `closing` ends the worker processes behind the stream, also after an exception.
         with closing(job.stream(done, Position(counters.epoch, counters.epoch_step))) as stream:
@@ -84,7 +85,7 @@ def finish(job: TrainingJob, run: RunFolder, page: str, about: str) -> None:
     """
     storage.write_atomic(run.path / "report.html", page)
     write_model(run.path, job.model, job.tokenizer, job.task, about)
-    run.finish()
+    write_manifest(run.path)
 
 
 def divergence_hint(job: TrainingJob) -> str:
@@ -102,7 +103,6 @@ class _Session:
         self.counters = Counters(**job.ranks.broadcast(asdict(self.counters)))
         job.ranks.broadcast_state(job.model, job.optimizer)
         self.is_recorded = job.ranks.any(run is not None)
-        self.phase = 0  # of the next step, in a run with a clock
         # Step and progress. The numbers of the last one may still be in a GPU's queue.
         self.unlogged: list[tuple[StepResult, dict[str, Any]]] = []
         self.tensorboard = TensorBoardLog(run.path, self.counters.step) if run is not None and job.tensorboard else None
@@ -110,25 +110,16 @@ class _Session:
         self.best_weights: dict[str, torch.Tensor] = {}  # kept in memory if there is no run folder
 
     @property
-    def clock(self) -> Clock | None:
-        return self.job.settings.clock
-
-    def progress_bar(self) -> AbstractContextManager[console.Progress]:
-        """Show the steps, or the seconds of a budget."""
-        total, unit, done = float(self.job.settings.steps), "steps", float(self.counters.step)
-        if self.clock is not None:
-            total, unit, done = self.clock.budget, "s", round(self.counters.seconds)
-        return console.progress(self.job.title, total, unit, done=done, passing=self.run is None)
+    def length(self) -> Length:
+        return self.job.settings.length
 
     def start(self, bar: console.Progress, interrupts: list[int]) -> None:
         """Begin to count time. `interrupts`: receives the number of the first signal."""
         self.bar, self.interrupts = bar, interrupts
-        self.run_start = time.monotonic() - self.counters.seconds
-        if self.clock is not None:
-            self.clock.start(self.counters.seconds, self.counters.progress, self.counters.measured)
-            self.run_start = self.clock.begun
-            self.phase = self.job.eval_set(self.counters.step)
-        if self.counters.evaluation_pending:
+        counters = self.counters
+        self.run_start = self.length.start(counters.seconds, counters.progress, counters.measured)
+        self.phase = self.job.eval_set(counters.step)  # of the next step
+        if counters.evaluation_pending:
             self.evaluate()
             self.update_best()  # the checkpoint of this step exists already: the run resumed from it
         self.step_start = self.computed = time.monotonic()
@@ -140,12 +131,11 @@ class _Session:
         counters.step, counters.seconds = result.step + 1, now - self.run_start
         counters.epoch, counters.epoch_step = result.work.after.epoch, result.work.after.step
         counters.tokens += result.tokens
-        if self.clock is not None:
-            self.clock.tick(now - self.step_start, job.eval_tokens / result.tokens)
-            self.follow_clock(result)
-        last = job.settings.is_over(counters.step)
+        self.length.tick(now - self.step_start, job.eval_tokens / max(result.tokens, 1))
+        self.follow_length(result)
+        last = self.length.is_over(counters.step)
         self.unlogged.append((result, run_progress(counters)))
-        evaluates = last or (_due(counters.step, job.eval_every) and self.fits("evaluation"))
+        evaluates = last or (_due(counters.step, job.eval_every) and self.length.fits("evaluation"))
         saves = self.timed_save_is_due() or _due(counters.step, job.checkpoint_every)
         # On a GPU, the last step is not awaited, so that the next one is queued meanwhile.
         self.log_steps(but_last=1 if job.model.device.type == "cuda" and not (evaluates or saves) else 0)
@@ -156,30 +146,25 @@ class _Session:
         if last:
             saves = job.final_checkpoint
         elif saves:
-            saves = self.fits("checkpoint")
+            saves = self.length.fits("checkpoint")
         if saves:
             self.save()
-        if self.clock is not None and (evaluates or saves) and not last:
-            self.clock.update()
-            self.follow_clock(result)
-        if self.interrupted():
+        if (evaluates or saves) and not last:
+            self.length.update()
+            self.follow_length(result)
+        if job.ranks.any(bool(self.interrupts)):
             self.save_and_stop()
         # Evaluation and saving do not count as time of a step. Logging does: on a GPU, it waits for the step before.
         paused = time.monotonic() - logged
         self.step_start, self.computed = now + paused, self.computed + paused
 
-    def follow_clock(self, result: StepResult) -> None:
-        """Take over what the clock knows. The step after the end of a phase begins an epoch."""
-        assert self.clock is not None
+    def follow_length(self, result: StepResult) -> None:
+        """Note what a resume needs. The step after the end of a phase begins an epoch."""
         counters = self.counters
-        counters.progress, counters.measured = self.clock.progress, self.clock.measured
-        phase = self.job.eval_set(counters.step - 1)
+        counters.progress, counters.measured = self.length.state
+        phase = self.job.eval_set(counters.step)
         if phase != self.phase:
             self.phase, counters.epoch, counters.epoch_step = phase, result.work.position.epoch + 1, 0
-
-    def fits(self, work: str) -> bool:
-        """Whether there is time for an evaluation or a checkpoint before the last one."""
-        return self.clock is None or self.clock.fits(work)
 
     def log_steps(self, but_last: int = 0) -> None:
         """Log the unlogged steps, except for the last `but_last` ones."""
@@ -188,7 +173,7 @@ class _Session:
             float(result.grad_norm)  # this waits for a GPU to complete the step
             before, self.computed = self.computed, time.monotonic()
             record = train_record(self.job, result, progress, self.computed - before)
-            done = progress["step"] if self.clock is None else round(progress["seconds"])
+            done = self.length.done(progress["step"], progress["seconds"])
             self.bar.advance(done - self.bar.done, progress_detail(record))
             self.log(record)
             self.count_skipped(result, record)
@@ -242,7 +227,7 @@ class _Session:
             self.tensorboard.flush()
         if self.job.patience:
             self.update_patience()
-        self.reserve("evaluation", begun)
+        self.length.measure("evaluation", time.monotonic() - begun)
 
     def update_patience(self) -> None:
         """Save the weights if the last evaluation is the best so far; else count it."""
@@ -265,7 +250,7 @@ class _Session:
         best = self.counters.best_step
         if best in (0, self.counters.step):  # 0: no evaluation had a finite loss
             return
-        ended = "ended" if self.job.settings.is_over(self.counters.step) else "stopped early"
+        ended = "ended" if self.length.is_over(self.counters.step) else "stopped early"
         console.info(
             f"{ended} after step {self.counters.step}: loading the weights of step {best}, the best evaluation"
         )
@@ -281,16 +266,15 @@ class _Session:
             return False
         return self.job.ranks.any(self.run is not None and time.monotonic() - self.last_save >= 60 * minutes)
 
-    def interrupted(self) -> bool:
-        return self.job.ranks.any(bool(self.interrupts))
-
     def save_and_stop(self) -> NoReturn:
         """Save a checkpoint and raise KeyboardInterrupt."""
         self.save()
         # Wait for the rank that saves: torchrun may kill all ranks as soon as one has ended.
         self.job.ranks.any(False)
         if self.run is not None:
-            console.info(f"saved {self.run.path} after {position(self.job, self.counters)}")
+            console.info(
+                f"saved {self.run.path} after {self.length.position(self.counters.step, self.counters.seconds)}"
+            )
         raise KeyboardInterrupt
 
     def save(self) -> None:
@@ -304,12 +288,7 @@ class _Session:
         self.update_best()
         save_state(self.run.path, job.model, job.optimizer, job.tokenizer, job.task, counters, job.keep_checkpoints)
         self.last_save, self.saved_step = time.monotonic(), counters.step
-        self.reserve("checkpoint", begun)
-
-    def reserve(self, work: str, begun: float) -> None:
-        """Tell the clock how long an evaluation or a checkpoint took, which will also follow the last step."""
-        if self.clock is not None:
-            self.clock.measure(work, time.monotonic() - begun)
+        self.length.measure("checkpoint", time.monotonic() - begun)
 
     def update_best(self) -> None:
         """Make this step the best one if its last evaluation has the lowest loss on its evaluation set."""
@@ -324,21 +303,14 @@ class _Session:
 
 def _restore(job: TrainingJob, run: RunFolder) -> Counters:
     """Load the newest checkpoint, if there is one, into model and optimizer. Drop the metrics logged after it."""
-    run.require_data(job.data_fingerprint)
+    run.require_same("data", job.data_fingerprint)
     saved = restore_newest(run.path, job.model, job.optimizer)
     counters = saved or Counters()
     run.truncate_metrics(counters.metrics_bytes, counters.metrics_sha256)
     if saved:
-        console.info(f"resuming {run.path} after {position(job, saved)}")
+        console.info(f"resuming {run.path} after {job.settings.length.position(saved.step, saved.seconds)}")
     return counters
 
 
 def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
-
-
-def position(job: TrainingJob, counters: Counters) -> str:
-    """Return how far a run is: steps of all steps, or seconds of its budget."""
-    if job.settings.clock is None:
-        return f"step {counters.step} of {job.settings.steps}"
-    return f"step {counters.step} and {counters.seconds:.0f} of {job.settings.clock.budget:.0f} s"

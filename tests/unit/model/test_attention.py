@@ -13,11 +13,11 @@ from torch import Tensor
 from bertie import runtime
 from bertie.contracts import Ragged
 from bertie.model import attention_groups, attention_window
-from bertie.model.attention import IMPLEMENTATIONS, Attention, automatic, dense, eager, varlen
+from bertie.model.attention import IMPLEMENTATIONS, automatic, dense, eager, varlen
 from bertie.model.attention_groups import grouped
-from bertie.model.attention_half import MULTIPLE, _plan_of, grouped_half
+from bertie.model.attention_half import MULTIPLE, _plan, grouped_half
 from bertie.model.attention_loop import looped
-from bertie.model.attention_window import FULL, Pattern, alibi_slopes
+from bertie.model.attention_window import FULL, Attention, AttentionInput, Pattern, alibi_slopes
 
 ON_CPU = [attention for attention in IMPLEMENTATIONS.values() if attention is not varlen]  # varlen needs a GPU
 ON_CPU.append(grouped_half)  # what "automatic" chooses in half precision on a CPU
@@ -62,7 +62,7 @@ def test_eager_computes_the_formula_for_each_sequence(lengths: list[int], patter
     q, k, v = qkv(sum(lengths), torch.float64)
     parts = zip(*(one.split(lengths) for one in (q, k, v)), strict=True)
     expected = torch.cat([formula(*part, pattern) for part in parts])
-    found = eager(q, k, v, ragged(lengths), ragged(lengths), dropout=0.0, pattern=pattern)
+    found = eager(AttentionInput(q, k, v, ragged(lengths), ragged(lengths), dropout=0.0, pattern=pattern))
     torch.testing.assert_close(found, expected)
 
 
@@ -77,7 +77,7 @@ def test_implementations_agree_with_eager_forward_and_backward(
     weight = torch.randn(sum(lengths), 3, 4, dtype=dtype, generator=torch.Generator().manual_seed(1))
     found, gradients = [], []
     for attend in (attention, eager):
-        output = attend(*inputs, ragged(lengths), ragged(lengths), dropout=0.0, pattern=pattern)
+        output = attend(AttentionInput(*inputs, ragged(lengths), ragged(lengths), dropout=0.0, pattern=pattern))
         found.append(output.detach())
         gradients.append(torch.autograd.grad((output * weight).sum(), inputs))
     torch.testing.assert_close(found[0], found[1])
@@ -99,7 +99,9 @@ def test_implementations_agree_with_eager_for_some_query_rows(
     q, k, v = qkv(sum(keys), torch.float64)
     q = q[: sum(queries)]
     arguments = (q, k, v, ragged(queries), ragged(keys))
-    torch.testing.assert_close(attention(*arguments, dropout=0.0), eager(*arguments, dropout=0.0))
+    torch.testing.assert_close(
+        attention(AttentionInput(*arguments, dropout=0.0)), eager(AttentionInput(*arguments, dropout=0.0))
+    )
 
 
 @pytest.mark.parametrize("attention", FAST, ids=lambda attention: attention.__name__)
@@ -132,7 +134,7 @@ def test_gradients_agree_with_finite_differences(
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         torch.manual_seed(0)
         options = {"dropout": dropout, "pattern": pattern}
-        return attention(q, k, v, ragged(queries), ragged(keys), **options)
+        return attention(AttentionInput(q, k, v, ragged(queries), ragged(keys), **options))
 
     assert torch.autograd.gradcheck(attend, (q, k, v), fast_mode=True)  # in random directions
 
@@ -161,11 +163,13 @@ def test_varlen_calls_the_kernel_with_the_right_arguments(
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
     arguments = (*qkv(sum(lengths), torch.float64), ragged(lengths), ragged(lengths))
     options = {"dropout": 0.0, "pattern": pattern}
-    torch.testing.assert_close(varlen(*arguments, **options), eager(*arguments, **options))
+    torch.testing.assert_close(
+        varlen(AttentionInput(*arguments, **options)), eager(AttentionInput(*arguments, **options))
+    )
     with pytest.raises(ValueError, match="no dropout"):
-        varlen(*arguments, dropout=0.1)
+        varlen(AttentionInput(*arguments, dropout=0.1))
     with pytest.raises(ValueError, match="ALiBi"):
-        varlen(*arguments, dropout=0.0, pattern=Pattern(alibi=True))
+        varlen(AttentionInput(*arguments, dropout=0.0, pattern=Pattern(alibi=True)))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -176,7 +180,7 @@ def test_varlen_agrees_with_eager_on_a_gpu(lengths: list[int], pattern: Pattern)
     bounds = Ragged(ragged(lengths).cu_seqlens.cuda(), 40)
     found, gradients = [], []
     for attend in (varlen, eager):
-        output = attend(*inputs, bounds, bounds, dropout=0.0, pattern=pattern)
+        output = attend(AttentionInput(*inputs, bounds, bounds, dropout=0.0, pattern=pattern))
         found.append(output.detach().float())
         gradients.append(torch.autograd.grad(output.float().square().sum(), inputs))
     torch.testing.assert_close(*found, atol=0.03, rtol=0.02)
@@ -188,7 +192,7 @@ def test_no_sequence_attends_to_another() -> None:
     lengths = [4, 6, 2]
     q, k, v = qkv(12)
     for attend in ON_CPU:
-        output = attend(q, k, v, ragged(lengths), ragged(lengths), dropout=0.0)
+        output = attend(AttentionInput(q, k, v, ragged(lengths), ragged(lengths), dropout=0.0))
         [gradient] = torch.autograd.grad(output[4:10].sum(), v)
         assert gradient[4:10].abs().min() > 0
         assert not gradient[:4].any()
@@ -199,8 +203,8 @@ def test_no_sequence_attends_to_another() -> None:
 def test_the_softmax_of_half_precision_inputs_is_in_single_precision(attend: Attention) -> None:
     q, k, v = (x.detach() for x in qkv(16))
     halves = [x.to(torch.bfloat16) for x in (q, k, v)]
-    exact = dense(*(x.float() for x in halves), ragged([16]), ragged([16]), dropout=0.0)
-    found = attend(*halves, ragged([16]), ragged([16]), dropout=0.0)
+    exact = dense(AttentionInput(*(x.float() for x in halves), ragged([16]), ragged([16]), dropout=0.0))
+    found = attend(AttentionInput(*halves, ragged([16]), ragged([16]), dropout=0.0))
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found.float(), exact, atol=0.03, rtol=0.02)
 
@@ -210,9 +214,9 @@ def test_half_precision_on_a_cpu_agrees_with_single_precision(longest: int) -> N
     """Outputs and gradients are in half precision, and as close to fp32 as that allows."""
     lengths = ragged([longest, longest - 1], longest)
     inputs = [x.detach().bfloat16().requires_grad_() for x in qkv(2 * longest - 1)]
-    exact = eager(*(x.float() for x in inputs), lengths, lengths, dropout=0.0)
+    exact = eager(AttentionInput(*(x.float() for x in inputs), lengths, lengths, dropout=0.0))
     with runtime.autocast("bf16", torch.device("cpu")):
-        found = automatic(*inputs, lengths, lengths, dropout=0.0)
+        found = automatic(AttentionInput(*inputs, lengths, lengths, dropout=0.0))
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found.float(), exact, atol=0.01, rtol=0.01)
     expected = torch.autograd.grad(exact.square().sum(), inputs)
@@ -226,8 +230,8 @@ def test_padded_queries_without_a_visible_key_change_no_gradient(dtype: torch.dt
     lengths = ragged([17, 3, 38])
     inputs = [x.detach().to(dtype).requires_grad_() for x in qkv(58)]
     options = {"dropout": 0.0, "pattern": pattern}
-    found = grouped_half(*inputs, lengths, lengths, **options).float()
-    expected = eager(*(x.float() for x in inputs), lengths, lengths, **options)
+    found = grouped_half(AttentionInput(*inputs, lengths, lengths, **options)).float()
+    expected = eager(AttentionInput(*(x.float() for x in inputs), lengths, lengths, **options))
     torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)
     gradients = (torch.autograd.grad(output.sum(), inputs) for output in (found, expected))
     for a, b in zip(*gradients, strict=True):
@@ -239,7 +243,8 @@ def test_padded_queries_without_a_visible_key_change_no_gradient(dtype: torch.dt
 def test_half_precision_uses_few_shapes(lengths: list[int]) -> None:
     """Each new shape of a product costs a compilation, and memory that is never given back."""
     place, heads = ragged(lengths, 128), 4
-    plan = _plan_of(place, place, torch.empty(sum(lengths), heads, 1, dtype=torch.bfloat16), FULL)
+    empty = torch.empty(sum(lengths), heads, 1, dtype=torch.bfloat16)
+    plan = _plan(AttentionInput(empty, empty, empty, place, place, 0.0))
     for batch, queries, keys in plan.shapes:
         sequences = batch // heads
         assert sequences & (sequences - 1) == 0
@@ -253,7 +258,7 @@ def test_the_scale_of_dropout_is_exact_in_half_precision(rate: float) -> None:
     q, k, v = torch.zeros(tokens, heads, 4), torch.zeros(tokens, heads, 4), torch.ones(tokens, heads, 4)
     torch.manual_seed(0)
     place = ragged([tokens], tokens)
-    output = grouped_half(*(one.bfloat16() for one in (q, k, v)), place, place, dropout=rate).double()
+    output = grouped_half(AttentionInput(*(one.bfloat16() for one in (q, k, v)), place, place, dropout=rate)).double()
     deviation = math.sqrt(rate / (1 - rate) / tokens / (tokens * heads))  # of the mean
     assert output[..., 0].mean().item() == pytest.approx(1, abs=5 * deviation)
 
@@ -266,11 +271,11 @@ def test_the_size_of_groups_does_not_change_the_result(
 ) -> None:
     lengths = [9, 40, 20, 1, 38, 21]
     inputs, bounds = qkv(sum(lengths), torch.float64), ragged(lengths)
-    expected = eager(*inputs, bounds, bounds, dropout=0.0)
+    expected = eager(AttentionInput(*inputs, bounds, bounds, dropout=0.0))
     monkeypatch.setattr(attention_groups, "MAX_GROUP_WEIGHTS", max_weights)
     groups = attention_groups.grid_groups(bounds.lengths.numpy(), bounds.lengths.numpy(), 3)
     assert [len(group) for group in groups] == sizes
-    found = grouped(*inputs, ragged(lengths), ragged(lengths), dropout=0.0)
+    found = grouped(AttentionInput(*inputs, ragged(lengths), ragged(lengths), dropout=0.0))
     torch.testing.assert_close(found, expected)
     gradients = (torch.autograd.grad(output.square().sum(), inputs) for output in (found, expected))
     torch.testing.assert_close(*gradients)
@@ -305,9 +310,9 @@ def test_the_size_of_blocks_does_not_change_the_result(
 ) -> None:
     lengths = [9, 40, 20, 1, 38, 21]
     inputs, bounds = qkv(sum(lengths), torch.float64), ragged(lengths)
-    expected = eager(*inputs, bounds, bounds, dropout=0.0, pattern=pattern)
+    expected = eager(AttentionInput(*inputs, bounds, bounds, dropout=0.0, pattern=pattern))
     monkeypatch.setattr(attention_window, "BLOCK", block)
-    found = attend(*inputs, ragged(lengths), ragged(lengths), dropout=0.0, pattern=pattern)
+    found = attend(AttentionInput(*inputs, ragged(lengths), ragged(lengths), dropout=0.0, pattern=pattern))
     gradients = (torch.autograd.grad(output.square().sum(), inputs) for output in (found, expected))
     exactness = {"atol": 1e-5, "rtol": 1e-5} if attend is grouped_half else {}  # it sums blocks in fp32
     torch.testing.assert_close(found, expected)
@@ -321,7 +326,7 @@ def test_dropout_drops_weights_and_keeps_their_mean(attend: Attention) -> None:
     zeros = torch.zeros(tokens, heads, tokens)
     values = torch.eye(tokens)[:, None, :].expand(tokens, heads, tokens).contiguous()
     torch.manual_seed(0)
-    weights = attend(zeros, zeros, values, ragged([tokens]), ragged([tokens]), dropout=p)
+    weights = attend(AttentionInput(zeros, zeros, values, ragged([tokens]), ragged([tokens]), dropout=p))
     dropped = (weights == 0).float().mean().item()
     assert dropped == pytest.approx(p, abs=0.006)  # 102,400 weights
     torch.testing.assert_close(weights[weights != 0].unique(), torch.tensor([1 / tokens / (1 - p)]))
@@ -334,7 +339,10 @@ def test_queries_keys_and_values_may_be_views_of_one_tensor(attend: Attention) -
     q, k, v = joined.unflatten(-1, (3, 3, 4)).unbind(1)
     lengths = ragged([4, 5])
     separate = [x.detach().contiguous().requires_grad_() for x in (q, k, v)]
-    found, expected = attend(q, k, v, lengths, lengths, dropout=0.0), eager(*separate, lengths, lengths, dropout=0.0)
+    found, expected = (
+        attend(AttentionInput(q, k, v, lengths, lengths, dropout=0.0)),
+        eager(AttentionInput(*separate, lengths, lengths, dropout=0.0)),
+    )
     torch.testing.assert_close(found, expected)
     (gradient,) = torch.autograd.grad(found.square().sum(), joined)
     expected_gradients = torch.autograd.grad(expected.square().sum(), separate)

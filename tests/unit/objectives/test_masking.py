@@ -24,6 +24,7 @@ from bertie.pretraining.phases import resolve_phases
 from bertie.text.shards import open_shards
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.distributed import SINGLE_PROCESS
+from bertie.training.length import StepCount
 
 WHOLE: tuple[Masking, ...] = ("words", "spans", "ngrams")
 SPECIAL = np.array([0, 1, 2, 3, 4])
@@ -201,7 +202,7 @@ def test_scheduled_share_changes_linearly_with_the_step(start: float, end: float
     """The number of targets is constant, a resumed feed gives the same targets, and the evaluation set does not change."""
     shards, layout = open_shards(small_shards), SentencePairs(max_length=32)
     objectives = (MaskedLM(mlm_probability=start, mlm_probability_end=end),)
-    feed = Feed(resolve_phases((), layout, 32, 512, 10), shards, objectives, 0, 8, 0, SINGLE_PROCESS)
+    feed = Feed(resolve_phases((), layout, 32, 512, 10), shards, objectives, 0, 8, 0, SINGLE_PROCESS, StepCount(10))
     steps = list(feed.steps(0, Position()))
     assert len(steps) == 10
     tokens = [(~np.isin(step.micro_batches[0].batch.input_ids, [0, 2, 3])).sum() for step in steps]

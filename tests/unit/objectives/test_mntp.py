@@ -90,8 +90,8 @@ def test_each_target_is_one_row_before_its_masked_token(small_tokenizer: Tokeniz
 def test_recipes_that_do_not_suit_it_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         config.load(PretrainConfig, {"extends": "mini-mntp"} | changes, "pretrain")
-    assert not CausalLM.masks
-    assert MaskedLM.masks
+    assert not CausalLM.traits.masks
+    assert MaskedLM.traits.masks
 
 
 def test_the_folder_claims_no_class_of_transformers_for_its_head(folder: Path) -> None:

@@ -42,6 +42,7 @@ from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.text.shards import Shards, open_shards
+from bertie.training.length import StepCount
 from bertie.training.loop import LoopSettings, StepResult, train_steps
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
@@ -98,7 +99,7 @@ def load(recipe: Recipe) -> PretrainConfig:
 
 CONFIGS = {name: load(recipe) for name, recipe in CASES.items()}
 KINDS = [(name, objective.kind) for name, loaded in CONFIGS.items() for objective in loaded.objectives]
-MASKED = [name for name, loaded in CONFIGS.items() if loaded.objectives[0].masks]
+MASKED = [name for name, loaded in CONFIGS.items() if loaded.objectives[0].traits.masks]
 
 
 def choices(settings: Any) -> set[tuple[str, str, Any]]:
@@ -279,7 +280,7 @@ def train(
 
     optimizer = AdamW(weight_decay=0.0).build(model)
     optimizer.register_step_pre_hook(record)
-    settings = LoopSettings(steps, rate, max_grad_norm=1e9, seed=0, precision="fp32", loss_weights=weights)
+    settings = LoopSettings(StepCount(steps), rate, max_grad_norm=1e9, seed=0, precision="fp32", loss_weights=weights)
     stream = repeat(Step(micro_batches, Position(), Position()))
     return list(train_steps(model, stream, optimizer, LinearDecay(), settings)), gradients
 

@@ -17,7 +17,7 @@ from bertie.batches.loader import Step, StepPlan
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
-from bertie.pretraining import pretrain, repetition, timed_steps
+from bertie.pretraining import feed, pretrain, repetition
 from bertie.pretraining.dry_run import dry_run
 from bertie.pretraining.feed import Feed
 from bertie.pretraining.phases import Phase
@@ -187,7 +187,7 @@ def test_a_text_that_is_read_too_often_is_a_warning(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in (repetition, timed_steps):
+    for module in (repetition, feed):
         monkeypatch.setattr(module, "MANY_EPOCHS", 1)
     bertie.pretrain(replace(config, phases=()), small_shards, tmp_path / "few", threads=1)
     assert "the run reads the text" not in capsys.readouterr().err

@@ -18,6 +18,7 @@ from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.phases import Phase, resolve_phases
 from bertie.text.shards import open_shards
 from bertie.training.distributed import SINGLE_PROCESS
+from bertie.training.length import StepCount
 
 OBJECTIVES = (MaskedLM(), NextSentence())
 
@@ -34,6 +35,7 @@ def feed(small_shards: Path) -> Feed:
         2,
         0,
         SINGLE_PROCESS,
+        StepCount(10),
     )
 
 

@@ -14,10 +14,11 @@ from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.feed import Feed
-from bertie.pretraining.phases import Phase, phase_index, plan_steps, resolve_phases
+from bertie.pretraining.phases import Phase, phase_index, resolve_phases
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.text.shards import Shards, open_shards
 from bertie.training.distributed import SINGLE_PROCESS
+from bertie.training.length import StepCount
 from bertie.training.optimizers import AdamW
 from bertie.training.run_folder import read_metrics
 from bertie.training.schedules import LinearDecay
@@ -72,18 +73,24 @@ def test_share_of_zero_is_refused() -> None:
         Phase(0.0)
 
 
-def test_plan_from_any_step_equals_the_plan_from_the_start(shards: Shards) -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_steps_from_any_step_equal_the_steps_from_the_start(shards: Shards, workers: int) -> None:
     phases = resolve_phases(TWO, LAYOUT, 16, 512, 40)
-    steps = list(plan_steps(phases, shards, 0, 0, Position()))
+    masked = MaskedLM(mlm_probability=0.1, mlm_probability_end=0.9)  # the masks depend on the progress of the run
+    feed = Feed(phases, shards, (masked,), 0, 8, workers, SINGLE_PROCESS, StepCount(40))
+    steps = list(feed.steps(0, Position()))
     assert len(steps) == 40
-    assert [step.all_rows[0].ragged.max_seqlen for step in steps] == [32] * 30 + [64] * 10
-    assert steps[29].after == steps[30].position == Position(steps[29].position.epoch + 1, 0)
+    batches = [[micro.batch for micro in step.micro_batches] for step in steps]
+    assert [batch.ragged.max_seqlen for batch, *_ in batches] == [32] * 30 + [64] * 10
+    assert steps[30].position == Position(steps[29].position.epoch + 1, 0)
     for first in (1, 29, 30, 31, 39):
-        again = list(islice(plan_steps(phases, shards, 0, first, steps[first].position), 3))
-        for found, expected in zip(again, steps[first:], strict=False):
-            assert found.position == expected.position
-            assert found.after == expected.after
-            assert [b.input_ids.tolist() for b in found.all_rows] == [b.input_ids.tolist() for b in expected.all_rows]
+        with closing(feed.steps(first, steps[first].position)) as stream:
+            again = list(islice(stream, 3))
+        for found, step, expected in zip(again, steps[first:], batches[first:], strict=False):
+            assert found.position == step.position
+            assert found.after == step.after
+            own = [micro.batch.input_ids.tolist() for micro in found.micro_batches]
+            assert own == [batch.input_ids.tolist() for batch in expected]
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -105,7 +112,7 @@ def test_static_epochs_repeat_the_masks(tiny_config: TransformerConfig, shards: 
     def inputs(static_epochs: int, epoch: int) -> list[int]:
         training = PretrainTraining(12, 16, 1e-2, row_tokens=512, static_epochs=static_epochs)
         config = PretrainConfig(tiny_config, LAYOUT, (MaskedLM(), NextSentence()), AdamW(), LinearDecay(), training)
-        feed = Feed(config.resolved_phases, shards, config.objectives, 0, 1, 0, SINGLE_PROCESS)
+        feed = Feed(config.resolved_phases, shards, config.objectives, 0, 1, 0, SINGLE_PROCESS, config.length())
         with closing(feed.steps(0, Position(epoch, 3))) as steps:
             return next(steps).micro_batches[0].batch.input_ids.tolist()
 

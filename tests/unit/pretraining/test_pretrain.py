@@ -541,7 +541,7 @@ def test_requested_attention_is_used(
     config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used = []
-    monkeypatch.setitem(IMPLEMENTATIONS, "eager", lambda *a, **options: used.append(1) or eager(*a, **options))
+    monkeypatch.setitem(IMPLEMENTATIONS, "eager", lambda x: used.append(1) or eager(x))
     short = replace(config.training, steps=2, attention="eager")
     pretrain(replace(config, training=short), small_shards, tmp_path / "run")
     assert used

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from itertools import islice
 from types import SimpleNamespace
@@ -11,7 +11,6 @@ from bertie.batches.prefetch import prefetch
 from bertie.errors import UsageError, UserError
 from bertie.training import clock as clock_module
 from bertie.training.clock import PARTS, Clock, parse_duration
-from bertie.training.loop import LoopSettings
 from bertie.training.schedules import LinearDecay
 
 
@@ -29,10 +28,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 
 def started(
-    seconds: float, elapsed: float = 0.0, progress: float = 0.0, measured: dict[str, tuple[float, ...]] | None = None
+    seconds: float, elapsed: float = 0.0, progress: float = 0.0, measured: Mapping[str, tuple[float, ...]] = {}
 ) -> Clock:
     clock = Clock(seconds, begun=clock_module.time.monotonic())
-    clock.start(elapsed, progress, measured)
+    clock.start(elapsed, progress, dict(measured))
     return clock
 
 
@@ -61,18 +60,18 @@ def test_progress_is_linear_in_time(machine: Time) -> None:
         clock.tick(1.0)
         seen.append(clock.progress)
     assert seen == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
-    assert not clock.ended
-    assert clock.part == pytest.approx(0.9 * PARTS, abs=1)
+    assert not clock.is_over(0)
+    assert clock.part_of(0) == pytest.approx(0.9 * PARTS, abs=1)
     machine.now += 0.5
     clock.tick(0.5)
-    assert clock.ended  # a further step of 0.9 s would end after the budget
-    assert clock.part == PARTS - 1
+    assert clock.is_over(0)  # a further step of 0.9 s would end after the budget
+    assert clock.part_of(0) == PARTS - 1
 
 
 def test_time_before_the_first_step_does_not_skip_the_warmup(machine: Time) -> None:
     clock = Clock(10.0, begun=machine.now)
     machine.now += 4.0
-    clock.start(0.0, 0.0)
+    clock.start(0.0, 0.0, {})
     assert clock.progress == 0
     machine.now += 3.0
     clock.tick(1.0)
@@ -92,7 +91,7 @@ def test_the_rest_of_the_schedule_is_spread_over_the_rest_of_the_time(machine: T
     assert clock.progress == pytest.approx(1 - 0.8 * 2 / 4)
     machine.now += 1.95
     clock.tick(0.1)
-    assert clock.ended
+    assert clock.is_over(0)
 
 
 def test_the_last_evaluation_is_expected_to_take_a_third_of_training_on_it(machine: Time) -> None:
@@ -133,10 +132,10 @@ def test_time_after_an_evaluation_does_not_end_a_run(machine: Time) -> None:
     clock = started(10.0)
     machine.now += 11.0
     clock.update()
-    assert not clock.ended
-    assert clock.part == PARTS - 1
+    assert not clock.is_over(0)
+    assert clock.part_of(0) == PARTS - 1
     clock.tick(0.1)
-    assert clock.ended
+    assert clock.is_over(0)
 
 
 def test_a_single_slow_step_does_not_end_a_run(machine: Time) -> None:
@@ -146,7 +145,7 @@ def test_a_single_slow_step_does_not_end_a_run(machine: Time) -> None:
         clock.tick(0.2)
     machine.now += 33.0  # the process was suspended
     clock.tick(33.0)
-    assert not clock.ended
+    assert not clock.is_over(0)
     assert clock.progress == pytest.approx(37 / 40)
 
 
@@ -157,7 +156,7 @@ def test_one_slow_step_at_the_beginning_does_not_end_a_run(machine: Time, slow: 
         seconds = 6.0 if step == slow else 0.2
         machine.now += seconds
         clock.tick(seconds, evaluation=64.0)
-    assert not clock.ended
+    assert not clock.is_over(0)
     assert clock.progress == pytest.approx(7.4 / (60 - 64 / 3 * 0.2), abs=0.02)
 
 
@@ -168,22 +167,22 @@ def test_two_slow_steps_at_the_beginning_do_not_end_a_run(machine: Time, elapsed
     for seconds in (4.0, 3.0, *[0.2] * 50):
         machine.now += seconds
         clock.tick(seconds, evaluation=64.0)
-    assert not clock.ended
+    assert not clock.is_over(0)
     assert clock.progress == pytest.approx((elapsed + 17) / (60 - 64 / 3 * 0.2), abs=0.05)
 
 
 def test_processes_that_prepare_steps_know_the_progress(machine: Time) -> None:
     def estimates(worker: int, workers: int) -> Iterator[float]:  # noqa: ARG001
         while True:
-            yield clock.estimate()
+            yield clock.estimate(0)
 
     clock = Clock(10.0, begun=machine.now)
     with closing(prefetch(estimates, 1)) as stream:  # its process has this time for ever
         assert next(stream) == 1.0  # not started
-        clock.start(0.0, 0.5)
+        clock.start(0.0, 0.5, {})
         clock.measure("evaluation", 5.0)
         following = next(value for value in islice(stream, 100_000) if value != 1.0)  # after those that wait already
-        assert following == pytest.approx(clock.estimate()) == 0.5
+        assert following == pytest.approx(clock.estimate(0)) == 0.5
         machine.now += 2.0
         clock.tick(0.1)
         following = next(value for value in islice(stream, 100_000) if value != 0.5)
@@ -215,26 +214,25 @@ def test_a_resumed_run_has_the_rest_of_its_time(machine: Time) -> None:
 
 def test_a_resumed_run_without_time_left_ends_with_its_next_step(machine: Time) -> None:
     clock = started(10.0, elapsed=11.0, progress=0.9)
-    assert not clock.ended
+    assert not clock.is_over(0)
     machine.now += 1.0
     clock.tick(1.0)
-    assert clock.ended
+    assert clock.is_over(0)
 
 
 def test_a_budget_without_time_for_a_step_is_refused(machine: Time) -> None:
     clock = Clock(2.0, begun=machine.now)
     machine.now += 3.0
     with pytest.raises(UserError, match="the budget of 2 s is over before the first step"):
-        clock.start(0.0, 0.0)
+        clock.start(0.0, 0.0, {})
 
 
 def test_the_schedule_follows_the_clock(machine: Time) -> None:
     clock = started(10.0)
-    settings = LoopSettings(7, 1e-3, 1.0, 0, "fp32", {"mlm": 1.0}, clock)
     machine.now += 5.0
     clock.tick(0.1)
-    assert settings.learning_rate_at(3, LinearDecay(warmup=0.0)) == pytest.approx(5e-4)
-    assert not settings.is_over(100)
+    assert LinearDecay(warmup=0.0).factor(clock.part_of(3), clock.parts) == pytest.approx(0.5)
+    assert not clock.is_over(100)
     machine.now += 5.0
     clock.tick(0.1)
-    assert settings.is_over(1)
+    assert clock.is_over(1)

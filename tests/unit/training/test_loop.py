@@ -18,13 +18,14 @@ from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.text.tokenizer import Tokenizer
+from bertie.training.length import StepCount
 from bertie.training.loop import LoopSettings, StepResult, evaluate, train_steps
 from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer
 from bertie.training.records import loss_metrics
 from bertie.training.schedules import LinearDecay
 
 OBJECTIVES = (MaskedLM(), NextSentence())
-SETTINGS = LoopSettings(5, 1e-3, 1.0, seed=0, precision="fp32", loss_weights={"mlm": 1.0, "nsp": 0.5})
+SETTINGS = LoopSettings(StepCount(5), 1e-3, 1.0, seed=0, precision="fp32", loss_weights={"mlm": 1.0, "nsp": 0.5})
 
 
 def sequences(count: int, seed: int = 0) -> list[Sequence]:
@@ -77,7 +78,7 @@ def test_split_into_micro_batches_does_not_change_the_step(micro: MicroBatch, ti
     found, weights = [], []
     for work in ([micro], split(micro)):
         model = new_model(tiny_config, OBJECTIVES, 0).double()
-        [progress] = train(model, repeat(step_of(*work)), replace(SETTINGS, steps=1))
+        [progress] = train(model, repeat(step_of(*work)), replace(SETTINGS, length=StepCount(1)))
         losses = {name: (float(loss.total), float(loss.count)) for name, loss in progress.losses.items()}
         found.append((losses, float(progress.grad_norm), progress.tokens))
         weights.append(list(model.parameters()))
@@ -94,7 +95,7 @@ def test_scale_of_target_weights_does_not_change_the_step(micro: MicroBatch, tin
     light = replace(micro, targets={name: replace(t, weight=t.weight / 1000) for name, t in micro.targets.items()})
     assert 0 < light.counts["mlm"] < 1
     [whole], [part] = (
-        train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(m)), replace(SETTINGS, steps=1))
+        train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(m)), replace(SETTINGS, length=StepCount(1)))
         for m in (micro, light)
     )
     assert float(part.grad_norm) == pytest.approx(float(whole.grad_norm), rel=1e-4)
@@ -102,14 +103,16 @@ def test_scale_of_target_weights_does_not_change_the_step(micro: MicroBatch, tin
         loss_metrics(whole.losses, SETTINGS.loss_weights), rel=1e-4
     )
     nothing = replace(micro, targets={name: replace(t, weight=t.weight * 0) for name, t in micro.targets.items()})
-    [none] = train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(nothing)), replace(SETTINGS, steps=1))
+    [none] = train(
+        new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(nothing)), replace(SETTINGS, length=StepCount(1))
+    )
     assert (float(none.grad_norm), loss_metrics(none.losses, SETTINGS.loss_weights)["loss"]) == (0, 0)
 
 
 def test_steps_match_a_plain_training_loop(micro: MicroBatch, tiny_config: TransformerConfig) -> None:
     """Compare three steps with mean losses, gradient clipping and torch's AdamW, written out."""
     ours, plain = new_model(tiny_config, OBJECTIVES, 0), new_model(tiny_config, OBJECTIVES, 0)
-    found = train(ours, repeat(step_of(micro)), replace(SETTINGS, max_grad_norm=0.1, steps=3))
+    found = train(ours, repeat(step_of(micro)), replace(SETTINGS, max_grad_norm=0.1, length=StepCount(3)))
     optimizer = AdamW().build(plain)
     for progress, rate in zip(found, (1e-3, 2e-3 / 3, 1e-3 / 3), strict=True):
         losses = plain.train()(micro.tensors())
@@ -128,7 +131,7 @@ def test_steps_match_a_plain_training_loop(micro: MicroBatch, tiny_config: Trans
 
 
 def test_loss_falls_and_steps_are_counted(micro: MicroBatch, tiny_config: TransformerConfig) -> None:
-    settings = replace(SETTINGS, steps=60, learning_rate=1e-2)
+    settings = replace(SETTINGS, length=StepCount(60), learning_rate=1e-2)
     progress = train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(micro)), settings)
     assert [p.step for p in progress] == list(range(60))
     mlm = [float(p.losses["mlm"].total / p.losses["mlm"].count) for p in progress]
@@ -164,7 +167,7 @@ def test_micro_batches_of_a_step_have_their_own_dropout(
 
     seeds: list[tuple[int, ...]] = []
     monkeypatch.setattr(runtime, "reseed_torch", lambda *key: seeds.append(key))
-    train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(micro, micro)), replace(SETTINGS, steps=2))
+    train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(micro, micro)), replace(SETTINGS, length=StepCount(2)))
     assert len(seeds) == len(set(seeds)) == 1 + 4  # the initial weights, and two micro-batches of two steps
 
 
@@ -173,7 +176,9 @@ def test_batch_without_targets_of_a_head_has_zero_loss(
 ) -> None:
     unlabeled = [replace(sequence, pair_label=-1) for sequence in sequences(4)]
     micro = join([label_row(collate(unlabeled, 64), OBJECTIVES, small_tokenizer, 0, 0)])
-    [progress] = train(new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(micro)), replace(SETTINGS, steps=1))
+    [progress] = train(
+        new_model(tiny_config, OBJECTIVES, 0), repeat(step_of(micro)), replace(SETTINGS, length=StepCount(1))
+    )
     assert float(progress.losses["nsp"].total) == 0
     assert torch.isfinite(progress.grad_norm)
 
@@ -219,7 +224,7 @@ def test_the_optimizer_computes_in_the_precision_of_the_run(
             seen.append(torch.is_autocast_enabled("cpu"))
 
     model = new_model(tiny_config, OBJECTIVES, 0)
-    settings = replace(SETTINGS, precision=precision, steps=2)
+    settings = replace(SETTINGS, precision=precision, length=StepCount(2))
     list(train_steps(model, repeat(step_of(micro)), Recorder(model.parameters()), LinearDecay(), settings))
     assert seen == [precision == "bf16"] * 2
 
@@ -238,7 +243,9 @@ def test_step_with_infinite_gradient_changes_nothing(
 
     model.encoder.layers[0].up.weight.register_hook(poison)
     states = []
-    for progress in train_steps(model, repeat(step_of(micro)), optimizer, LinearDecay(), replace(SETTINGS, steps=4)):
+    for progress in train_steps(
+        model, repeat(step_of(micro)), optimizer, LinearDecay(), replace(SETTINGS, length=StepCount(4))
+    ):
         state = [value.clone() for p in model.parameters() for value in optimizer.state[p].values()]
         states.append([*(parameter.detach().clone() for parameter in model.parameters()), *state])
         assert bool(progress.skipped) == (progress.step == first)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bertie.checkpoints.folder import write_manifest
 from bertie.errors import UsageError, UserError
 from bertie.training import run_folder
 from bertie.training.run_folder import RunFolder, read_metrics
@@ -149,7 +150,7 @@ def test_settings_may_change_if_no_step_was_written(tmp_path: Path) -> None:
 
 def test_finished_run_without_checkpoints_refuses_other_settings(tmp_path: Path) -> None:
     with open_run(tmp_path / "run") as run:
-        run.finish()
+        write_manifest(run.path)
     with pytest.raises(UsageError, match="seed is 0 there and 1 here"):
         open_run(tmp_path / "run", {**SETTINGS, "seed": 1})
     with open_run(tmp_path / "run") as run:
@@ -158,7 +159,7 @@ def test_finished_run_without_checkpoints_refuses_other_settings(tmp_path: Path)
 
 def test_run_refuses_other_data_than_it_began_with(tmp_path: Path) -> None:
     with open_run(tmp_path / "run") as run:
-        run.require_data("some")
-        run.require_data("some")
+        run.require_same("data", "some")
+        run.require_same("data", "some")
         with pytest.raises(UsageError, match="was made from other data or another model"):
-            run.require_data("other")
+            run.require_same("data", "other")

@@ -10,6 +10,7 @@ import pytest
 from bertie.checkpoints.training_state import Counters
 from bertie.training import trainer
 from bertie.training.distributed import SINGLE_PROCESS
+from bertie.training.length import StepCount
 
 HOST, DEVICE, EVALUATION = 0.02, 0.08, 0.5  # seconds to queue a step, to compute it, and of an evaluation
 
@@ -61,11 +62,13 @@ def test_time_of_steps_includes_waiting_for_the_gpu(every: int, monkeypatch: pyt
     monkeypatch.setattr(trainer, "progress_detail", str)
     session: Any = trainer._Session.__new__(trainer._Session)
     session.counters, session.run, session.tensorboard, session.unlogged = Counters(), None, None, []
-    session.is_recorded, session.interrupts, session.run_start = True, [], machine.now
+    session.is_recorded, session.interrupts, session.run_start, session.phase = True, [], machine.now, 0
     session.bar, session.evaluate = SimpleNamespace(done=0, advance=lambda *_: None), evaluate
     session.job = SimpleNamespace(
         model=SimpleNamespace(device=SimpleNamespace(type="cuda")),
-        settings=SimpleNamespace(clock=None, is_over=lambda step: step == steps),
+        settings=SimpleNamespace(length=StepCount(steps)),
+        eval_set=lambda _: 0,
+        eval_tokens=0,
         ranks=SINGLE_PROCESS,
         on_step=None,
         **{

@@ -21,7 +21,7 @@ FAMILIES = (
 
 def family_of(config: EncoderConfig) -> Family:
     """Return the family in whose format an encoder is saved."""
-    return next(each for each in FAMILIES if isinstance(config, each.encoder_config) and each.fits(config))
+    return next(each for each in FAMILIES if each.settings.fits(config))
 
 
 def family_named(model_type: str) -> Family | None:

@@ -8,48 +8,31 @@ from __future__ import annotations
 from typing import Any
 
 from bertie.checkpoints.families import bert
-from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures
-from bertie.checkpoints.families.settings import has_defaults, read_activation, read_keys, require
+from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures, joined
+from bertie.checkpoints.families.settings import Settings
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 
 LAYER = "albert.encoder.albert_layer_groups.{n}.albert_layers.0"
-KEYS = (*bert.KEYS, "embedding_size", "num_hidden_groups")
 DEFAULTS = {
-    **{
-        "vocab_size": 30000,
-        "embedding_size": 128,
-        "hidden_size": 4096,
-        "num_hidden_layers": 12,
-        "num_hidden_groups": 1,
-    },
-    **{"num_attention_heads": 64, "intermediate_size": 16384, "hidden_act": "gelu_new"},
+    **{"vocab_size": 30000, "embedding_size": 128, "hidden_size": 4096, "intermediate_size": 16384},
+    **{"num_hidden_layers": 12, "num_hidden_groups": 1, "num_attention_heads": 64, "hidden_act": "gelu_new"},
     **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
 }
 
 
-def fits(config: TransformerConfig) -> bool:
+def suits(config: TransformerConfig) -> bool:
     """Return whether the class computes the same. It always has a projection, and at least one group."""
     return (
-        has_defaults(config, KEYS)
-        and config.hidden_act in bert.ACTIVATIONS
-        and config.type_vocab_size > 0
+        config.type_vocab_size > 0
         and config.embedding_width != config.hidden_size
         and config.num_hidden_groups > 0
         and _same_groups(config.num_hidden_layers, config.num_hidden_groups)
     )
 
 
-def to_config(config: TransformerConfig) -> dict[str, Any]:
-    """Return the keys of config.json. bertie has one dropout probability for hidden states and heads."""
-    values = {name: getattr(config, name) for name in KEYS} | {"hidden_act": bert.ACTIVATIONS[config.hidden_act]}
-    return values | {"inner_group_num": 1, "classifier_dropout_prob": config.hidden_dropout_prob}
-
-
-def from_config(values: dict[str, Any]) -> dict[str, Any]:
-    require(values, position_embedding_type="absolute", inner_group_num=1, tie_word_embeddings=True)
-    known = read_keys(values, {name: name for name in KEYS}, DEFAULTS)
-    known["hidden_act"] = read_activation(known["hidden_act"], "hidden_act", bert.READ_ACTIVATIONS)
+def read(_: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """Refuse groups and a projection that bertie does not have."""
     layers, groups = known["num_hidden_layers"], known["num_hidden_groups"]
     if type(groups) is not int or groups < 1 or not _same_groups(layers, groups):
         raise UsageError(
@@ -59,13 +42,24 @@ def from_config(values: dict[str, Any]) -> dict[str, Any]:
         raise UsageError(
             f"embedding_size is {known['embedding_size']}, as hidden_size is; bertie supports a projection to another size"
         )
-    return known
+    return {}
 
 
 def _same_groups(layers: int, groups: int) -> bool:
     """Return whether transformers, which rounds, finds the same group of every layer as `TransformerConfig.group`."""
     return all(int(layer / (layers / groups)) == layer * groups // layers for layer in range(layers))
 
+
+SETTINGS = Settings(
+    keys={name: name for name in (*bert.KEYS, "embedding_size", "num_hidden_groups")},
+    defaults=DEFAULTS,
+    supported={"position_embedding_type": "absolute", "inner_group_num": 1, "tie_word_embeddings": True},
+    activation="hidden_act",
+    suits=suits,
+    # bertie has one dropout probability for hidden states and heads.
+    write=lambda config: {"inner_group_num": 1, "classifier_dropout_prob": config.hidden_dropout_prob},
+    read=read,
+)
 
 FAMILY = Family(
     model_type="albert",
@@ -74,10 +68,7 @@ FAMILY = Family(
     encoder=(
         *(row.renamed("bert.", "albert.") for row in bert.FAMILY.encoder if ".embeddings." in row.ours),
         Module("encoder.embeddings.project", "albert.encoder.embedding_hidden_mapping_in"),
-        Module(
-            "encoder.layers.{n}.attention.qkv",
-            tuple(f"{LAYER}.attention.{part}" for part in ("query", "key", "value")),
-        ),
+        Module("encoder.layers.{n}.attention.qkv", joined(f"{LAYER}.attention", "query", "key", "value")),
         Module("encoder.layers.{n}.attention.out", f"{LAYER}.attention.dense"),
         Module("encoder.layers.{n}.attention_norm", f"{LAYER}.attention.LayerNorm"),
         Module("encoder.layers.{n}.up", f"{LAYER}.ffn"),
@@ -97,8 +88,6 @@ FAMILY = Family(
     },
     architectures=architectures("Albert", "masked", *TASK_SHAPES)
     | {frozenset({"masked", "pair"}): "AlbertForPreTraining"},
-    fits=fits,
-    to_config=to_config,
-    from_config=from_config,
+    settings=SETTINGS,
     ignored=r"position_ids$|^predictions\.decoder\.",
 )

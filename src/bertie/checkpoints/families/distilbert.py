@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from bertie.checkpoints.families import bert
-from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures
-from bertie.checkpoints.families.settings import (
-    has_defaults,
-    read_activation,
-    read_keys,
-    require,
-    sinusoidal_table,
-    without_sinusoidal_table,
-)
-from bertie.model.config import TransformerConfig
+from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures, joined
+from bertie.checkpoints.families.settings import Settings, sinusoidal_table, without_sinusoidal_table
 
 LAYER = "distilbert.transformer.layer.{n}"
 KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
@@ -23,41 +12,22 @@ KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
     **{"max_position_embeddings": "max_position_embeddings", "initializer_range": "initializer_range"},
     **{"hidden_dropout_prob": "dropout", "attention_probs_dropout_prob": "attention_dropout"},
 }
-DEFAULTS = {"vocab_size": 30522, "dim": 768, "n_layers": 6, "n_heads": 12, "hidden_dim": 3072}
 
-
-def fits(config: TransformerConfig) -> bool:
-    """Return whether the class represents an encoder. The activation of the pooler distinguishes it from RoBERTa."""
-    free = (*KEYS, "hidden_act", "position_embedding", "type_vocab_size", "pooler_act")
-    return (
-        has_defaults(config, free)
-        and config.hidden_act in bert.ACTIVATIONS
-        and config.position_embedding in ("learned", "sinusoidal")
-        and (config.type_vocab_size, config.pooler_act) == (0, "relu")
-    )
-
-
-def to_config(config: TransformerConfig) -> dict[str, Any]:
-    values = {theirs: getattr(config, ours) for ours, theirs in KEYS.items()}
-    return values | {
-        "activation": bert.ACTIVATIONS[config.hidden_act],
+SETTINGS = Settings(
+    keys=KEYS,
+    defaults={"vocab_size": 30522, "dim": 768, "n_layers": 6, "n_heads": 12, "hidden_dim": 3072},
+    fixed={"type_vocab_size": 0, "pooler_act": "relu"},  # the activation of the pooler distinguishes it from RoBERTa
+    supported={"position_embedding_type": "absolute", "tie_word_embeddings": True},
+    activation="activation",
+    free=("position_embedding",),
+    suits=lambda config: config.position_embedding in ("learned", "sinusoidal"),
+    write=lambda config: {
         "sinusoidal_pos_embds": config.position_embedding == "sinusoidal",
         "seq_classif_dropout": config.hidden_dropout_prob,
         "qa_dropout": 0.0,
-    }
-
-
-def from_config(values: dict[str, Any]) -> dict[str, Any]:
-    require(values, position_embedding_type="absolute", tie_word_embeddings=True)
-    activation = read_activation(values.get("activation", "gelu"), "activation", bert.READ_ACTIVATIONS)
-    return read_keys(values, KEYS, DEFAULTS) | {
-        "hidden_act": activation,
-        "position_embedding": "sinusoidal" if values.get("sinusoidal_pos_embds") else "learned",
-        "type_vocab_size": 0,
-        "pooler_act": "relu",
-    }
-
-
+    },
+    read=lambda values, _: {"position_embedding": "sinusoidal" if values.get("sinusoidal_pos_embds") else "learned"},
+)
 POOLED = (Module("pooler", "pre_classifier"), Module("out", "classifier"))
 
 FAMILY = Family(
@@ -68,10 +38,7 @@ FAMILY = Family(
         Module("encoder.embeddings.word", "distilbert.embeddings.word_embeddings"),
         Module("encoder.embeddings.position", "distilbert.embeddings.position_embeddings"),
         Module("encoder.embeddings.norm", "distilbert.embeddings.LayerNorm"),
-        Module(
-            "encoder.layers.{n}.attention.qkv",
-            tuple(f"{LAYER}.attention.{part}" for part in ("q_lin", "k_lin", "v_lin")),
-        ),
+        Module("encoder.layers.{n}.attention.qkv", joined(f"{LAYER}.attention", "q_lin", "k_lin", "v_lin")),
         Module("encoder.layers.{n}.attention.out", f"{LAYER}.attention.out_lin"),
         Module("encoder.layers.{n}.attention_norm", f"{LAYER}.sa_layer_norm"),
         Module("encoder.layers.{n}.up", f"{LAYER}.ffn.lin1"),
@@ -90,9 +57,7 @@ FAMILY = Family(
         "start_end": (Module("out", "qa_outputs"),),
     },
     architectures=architectures("DistilBert", "masked", *TASK_SHAPES),
-    fits=fits,
-    to_config=to_config,
-    from_config=from_config,
+    settings=SETTINGS,
     ignored=r"position_ids$|^vocab_projector\.weight$",
     derived=sinusoidal_table,
     without_derived=without_sinusoidal_table,

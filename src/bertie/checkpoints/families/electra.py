@@ -3,12 +3,12 @@ embeddings, and a pooler with GELU."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from bertie.checkpoints.families import bert
 from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures
-from bertie.checkpoints.families.settings import has_defaults, read_keys, require
-from bertie.model.config import TransformerConfig
+from bertie.checkpoints.families.settings import require
 
 DEFAULTS = {
     **{"vocab_size": 30522, "embedding_size": 128, "hidden_size": 256, "num_hidden_layers": 12},
@@ -17,31 +17,26 @@ DEFAULTS = {
 SUMMARY = {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}  # pooler of multiple choice
 
 
-def fits(config: TransformerConfig) -> bool:
-    """Return whether the class computes the same. Its heads use GELU whatever the activation of the encoder is.
-
-    The activation of the pooler distinguishes it from BERT.
-    """
-    return (
-        has_defaults(config, (*bert.KEYS, "embedding_size", "pooler_act"))
-        and (config.hidden_act, config.pooler_act) == ("gelu", "gelu")
-        and config.type_vocab_size > 0
-    )
-
-
-def to_config(config: TransformerConfig) -> dict[str, Any]:
-    return bert.to_config(config) | {"embedding_size": config.embedding_width, **SUMMARY}
-
-
-def from_config(values: dict[str, Any]) -> dict[str, Any]:
-    require(values, position_embedding_type="absolute", hidden_act="gelu", is_decoder=False, tie_word_embeddings=True)
+def read(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """Check the pooler of multiple choice. An embedding size that is the hidden size means no projection."""
     if values.get("architectures") == ["ElectraForMultipleChoice"]:
-        require(values, **SUMMARY)
-    known = read_keys(values, {name: name for name in (*bert.KEYS, "embedding_size")}, DEFAULTS)
-    if known["embedding_size"] == known["hidden_size"]:
-        known["embedding_size"] = 0
-    return known | {"pooler_act": "gelu"}
+        require(values, SUMMARY)
+    return {"embedding_size": 0} if known["embedding_size"] == known["hidden_size"] else {}
 
+
+SETTINGS = replace(
+    bert.SETTINGS,
+    keys={name: name for name in (*bert.KEYS, "embedding_size")},
+    defaults=DEFAULTS,
+    # Its heads use GELU whatever the activation of the encoder is. That of the pooler distinguishes it from BERT.
+    fixed={"hidden_act": "gelu", "pooler_act": "gelu"},
+    supported=bert.SETTINGS.supported | {"hidden_act": "gelu"},
+    activation="",
+    write=lambda config: (
+        bert.SETTINGS.write(config) | {"hidden_act": "gelu", "embedding_size": config.embedding_width, **SUMMARY}
+    ),
+    read=read,
+)
 
 FAMILY = Family(
     model_type="electra",
@@ -67,8 +62,6 @@ FAMILY = Family(
         "start_end": (Module("out", "qa_outputs"),),
     },
     architectures=architectures("Electra", "masked", *TASK_SHAPES) | {frozenset({"replaced"}): "ElectraForPreTraining"},
-    fits=fits,
-    to_config=to_config,
-    from_config=from_config,
+    settings=SETTINGS,
     ignored=r"position_ids$|^generator_lm_head\.weight$",
 )

@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from bertie.model.config import TransformerConfig
 from bertie.model.head_facts import HeadShape
 
 LAYER = "{n}"
@@ -34,6 +33,11 @@ def architectures(prefix: str, *shapes: HeadShape) -> dict[frozenset[str], str]:
     return {frozenset(): f"{prefix}Model"} | {frozenset({shape}): prefix + CLASSES[shape] for shape in shapes}
 
 
+def joined(parent: str, *names: str) -> tuple[str, ...]:
+    """Return the names of modules that bertie joins to one."""
+    return tuple(f"{parent}.{name}" for name in names)
+
+
 class Module(NamedTuple):
     """A row of the table: a module of bertie and its counterpart. `{n}` stands for the number of a layer."""
 
@@ -51,24 +55,24 @@ class Module(NamedTuple):
         return self._replace(theirs=tuple(new + their.removeprefix(base) for their in self.theirs))
 
 
-def _always(config: object) -> bool:  # noqa: ARG001
-    return True
+class ConfigJson(Protocol):
+    """How config.json describes an encoder: `settings.Settings`, or bertie's own way."""
 
+    def fits(self, config: Any) -> bool:
+        """Return whether the family represents an encoder with this configuration."""
+        ...
 
-def _nothing(config: TransformerConfig) -> dict[str, Tensor]:  # noqa: ARG001
-    return {}
+    def to_config(self, config: Any) -> dict[str, Any]:
+        """Return the keys of config.json that describe an encoder."""
+        ...
 
+    def from_config(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the keys of the encoder's configuration; "kind" may be omitted for a `TransformerConfig`.
 
-def _unchanged(config: TransformerConfig, weights: dict[str, Tensor]) -> TransformerConfig:  # noqa: ARG001
-    return config
-
-
-def _same(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    return weights
-
-
-def _written(config: TransformerConfig, weights: dict[str, Tensor]) -> dict[str, Tensor]:  # noqa: ARG001
-    return weights
+        Raises:
+            UsageError: bertie does not support the model.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -85,15 +89,8 @@ class Family:
     """The modules of the encoder."""
     architectures: dict[frozenset[str], str]
     """Hugging Face's class for the shapes of the heads. `frozenset()` is the class of the bare encoder."""
-    to_config: Callable[[Any], dict[str, Any]]
-    """The keys of config.json that describe an encoder."""
-    from_config: Callable[[dict[str, Any]], dict[str, Any]]
-    """The keys of the encoder's configuration, from config.json; "kind" may be omitted for a `TransformerConfig`. Raises
-    UsageError if bertie does not support the model."""
-    encoder_config: type = TransformerConfig
-    """The type of the configurations of its encoders."""
-    fits: Callable[[Any], bool] = _always
-    """Whether the family represents an encoder with such a configuration."""
+    settings: ConfigJson
+    """How config.json describes an encoder."""
     heads: dict[HeadShape, tuple[Module, ...]] = field(default_factory=dict)
     """The modules of a head of each shape. Where two shapes use the same name, the name of the class decides which head it is,
     or else the first one."""
@@ -103,13 +100,13 @@ class Family:
     """Pattern of the names of tensors that are tied to others or derived from them."""
     positions_after_padding: bool = False
     """Whether the first position has the number pad_token_id + 1. The rows of the matrix before it are not used."""
-    derived: Callable[[Any], dict[str, Tensor]] = _nothing
+    derived: Callable[[Any], dict[str, Tensor]] = lambda _: {}
     """Tensors, under bertie's names, that Hugging Face's classes need and bertie's encoder does not have."""
-    without_derived: Callable[[Any, dict[str, Tensor]], Any] = _unchanged
+    without_derived: Callable[[Any, dict[str, Tensor]], Any] = lambda config, _: config
     """Removes such tensors from the weights that were read, and returns the configuration of the remaining encoder."""
-    read: Callable[[dict[str, Tensor]], dict[str, Tensor]] = _same
+    read: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda weights: weights
     """Turns Hugging Face's tensors into those of modules, before the table applies, if the classes have other parameters."""
-    write: Callable[[Any, dict[str, Tensor]], dict[str, Tensor]] = _written
+    write: Callable[[Any, dict[str, Tensor]], dict[str, Tensor]] = lambda _, weights: weights
     """The reverse of `read`, after the table was applied, for an encoder of this configuration."""
 
     def skipped_rows(self, module: str, pad_id: int) -> int:

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from bertie.checkpoints.families import bert
 from bertie.checkpoints.families.family import Family, Module
-from bertie.checkpoints.families.settings import has_defaults, read_activation, read_keys, require
+from bertie.checkpoints.families.settings import ACTIVATIONS, Settings
 from bertie.errors import UsageError
-from bertie.model.config import TransformerConfig
 
 LAYER = "transformer.h.{n}"
-ACTIVATIONS = bert.ACTIVATIONS | {"gelu_tanh": "gelu_new"}
 KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
     **{"vocab_size": "vocab_size", "hidden_size": "n_embd", "num_hidden_layers": "n_layer"},
     **{"num_attention_heads": "n_head", "intermediate_size": "n_inner", "max_position_embeddings": "n_positions"},
@@ -24,41 +21,33 @@ KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
 }
 DEFAULTS = {
     **{"vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12},
-    **{"layer_norm_epsilon": 1e-5},
+    **{"layer_norm_epsilon": 1e-5, "activation_function": "gelu_new"},
 }
 
 
-def fits(config: TransformerConfig) -> bool:
-    """Return whether the classes of GPT-2 represent an encoder: left-to-right, pre-norm, without segments."""
-    return (
-        has_defaults(config, (*KEYS, "hidden_act", "causal", "norm_position", "type_vocab_size"))
-        and (config.causal, config.norm_position, config.type_vocab_size) == (True, "pre", 0)
-        and config.hidden_act in ACTIVATIONS
-    )
+def read(_: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """Return the size of the feed-forward layer, if config.json omits it."""
+    if "intermediate_size" in known:
+        return {}
+    if type(known["hidden_size"]) is not int:
+        raise UsageError(f"n_embd is {known['hidden_size']!r}: it must be a number")
+    return {"intermediate_size": 4 * known["hidden_size"]}
 
 
-def to_config(config: TransformerConfig) -> dict[str, Any]:
-    values = {theirs: getattr(config, ours) for ours, theirs in KEYS.items()}
-    return values | {
-        "activation_function": ACTIVATIONS[config.hidden_act],
-        "embd_pdrop": config.hidden_dropout_prob,
-        "bos_token_id": None,  # the defaults of Hugging Face are ids of GPT-2's own vocabulary
-        "eos_token_id": None,
-    }
-
-
-def from_config(values: dict[str, Any]) -> dict[str, Any]:
-    require(values, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
-    require(values, tie_word_embeddings=True)
-    known = read_keys(values, KEYS, DEFAULTS)
-    if "intermediate_size" not in known:
-        if type(known["hidden_size"]) is not int:
-            raise UsageError(f"n_embd is {known['hidden_size']!r}: it must be a number")
-        known["intermediate_size"] = 4 * known["hidden_size"]
-    activation = values.get("activation_function", "gelu_new")
-    known["hidden_act"] = read_activation(activation, "activation_function", bert.READ_ACTIVATIONS)
-    return known | {"causal": True, "norm_position": "pre", "type_vocab_size": 0}
-
+SETTINGS = Settings(
+    keys=KEYS,
+    defaults=DEFAULTS,
+    fixed={"causal": True, "norm_position": "pre", "type_vocab_size": 0},
+    supported={
+        **{"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False},
+        "tie_word_embeddings": True,
+    },
+    activation="activation_function",
+    activations=ACTIVATIONS | {"gelu_tanh": "gelu_new"},
+    # The defaults of Hugging Face are ids of GPT-2's own vocabulary.
+    write=lambda config: {"embd_pdrop": config.hidden_dropout_prob, "bos_token_id": None, "eos_token_id": None},
+    read=read,
+)
 
 FAMILY = Family(
     model_type="gpt2",
@@ -76,8 +65,6 @@ FAMILY = Family(
         Module("encoder.final_norm", "transformer.ln_f"),
     ),
     architectures={frozenset(): "GPT2Model", frozenset({"next"}): "GPT2LMHeadModel"},
-    fits=fits,
-    to_config=to_config,
-    from_config=from_config,
+    settings=SETTINGS,
     ignored=r"position_ids$|^lm_head\.|\.attn\.(masked_)?bias$",
 )

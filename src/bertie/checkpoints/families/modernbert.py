@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures
-from bertie.checkpoints.families.settings import has_defaults, read_keys, require
+from bertie.checkpoints.families.settings import Settings
 from bertie.errors import UsageError
 from bertie.model.config import ClassifierPooling, TransformerConfig
 
@@ -28,42 +28,34 @@ FIXED = {  # settings of bertie that the architecture has
 }
 POOLING: dict[ClassifierPooling, str] = {"token": "cls", "mean": "mean"}
 OTHERS = ("global_attention_every", "rotary_base", "local_rotary_base", "classifier_pooling")
-WITHOUT_BIASES = dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False)
+SUPPORTED = {
+    **dict.fromkeys(("hidden_activation", "classifier_activation"), "gelu"),
+    **dict.fromkeys(("decoder_bias", "tie_word_embeddings"), True),
+    **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),
+}
 
 
-def fits(config: TransformerConfig) -> bool:
-    """Return whether the class computes the same. It always has local layers."""
-    same = all(getattr(config, name) == value for name, value in FIXED.items())
-    return same and config.local_attention > 0 and has_defaults(config, (*KEYS, *FIXED, *OTHERS))
-
-
-def to_config(config: TransformerConfig) -> dict[str, Any]:
-    """Return the keys of config.json, also those that versions of transformers before 5 read."""
-    values = {theirs: getattr(config, ours) for ours, theirs in KEYS.items()}
+def write(config: TransformerConfig) -> dict[str, Any]:
+    """Return further keys of config.json, also those that versions of transformers before 5 read."""
     layers = range(config.num_hidden_layers)
     bases = {LOCAL: config.local_rotary_base, GLOBAL: config.rotary_base}
-    return values | {
-        **dict.fromkeys(("hidden_activation", "classifier_activation"), "gelu"),
+    return {
+        **SUPPORTED,
         "classifier_pooling": POOLING[config.classifier_pooling],
         **{"mlp_dropout": config.hidden_dropout_prob, "classifier_dropout": config.hidden_dropout_prob},
-        **WITHOUT_BIASES,
-        **{"decoder_bias": True, "tie_word_embeddings": True},
         "layer_types": [GLOBAL if config.window(layer) is None else LOCAL for layer in layers],
         "rope_parameters": {name: {"rope_type": "default", "rope_theta": base} for name, base in bases.items()},
         "global_attn_every_n_layers": config.global_attention_every,
         "global_rope_theta": config.rotary_base,
         "local_rope_theta": config.local_rotary_base,
-        **dict.fromkeys(
-            ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
-        ),  # not those of its vocabulary
+        # Not those of its own vocabulary.
+        **dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")),
     }
 
 
-def from_config(values: dict[str, Any]) -> dict[str, Any]:
-    require(values, hidden_activation="gelu", classifier_activation="gelu")
-    require(values, decoder_bias=True, tie_word_embeddings=True, **WITHOUT_BIASES)
-    known = read_keys(values, KEYS, DEFAULTS) | FIXED
-    known["global_attention_every"] = _global_every(values)
+def read(values: dict[str, Any], _: dict[str, Any]) -> dict[str, Any]:
+    """Return the places of global layers, the pooling and the bases of rotary positions."""
+    known: dict[str, Any] = {"global_attention_every": _global_every(values)}
     pooling = values.get("classifier_pooling", "cls")
     if pooling not in POOLING.values():
         raise UsageError(f"classifier_pooling is {pooling!r}; bertie supports 'cls' and 'mean'")
@@ -97,6 +89,17 @@ def _global_every(values: dict[str, Any]) -> int:
 TOKENS = (Module("dense", "head.dense"), Module("norm", "head.norm"), Module("out", "classifier"))
 POOLED = (Module("pooler", "head.dense"), *TOKENS[1:])
 
+SETTINGS = Settings(
+    keys=KEYS,
+    defaults=DEFAULTS,
+    fixed=FIXED,
+    supported=SUPPORTED,
+    free=OTHERS,
+    suits=lambda config: config.local_attention > 0,  # the class always has local layers
+    write=write,
+    read=read,
+)
+
 FAMILY = Family(
     model_type="modernbert",
     title="ModernBERT",
@@ -120,8 +123,6 @@ FAMILY = Family(
         "masked": (*TOKENS[:2], Module("", "decoder")),
     },
     architectures=architectures("ModernBert", "masked", *TASK_SHAPES),
-    fits=fits,
-    to_config=to_config,
-    from_config=from_config,
+    settings=SETTINGS,
     ignored=r"position_ids$|^decoder\.weight$",
 )

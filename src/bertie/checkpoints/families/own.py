@@ -9,22 +9,25 @@ from bertie.checkpoints.families.family import Family, Module
 from bertie.model.encoder import EncoderConfig
 
 
-def from_config(values: dict[str, Any]) -> dict[str, Any]:
-    return values["encoder"] if isinstance(values.get("encoder"), dict) else {}
+class OwnSettings:
+    """All settings by bertie's names, in one key."""
 
+    def fits(self, config: EncoderConfig) -> bool:  # noqa: ARG002
+        return True
 
-def to_config(config: EncoderConfig) -> dict[str, Any]:
-    return {"encoder": configuration.plain(config)}
+    def to_config(self, config: EncoderConfig) -> dict[str, Any]:
+        return {"encoder": configuration.plain(config)}
+
+    def from_config(self, values: dict[str, Any]) -> dict[str, Any]:
+        return values["encoder"] if isinstance(values.get("encoder"), dict) else {}
 
 
 FAMILY = Family(
     model_type="bertie",
     title="Encoder",
-    encoder_config=object,
     base="",
     encoder=(Module("pooler", "pooler"),),
     kept=("encoder.", "heads.", "reading.", "generator."),
     architectures={frozenset(): "BertieModel"},
-    to_config=to_config,
-    from_config=from_config,
+    settings=OwnSettings(),
 )

@@ -8,39 +8,36 @@ embeddings, so an encoder without one gets a row of zeros.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from bertie.checkpoints.families import bert
 from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures
-from bertie.checkpoints.families.settings import read_keys, require
 from bertie.model.config import TransformerConfig
 
 SEGMENT = "encoder.embeddings.segment.weight"
 DEFAULTS = {
     **{"vocab_size": 50265, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
-    **{"intermediate_size": 3072, "max_position_embeddings": 512, "type_vocab_size": 2, "hidden_act": "gelu"},
+    **{"intermediate_size": 3072, "max_position_embeddings": 512, "type_vocab_size": 2},
 }
 WITHOUT_SEGMENTS = "bertie_without_segments"  # key of config.json: the row of zeros is not part of the model
 
 
-def fits(config: TransformerConfig) -> bool:
-    """Return whether the class computes the same. Its heads use GELU whatever the activation of the encoder is."""
-    return bert.plain_bert(config) and config.type_vocab_size < 2 and config.hidden_act == "gelu"
-
-
-def to_config(config: TransformerConfig) -> dict[str, Any]:
-    values = bert.to_config(config) | {"type_vocab_size": 1}
-    return values if config.type_vocab_size else values | {WITHOUT_SEGMENTS: True}
-
-
-def from_config(values: dict[str, Any]) -> dict[str, Any]:
-    require(values, position_embedding_type="absolute", hidden_act="gelu", is_decoder=False, tie_word_embeddings=True)
-    return read_keys(values, {name: name for name in bert.KEYS}, DEFAULTS) | (
-        {"type_vocab_size": 0} if values.get(WITHOUT_SEGMENTS) is True else {}
-    )
+SETTINGS = replace(
+    bert.SETTINGS,
+    defaults=DEFAULTS,
+    fixed={"hidden_act": "gelu"},  # its heads use GELU whatever the activation of the encoder is
+    supported=bert.SETTINGS.supported | {"hidden_act": "gelu"},
+    activation="",
+    suits=lambda config: config.type_vocab_size < 2,
+    write=lambda config: (
+        bert.SETTINGS.write(config)
+        | {"hidden_act": "gelu", "type_vocab_size": 1}
+        | ({} if config.type_vocab_size else {WITHOUT_SEGMENTS: True})
+    ),
+    read=lambda values, _: {"type_vocab_size": 0} if values.get(WITHOUT_SEGMENTS) is True else {},
+)
 
 
 def derived(config: TransformerConfig) -> dict[str, Tensor]:
@@ -70,9 +67,7 @@ FAMILY = Family(
         "start_end": (Module("out", "qa_outputs"),),
     },
     architectures=architectures("Roberta", "masked", *TASK_SHAPES),
-    fits=fits,
-    to_config=to_config,
-    from_config=from_config,
+    settings=SETTINGS,
     ignored=r"position_ids$|^lm_head\.decoder\.",
     positions_after_padding=True,
     derived=derived,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -13,29 +14,73 @@ from bertie.model.config import TransformerConfig
 from bertie.model.positions import SinusoidalEmbedding
 
 POSITION = "encoder.embeddings.position.weight"
+ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu"}  # bertie -> Hugging Face
+READ_ACTIVATIONS = {theirs: ours for ours, theirs in ACTIVATIONS.items()} | {"gelu_new": "gelu_tanh"}
 HALF_PRECISION = 4e-3  # rounding error of numbers up to 1 in bf16
 
 
-def has_defaults(config: TransformerConfig, free: tuple[str, ...]) -> bool:
-    """Return whether all settings of an encoder are BERT's, except for those that are named."""
-    return all(
-        getattr(config, field.name) == field.default for field in fields(TransformerConfig) if field.name not in free
-    )
+@dataclass(frozen=True)
+class Settings:
+    """How the config.json of a family describes an encoder. Two functions add what tables cannot say."""
+
+    encoder: type = field(default=TransformerConfig, kw_only=True)
+    """The type of the configurations of its encoders."""
+    keys: dict[str, str]
+    """bertie's names of settings, and the keys of config.json."""
+    defaults: dict[str, Any] = field(default_factory=dict)
+    """Values of keys that config.json may omit."""
+    fixed: dict[str, Any] = field(default_factory=dict)
+    """Settings, by bertie's names, that all encoders of the family have."""
+    supported: dict[str, Any] = field(default_factory=dict)
+    """Keys of which bertie supports a single value. Missing keys have this value."""
+    activation: str = ""
+    """Key of the activation, which is gelu by default; empty: there is none."""
+    activations: dict[str, str] = field(default_factory=lambda: ACTIVATIONS)
+    """bertie's names of activations, and Hugging Face's."""
+    free: tuple[str, ...] = ()
+    """Settings that `suits` decides. All that is not mentioned here must be as in BERT."""
+    suits: Callable[[Any], bool] = lambda _: True
+    """Whether the class computes the same as an encoder whose settings are in the tables."""
+    write: Callable[[Any], dict[str, Any]] = lambda _: {}
+    """Returns further keys for an encoder."""
+    read: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]] = lambda *_: {}
+    """Returns further settings, from config.json and from those that the tables gave. Raises UsageError."""
+
+    def fits(self, config: Any) -> bool:
+        """Return whether the class of the family computes the same as an encoder with this configuration."""
+        free = {*self.keys, *self.fixed, *self.free, *["hidden_act"] * bool(self.activation)}
+        return isinstance(config, self.encoder) and (
+            all(getattr(config, each.name) == each.default for each in fields(config) if each.name not in free)
+            and all(getattr(config, name) == value for name, value in self.fixed.items())
+            and (not self.activation or config.hidden_act in self.activations)
+            and self.suits(config)
+        )
+
+    def to_config(self, config: Any) -> dict[str, Any]:
+        """Return the keys of config.json for an encoder that fits."""
+        values = {theirs: getattr(config, ours) for ours, theirs in self.keys.items()}
+        activation = {self.activation: self.activations[config.hidden_act]} if self.activation else {}
+        return values | activation | self.write(config)
+
+    def from_config(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the settings of the encoder that config.json describes.
+
+        Raises:
+            UsageError: bertie does not support the model.
+        """
+        require(values, self.supported)
+        found = {ours: values.get(theirs, self.defaults.get(theirs)) for ours, theirs in self.keys.items()}
+        known = {name: value for name, value in found.items() if value is not None} | self.fixed
+        if self.activation:
+            name = str(values.get(self.activation, self.defaults.get(self.activation, "gelu")))
+            if name not in READ_ACTIVATIONS:
+                names = ", ".join(READ_ACTIVATIONS)
+                raise UsageError(f"{self.activation} {name!r} is not supported: give one of {names}")
+            known["hidden_act"] = READ_ACTIVATIONS[name]
+        return known | self.read(values, known)
 
 
-def read_keys(values: dict[str, Any], keys: dict[str, str], defaults: dict[str, Any]) -> dict[str, Any]:
-    """Return settings of an encoder by bertie's names.
-
-    Args:
-        values: Contents of config.json.
-        keys: bertie's names, and Hugging Face's.
-        defaults: Values of keys that config.json omits, by Hugging Face's names.
-    """
-    found = {ours: values.get(theirs, defaults.get(theirs)) for ours, theirs in keys.items()}
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def require(values: dict[str, Any], **supported: Any) -> None:
+def require(values: dict[str, Any], supported: dict[str, Any]) -> None:
     """Check keys of config.json of which bertie supports a single value. Missing keys have this value.
 
     Raises:
@@ -44,22 +89,6 @@ def require(values: dict[str, Any], **supported: Any) -> None:
     for name, value in supported.items():
         if (found := values.get(name, value)) != value:
             raise UsageError(f"{name} is {found!r}; bertie supports {value!r}")
-
-
-def read_activation(name: Any, key: str, activations: dict[str, str]) -> str:
-    """Return bertie's name of an activation.
-
-    Args:
-        name: Hugging Face's name.
-        key: Its key in config.json.
-        activations: bertie's names, by Hugging Face's.
-
-    Raises:
-        UsageError: bertie does not support it.
-    """
-    if str(name) not in activations:
-        raise UsageError(f"{key} {str(name)!r} is not supported: give one of {', '.join(activations)}")
-    return activations[str(name)]
 
 
 def sinusoidal_table(config: TransformerConfig) -> dict[str, Tensor]:

@@ -8,14 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bertie.checkpoints.families.family import Family, Module, architectures
-from bertie.checkpoints.families.settings import (
-    has_defaults,
-    read_keys,
-    require,
-    sinusoidal_table,
-    without_sinusoidal_table,
-)
+from bertie.checkpoints.families.family import Family, Module, architectures, joined
+from bertie.checkpoints.families.settings import Settings, sinusoidal_table, without_sinusoidal_table
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 
@@ -25,50 +19,42 @@ KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
     **{"hidden_dropout_prob": "dropout", "attention_probs_dropout_prob": "attention_dropout"},
     **{"initializer_range": "init_std", "layer_norm_eps": "layer_norm_eps", "causal": "causal"},
 }
-DEFAULTS = {"vocab_size": 30145, "emb_dim": 2048, "n_layers": 12, "n_heads": 16}
-FREE = (
-    *("hidden_act", "position_embedding", "type_vocab_size", "intermediate_size", "mlm_transform"),
-    *("language_embeddings", "languages", "language"),
-)
 
 
-def fits(config: TransformerConfig) -> bool:
-    """Return whether the class represents an encoder. The masked-LM head distinguishes it from RoBERTa."""
+def suits(config: TransformerConfig) -> bool:
+    """Return whether the class represents an encoder."""
     return (
-        has_defaults(config, (*KEYS, *FREE))
-        and config.hidden_act in ("gelu", "relu")
+        config.hidden_act in ("gelu", "relu")
         and config.position_embedding in ("learned", "sinusoidal")
         and config.intermediate_size == 4 * config.hidden_size
-        and (config.type_vocab_size, config.mlm_transform) == (0, False)
         and len(config.languages) != 1  # the class ignores a single language
     )
 
 
-def to_config(config: TransformerConfig) -> dict[str, Any]:
-    values = {theirs: getattr(config, ours) for ours, theirs in KEYS.items()}
-    if config.languages:
-        values["id2lang"] = {str(number): name for number, name in enumerate(config.languages)}
-        values["lang2id"] = {name: number for number, name in enumerate(config.languages)}
-        values["lang_id"] = config.language_id
-    return values | {
+def write(config: TransformerConfig) -> dict[str, Any]:
+    """Return the keys of activation, positions and languages."""
+    names = dict(enumerate(config.languages))
+    numbered = {
+        "id2lang": {str(number): name for number, name in names.items()},
+        "lang2id": {name: number for number, name in names.items()},
+        "lang_id": config.language_id,
+    }
+    return (numbered if names else {}) | {
         "gelu_activation": config.hidden_act == "gelu",
         "sinusoidal_embeddings": config.position_embedding == "sinusoidal",
-        "n_langs": len(config.languages) or 1,
+        "n_langs": len(names) or 1,
         "use_lang_emb": config.language_embeddings,
     }
 
 
-def from_config(values: dict[str, Any]) -> dict[str, Any]:
-    require(values, asm=False, is_encoder=True, tie_word_embeddings=True)
-    known = read_keys(values, KEYS, DEFAULTS)
+def read(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """Return activation, positions and languages."""
     if type(known["hidden_size"]) is not int:
         raise UsageError(f"emb_dim is {known['hidden_size']!r}: it must be a number")
-    return known | {
+    return {
         "intermediate_size": 4 * known["hidden_size"],
         "hidden_act": "gelu" if values.get("gelu_activation", True) else "relu",
         "position_embedding": "sinusoidal" if values.get("sinusoidal_embeddings") else "learned",
-        "type_vocab_size": 0,
-        "mlm_transform": False,
         **_languages(values),
     }
 
@@ -86,6 +72,20 @@ def _languages(values: dict[str, Any]) -> dict[str, Any]:
     return {"language_embeddings": True, "languages": languages, "language": languages[own] if own else ""}
 
 
+SETTINGS = Settings(
+    keys=KEYS,
+    defaults={"vocab_size": 30145, "emb_dim": 2048, "n_layers": 12, "n_heads": 16},
+    fixed={"type_vocab_size": 0, "mlm_transform": False},  # the masked-LM head distinguishes it from RoBERTa
+    supported={"asm": False, "is_encoder": True, "tie_word_embeddings": True},
+    free=(
+        *("hidden_act", "position_embedding", "intermediate_size"),
+        *("language_embeddings", "languages", "language"),
+    ),
+    suits=suits,
+    write=write,
+    read=read,
+)
+
 FAMILY = Family(
     model_type="xlm",
     title="XLM",
@@ -95,10 +95,7 @@ FAMILY = Family(
         Module("encoder.embeddings.position", "transformer.position_embeddings"),
         Module("encoder.embeddings.language", "transformer.lang_embeddings"),
         Module("encoder.embeddings.norm", "transformer.layer_norm_emb"),
-        Module(
-            "encoder.layers.{n}.attention.qkv",
-            tuple(f"transformer.attentions.{{n}}.{part}" for part in ("q_lin", "k_lin", "v_lin")),
-        ),
+        Module("encoder.layers.{n}.attention.qkv", joined("transformer.attentions.{n}", "q_lin", "k_lin", "v_lin")),
         Module("encoder.layers.{n}.attention.out", "transformer.attentions.{n}.out_lin"),
         Module("encoder.layers.{n}.attention_norm", "transformer.layer_norm1.{n}"),
         Module("encoder.layers.{n}.up", "transformer.ffns.{n}.lin1"),
@@ -112,9 +109,7 @@ FAMILY = Family(
     },
     architectures=architectures("XLM", "tokens")
     | {frozenset({"masked"}): "XLMWithLMHeadModel", frozenset({"start_end"}): "XLMForQuestionAnsweringSimple"},
-    fits=fits,
-    to_config=to_config,
-    from_config=from_config,
+    settings=SETTINGS,
     ignored=r"position_ids$|^pred_layer\.proj\.weight$",
     derived=sinusoidal_table,
     without_derived=without_sinusoidal_table,

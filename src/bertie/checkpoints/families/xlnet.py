@@ -12,9 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
-from bertie.checkpoints.families import bert
-from bertie.checkpoints.families.family import Family, Module, architectures
-from bertie.checkpoints.families.settings import read_activation, read_keys, require
+from bertie.checkpoints.families.family import Family, Module, architectures, joined
+from bertie.checkpoints.families.settings import Settings
 from bertie.errors import UsageError
 from bertie.model.xlnet import XlnetConfig
 
@@ -35,25 +34,29 @@ BIASES = {"r_w_bias": "content_bias", "r_r_bias": "position_bias", "r_s_bias": "
 _PARAMETER = re.compile(r"(.*rel_attn\.)(q|k|v|r|o|seg_embed|r_[wrs]_bias)(\.weight)?$")
 
 
-def to_config(config: XlnetConfig) -> dict[str, Any]:
-    values = {theirs: getattr(config, ours) for ours, theirs in KEYS.items()} | SUMMARY
-    return values | {
-        "ff_activation": bert.ACTIVATIONS[config.hidden_act],
-        "summary_last_dropout": config.hidden_dropout_prob,
-        "bos_token_id": None,  # the defaults of Hugging Face are ids of XLNet's own vocabulary
-        "eos_token_id": None,
-    }
-
-
-def from_config(values: dict[str, Any]) -> dict[str, Any]:
-    require(values, attn_type="bi", bi_data=False, clamp_len=-1, same_length=False, tie_word_embeddings=True, **SUMMARY)
-    known = read_keys(values, KEYS, DEFAULTS)
+def read_settings(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """Check the pooled token. Without a dropout probability of its own, attention has the other one."""
     if (pooled := known["pooled_token"]) not in ("first", "last"):
         raise UsageError(f"summary_type is {pooled!r}; bertie supports 'first' and 'last'")
-    if "attention_probs_dropout_prob" not in known and "hidden_dropout_prob" in known:
-        known["attention_probs_dropout_prob"] = known["hidden_dropout_prob"]
-    activation = read_activation(values.get("ff_activation", "gelu"), "ff_activation", bert.READ_ACTIVATIONS)
-    return known | {"kind": "xlnet", "hidden_act": activation}
+    return {"attention_probs_dropout_prob": values["dropout"], **known} if "dropout" in values else {}
+
+
+SETTINGS = Settings(
+    encoder=XlnetConfig,
+    keys=KEYS,
+    defaults=DEFAULTS,
+    fixed={"kind": "xlnet"},
+    supported={
+        **{"attn_type": "bi", "bi_data": False, "clamp_len": -1, "same_length": False, "tie_word_embeddings": True},
+        **SUMMARY,
+    },
+    activation="ff_activation",
+    # The defaults of Hugging Face are ids of XLNet's own vocabulary.
+    write=lambda config: (
+        SUMMARY | {"summary_last_dropout": config.hidden_dropout_prob, "bos_token_id": None, "eos_token_id": None}
+    ),
+    read=read_settings,
+)
 
 
 def read(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -100,12 +103,11 @@ POOLED = (Module("pooler", "sequence_summary.summary"), Module("out", "logits_pr
 FAMILY = Family(
     model_type="xlnet",
     title="XLNet",
-    encoder_config=XlnetConfig,
     base="transformer.",
     encoder=(
         Module("encoder.embeddings.word", "transformer.word_embedding"),
         Module("encoder.embeddings.mask", "transformer.mask_emb"),
-        Module("encoder.layers.{n}.attention.qkv", tuple(f"{LAYER}.rel_attn.{part}" for part in ("q", "k", "v"))),
+        Module("encoder.layers.{n}.attention.qkv", joined(f"{LAYER}.rel_attn", "q", "k", "v")),
         Module("encoder.layers.{n}.attention.distance", f"{LAYER}.rel_attn.r"),
         Module("encoder.layers.{n}.attention.segment", f"{LAYER}.rel_attn.seg_embed"),
         Module("encoder.layers.{n}.attention.out", f"{LAYER}.rel_attn.o"),
@@ -124,8 +126,7 @@ FAMILY = Family(
     },
     architectures=architectures("XLNet", "text", "choice", "tokens")
     | {frozenset({"permutation"}): "XLNetLMHeadModel", frozenset({"start_end"}): "XLNetForQuestionAnsweringSimple"},
-    to_config=to_config,
-    from_config=from_config,
+    settings=SETTINGS,
     ignored=r"position_ids$|^lm_loss\.weight$",
     read=read,
     write=write,
