@@ -11,7 +11,6 @@ torch.
 from __future__ import annotations
 
 import importlib
-import sys
 from typing import TYPE_CHECKING, Any
 
 from bertie import threads as threads  # sets environment variables that torch reads when it loads
@@ -74,25 +73,43 @@ __all__ = [
     "train_tokenizer",
 ]
 
+_HOMES = {
+    "Generation": "bertie.predict.generation",
+    "Predictor": "bertie.predict.predictor",
+    "Tokenizer": "bertie.text.tokenizer",
+    "UsageError": "bertie.errors",
+    "UserError": "bertie.errors",
+    "WordSearch": "bertie.predict.fill_mask",
+    "compare": "bertie.training.compare",
+    "convert": "bertie.predict.export",
+    "demo": "bertie.demo.main",
+    "embed": "bertie.predict.embed",
+    "extend_tokenizer": "bertie.text.vocabulary",
+    "finetune": "bertie.finetuning.finetune",
+    "GloveConfig": "bertie.pretraining.glove",
+    "glove": "bertie.pretraining.glove",
+    "glue": "bertie.finetuning.glue",
+    "Inspection": "bertie.inspect.inspect",
+    "inspect_model": "bertie.inspect.inspect",
+    "load": "bertie.predict.load",
+    "minimal_pairs": "bertie.predict.minimal_pairs",
+    "plan": "bertie.pretraining.budget_plan",
+    "prepare": "bertie.text.prepare",
+    "pretrain": "bertie.pretraining.pretrain",
+    "prune_heads": "bertie.inspect.prune",
+    "run_lab": "bertie.lab.lab",
+    "score": "bertie.tasks.scoring",
+    "search": "bertie.predict.search",
+    "train_tokenizer": "bertie.text.vocabulary",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module 'bertie' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_home(name)), name)
+    value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value  # replaces the subpackage `demo`, which importing it has set as an attribute
     return value
-
-
-def _home(name: str) -> str:
-    """Return the module of a public name: the imports above, for type checkers, say it."""
-    import ast
-    import inspect
-
-    nodes = ast.walk(ast.parse(inspect.getsource(sys.modules[__name__])))
-    imports = (
-        node for node in nodes if isinstance(node, ast.ImportFrom) and name in [each.name for each in node.names]
-    )
-    return str(next(imports).module)
 
 
 def __dir__() -> list[str]:
