@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from bertie.model.transformer import TransformerEncoder
-from bertie.predict.engines.linears import Act, PlainLinear, Range, Weights, accept_deprecation, quantize
+from bertie.predict.engines.linears import Act, ActivationRange, PlainLinear, Weights, accept_deprecation, quantize
 from bertie.predict.engines.torch_engine import PackedEncoder
 
 ROWS_PER_CALL = 1024
@@ -75,18 +75,18 @@ def _measure(name: str, seen: Seen, most: int = MAX_ROWS) -> dict[str, Tensor]:
     return {f"{name}.range": torch.tensor(_best(x_TI, matrix)), **found}
 
 
-def restored(x: Tensor, span: Range) -> Tensor:
+def restored(x: Tensor, span: ActivationRange) -> Tensor:
     """Return numbers after they were quantized."""
     return (quantize(x, span).float() - span.zero) * span.scale
 
 
-def _best(x_TI: Tensor, matrix: Tensor) -> Range:
+def _best(x_TI: Tensor, matrix: Tensor) -> ActivationRange:
     low, high = min(0.0, float(x_TI.min())), max(0.0, float(x_TI.max()))
 
-    def error(span: Range) -> float:
+    def error(span: ActivationRange) -> float:
         return float(F.linear(restored(x_TI, span) - x_TI, matrix).square().sum())
 
-    return min((Range(low * share, high * share) for share in SHARES), key=error)
+    return min((ActivationRange(low * share, high * share) for share in SHARES), key=error)
 
 
 class _Observed:

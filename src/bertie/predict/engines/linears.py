@@ -31,7 +31,7 @@ class Weights(NamedTuple):
     bias: Float[Tensor, " O"] | None
 
 
-class Range(NamedTuple):
+class ActivationRange(NamedTuple):
     """The interval of a layer's inputs that int8 represents. Inputs beyond it are clamped."""
 
     low: float
@@ -96,16 +96,16 @@ class Int8Linear:
     def __init__(
         self,
         weights: Weights,
-        inputs: Range,
+        inputs: ActivationRange,
         dtype: torch.dtype,
-        outputs: Range | None = None,
+        outputs: ActivationRange | None = None,
         smooth_I: Float[Tensor, " I"] | None = None,
     ):
         """Quantize the weights.
 
         Args:
             weights: The weights.
-            inputs: Range of the inputs.
+            inputs: The range of the inputs.
             dtype: Type of the outputs of `__call__`. Those of `add` are fp32.
             outputs: If given, the outputs of `__call__` are uint8 in this range, which a next layer reads.
             smooth_I: If given, the inputs are divided by it. The weights are multiplied with it already.
@@ -149,7 +149,7 @@ class Int8Linear:
         return x_TI, self.inputs.scale, self.inputs.zero
 
 
-def quantize(x: Tensor, span: Range) -> UInt8[Tensor, ...]:
+def quantize(x: Tensor, span: ActivationRange) -> UInt8[Tensor, ...]:
     """Return the nearest of the 256 values of a range for each number, as their integers."""
     if not hasattr(torch, "quantize_per_tensor"):  # deprecated, but four times as fast as separate operations
         return quantize_in_steps(x, span)
@@ -159,7 +159,7 @@ def quantize(x: Tensor, span: Range) -> UInt8[Tensor, ...]:
     return torch.empty(0, dtype=torch.uint8).set_(storage, 0, quantized.shape, quantized.stride())
 
 
-def quantize_in_steps(x: Tensor, span: Range) -> UInt8[Tensor, ...]:
+def quantize_in_steps(x: Tensor, span: ActivationRange) -> UInt8[Tensor, ...]:
     """Compute the same as `quantize` with other operations."""
     return x.float().div(span.scale).round_().add_(span.zero).clamp_(0, 255).to(torch.uint8)
 
@@ -168,7 +168,7 @@ def accept_deprecation() -> None:
     """Let torch say now, where nobody hears it, that `quantize_per_tensor` is deprecated. It says so once."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        quantize(torch.zeros(1), Range(0.0, 1.0))
+        quantize(torch.zeros(1), ActivationRange(0.0, 1.0))
 
 
 def has_onednn() -> bool:

@@ -24,11 +24,11 @@ from bertie.model.transformer import TransformerEncoder, run_layers
 from bertie.predict.engines import cpu
 from bertie.predict.engines.files import Exported
 from bertie.predict.engines.linears import (
+    ActivationRange,
     FusedLinear,
     Int8Linear,
     OneDnnLinear,
     PlainLinear,
-    Range,
     Weights,
     accept_deprecation,
     has_onednn,
@@ -210,9 +210,9 @@ def int8(encoder: TransformerEncoder, measured: dict[str, Tensor]) -> PackedEnco
     accept_deprecation()
     attention = torch.bfloat16 if cpu.has(cpu.BF16) else torch.float32
 
-    def span(name: str) -> Range:
+    def span(name: str) -> ActivationRange:
         low, high = measured[f"{name}.range"].tolist()
-        return Range(low, high)
+        return ActivationRange(low, high)
 
     def make(name: str, weights: Weights) -> FusedLinear:
         outputs = span(name.replace(".up", ".down")) if name.endswith(".up") and not encoder.config.gated else None

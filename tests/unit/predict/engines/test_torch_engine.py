@@ -21,9 +21,9 @@ from bertie.model.transformer import TransformerEncoder
 from bertie.predict.engines import calibration, cpu, parts, torch_engine
 from bertie.predict.engines.linears import (
     Act,
+    ActivationRange,
     Int8Linear,
     PlainLinear,
-    Range,
     Weights,
     accept_deprecation,
     quantize,
@@ -208,7 +208,7 @@ def test_int8_linear_is_exact_for_representable_numbers() -> None:
     matrix = torch.randint(-127, 128, (48, 32)).float()
     matrix[:, 0] = 127  # so that the scale of each output is 1
     bias = torch.randn(48)
-    linear = Int8Linear(Weights(matrix, bias), Range(-127.0, 128.0), torch.float32)
+    linear = Int8Linear(Weights(matrix, bias), ActivationRange(-127.0, 128.0), torch.float32)
     expected = x_TI @ matrix.T + bias
     torch.testing.assert_close(linear(x_TI), expected, atol=1e-2, rtol=1e-5)
     torch.testing.assert_close(linear.add(x_TI, torch.ones(20, 48)), expected + 1, atol=1e-2, rtol=1e-5)
@@ -228,7 +228,9 @@ def test_smoothing_keeps_what_a_large_dimension_would_hide() -> None:
         found = calibration._measure(f"0.{place}", calibration.Seen(Weights(matrix, None), [x_TI]))
         smooth_I = found.get(f"0.{place}.smooth")
         weights = Weights(matrix if smooth_I is None else matrix * smooth_I, None)
-        linear = Int8Linear(weights, Range(*found[f"0.{place}.range"].tolist()), torch.float32, smooth_I=smooth_I)
+        linear = Int8Linear(
+            weights, ActivationRange(*found[f"0.{place}.range"].tolist()), torch.float32, smooth_I=smooth_I
+        )
         errors[place] = float((linear(x_TI) - expected).square().mean())
     assert errors["qkv"] < 0.1 * errors["out"]
 
@@ -245,7 +247,7 @@ def test_a_range_leaves_out_what_costs_more_than_it_brings() -> None:
 def test_both_ways_to_quantize_are_equal() -> None:
     accept_deprecation()
     x = torch.cat([torch.randn(5000) * 3, torch.tensor([-100.0, 100.0, 0.0])])
-    span = Range(-4.0, 7.3)
+    span = ActivationRange(-4.0, 7.3)
     found = quantize(x, span)
     assert found.dtype == torch.uint8
     assert int((found.int() - quantize_in_steps(x, span).int()).abs().max()) <= 1  # at ties
@@ -256,7 +258,7 @@ def test_both_ways_to_quantize_are_equal() -> None:
 
 @pytest.mark.parametrize("values", [(0.0, 0.0), (-3.0, 0.0), (0.0, 5.0)])
 def test_zero_is_representable(values: tuple[float, float]) -> None:
-    span = Range(*values)
+    span = ActivationRange(*values)
     assert 0 <= span.zero <= 255
     assert int(quantize_in_steps(torch.zeros(1), span)[0]) == span.zero
 
