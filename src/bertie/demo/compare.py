@@ -51,17 +51,23 @@ class Comparison:
         """Accuracy of TF-IDF and logistic regression."""
         return float(np.mean(self.correct[BAG_OF_WORDS]))
 
-    def gain(self, baseline: str) -> tuple[float, float]:
-        """Return the mean accuracy pre-trained minus that of a baseline, and its standard error.
+    def gain(self, baseline: str) -> tuple[float, float, float]:
+        """Return the mean accuracy pre-trained minus that of a baseline, its standard error, and half its 95 % interval.
 
         The error is that of other seeds and of other test sentences, for which both sides are compared sentence by
-        sentence.
+        sentence. The interval is Student's t, since there are few seeds; degrees of freedom of Welch and Satterthwaite.
         """
+        from scipy import stats
+
         sides = [np.array(self.correct[name], float) for name in (START[False], baseline)]
         per_example = sides[0].mean(0) - sides[1].mean(0)
-        squares = [per_example.var(ddof=1) / len(per_example)]
-        squares += [side.mean(1).var(ddof=1) / len(side) for side in sides if len(side) > 1]
-        return float(per_example.mean()), math.sqrt(sum(squares))
+        samples = [per_example, *(side.mean(1) for side in sides if len(side) > 1)]
+        squares = np.array([sample.var(ddof=1) / len(sample) for sample in samples])
+        error = math.sqrt(squares.sum())
+        if not error:
+            return float(per_example.mean()), 0.0, 0.0
+        freedom = squares.sum() ** 2 / sum(square**2 / (len(sample) - 1) for square, sample in zip(squares, samples, strict=True))
+        return float(per_example.mean()), error, float(stats.t.ppf(0.975, freedom)) * error
 
     def table(self) -> list[list[Any]]:
         """Return rows of: initial weights or baseline, mean accuracy, accuracy per seed, learning rate."""

@@ -97,7 +97,7 @@ def demo(
     _print_summary(out, data, trained["eval"], predictions, comparison)
     result = {"report": str(out / "report.html"), "run": str(out / "bert"), "seconds": round(sum(seconds.values()), 1)}
     if comparison is not None:
-        gain, error = comparison.gain(START[True])
+        gain, error, _ = comparison.gain(START[True])
         result |= {"accuracy": comparison.accuracy, "bag_of_words": comparison.bag_of_words}
         result |= {"gain": gain, "gain_error": error}
     return result | {"eval": trained["eval"]}

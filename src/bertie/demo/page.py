@@ -110,7 +110,7 @@ def gains(comparison: Comparison) -> str:
     """Return a sentence about the gain over both baselines, with intervals."""
     over = []
     for baseline, name in ((START[True], "training from scratch"), (BAG_OF_WORDS, "the bag of words")):
-        gain, error = comparison.gain(baseline)
-        low, high = 100 * (gain - 1.96 * error), 100 * (gain + 1.96 * error)
+        gain, _, half = comparison.gain(baseline)
+        low, high = 100 * (gain - half), 100 * (gain + half)
         over.append(f"{100 * gain:.1f} points ({low:.1f} to {high:.1f}) over {name}")
     return f"The pre-trained model gains {' and '.join(over)}; 95 % confidence over seeds and test sentences."

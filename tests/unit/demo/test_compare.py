@@ -81,10 +81,12 @@ def comparison(pretrained: list[list[bool]], scratch: list[list[bool]], bag: lis
 def test_gains_have_the_error_of_seeds_and_of_sentences() -> None:
     always, never, half = [True] * 8, [False] * 8, [True, False] * 4
     same = comparison([half, half, half], [never] * 3, half)
-    assert same.gain("bag of words") == (0.0, 0.0)  # right on the same sentences
-    assert same.gain("from scratch") == pytest.approx((0.5, np.sqrt(np.var(half, ddof=1) / 8)))
+    assert same.gain("bag of words") == (0.0, 0.0, 0.0)  # right on the same sentences
+    error = np.sqrt(np.var(half, ddof=1) / 8)
+    assert same.gain("from scratch") == pytest.approx((0.5, error, 2.3646 * error), rel=1e-4)  # t of 7 degrees of freedom
     seeds = comparison([always, never], [always, never], half)  # no sentence is easier than another, but seeds differ
-    assert seeds.gain("from scratch") == pytest.approx((0.0, np.sqrt(2 * np.var([1, 0], ddof=1) / 2)))
+    error = np.sqrt(2 * np.var([1, 0], ddof=1) / 2)
+    assert seeds.gain("from scratch") == pytest.approx((0.0, error, 4.3027 * error), rel=1e-4)  # of 2
 
 
 def test_two_seeds_have_no_interval() -> None:
