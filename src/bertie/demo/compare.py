@@ -66,7 +66,9 @@ class Comparison:
         error = math.sqrt(squares.sum())
         if not error:
             return float(per_example.mean()), 0.0, 0.0
-        freedom = squares.sum() ** 2 / sum(square**2 / (len(sample) - 1) for square, sample in zip(squares, samples, strict=True))
+        freedom = squares.sum() ** 2 / sum(
+            square**2 / (len(sample) - 1) for square, sample in zip(squares, samples, strict=True)
+        )
         return float(per_example.mean()), error, float(stats.t.ppf(0.975, freedom)) * error
 
     def table(self) -> list[list[Any]]:

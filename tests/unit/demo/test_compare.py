@@ -83,7 +83,9 @@ def test_gains_have_the_error_of_seeds_and_of_sentences() -> None:
     same = comparison([half, half, half], [never] * 3, half)
     assert same.gain("bag of words") == (0.0, 0.0, 0.0)  # right on the same sentences
     error = np.sqrt(np.var(half, ddof=1) / 8)
-    assert same.gain("from scratch") == pytest.approx((0.5, error, 2.3646 * error), rel=1e-4)  # t of 7 degrees of freedom
+    assert same.gain("from scratch") == pytest.approx(
+        (0.5, error, 2.3646 * error), rel=1e-4
+    )  # t of 7 degrees of freedom
     seeds = comparison([always, never], [always, never], half)  # no sentence is easier than another, but seeds differ
     error = np.sqrt(2 * np.var([1, 0], ddof=1) / 2)
     assert seeds.gain("from scratch") == pytest.approx((0.0, error, 4.3027 * error), rel=1e-4)  # of 2
