@@ -32,7 +32,7 @@ from bertie.text.shards import open_shards
 from bertie.text.tokenizer import NormalizerOptions, Tokenizer
 from bertie.text.vocabulary import train_tokenizer
 
-VOCABULARY, EPOCHS, SEEDS = 8000, 3, 3
+VOCABULARY, EPOCHS, SEEDS = 8000, 2, 3
 SENTENCES = (  # chosen by hand: their masks are words that this text often has
     "If the file does not [MASK], an exception is raised.",
     "If the argument is not [MASK], the default value is used.",
