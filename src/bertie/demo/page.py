@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from bertie import config as configuration
 from bertie.console import percent, plural
 from bertie.demo.compare import BAG_OF_WORDS, START, Comparison
 from bertie.demo.corpus import DemoData
@@ -54,9 +55,11 @@ def _intro(data: DemoData, shards: Shards, last: dict[str, Any]) -> str:
 
 def _pretraining_section(report: Page, run: Path, last: dict[str, Any], shards: Shards) -> None:
     loss, accuracy = baselines(shards)
+    masks = configuration.read(run / "config.toml")["objectives"][0]
     report.heading("Pre-training")
     report.paragraph(
-        "Masked-LM loss per predicted token, in nats. The dashed line is the loss of a unigram model on the held-out "
+        f"Masked-LM loss per predicted token, in nats. Training predicts {100 * masks['mlm_probability']:.0f} % of the tokens, the "
+        f"evaluation {100 * masks['mlm_probability_eval']:.0f} %. The dashed line is the loss of a unigram model on the held-out "
         "documents: it knows how often each token occurs in the training text, plus one, and ignores the context."
     )
     loss_chart(report, run, "mlm_loss", "Masked-LM loss", {f"unigram model {loss:.2f}": loss})
