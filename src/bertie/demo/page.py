@@ -55,12 +55,13 @@ def _intro(data: DemoData, shards: Shards, last: dict[str, Any]) -> str:
 
 def _pretraining_section(report: Page, run: Path, last: dict[str, Any], shards: Shards) -> None:
     loss, accuracy = baselines(shards)
-    masks = configuration.read(run / "config.toml")["objectives"][0]
+    mlm = configuration.read(run / "config.toml")["objectives"][0]
+    learned, tested = (f"{100 * mlm[name]:.0f} %" for name in ("mlm_probability", "mlm_probability_eval"))
     report.heading("Pre-training")
     report.paragraph(
-        f"Masked-LM loss per predicted token, in nats. Training predicts {100 * masks['mlm_probability']:.0f} % of the tokens, the "
-        f"evaluation {100 * masks['mlm_probability_eval']:.0f} %. The dashed line is the loss of a unigram model on the held-out "
-        "documents: it knows how often each token occurs in the training text, plus one, and ignores the context."
+        f"Masked-LM loss per predicted token, in nats. Training predicts {learned} of the tokens, the evaluation {tested}. "
+        "The dashed line is the loss of a unigram model on the held-out documents: it knows how often each token occurs in "
+        "the training text, plus one, and ignores the context."
     )
     loss_chart(report, run, "mlm_loss", "Masked-LM loss", {f"unigram model {loss:.2f}": loss})
     report.table(
