@@ -5,23 +5,25 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bertie import config as configuration
 from bertie import console, storage
-from bertie.checkpoints.folder import Checkpoint, read_checkpoint
 from bertie.demo.corpus import DemoData
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.tasks.data.texts import Example
 from bertie.tasks.metrics import mean_and_interval
+from bertie.text.executors import Executor, LocalExecutor
 
-RATES = (1e-3, 3e-3)
+RATES = (1e-3, 2e-3)
 START = {False: "pre-trained", True: "from scratch"}
 BAG_OF_WORDS = "bag of words"
 
@@ -51,17 +53,25 @@ class Comparison:
         """Accuracy of TF-IDF and logistic regression."""
         return float(np.mean(self.correct[BAG_OF_WORDS]))
 
-    def gain(self, baseline: str) -> tuple[float, float]:
-        """Return the mean accuracy pre-trained minus that of a baseline, and its standard error.
+    def gain(self, baseline: str) -> tuple[float, float, float]:
+        """Return the mean accuracy pre-trained minus that of a baseline, its standard error, and half its 95 % interval.
 
         The error is that of other seeds and of other test sentences, for which both sides are compared sentence by
-        sentence.
+        sentence. The interval is Student's t, since there are few seeds; degrees of freedom of Welch and Satterthwaite.
         """
+        from scipy import stats
+
         sides = [np.array(self.correct[name], float) for name in (START[False], baseline)]
         per_example = sides[0].mean(0) - sides[1].mean(0)
-        squares = [per_example.var(ddof=1) / len(per_example)]
-        squares += [side.mean(1).var(ddof=1) / len(side) for side in sides if len(side) > 1]
-        return float(per_example.mean()), math.sqrt(sum(squares))
+        samples = [per_example, *(side.mean(1) for side in sides if len(side) > 1)]
+        squares = np.array([sample.var(ddof=1) / len(sample) for sample in samples])
+        error = math.sqrt(squares.sum())
+        if not error:
+            return float(per_example.mean()), 0.0, 0.0
+        freedom = squares.sum() ** 2 / sum(
+            square**2 / (len(sample) - 1) for square, sample in zip(squares, samples, strict=True)
+        )
+        return float(per_example.mean()), error, float(stats.t.ppf(0.975, freedom)) * error
 
     def table(self) -> list[list[Any]]:
         """Return rows of: initial weights or baseline, mean accuracy, accuracy per seed, learning rate."""
@@ -79,7 +89,9 @@ def interval(values: list[float]) -> str:
     return f"{mean:.3f} ± {half:.3f}" if len(values) > 2 else f"{mean:.3f}"
 
 
-def compare(data: DemoData, bert: Path, epochs: int, seeds: int, results: Path) -> Comparison:
+def compare(
+    data: DemoData, bert: Path, epochs: int, seeds: int, results: Path, executor: Executor = LocalExecutor()
+) -> Comparison:
     """Fine-tune the pre-trained checkpoint and the same model from scratch, and score both.
 
     Both get the same examples, steps, learning rates and seeds. The learning rate is selected with the first seed, on
@@ -91,44 +103,70 @@ def compare(data: DemoData, bert: Path, epochs: int, seeds: int, results: Path) 
         epochs: Epochs of every fine-tuning.
         seeds: Number of seeds with the selected learning rate.
         results: A JSON file of the results so far. A second call with the same file resumes.
+        executor: Where to fine-tune. Each model has one thread, because it is too small to gain much from a second one.
     """
     done: dict[str, list[bool]] = storage.read_json(results) if results.is_file() else {}
-    checkpoint = read_checkpoint(bert)
     train, held_back = _hold_back(data.train)
     settings = {"extends": "classify", "task": {"pooling": "mean"}, "training": {"epochs": epochs}}
+    # Without dropout: the models see every sentence only a few times.
+    settings |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     base = configuration.load(FinetuneConfig, settings, "finetune")
+    right = partial(_right, train, held_back, data.test, bert)
 
-    def right(scratch: bool, rate: float, seed: int) -> list[bool]:
-        name = f"{START[scratch]}, rate {rate:g}, seed {seed}"
-        if name not in done:
-            config = replace(base, from_scratch=scratch, seed=seed)
-            config = replace(config, training=replace(base.training, learning_rate=rate))
-            done[name] = _right(config, train, held_back, data.test, checkpoint)
-            storage.write_json(results, done)
-        bar.advance(1, f"{name}: {fmean(done[name][len(held_back) :]):.3f}")
-        return done[name]
+    def run(models: list[_Model]) -> dict[_Model, list[bool]]:
+        missing = [model for model in models if model.name not in done]
+        bar.advance(len(models) - len(missing))
+        with closing(executor.run(right, [model.config(base) for model in missing])) as found:
+            for model, each in zip(missing, found, strict=True):
+                done[model.name] = each
+                storage.write_json(results, done)
+                bar.advance(1, f"{model.name}: {fmean(each[len(held_back) :]):.3f}")
+        return {model: done[model.name] for model in models}
 
-    sweep: dict[str, dict[str, float]] = {}
-    correct: dict[str, list[list[bool]]] = {}
     with console.progress("compare", len(START) * (len(RATES) + seeds - 1), "models") as bar:
-        for scratch, start in START.items():
-            first = {rate: right(scratch, rate, 0) for rate in RATES}
-            sweep[start] = {f"{rate:g}": fmean(each[: len(held_back)]) for rate, each in first.items()}
-            best = max(RATES, key=lambda rate, start=start: sweep[start][f"{rate:g}"])
-            runs = [first[best], *(right(scratch, best, seed) for seed in range(1, seeds))]
-            correct[start] = [each[len(held_back) :] for each in runs]
+        first = run([_Model(scratch, rate, 0) for scratch in START for rate in RATES])
+        selected = {model: fmean(each[: len(held_back)]) for model, each in first.items()}
+        best = {
+            scratch: max(RATES, key=lambda rate, scratch=scratch: selected[_Model(scratch, rate, 0)])
+            for scratch in START
+        }
+        others = run([_Model(scratch, best[scratch], seed) for scratch in START for seed in range(1, seeds)])
+    found = first | others
+    sweep = {
+        start: {f"{rate:g}": selected[_Model(scratch, rate, 0)] for rate in RATES} for scratch, start in START.items()
+    }
+    correct = {
+        start: [found[_Model(scratch, best[scratch], seed)][len(held_back) :] for seed in range(seeds)]
+        for scratch, start in START.items()
+    }
     correct[BAG_OF_WORDS] = [bag_of_words(train, data.test)]
     sizes = {"train": len(train), "held back": len(held_back), "test": len(data.test)}
     return Comparison(sweep, correct, _majority(train, data.test), epochs, sizes)
 
 
+class _Model(NamedTuple):
+    """A model to fine-tune."""
+
+    scratch: bool
+    rate: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{START[self.scratch]}, rate {self.rate:g}, seed {self.seed}"
+
+    def config(self, base: FinetuneConfig) -> FinetuneConfig:
+        training = replace(base.training, learning_rate=self.rate)
+        return replace(base, from_scratch=self.scratch, seed=self.seed, training=training)
+
+
 def _right(
-    config: FinetuneConfig, train: list[Example], held_back: list[Example], test: list[Example], checkpoint: Checkpoint
+    train: list[Example], held_back: list[Example], test: list[Example], bert: Path, config: FinetuneConfig
 ) -> list[bool]:
     """Fine-tune, and return which of the examples held back and to test on, in this order, the classifier gets right."""
     examples = held_back + test
     with console.silenced():  # a run from scratch that fails is a result here: no warning
-        tuned = finetune(config, train, held_back, checkpoint)
+        tuned = finetune(config, train, held_back, bert, threads=1)
         predictions = tuned.predict([{"text": example.text} for example in examples])
     return [each.label == example.label for each, example in zip(predictions, examples, strict=True)]
 

@@ -38,6 +38,7 @@ _FIELD = re.compile(r":(?:param|type|return|returns|rtype|raise|raises|arg|keywo
 _ROLE = re.compile(r":[\w:]+:`~?([^`]+)`")
 _QUOTE = re.compile(r"`{1,2}([^`]+)`{1,2}_?")
 _EMPHASIS = re.compile(r"(?<![\w*])(\*{1,2})(\w[\w .]*)\1(?![\w*])")
+_BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")  # of statements
 _WORD = re.compile(r"[A-Za-z][a-z'’]*")
 
 
@@ -204,12 +205,16 @@ def _topics() -> Iterator[tuple[str, list[str]]]:
 
 
 def _modules(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    for path in sorted(folder.rglob("*.py")):
-        parts = path.relative_to(folder).with_suffix("").parts
-        if _SKIPPED.isdisjoint(parts):
-            name = ".".join(parts).removesuffix(".__init__")
-            source = path.read_bytes()
-            yield name, [line for text in docstrings(source) + comments(source) for line in paragraphs(text)]
+    for path in sorted(_python_files(folder)):
+        name = ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
+        source = path.read_bytes()
+        yield name, [line for text in docstrings(source) + comments(source) for line in paragraphs(text)]
+
+
+def _python_files(folder: Path) -> Iterator[Path]:
+    for root, folders, files in os.walk(folder):
+        folders[:] = set(folders) - _SKIPPED  # os.walk does not enter the others
+        yield from (Path(root, name) for name in files if name.endswith(".py") and name[:-3] not in _SKIPPED)
 
 
 def docstrings(source: bytes) -> list[str]:
@@ -221,9 +226,17 @@ def docstrings(source: bytes) -> list[str]:
         except (SyntaxError, ValueError):
             return []
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    nodes = [node for node in ast.walk(tree) if isinstance(node, kinds)]
+    nodes = [node for node in _statements(tree) if isinstance(node, kinds)]
     nodes.sort(key=lambda node: getattr(node, "lineno", 0))
     return [text for text in map(ast.get_docstring, nodes) if text]
+
+
+def _statements(tree: ast.AST) -> list[ast.AST]:
+    """Return a tree's nodes without expressions, which are most of it and have no docstrings."""
+    found = [tree]
+    for node in found:  # grows
+        found += [child for name in _BLOCKS for child in getattr(node, name, ())]
+    return found
 
 
 def comments(source: bytes) -> list[str]:
@@ -266,5 +279,5 @@ def _plain(text: str) -> str:
 
 def _is_prose(text: str) -> bool:
     """Whether a text has three words and mostly letters: not a signature, a list of names or a line of code."""
-    letters = sum(char.isalpha() or char == " " for char in text)
+    letters = sum(map(str.isalpha, text)) + text.count(" ")
     return len(_WORD.findall(text)) >= 3 and letters >= 0.8 * len(text)

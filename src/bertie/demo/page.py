@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from bertie import config as configuration
 from bertie.console import percent, plural
 from bertie.demo.compare import BAG_OF_WORDS, START, Comparison
 from bertie.demo.corpus import DemoData
@@ -54,10 +55,13 @@ def _intro(data: DemoData, shards: Shards, last: dict[str, Any]) -> str:
 
 def _pretraining_section(report: Page, run: Path, last: dict[str, Any], shards: Shards) -> None:
     loss, accuracy = baselines(shards)
+    mlm = configuration.read(run / "config.toml")["objectives"][0]
+    learned, tested = (f"{100 * mlm[name]:.0f} %" for name in ("mlm_probability", "mlm_probability_eval"))
     report.heading("Pre-training")
     report.paragraph(
-        "Masked-LM loss per predicted token, in nats. The dashed line is the loss of a unigram model on the held-out "
-        "documents: it knows how often each token occurs in the training text, plus one, and ignores the context."
+        f"Masked-LM loss per predicted token, in nats. Training predicts {learned} of the tokens, the evaluation {tested}. "
+        "The dashed line is the loss of a unigram model on the held-out documents: it knows how often each token occurs in "
+        "the training text, plus one, and ignores the context."
     )
     loss_chart(report, run, "mlm_loss", "Masked-LM loss", {f"unigram model {loss:.2f}": loss})
     report.table(
@@ -110,7 +114,7 @@ def gains(comparison: Comparison) -> str:
     """Return a sentence about the gain over both baselines, with intervals."""
     over = []
     for baseline, name in ((START[True], "training from scratch"), (BAG_OF_WORDS, "the bag of words")):
-        gain, error = comparison.gain(baseline)
-        low, high = 100 * (gain - 1.96 * error), 100 * (gain + 1.96 * error)
+        gain, _, half = comparison.gain(baseline)
+        low, high = 100 * (gain - half), 100 * (gain + half)
         over.append(f"{100 * gain:.1f} points ({low:.1f} to {high:.1f}) over {name}")
     return f"The pre-trained model gains {' and '.join(over)}; 95 % confidence over seeds and test sentences."

@@ -52,7 +52,10 @@ class MaskedLM:
     """Share of tokens to predict, at least one per sequence. Special tokens are never selected."""
     mlm_probability_end: Annotated[float | None, Range(0, 1, above=True)] = None
     """Share of tokens to predict at the end of the run. The share changes linearly from mlm_probability. None: it is
-    constant. The evaluation set always uses mlm_probability."""
+    constant."""
+    mlm_probability_eval: Annotated[float | None, Range(0, 1, above=True)] = None
+    """Share of tokens to predict in the evaluation set. Recipes with the same share have comparable losses. None:
+    mlm_probability."""
     masking: Masking = "tokens"
     """Selected units. tokens: single tokens, as in BERT. words: whole words. spans: spans of 1 to 10 words with a geometric
     distribution of lengths, replaced as a whole (SpanBERT). ngrams: 1 to 3 consecutive words, short ones more often
@@ -90,11 +93,14 @@ class MaskedLM:
     def label(self, batch: Batch, given: Labeling) -> Labeled:
         """Mask a row, and return the targets with the original tokens. The notes are a `MaskedRow`.
 
-        P = ceil(the larger mlm_probability × T).
+        P = ceil(the largest share of the run × T).
         """
-        end = self.mlm_probability if self.mlm_probability_end is None else self.mlm_probability_end
-        share = self.mlm_probability + (end - self.mlm_probability) * given.progress
-        capacity = math.ceil(max(self.mlm_probability, end) * len(batch.input_ids))
+        start, end = self.mlm_probability, self.mlm_probability_end
+        if given.held_out and self.mlm_probability_eval is not None:
+            start, end = self.mlm_probability_eval, None
+        end = start if end is None else end
+        share = start + (end - start) * given.progress
+        capacity = math.ceil(max(start, end) * len(batch.input_ids))
         unmasked = self.unmasked_sequences
         selection = select(self.masking, batch, given, share, capacity, unmasked)
         selected = selection.positions

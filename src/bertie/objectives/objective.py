@@ -46,6 +46,8 @@ class Labeling:
     """The only source of random numbers."""
     progress: float = 0.0
     """Fraction of the run that is complete, in [0, 1). 0 for the evaluation set."""
+    held_out: bool = False
+    """Whether the row belongs to the evaluation set."""
     notes: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What the objectives before this one noted on the row, by kind."""
 

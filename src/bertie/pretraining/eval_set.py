@@ -45,8 +45,9 @@ def eval_batches(
     if not groups[0]:
         raise UserError("the held-out documents have only one token each: prepare more text")
     batches = [collate(group, layout.max_length) for group in groups]
+    stream = seeding.EVAL_LABELS
     return [
-        join([label_row(batch, objectives, tokenizer, 0, seeding.EVAL_LABELS, i)]) for i, batch in enumerate(batches)
+        join([label_row(batch, objectives, tokenizer, 0, stream, i, held_out=True)]) for i, batch in enumerate(batches)
     ]
 
 

@@ -123,6 +123,7 @@ def label_row(
     seed: int,
     *stream: int,
     progress: float = 0.0,
+    held_out: bool = False,
 ) -> tuple[Batch, dict[str, Any]]:
     """Let every objective corrupt a row and set its targets, as a pure function of the seed, stream and progress.
 
@@ -134,10 +135,11 @@ def label_row(
         *stream: Purpose and key of the random numbers.
         progress: Fraction of the run that is complete, in [0, 1). The evaluation set keeps 0, so that the losses of
             different steps are comparable.
+        held_out: Whether the row belongs to the evaluation set.
     """
     targets, notes = dict[str, Any](), dict[str, Any]()
     for number, objective in enumerate(objectives):
         rng = seeding.generator(seed, *stream, number)
-        given = Labeling(tokenizer, rng, progress, notes)
+        given = Labeling(tokenizer, rng, progress, held_out, notes)
         batch, targets[objective.kind], notes[objective.kind] = objective.label(batch, given)
     return batch, targets

@@ -13,6 +13,7 @@ from bertie.demo import compare as compare_module
 from bertie.demo.compare import START, Comparison, _hold_back, compare
 from bertie.demo.corpus import DemoData
 from bertie.tasks.data.texts import Example
+from bertie.text.executors import LocalExecutor
 
 
 def examples(*documents: tuple[str, str, int]) -> list[Example]:
@@ -45,31 +46,28 @@ def test_sentences_are_held_back_if_every_label_has_one_document() -> None:
 def test_compare_resumes_without_repeating_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[tuple[bool, float, int]] = []
 
-    def right(config: Any, _train: Any, held_back: list[Example], test: list[Example], _: Any) -> list[bool]:
+    def right(_train: Any, held_back: list[Example], test: list[Example], _: Any, config: Any) -> list[bool]:
         if len(runs) == stop_at:
             raise KeyboardInterrupt
         rate, seed = config.training.learning_rate, config.seed
         runs.append((config.from_scratch, rate, seed))
-        selected = rate == (1e-3 if config.from_scratch else 3e-3)
+        selected = rate == (1e-3 if config.from_scratch else 2e-3)
         return [selected] * len(held_back) + [number <= seed for number in range(len(test))]
 
     monkeypatch.setattr(compare_module, "_right", right)
-    monkeypatch.setattr(compare_module, "read_checkpoint", lambda _: None)
     labeled = examples(*[(label, f"{label}{number}", 4) for label in "ab" for number in range(8)])
     data = DemoData([], labeled, labeled, "which?")
     for stop_at in (3, 6):  # noqa: B007 (`right` reads it)
         with pytest.raises(KeyboardInterrupt):
-            compare(data, tmp_path, 1, 3, tmp_path / "results.json")
+            compare(data, tmp_path, 1, 3, tmp_path / "results.json", LocalExecutor(1))
     stop_at = -1
-    found = compare(data, tmp_path, 1, 3, tmp_path / "results.json")
-    assert runs == [
-        (scratch, rate, seed)
-        for scratch, best in ((False, 3e-3), (True, 1e-3))
-        for rate, seed in ((1e-3, 0), (3e-3, 0), (best, 1), (best, 2))
-    ]
+    found = compare(data, tmp_path, 1, 3, tmp_path / "results.json", LocalExecutor(1))
+    starts = ((False, 2e-3), (True, 1e-3))
+    selecting = [(scratch, rate, 0) for scratch, _ in starts for rate in (1e-3, 2e-3)]
+    assert runs == selecting + [(scratch, best, seed) for scratch, best in starts for seed in (1, 2)]
     count = len(labeled)
     assert found.accuracy == {start: [1 / count, 2 / count, 3 / count] for start in ("pre-trained", "from scratch")}
-    assert found.sweep["pre-trained"] == {"0.001": 0.0, "0.003": 1.0}
+    assert found.sweep["pre-trained"] == {"0.001": 0.0, "0.002": 1.0}
     assert found.bag_of_words > 0.9
 
 
@@ -81,10 +79,14 @@ def comparison(pretrained: list[list[bool]], scratch: list[list[bool]], bag: lis
 def test_gains_have_the_error_of_seeds_and_of_sentences() -> None:
     always, never, half = [True] * 8, [False] * 8, [True, False] * 4
     same = comparison([half, half, half], [never] * 3, half)
-    assert same.gain("bag of words") == (0.0, 0.0)  # right on the same sentences
-    assert same.gain("from scratch") == pytest.approx((0.5, np.sqrt(np.var(half, ddof=1) / 8)))
+    assert same.gain("bag of words") == (0.0, 0.0, 0.0)  # right on the same sentences
+    error = np.sqrt(np.var(half, ddof=1) / 8)
+    assert same.gain("from scratch") == pytest.approx(
+        (0.5, error, 2.3646 * error), rel=1e-4
+    )  # t of 7 degrees of freedom
     seeds = comparison([always, never], [always, never], half)  # no sentence is easier than another, but seeds differ
-    assert seeds.gain("from scratch") == pytest.approx((0.0, np.sqrt(2 * np.var([1, 0], ddof=1) / 2)))
+    error = np.sqrt(2 * np.var([1, 0], ddof=1) / 2)
+    assert seeds.gain("from scratch") == pytest.approx((0.0, error, 4.3027 * error), rel=1e-4)  # of 2
 
 
 def test_two_seeds_have_no_interval() -> None:

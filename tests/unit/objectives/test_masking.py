@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from bertie.batches.collate import collate, filler
 from bertie.batches.layouts import SentencePairs
 from bertie.batches.loader import Position
-from bertie.contracts import Batch, Sequence, Targets
+from bertie.contracts import Batch, MicroBatch, Sequence, Targets
 from bertie.errors import UsageError
 from bertie.objectives.masking import SPAN_LENGTHS, Masking, ngram_lengths, select
 from bertie.objectives.mlm import MaskedLM
@@ -21,7 +23,7 @@ from bertie.objectives.objective import Labeling
 from bertie.pretraining.eval_set import eval_batches
 from bertie.pretraining.feed import Feed
 from bertie.pretraining.phases import resolve_phases
-from bertie.text.shards import open_shards
+from bertie.text.shards import Shards, open_shards
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.length import StepCount
@@ -212,14 +214,36 @@ def test_scheduled_share_changes_linearly_with_the_step(start: float, end: float
     assert shares == pytest.approx([start + (end - start) * step / 10 for step in range(10)], abs=0.02)
     [resumed] = [step for _, step in zip(range(1), feed.steps(6, steps[6].position), strict=False)]
     assert resumed.micro_batches[0].batch.input_ids.tolist() == steps[6].micro_batches[0].batch.input_ids.tolist()
-    fixed = (MaskedLM(mlm_probability=start),)
-    sets = [eval_batches(chosen, layout, shards.eval, shards.tokenizer, 4096) for chosen in (objectives, fixed)]
-    assert [micro.batch.input_ids.tolist() for micro in sets[0]] == [m.batch.input_ids.tolist() for m in sets[1]]
-    assert [micro.counts for micro in sets[0]] == [micro.counts for micro in sets[1]]
+    require_equal_eval_sets(shards, objectives[0], MaskedLM(mlm_probability=start))
+
+
+def require_equal_eval_sets(shards: Shards, *objectives: MaskedLM) -> None:
+    layout = SentencePairs(max_length=32)
+    sets = [eval_batches((each,), layout, shards.eval, shards.tokenizer, 4096) for each in objectives]
+    ids, counts = ([[get(micro) for micro in batches] for batches in sets] for get in (input_ids, attrgetter("counts")))
+    assert ids[0] == ids[1]
+    assert counts[0] == counts[1]
+
+
+def input_ids(micro: MicroBatch) -> list[int]:
+    return micro.batch.input_ids.tolist()
+
+
+@pytest.mark.parametrize("end", [None, 0.4])
+def test_the_evaluation_set_may_have_a_share_of_its_own(end: float | None, small_shards: Path) -> None:
+    shards, row = open_shards(small_shards), ROWS[0]
+    own = MaskedLM(mlm_probability=0.3, mlm_probability_end=end, mlm_probability_eval=0.1)
+    require_equal_eval_sets(shards, own, MaskedLM(mlm_probability=0.1))
+    trained, plain = (
+        each.label(row, Labeling(shards.tokenizer, np.random.default_rng(0), progress=0.5)).batch.input_ids.tolist()
+        for each in (own, replace(own, mlm_probability_eval=None))
+    )
+    assert trained == plain
 
 
 def test_invalid_shares_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"objectives\.mlm\.mlm_probability_end is 0"):
-        MaskedLM(mlm_probability_end=0.0)
+    for name in ("end", "eval"):
+        with pytest.raises(UsageError, match=rf"objectives\.mlm\.mlm_probability_{name} is 0"):
+            MaskedLM(**{f"mlm_probability_{name}": 0.0})  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"objectives\.mlm\.unmasked_sequences is 1"):
         MaskedLM(unmasked_sequences=1.0)
