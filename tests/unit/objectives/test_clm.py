@@ -112,10 +112,11 @@ def test_objectives_refuse_models_and_layouts_that_do_not_suit_them() -> None:
     "objective", [CausalLM(initialization="cooccurrence"), BidirectionalLM(initialization="cooccurrence")]
 )
 def test_word_embeddings_start_from_cooccurrences(objective: CausalLM | BidirectionalLM, small_shards: Path) -> None:
-    shards, embeddings = open_shards(small_shards), torch.nn.Embedding(500, 16)
+    shards, encoder = open_shards(small_shards), build_encoder(TransformerConfig(1, 16, 2, 16, vocab_size=500))
+    embeddings = encoder.embeddings.word
     before = embeddings.weight.norm(dim=1).mean()
     head = CausalLMHead(embeddings) if isinstance(objective, CausalLM) else BidirectionalLMHead(embeddings)
-    model = Model(build_encoder(TransformerConfig(1, 16, 2, 16, vocab_size=500)), {objective.kind: head})
+    model = Model(encoder, {objective.kind: head})
     objective.initialize(model, shards)
     seen = torch.from_numpy(shards.train.frequencies(500)) > 0
     norms = embeddings.weight.norm(dim=1)[seen]
