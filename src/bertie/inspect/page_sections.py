@@ -105,7 +105,7 @@ def add_layers(page: Page, tables: Mapping[str, Table]) -> None:
     grid = np.full((size, size), np.nan)
     for row in own:
         grid[row["layer_a"], row["layer_b"]] = np.nan if row["cka_debiased"] is None else row["cka_debiased"]
-    page.picture(lambda axes, _: _heat_map(axes, grid), "CKA of two layers", "CKA of all pairs of layers", height=4.2)
+    page.picture(lambda axes: _heat_map(axes, grid), "CKA of two layers", "CKA of all pairs of layers", height=4.2)
     _add_comparison(page, own, {name: rows for name, rows in others.items() if name not in steps})
     _add_checkpoints(page, {steps[name]: others[name] for name in sorted(steps, key=lambda name: steps[name])})
 
