@@ -196,7 +196,11 @@ def test_copied_checkpoint_is_neither_resumed_nor_removed(
 
 @pytest.mark.parametrize(
     ("largest", "file"),
-    [(2_000, "metrics.jsonl"), (100_000, "model.safetensors"), (300_000, "optimizer.safetensors")],
+    [
+        pytest.param(2_000, "metrics.jsonl", marks=pytest.mark.slow),
+        (100_000, "model.safetensors"),
+        pytest.param(300_000, "optimizer.safetensors", marks=pytest.mark.slow),
+    ],
 )
 def test_full_disk_is_an_error_and_the_run_resumes(
     nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path, largest: int, file: str

@@ -10,7 +10,8 @@ from killing import Nursery, pretrain_command
 from torment import WAYS, torment
 
 
-@pytest.mark.parametrize("each", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("each", [1, 3])
 def test_random_faults_do_not_change_the_result(
     nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path, each: int
 ) -> None:

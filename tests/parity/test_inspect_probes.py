@@ -22,7 +22,13 @@ TREES = (
 )
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("bert", "gpt2", "modernbert") else pytest.param(name, marks=pytest.mark.slow)
+        for name in FAMILIES
+    ],
+)
 def test_every_family_is_probed(name: str, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
     folder = saved(FAMILIES[name].model("Model"), tmp_path / "model", small_tokenizer)
     (tmp_path / "a.conllu").write_text(TREES * 12)

@@ -55,7 +55,9 @@ def test_early_stopping_keeps_the_weights_of_the_lowest_loss(
     assert torch.equal(flat(in_memory.model), flat(found.model))
 
 
-@pytest.mark.parametrize("stop_at", [1, 8, 12])
+@pytest.mark.parametrize(
+    "stop_at", [pytest.param(1, marks=pytest.mark.slow), 8, pytest.param(12, marks=pytest.mark.slow)]
+)
 def test_interrupted_run_stops_early_at_the_same_step(
     rows: list[dict[str, str]], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int
 ) -> None:

@@ -215,7 +215,7 @@ def test_other_heads_are_exported(kind: str, sentences: list[str], pretrained: P
     assert found == pytest.approx(source)
 
 
-@pytest.mark.parametrize("target", ["onnx", "openvino"])
+@pytest.mark.parametrize("target", ["onnx", pytest.param("openvino", marks=pytest.mark.slow)])
 def test_a_head_that_reads_the_mean_of_all_tokens_is_exported(
     target: ExportTarget, sentences: list[str], pretrained: Path, tmp_path: Path
 ) -> None:
