@@ -16,7 +16,7 @@ from bertie.model.pooling import Pooling
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
-from bertie.predict.similarity import pair_similarities
+from bertie.predict.search import pair_similarities
 from bertie.tasks.data.texts import TextReader
 from bertie.text.special_tokens import printable
 
