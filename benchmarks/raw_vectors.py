@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     args = parser.parse_args()
     dev, train = (
-        valid_examples(TextReader(labels=SCORES).read(args.glue / "STS-B" / f"{part}.tsv"), part)
+        valid_examples(TextReader(label_names=SCORES).read(args.glue / "STS-B" / f"{part}.tsv"), part)
         for part in ("dev", "train")
     )
     pairs = {"STS-B dev": dev, "SICK": sick(args.sick, "relatedness_score")}

@@ -6,7 +6,8 @@ Any other exception is a bug in bertie and keeps its traceback.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 MAX_INT32 = 2**31 - 1
@@ -66,6 +67,15 @@ def require_range(
             least = "more than" if above else "at least"
             most = "" if high == MAX_INT32 and not value > MAX_INT32 else f", at most {high:,}"
             raise UsageError(f"{f'{where}.{name}'.lstrip('.')} is {value}: give {least} {low:g}{most}")
+
+
+@contextmanager
+def naming(where: object) -> Iterator[None]:
+    """Begin the message of a UserError with the place that it is about, followed by a colon."""
+    try:
+        yield
+    except UserError as error:
+        raise type(error)(f"{where}: {error}") from error
 
 
 def install(extra: str) -> str:

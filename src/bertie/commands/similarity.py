@@ -16,8 +16,8 @@ from bertie.model.pooling import Pooling
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
-from bertie.predict.similarity import pair_similarities
-from bertie.tasks.data.texts import TextColumns, TextReader
+from bertie.predict.search import pair_similarities
+from bertie.tasks.data.texts import TextReader
 from bertie.text.special_tokens import printable
 
 
@@ -68,6 +68,6 @@ def _matrix(predictor: Predictor, args: Args) -> dict[str, Any]:
 def _pairs(predictor: Predictor, args: Args, path: Path) -> dict[str, Any]:
     if sys.stdout is None:
         raise UsageError("stdout is closed, and similarities are written there: redirect it to a file")
-    reader = TextReader(columns=TextColumns(args.text, args.text_pair), paired=True)
+    reader = TextReader(args.text, args.text_pair, paired=True)
     found = pair_similarities(predictor, reader.stream(path), args.pooling, args.layers)
     return print_lines(found, lambda value: {"similarity": value}, path, "pairs", "similarity")

@@ -19,8 +19,9 @@ from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.encoder import Encoder
 from bertie.model.text_pooling import SEPARATE
 from bertie.tasks import Task
-from bertie.tasks.data.rows import first_few, shorten, valid_examples
+from bertie.tasks.data.rows import first_few, shorten
 from bertie.tasks.encoding import count_truncated
+from bertie.tasks.scoring import labeled_examples
 from bertie.tasks.task_json import with_pooling
 from bertie.text.truncation import special_tokens
 
@@ -112,10 +113,9 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
 
 def _examples(source: Examples, config: FinetuneConfig) -> list[Any]:
     """Read the examples, and report how the first row of a file was read."""
-    reader = config.task.reader
+    examples = labeled_examples(config.task.reader, source, config.strict)
     if not isinstance(source, str | Path):
-        return valid_examples(reader.values(source), "the examples")
-    examples = valid_examples(reader.read(Path(source)), str(source), config.strict)
+        return examples
     first = {field.name: getattr(examples[0], field.name) for field in fields(examples[0]) if field.name != "source"}
     values = ", ".join(f"{name} {shorten(repr(value))}" for name, value in first.items() if value is not None)
     console.info(f"{source}: {console.plural(len(examples), 'example')}, the first with {values}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -75,6 +75,10 @@ class Finetuned:
     sweep: Sweep | None = field(repr=False)
     """The results of all runs, if there were several."""
 
+    def predict_stream(self, examples: Iterable[Any]) -> Iterator[Any]:
+        """Yield one prediction per example of the task, lazily, as `inference.predictions` does."""
+        return predictions(self.model, self.task, self.tokenizer, self.max_length, examples)
+
     def predict(self, inputs: Iterable[Any]) -> list[Any]:
         """Predict, as `bertie.load(run).predict` does, also for a model without a run folder.
 
@@ -88,8 +92,7 @@ class Finetuned:
             UserError: An input is not an example of the task.
             UsageError: An input has the wrong form.
         """
-        examples = self.task.reader.values(inputs)
-        return list(predictions(self.model, self.task, self.tokenizer, self.max_length, examples))
+        return list(self.predict_stream(self.task.reader.values(inputs)))
 
 
 def finetune(
@@ -143,11 +146,19 @@ def finetune(
         if config.frozen:
             frozen, _ = initialized_model(config, data.task, checkpoint)
             data = cache_hidden_states(data, frozen, run.path if run else None)
-        return (_one if len(expand_grid(config)) == 1 else _several)(config, data, checkpoint, run)
+        train_all = _one if len(expand_grid(config)) == 1 else _several
+        tuned, scores, found, done = train_all(config, data, checkpoint, run)
+        if run is not None:
+            length = f"Its sequences had up to {config.max_length:,} tokens: give other programs the same length."
+            _finish(run, f"Fine-tuned from {checkpoint.folder.name}. {length} {found}", tuned, data, scores, done)
+        path, tokenizer = run.path if run else None, checkpoint.tokenizer
+        return Finetuned(tuned.job.model, tuned.task, tokenizer, config.max_length, scores, tuned.losses, path, done)
 
 
-def _one(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run: RunFolder | None) -> Finetuned:
-    """Fine-tune once."""
+def _one(
+    config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run: RunFolder | None
+) -> tuple[TrainedRun, dict[str, float], str, None]:
+    """Fine-tune once. Return the run, its scores, and a sentence about them."""
     [config] = expand_grid(config).values()
     apart = isinstance(data.task, Calibratable) and data.task.scored_apart
     selection, report = split_dev(data.dev) if apart else [np.arange(len(data.dev))] * 2
@@ -156,13 +167,8 @@ def _one(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run: Ru
     scores = tuned.task.score([tuned.predictions[i] for i in report], dev)
     if has_failed(selection_metric(config, tuned.task, data.dev), scores, tuned.task, dev):
         console.warn(_failed_run_warning(config, tuned.job.settings.length.parts))
-    if run is not None:
-        of = f"{len(dev)} of {len(data.dev)}, those that did not tune it, of the" if apart else str(len(dev))
-        about = f"{_start(checkpoint)} {_length(config)} On {of} dev examples: {_format_scores(scores)}."
-        _write_dev_evaluation(tuned, data, run)
-        _finish(tuned, scores, run, run_page(run.path, about, {}).html(), about)
-    path, max_length = run.path if run else None, config.max_length
-    return Finetuned(tuned.model, tuned.task, checkpoint.tokenizer, max_length, scores, tuned.losses, path, None)
+    of = f"{len(dev)} of {len(data.dev)}, those that did not tune it, of the" if apart else str(len(dev))
+    return tuned, scores, f"On {of} dev examples: {_format_scores(scores)}.", None
 
 
 def _advice(config: FinetuneConfig, data: TaskData, hidden_size: int) -> str:
@@ -196,41 +202,40 @@ def _failed_run_warning(config: FinetuneConfig, steps: int) -> str:
     )
 
 
-def _several(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run: RunFolder | None) -> Finetuned:
-    """Fine-tune with every setting and seed, and keep the best run."""
+def _several(
+    config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run: RunFolder | None
+) -> tuple[TrainedRun, dict[str, float], str, Sweep]:
+    """Fine-tune with every setting and seed. Return the best run, its scores, sentences about them, and all results."""
     tuned, done = sweep(config, data, checkpoint, run)
     best = done.best
     for each in done.settings:
         if each.sd is not None:
             setting = f"learning rate {each.learning_rate:g}, batch size {each.batch_size}, epochs {each.epochs}"
-            console.info(
-                f"{setting}: {done.metric} {each.mean:.4f} ± {each.sd:.4f} (mean ± sd, {len(each.scores)} runs)"
-            )
+            score = f"{done.metric} {each.mean:.4f} ± {each.sd:.4f}"
+            console.info(f"{setting}: {score} (mean ± sd, {len(each.scores)} runs)")
     if done.failed:
         also_best = ", including the best one" * best.failed
         runs = console.plural(len(done.results), "run")
         console.warn(f"{done.failed} of {runs} failed{also_best}: no better than a constant prediction")
-    if run is not None:
-        about = f"{_start(checkpoint)} {_length(config)} The best of {len(done.results)} runs. {_selection(done)}"
+    half = f"on the selection half of the dev examples ({best.selection_scores[done.metric]:.4f})"
+    found = f"Selected by {done.metric} {half}; on the report half: {_format_scores(best.report_scores)}."
+    return tuned, best.report_scores, f"The best of {len(done.results)} runs. {found}", done
+
+
+def _finish(
+    run: RunFolder, about: str, tuned: TrainedRun, data: TaskData, scores: dict[str, float], done: Sweep | None
+) -> None:
+    """Write the results, with an evaluation on all dev examples: for several runs, including the selection half."""
+    if done is not None:
         storage.write_json(run.path / "sweep.json", done.to_json())
-        _write_dev_evaluation(tuned, data, run)
-        _finish(tuned, best.report_scores, run, sweep_page(run.path, about, done).html(), about)
-        delete_checkpoints(run.path)
-    path, length, scores = run.path if run else None, config.max_length, best.report_scores
-    return Finetuned(tuned.model, tuned.task, checkpoint.tokenizer, length, scores, tuned.losses, path, done)
-
-
-def _write_dev_evaluation(tuned: TrainedRun, data: TaskData, run: RunFolder) -> None:
-    """Write the evaluation on all dev examples, for several runs including the selection half, into the run folder."""
     result = {"scores": tuned.task.score(tuned.predictions, data.dev), "examples": len(data.dev)}
     title = f"{run.path.absolute().name} on all its dev examples"
     with evaluation_folder(run.path / DEV) as folder:
         write_evaluation(folder, title, tuned.task, tuned.predictions, data.dev, result)
-
-
-def _finish(tuned: TrainedRun, scores: dict[str, float], run: RunFolder, page: str, about: str) -> None:
     run.write_scores(scores)
-    trainer.finish(tuned.job, run, page, about)
+    page = run_page(run.path, about, {}) if done is None else sweep_page(run.path, about, done)
+    trainer.finish(tuned.job, run, page.html(), about)
+    delete_checkpoints(run.path)
 
 
 def _finished(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run: RunFolder) -> Finetuned:
@@ -245,19 +250,6 @@ def _finished(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, ru
     delete_checkpoints(run.path)  # if the process was killed just before it did this
     done = read_sweep(run.path) if len(expand_grid(config)) > 1 else None
     return Finetuned(model, task, checkpoint.tokenizer, config.max_length, run.scores(), [], run.path, done)
-
-
-def _start(checkpoint: Checkpoint) -> str:
-    return f"Fine-tuned from {checkpoint.folder.name}."
-
-
-def _length(config: FinetuneConfig) -> str:
-    return f"Its sequences had up to {config.max_length:,} tokens: give other programs the same length."
-
-
-def _selection(done: Sweep) -> str:
-    half = f"on the selection half of the dev examples ({done.best.selection_scores[done.metric]:.4f})"
-    return f"Selected by {done.metric} {half}; on the report half: {_format_scores(done.best.report_scores)}."
 
 
 def _format_scores(scores: dict[str, float]) -> str:

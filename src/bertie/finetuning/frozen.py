@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,7 +47,7 @@ def cache_hidden_states(data: TaskData, model: Model, folder: Path | None) -> Ta
     with console.progress("encode", len(sequences), "sequences") as bar:
         for start in range(0, len(sequences), SEQUENCES_AT_ONCE):
             part = sequences[start : start + SEQUENCES_AT_ONCE]
-            states = np.concatenate(list(_states(model, data.task, part)))
+            states = np.concatenate(_states(model, data.task, part))
             if cache is None:
                 cache = _allocate((int(ends[-1]), *states.shape[1:]), folder)
             cache[ends[start] : ends[start] + len(states)] = states
@@ -64,15 +63,15 @@ def _all_tokens(model: Model) -> bool:
     return model.reading is not None and model.reading.all_tokens
 
 
-def _states(model: Model, task: Task, sequences: list[Sequence]) -> Iterator[np.ndarray]:
-    """Yield the hidden states of each sequence, float32 [rows, ...]."""
+def _states(model: Model, task: Task, sequences: list[Sequence]) -> list[np.ndarray]:
+    """Return the hidden states of each sequence, float32 [rows, ...]."""
 
     def compute(batch: Batch, group: list[Sequence]) -> list[np.ndarray]:
         index, sizes = head_index(task, group, model.encoder.config.pooled_token)
         states = model.encoder_states(batch, torch.as_tensor(index, device=model.device)).float().cpu().numpy()
         return np.split(states, np.cumsum([len(s) for s in group] if _all_tokens(model) else sizes)[:-1])
 
-    yield from infer(model, sequences, compute)
+    return infer(model, sequences, compute)
 
 
 def _allocate(shape: tuple[int, ...], folder: Path | None) -> np.ndarray:

@@ -6,7 +6,7 @@ import hashlib
 import io
 import statistics
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,10 +19,9 @@ from bertie.errors import UsageError, UserError
 from bertie.finetuning.finetune import Finetuned, finetune
 from bertie.finetuning.glue_tasks import SUBMISSION, TASKS, SubmissionFile, TaskFiles, available_tasks, indexed_examples
 from bertie.finetuning.recipe import FinetuneConfig
-from bertie.tasks.data.rows import valid_examples
 from bertie.tasks.data.texts import Example
-from bertie.tasks.inference import predictions
 from bertie.tasks.predictions import ClassPrediction, NumberPrediction
+from bertie.tasks.scoring import labeled_examples
 
 MAX_STSB_SCORE = 5.0  # the scores of STS-B are 0 to 5
 ARCHIVE = "submission.zip"
@@ -96,8 +95,8 @@ def _run_task(
     console.info(f"{files.of.folder}: {files.train.name}, {dev.name} → {run}")
     settings = replace(config, task=files.task, metric=next(iter(files.labeled)).metrics[0])
     done = finetune(settings, files.train, dev, start, run, threads=threads)
-    scores = _scores(files, done, settings, run)
-    _predictions(files, done, settings, run, out)
+    scores = _scores(files, done, run, config.strict)
+    _predictions(files, done, run)
     return scores
 
 
@@ -108,14 +107,12 @@ def _require_mnli(found: list[TaskFiles], out: Path, config: FinetuneConfig) -> 
         raise UsageError(f"--from-mnli needs MNLI among the tasks, or a finished run of it in {out / 'mnli'}")
 
 
-def _scores(files: TaskFiles, done: Finetuned, config: FinetuneConfig, run: Path) -> dict[str, dict[str, float]]:
+def _scores(files: TaskFiles, done: Finetuned, run: Path, strict: bool) -> dict[str, dict[str, float]]:
     """Return the scores of each dev file by its name. `finetune` has computed those of the first."""
-    first, *others = files.labeled
-    found = {first: done.scores}
-    for part in others:
-        path = files.labeled[part]
-        make = partial(_evaluated, path, done, config)
-        found[part] = _once(run, f"{part.name} scores", done, path, make, partial(_is_valid, part))
+    found: dict[SubmissionFile, dict[str, float]] = {}
+    for part, path in files.labeled.items():
+        make, is_valid = partial(_evaluated, done, path, strict), partial(_is_valid, part)
+        found[part] = _once(run, f"{part.name} scores", done, path, make, is_valid) if found else done.scores
     return {part.name: {metric: scores[metric] for metric in part.metrics} for part, scores in found.items()}
 
 
@@ -124,44 +121,41 @@ def _is_valid(part: SubmissionFile, scores: Any) -> bool:
     return isinstance(scores, dict) and all(type(scores.get(metric)) is float for metric in part.metrics)
 
 
-def _evaluated(path: Path, done: Finetuned, config: FinetuneConfig) -> dict[str, float]:
-    examples = valid_examples(done.task.reader.read(path), str(path), config.strict)
-    return done.task.score([*predictions(done.model, done.task, done.tokenizer, config.max_length, examples)], examples)
+def _evaluated(done: Finetuned, path: Path, strict: bool) -> dict[str, float]:
+    examples = labeled_examples(done.task.reader, path, strict)
+    return done.task.score(list(done.predict_stream(examples)), examples)
 
 
-def _predictions(files: TaskFiles, done: Finetuned, config: FinetuneConfig, run: Path, out: Path) -> None:
+def _predictions(files: TaskFiles, done: Finetuned, run: Path) -> None:
     """Write submission/NAME.tsv for each test file. Warns of a test file with unreadable rows and skips it."""
     for part, path in files.unlabeled.items():
-        target = out / "submission" / f"{part.name}.tsv"
+        target = run.parent / "submission" / f"{part.name}.tsv"
         try:
             examples = indexed_examples(path, files)
         except UserError as error:
-            for old in (out / ARCHIVE, target):
+            for old in (run.parent / ARCHIVE, target):
                 old.unlink(missing_ok=True)
             console.warn(f"did not write {target.name}, because it needs every row of {path.name}: {error}")
             continue
-        write = partial(_write, target, examples, done, config)
+        write = partial(_write, target, examples, done)
         written = _once(run, f"{part.name} predictions", done, path, write, lambda hashed: isinstance(hashed, str))
         if not target.is_file() or storage.sha256(target) != written:  # deleted or changed since
             write()
 
 
-def _write(target: Path, examples: list[tuple[int, Example]], done: Finetuned, config: FinetuneConfig) -> str:
+def _write(target: Path, examples: list[tuple[int, Example]], done: Finetuned) -> str:
     """Write the predictions of one test file and return the SHA-256 of the written file."""
     target.parent.mkdir(exist_ok=True)
     storage.remove_leftovers(target.parent, target.name)
     (target.parent.parent / ARCHIVE).unlink(missing_ok=True)  # it has the earlier predictions
-    storage.write_atomic(target, "index\tprediction\n" + "".join(_lines(examples, done, config, target.name)))
-    return storage.sha256(target)
-
-
-def _lines(examples: list[tuple[int, Example]], done: Finetuned, config: FinetuneConfig, title: str) -> Iterator[str]:
-    """Yield the lines of a submission file, such as "17\\tentailment\\n"."""
-    with console.progress(title, len(examples), "examples", passing=True) as bar:
-        found = predictions(done.model, done.task, done.tokenizer, config.max_length, (text for _, text in examples))
+    lines = ["index\tprediction\n"]
+    with console.progress(target.name, len(examples), "examples", passing=True) as bar:
+        found = done.predict_stream(text for _, text in examples)
         for (index, _), prediction in zip(examples, found, strict=True):
-            yield f"{index}\t{_format_prediction(prediction)}\n"
+            lines.append(f"{index}\t{_format_prediction(prediction)}\n")
             bar.advance(1)
+    storage.write_atomic(target, "".join(lines))
+    return storage.sha256(target)
 
 
 def _format_prediction(prediction: ClassPrediction | NumberPrediction) -> str:

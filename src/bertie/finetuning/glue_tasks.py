@@ -18,6 +18,7 @@ from bertie.tasks.data.prediction_files import index_of, require_once
 from bertie.tasks.data.rows import read_rows, valid_examples
 from bertie.tasks.data.texts import Example, cola_columns
 from bertie.tasks.regress import Regress
+from bertie.tasks.scoring import labeled_examples
 
 
 @dataclass(frozen=True)
@@ -62,37 +63,23 @@ _YES_NO = Classify(labels=("0", "1"))
 _ENTAILED = Classify(labels=("entailment", "not_entailment"))
 _THREE = Classify(labels=("contradiction", "entailment", "neutral"))
 _ONE, _PAIR = ("sentence",), ("sentence1", "sentence2")
+_ACCURACY, _MATTHEWS, _F1 = ("accuracy",), ("matthews",), ("f1", "accuracy")
+_FULL, _TEST = "diagnostic-full.tsv", "diagnostic.tsv"
 _MNLI = (
-    SubmissionFile("MNLI-m", ("accuracy",), ("dev_matched.tsv", "dev_matched-subset.tsv"), ("test_matched.tsv",)),
-    SubmissionFile(
-        "MNLI-mm", ("accuracy",), ("dev_mismatched.tsv", "dev_mismatched-subset.tsv"), ("test_mismatched.tsv",)
-    ),
-    SubmissionFile(
-        "AX",
-        ("matthews",),
-        ("diagnostic-full.tsv", "diagnostic.tsv"),
-        ("diagnostic.tsv", "diagnostic-full.tsv"),
-        folder="diagnostic",
-        averaged=False,
-    ),
+    SubmissionFile("MNLI-m", _ACCURACY, ("dev_matched.tsv", "dev_matched-subset.tsv"), ("test_matched.tsv",)),
+    SubmissionFile("MNLI-mm", _ACCURACY, ("dev_mismatched.tsv", "dev_mismatched-subset.tsv"), ("test_mismatched.tsv",)),
+    SubmissionFile("AX", _MATTHEWS, (_FULL, _TEST), (_TEST, _FULL), folder="diagnostic", averaged=False),
 )
 TASKS = (
-    GlueTask("cola", "CoLA", _YES_NO, _ONE, (SubmissionFile("CoLA", ("matthews",)),)),
-    GlueTask("sst2", "SST-2", _YES_NO, _ONE, (SubmissionFile("SST-2", ("accuracy",)),)),
-    GlueTask(
-        "mrpc",
-        "MRPC",
-        _YES_NO,
-        ("#1 String", "#2 String"),
-        (SubmissionFile("MRPC", ("f1", "accuracy")),),
-        from_mnli=True,
-    ),
+    GlueTask("cola", "CoLA", _YES_NO, _ONE, (SubmissionFile("CoLA", _MATTHEWS),)),
+    GlueTask("sst2", "SST-2", _YES_NO, _ONE, (SubmissionFile("SST-2", _ACCURACY),)),
+    GlueTask("mrpc", "MRPC", _YES_NO, ("#1 String", "#2 String"), (SubmissionFile("MRPC", _F1),), from_mnli=True),
     GlueTask("stsb", "STS-B", Regress(), _PAIR, (SubmissionFile("STS-B", ("pearson", "spearman")),), from_mnli=True),
-    GlueTask("qqp", "QQP", _YES_NO, ("question1", "question2"), (SubmissionFile("QQP", ("f1", "accuracy")),)),
+    GlueTask("qqp", "QQP", _YES_NO, ("question1", "question2"), (SubmissionFile("QQP", _F1),)),
     GlueTask("mnli", "MNLI", _THREE, _PAIR, _MNLI),
-    GlueTask("qnli", "QNLI", _ENTAILED, ("question", "sentence"), (SubmissionFile("QNLI", ("accuracy",)),)),
-    GlueTask("rte", "RTE", _ENTAILED, _PAIR, (SubmissionFile("RTE", ("accuracy",)),), from_mnli=True),
-    GlueTask("wnli", "WNLI", _YES_NO, _PAIR, (SubmissionFile("WNLI", ("accuracy",)),)),
+    GlueTask("qnli", "QNLI", _ENTAILED, ("question", "sentence"), (SubmissionFile("QNLI", _ACCURACY),)),
+    GlueTask("rte", "RTE", _ENTAILED, _PAIR, (SubmissionFile("RTE", _ACCURACY),), from_mnli=True),
+    GlueTask("wnli", "WNLI", _YES_NO, _PAIR, (SubmissionFile("WNLI", _ACCURACY),)),
 )
 SUBMISSION = tuple(f"{part.name}.tsv" for task in TASKS for part in task.parts)
 
@@ -151,12 +138,9 @@ def _select(names: Sequence[str]) -> list[GlueTask]:
     for name in names:
         if name not in known:
             near = nearest(name, [*known, *(task.folder for task in TASKS)])
-            guess = next(
-                (f"did you mean {of.name} ({of.folder})? Or " for of in TASKS if near in (of.name, of.folder)), ""
-            )
-            raise UsageError(
-                f"there is no GLUE task {name!r}: {guess}choose from {', '.join(known)} (AX comes with mnli)"
-            )
+            meant = [f"did you mean {of.name} ({of.folder})? Or " for of in TASKS if near in (of.name, of.folder)]
+            problem = f"there is no GLUE task {name!r}: {''.join(meant[:1])}"
+            raise UsageError(f"{problem}choose from {', '.join(known)} (AX comes with mnli)")
         if list(names).count(name) > 1:
             raise UsageError(f"the task {name} is named twice")
     return [task for task in TASKS if not names or task.name in names]
@@ -227,7 +211,7 @@ def _require(path: Path, examples: list[Example], check: Callable[[list[Example]
 def _labeled_examples(path: Path, files: TaskFiles, strict: bool) -> list[Example]:
     try:
         with console.silenced():  # fine-tuning will report skipped rows
-            examples = valid_examples(files.task.reader.read(path), str(path), strict)
+            examples = labeled_examples(files.task.reader, path, strict)
     except UsageError as error:
         raise _other_columns(path, files.of) from error
     _require_texts(path, examples, files.of)
@@ -244,24 +228,16 @@ def indexed_examples(path: Path, files: TaskFiles) -> list[tuple[int, Example]]:
     Raises:
         UserError: A row cannot be read, or an index is not a number or occurs twice.
     """
-    found = []
     try:
-        for number, (row, example) in enumerate(
-            zip(read_rows(path, cola_columns), files.task.reader.stream(path), strict=True)
-        ):
-            if isinstance(row, UserError):
-                raise row
-            if isinstance(example, UserError):
-                raise example
-            index = row.values.get("index", row.values.get("id", str(number)))
-            found.append((index_of(index, row.place), example))
+        rows = valid_examples(read_rows(path, cola_columns), str(path), strict=True)
+        examples = valid_examples(files.task.reader.stream(path), str(path), strict=True)
     except UsageError as error:
         raise _other_columns(path, files.of) from error
-    if not found:
-        raise UserError(f"{path}: no examples")
-    require_once((f"index {index}" for index, _ in found), str(path))
-    _require_texts(path, [example for _, example in found], files.of)
-    return found
+    named = [row.values.get("index", row.values.get("id", str(number))) for number, row in enumerate(rows)]
+    indices = [index_of(index, row.place) for index, row in zip(named, rows, strict=True)]
+    require_once((f"index {index}" for index in indices), str(path))
+    _require_texts(path, examples, files.of)
+    return list(zip(indices, examples, strict=True))
 
 
 def _require_texts(path: Path, examples: list[Example], of: GlueTask) -> None:
@@ -270,6 +246,5 @@ def _require_texts(path: Path, examples: list[Example], of: GlueTask) -> None:
 
 
 def _other_columns(path: Path, of: GlueTask) -> UserError:
-    return UserError(
-        f"{path}: not the columns of {of.folder}: expected {' and '.join(of.columns)}, as in GLUE's download"
-    )
+    expected = " and ".join(of.columns)
+    return UserError(f"{path}: not the columns of {of.folder}: expected {expected}, as in GLUE's download")

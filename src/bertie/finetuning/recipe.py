@@ -52,9 +52,8 @@ class FinetuneTraining:
         require_range("training", self, "max_grad_norm", low=0, above=True)
         require_range("training", self, "layer_decay", low=0, high=1, above=True)
         if self.patience and not self.eval_every:
-            raise UsageError(
-                "training.patience counts evaluations: set training.eval_every, the number of steps between them"
-            )
+            remedy = "set training.eval_every, the number of steps between them"
+            raise UsageError(f"training.patience counts evaluations: {remedy}")
 
 
 @dataclass(frozen=True)
@@ -77,12 +76,9 @@ class GridSearch:
             values = getattr(self, name)
             if len(set(values)) < len(values):
                 raise UsageError(f"grid.{name} has a value twice: {', '.join(f'{value:g}' for value in values)}")
-            for value in values:
-                if not 0 <= value < MAX_INT32 or (name != "learning_rate" and value < 1):
-                    least = "0" if name == "learning_rate" else "1"
-                    raise UsageError(
-                        f"grid.{name} has {value:g}: values must be from {least} to less than {MAX_INT32:g}"
-                    )
+            low = 0 if name == "learning_rate" else 1
+            if wrong := [value for value in values if not low <= value < MAX_INT32]:
+                raise UsageError(f"grid.{name} has {wrong[0]:g}: values must be from {low} to less than {MAX_INT32:g}")
 
 
 @dataclass(frozen=True)
@@ -137,9 +133,8 @@ class FinetuneConfig:
         require_range("", self, "seed", "max_train_examples", low=0)
         require_range("", self, "restarts", low=1, high=1000)
         if self.seed > MAX_INT32 - self.restarts:
-            raise UsageError(
-                f"seed is {self.seed}: with {self.restarts} restarts it can be at most {MAX_INT32 - self.restarts:,}"
-            )
+            most = f"with {self.restarts} restarts it can be at most {MAX_INT32 - self.restarts:,}"
+            raise UsageError(f"seed is {self.seed}: {most}")
         require_range("", self, "lstm_hidden_size", low=0, high=1 << 16)
         training = self.training
         if self.frozen and (self.from_scratch or training.reinit_layers or training.layer_decay < 1):

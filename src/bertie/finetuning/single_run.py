@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
 
@@ -48,14 +48,9 @@ class TrainedRun:
     losses: list[float]
     """Training losses of the steps of this call, without those before an interruption."""
     job: TrainingJob
-    """The training job, with the calibrated task."""
+    """The training job, with the trained model and the calibrated task."""
     seconds: float
     """Duration of the training, including the time before an interruption."""
-
-    @property
-    def model(self) -> Model:
-        """The trained model."""
-        return self.job.model
 
 
 def train_run(
@@ -89,11 +84,14 @@ def train_run(
     dev = _DevBatches(batcher, data, set(calibrate_on.tolist()))
     if config.training.patience and not dev.has_targets():
         raise UserError("training.patience: no dev example has a known gold label, so there is no dev loss to watch")
-    job = _job(config, data, model, checkpoint.tokenizer, precision, dev, lambda record: losses.append(record["loss"]))
-    job = replace(job, final_checkpoint=last_checkpoint)
+    job = _job(data, model, checkpoint.tokenizer, precision, dev)
+    job = replace(job, final_checkpoint=last_checkpoint, on_step=lambda record: losses.append(record["loss"]))
     if run is not None:
-        length = f"{console.plural(job.settings.length.parts, 'step')} of {console.plural(config.training.batch_size, 'example')}"
-        console.info(f"{started}; {length}, learning rate {config.training.learning_rate:g}")
+        steps, batch = (
+            console.plural(job.settings.length.parts, "step"),
+            console.plural(config.training.batch_size, "example"),
+        )
+        console.info(f"{started}; {steps} of {batch}, learning rate {config.training.learning_rate:g}")
     ended = trainer.train(job, run)
     task, head_outputs = data.task, outputs(model, data.task, data.dev_sequences)
     if not all(np.isfinite(each).all() for each in head_outputs):
@@ -132,9 +130,7 @@ def build_model(config: FinetuneConfig, task: Task, size: EncoderConfig, encoder
 
 def _with_pooling_of(task: Task, size: EncoderConfig) -> EncoderConfig:
     """Return the configuration with the pooling of the task, if the format in which the model is saved has it."""
-    if task.text_pooling not in get_args(ClassifierPooling):
-        return size
-    if not isinstance(size, TransformerConfig):
+    if task.text_pooling not in get_args(ClassifierPooling) or not isinstance(size, TransformerConfig):
         return size
     pooled = replace(size, classifier_pooling=cast(ClassifierPooling, task.text_pooling))
     return pooled if family_of(pooled) is family_of(size) else size
@@ -170,7 +166,7 @@ def initialized_model(
         encoder: The frozen encoder of the checkpoint, if it was built already.
     """
     model, reinit = build_model(config, task, checkpoint.config, encoder), config.training.reinit_layers
-    layers = model.encoder.layers
+    top = list(model.encoder.layers)[len(model.encoder.layers) - reinit :]
     model.encoder.requires_grad_(not config.frozen)
     if config.from_scratch:
         spell_entries(model.encoder, checkpoint.tokenizer)
@@ -178,9 +174,7 @@ def initialized_model(
     loaded = load_weights(model, checkpoint.without_heads())
     runtime.reseed_torch(config.seed, seeding.WEIGHTS, 1)
     poolers = [head.pooler for head in model.heads.values() if isinstance(head, PooledHead) and reinit]
-    initialize_weights(
-        nn.ModuleList([*list(layers)[len(layers) - reinit :], *poolers]), checkpoint.config.initializer_range
-    )
+    initialize_weights(nn.ModuleList([*top, *poolers]), checkpoint.config.initializer_range)
     heads = f"{' and '.join(sorted(checkpoint.heads))} head{'s' * (len(checkpoint.heads) > 1)}"
     dropped = f"; dropped its {heads}" if checkpoint.heads else ""
     dropped += " and its generator" if checkpoint.generator else ""
@@ -192,15 +186,10 @@ def initialized_model(
 
 
 def _job(
-    config: FinetuneConfig,
-    data: TaskData,
-    model: Model,
-    tokenizer: Tokenizer,
-    precision: Literal["fp32", "bf16"],
-    dev: _DevBatches,
-    on_step: Callable[[dict[str, Any]], None],
+    data: TaskData, model: Model, tokenizer: Tokenizer, precision: Literal["fp32", "bf16"], dev: _DevBatches
 ) -> TrainingJob:
-    settings, task = config.training, data.task
+    config, task = dev.batcher.config, data.task
+    settings = config.training
     units = _units(task, data.train_sequences)
     per_epoch = _steps_per_epoch(config, task, len(units))
     steps = settings.steps or settings.epochs * per_epoch
@@ -212,7 +201,8 @@ def _job(
                 chosen = [units[i] for i in order[step * settings.batch_size : (step + 1) * settings.batch_size]]
                 last = step + 1 == per_epoch
                 after = Position(position.epoch + 1, 0) if last else Position(position.epoch, step + 1)
-                yield Step(dev.batcher.micro_batches(chosen), Position(position.epoch, step), after)
+                micro_batches = [dev.batcher.micro_batch(part) for part in dev.batcher.split(chosen)]
+                yield Step(micro_batches, Position(position.epoch, step), after)
             position = Position(position.epoch + 1, 0)
 
     return TrainingJob(
@@ -233,7 +223,6 @@ def _job(
         checkpoint_every=settings.checkpoint_every,
         keep_checkpoints=settings.keep_checkpoints,
         data_fingerprint=data.fingerprint,
-        on_step=on_step,
     )
 
 
@@ -279,9 +268,6 @@ class _MicroBatcher:
     pooled: PooledToken
     multiple: int
 
-    def micro_batches(self, units: list[list[Sequence]]) -> list[MicroBatch]:
-        return [self.micro_batch(part) for part in self.split(units)]
-
     def split(self, units: list[list[Sequence]]) -> list[list[Sequence]]:
         """Group units up to `training.row_tokens` tokens, assuming sequences of maximum length. Units stay whole."""
         most = max(1, self.config.training.row_tokens // self.config.max_length)
@@ -322,9 +308,8 @@ class _DevBatches:
 
     def has_targets(self) -> bool:
         """Return whether any sequence has a target."""
-        return any(
-            float(target.weight.sum()) > 0 for i in range(len(self)) for target in self[i : i + 1][0].targets.values()
-        )
+        micro_batches = (self.batcher.micro_batch(part) for part in self.parts)
+        return any(float(target.weight.sum()) > 0 for micro in micro_batches for target in micro.targets.values())
 
     def __getitem__(self, index: slice) -> list[MicroBatch]:
         return [self.batcher.micro_batch(part) for part in self.parts[index]]

@@ -31,9 +31,8 @@ from bertie.tasks.metrics import CORRELATIONS, LOWER_IS_BETTER
 from bertie.training.run_folder import RunFolder
 
 RESULT_FILE = "outcome.json"
-MARGIN = (
-    0.01  # a run has failed if it beats a constant prediction by no more than this; relative, for errors such as mse
-)
+MARGIN = 0.01
+"""A run has failed if it beats a constant prediction by no more than this. It is relative for errors such as mse."""
 NOISE = 2.0  # standard errors that a correlation must exceed 0 by: the correlation of n unrelated numbers has 1/√n
 
 
@@ -103,9 +102,8 @@ class Sweep:
         """
         finished = [result for result in self.results if result.scores]
         if not finished:
-            raise UserError(
-                f"all of {console.plural(len(self.results), 'run')} diverged: lower --training.learning-rate"
-            )
+            runs = console.plural(len(self.results), "run")
+            raise UserError(f"all of {runs} diverged: lower --training.learning-rate")
         return max(finished, key=lambda result: _sign(self.metric) * result.selection_scores[self.metric])
 
     @property
@@ -169,8 +167,7 @@ def sweep(
     Raises:
         UserError: All runs diverged, or an outcome.json is damaged.
     """
-    halves, metric = split_dev(data.dev), selection_metric(config, data.task, data.dev)
-    asked = config.training.precision
+    metric, asked = selection_metric(config, data.task, data.dev), config.training.precision
     precision = run.precision(asked) if run else runtime.resolve_precision(asked, runtime.device())
     todo = expand_grid(replace(config, training=replace(config.training, precision=precision)))
     folders = {name: run.path / "cells" / name if run else None for name in todo}
@@ -181,7 +178,7 @@ def sweep(
         if name in results:
             continue
         console.info(f"run {number} of {len(todo)}: {name}")
-        tuned, results[name] = _train_and_score(name, settings, metric, data, checkpoint, folders[name], halves)
+        tuned, results[name] = _train_and_score(name, settings, metric, data, checkpoint, folders[name])
         so_far = Sweep(metric, list(results.values()))
         if tuned is not None and so_far.best.name == name:
             in_memory = {name: tuned}
@@ -191,7 +188,7 @@ def sweep(
     best = done.best.name
     if best not in in_memory:  # an earlier call trained it: resuming it restores the model after its last step
         console.info(f"loading {best}, the best run")
-        in_memory = {best: _run(todo[best], data, checkpoint, folders[best], halves[0])}
+        in_memory = {best: _run(todo[best], data, checkpoint, folders[best], split_dev(data.dev)[0])}
     return in_memory[best], done
 
 
@@ -257,28 +254,23 @@ def split_dev(dev: list[Any]) -> list[np.ndarray]:
 
 
 def _train_and_score(
-    name: str,
-    config: FinetuneConfig,
-    metric: str,
-    data: TaskData,
-    checkpoint: Checkpoint,
-    folder: Path | None,
-    halves: list[np.ndarray],
+    name: str, config: FinetuneConfig, metric: str, data: TaskData, checkpoint: Checkpoint, folder: Path | None
 ) -> tuple[TrainedRun | None, RunResult]:
     """Train one run and write its outcome.json. Returns None instead of the model if it diverged."""
-    started, settings = time.monotonic(), config.training
+    started, settings, halves = time.monotonic(), config.training, split_dev(data.dev)
     place = (name, settings.learning_rate, settings.batch_size, settings.epochs, config.seed)
+    tuned, scores, failed = None, [{}, {}, {}], True
     try:
         tuned = _run(config, data, checkpoint, folder, halves[0])
     except DivergedError as error:
         console.warn(f"{name}: {error}")
-        tuned, result = None, RunResult(*place, {}, {}, {}, True, round(time.monotonic() - started, 3))
     else:
-        everything = np.arange(len(data.dev))
-        scores, selection_scores, report_scores = (_scores(tuned, data, part) for part in (everything, *halves))
-        failed = has_failed(metric, scores, tuned.task, data.dev)
-        result = RunResult(*place, scores, selection_scores, report_scores, failed, round(tuned.seconds, 3))
-        console.info(f"{name}: {metric} {scores[metric]:.4f}" + ", no better than a constant prediction" * failed)
+        parts = [np.arange(len(data.dev)), *halves]
+        scores = [tuned.task.score([tuned.predictions[i] for i in part], [data.dev[i] for i in part]) for part in parts]
+        failed = has_failed(metric, scores[0], tuned.task, data.dev)
+        console.info(f"{name}: {metric} {scores[0][metric]:.4f}" + ", no better than a constant prediction" * failed)
+    seconds = round(tuned.seconds if tuned else time.monotonic() - started, 3)
+    result = RunResult(*place, scores[0], scores[1], scores[2], failed, seconds)
     if folder:
         storage.write_json(folder / RESULT_FILE, asdict(result))
     return tuned, result
@@ -294,10 +286,6 @@ def _run(
         return train_run(config, data, checkpoint, run, calibrate_on, last_checkpoint)
 
 
-def _scores(tuned: TrainedRun, data: TaskData, part: np.ndarray) -> dict[str, float]:
-    return tuned.task.score([tuned.predictions[i] for i in part], [data.dev[i] for i in part])
-
-
 def delete_checkpoints(run: Path, but: RunResult | None = None) -> None:
     """Delete the checkpoints of runs that have an outcome.json.
 
@@ -308,9 +296,8 @@ def delete_checkpoints(run: Path, but: RunResult | None = None) -> None:
     for cell in (path.parent for path in (run / "cells").glob(f"*/{RESULT_FILE}")):
         storage.remove_leftovers(cell)
         if (cell / "checkpoints").is_dir() and (but is None or cell.name != but.name):
-            doomed = (
-                cell / f".checkpoints.tmp-{os.getpid()}"
-            )  # a half-deleted folder must not look like checkpoints to resume from
+            # A half-deleted folder must not look like checkpoints to resume from.
+            doomed = cell / f".checkpoints.tmp-{os.getpid()}"
             os.rename(cell / "checkpoints", doomed)
             shutil.rmtree(doomed)
 

@@ -27,10 +27,8 @@ def sweep_page(run: Path, about: str, done: Sweep) -> Page:
     intervals = {name: _mean_and_half_width(scores) for name, scores in scores_by_setting.items()}
     page.score_chart(intervals, f"{metric} on all dev examples", dots=scores_by_setting)
     header = ["Learning rate", "Batch size", "Epochs", "Runs", "Failed runs", "Mean", "Standard deviation"]
-    page.table(
-        header,
-        [[s.learning_rate, s.batch_size, s.epochs, s.runs, s.failed, _cell(s.mean), _cell(s.sd)] for s in settings],
-    )
+    rows = [[s.learning_rate, s.batch_size, s.epochs, s.runs, s.failed, _cell(s.mean), _cell(s.sd)] for s in settings]
+    page.table(header, rows)
     page.paragraph(
         "A failed run is no better than a constant prediction, or its loss became NaN or infinite. "
         "Mean and standard deviation are over all runs with finite losses."
@@ -44,10 +42,8 @@ def sweep_page(run: Path, about: str, done: Sweep) -> Page:
         ]
         for result in done.results
     ]
-    page.table(
-        ["", f"{metric}, all", "Selection half", "Report half", "Learning rate", "Batch size", "Epochs", "Seed"],
-        rows,
-    )
+    header = ["", f"{metric}, all", "Selection half", "Report half", "Learning rate", "Batch size", "Epochs", "Seed"]
+    page.table(header, rows)
     page.paragraph(
         f"The best run has the best {metric} on the selection half of the dev examples. Its scores are reported on the "
         "other half, the report half, because selection biases the scores on the half that it uses."

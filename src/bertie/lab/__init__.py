@@ -10,7 +10,6 @@ A lab file has a base experiment (text, pre-training, tasks), axes of variants, 
 - checks.py: refuses a cell that cannot run, before the first one starts
 - dry_run.py: how long the lab would take
 - steps.py: the kinds of steps
-- budget.py: how many optimizer steps a budget is
 - schedule.py, launchers.py: run steps in the order of their needs, on this machine, under Slurm or on Ray
 - results.py, bootstrap.py: scores by cell, means, differences and their intervals
 - page.py: report.html and results.md

@@ -13,6 +13,9 @@ from bertie import seeding
 from bertie.inspect.intervals import SAMPLES, interval
 from bertie.tasks.example_sums import FORMULAS
 
+SeedScores = tuple[list[float], Float[np.ndarray, "{SAMPLES} seeds"] | None]
+"""The score of each run, and of each run on every sample of the examples; None: the examples are not known."""
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -52,38 +55,17 @@ def _counts(examples: int, stream: int) -> Float[np.ndarray, "{SAMPLES} examples
     return counts
 
 
-def estimate(values: list[float], scores: Float[np.ndarray, "{SAMPLES} seeds"] | None) -> Estimate:
-    """Return the mean of runs that differ in their seed, with its interval.
-
-    Args:
-        values: The score of each run.
-        scores: The score of each run on every sample of the examples; None: the examples are not known.
-    """
-    samples = None
-    if scores is not None or len(values) > 1:
-        samples = _means(values, scores) + _deviations(values)
-    return _interval(float(np.mean(values)), samples)
-
-
-def difference(
-    a: list[float],
-    b: list[float],
-    a_scores: Float[np.ndarray, "{SAMPLES} seeds"] | None,
-    b_scores: Float[np.ndarray, "{SAMPLES} seeds"] | None,
-) -> Estimate:
-    """Return mean(a) − mean(b) with its interval.
+def estimate(*sides: SeedScores) -> Estimate:
+    """Return the mean of runs that differ in their seed, or the difference of the means of two sides, with its interval.
 
     The dev examples are the same on both sides and are resampled together. The seeds of both sides are independent.
     """
-    samples = None
-    if (a_scores is not None and b_scores is not None) or max(len(a), len(b)) > 1:
-        samples = _means(a, a_scores) - _means(b, b_scores) + _deviations(a, b)
-    return _interval(float(np.mean(a) - np.mean(b)), samples)
-
-
-def _means(values: list[float], scores: np.ndarray | None) -> np.ndarray:
-    """Return the mean of the runs on every sample of the examples, [SAMPLES]."""
-    return np.full(SAMPLES, np.mean(values)) if scores is None else scores.mean(1)
+    value = float(np.subtract.reduce([np.mean(values) for values, _ in sides]))
+    if any(scores is None for _, scores in sides) and all(len(values) == 1 for values, _ in sides):
+        return Estimate(value, None, None)
+    means = [np.full(SAMPLES, np.mean(values)) if scores is None else scores.mean(1) for values, scores in sides]
+    samples = np.subtract.reduce(means) + _deviations(*(values for values, _ in sides))
+    return Estimate(value, *interval(samples))
 
 
 def _deviations(*sides: list[float]) -> np.ndarray:
@@ -101,9 +83,3 @@ def _deviations(*sides: list[float]) -> np.ndarray:
     scale = np.sqrt(variance * sum(1 / len(values) for values in sides))
     quantiles = stdtrit(degrees, (np.arange(SAMPLES) + 0.5) / SAMPLES)
     return scale * seeding.generator(0, seeding.BOOTSTRAP, 0, degrees).permutation(quantiles)
-
-
-def _interval(value: float, samples: np.ndarray | None) -> Estimate:
-    if samples is None:
-        return Estimate(value, None, None)
-    return Estimate(value, *interval(samples))

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from bertie import config as configuration
 from bertie import console
 from bertie.checkpoints.folder import read_checkpoint
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, naming
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.finetuning.single_run import build_model, require_layers
 from bertie.finetuning.sweep import selection_metric
@@ -23,16 +20,15 @@ from bertie.lab.plan import Cell, Plan
 from bertie.lab.steps import FinetuneStep, GloveStep, PretrainStep, ShardsStep
 from bertie.model.encoder import EncoderConfig, with_language
 from bertie.model.static import StaticConfig
-from bertie.pretraining.glove import GloveConfig
 from bertie.pretraining.initial_weights import new_model, read_teacher
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.tasks import AnyTask
-from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.scoring import labeled_examples
 from bertie.text import readers
 from bertie.text.readers import ReaderOptions
 
 Read = Callable[[str, AnyTask], list[Any]]
-Fit = Callable[[str, str, str], tuple[FinetuneConfig, AnyTask]]
+Fit = Callable[[str, str, FinetuneConfig], AnyTask]
 
 
 def check(plan: Plan) -> None:
@@ -45,7 +41,7 @@ def check(plan: Plan) -> None:
     fit: Fit = lru_cache(maxsize=None)(partial(_fit, lru_cache(maxsize=None)(_read)))
     require_text = lru_cache(maxsize=None)(_require_text)
     for cell in plan.cells:
-        try:
+        with naming(cell.name):
             text = _text(plan, cell)
             require_text(text.inputs, text.text_field)
             size = _model_size(plan, cell)
@@ -54,8 +50,6 @@ def check(plan: Plan) -> None:
                 assert isinstance(step, FinetuneStep)
                 _check_finetuning(step, size, fit)
                 done.add(name)
-        except UserError as error:
-            raise type(error)(f"{cell.name}: {error}") from error
 
 
 def _text(plan: Plan, cell: Cell) -> LabText:
@@ -77,10 +71,9 @@ def _model_size(plan: Plan, cell: Cell) -> EncoderConfig:
     """Build the model of a cell, and return the configuration of its encoder."""
     step, entries = plan.steps[cell.model], _text(plan, cell).vocab_size
     if isinstance(step, GloveStep):
-        glove = configuration.build(GloveConfig, step.settings, "")
-        return StaticConfig(glove.hidden_size, vocab_size=entries)
+        return StaticConfig(step.settings.hidden_size, vocab_size=entries)
     assert isinstance(step, PretrainStep)
-    recipe = configuration.build(PretrainConfig, step.recipe, "")
+    recipe = step.recipe
     if recipe.layout.kind == "translations":
         raise UsageError(
             'layout.kind is "translations", which needs text in several languages, and a lab prepares text in one: choose '
@@ -94,9 +87,8 @@ def _model_size(plan: Plan, cell: Cell) -> EncoderConfig:
             f"{entries:,}: take a teacher that was trained with the vocabulary of this text"
         )
     if recipe.model.vocab_size not in (0, entries):
-        raise UsageError(
-            f"model.vocab_size is {recipe.model.vocab_size}, and text.vocab_size is {entries}: omit model.vocab_size"
-        )
+        sizes = f"model.vocab_size is {recipe.model.vocab_size}, and text.vocab_size is {entries}"
+        raise UsageError(f"{sizes}: omit model.vocab_size")
     size = replace(recipe.model, vocab_size=entries)
     with torch.device("meta"):
         new_model(size, recipe.objectives, recipe.seed)
@@ -105,10 +97,8 @@ def _model_size(plan: Plan, cell: Cell) -> EncoderConfig:
 
 def _continued(recipe: PretrainConfig, entries: int) -> PretrainConfig:
     """Return the recipe with the model of the checkpoint that it continues from, without its vocabulary."""
-    try:
+    with naming("init_from"):
         checkpoint = read_checkpoint(recipe.init_from)
-    except UsageError as error:
-        raise UsageError(f"init_from: {error}") from error
     if checkpoint.tokenizer.size > entries:
         raise UsageError(
             f"init_from has a vocabulary of {checkpoint.tokenizer.size:,} entries, and text.vocab_size is {entries:,}: take a "
@@ -118,7 +108,7 @@ def _continued(recipe: PretrainConfig, entries: int) -> PretrainConfig:
 
 
 def _check_finetuning(step: FinetuneStep, size: EncoderConfig, fit: Fit) -> None:
-    recipe, task = fit(step.train, step.dev, json.dumps(step.recipe | {"seed": 0}))
+    recipe, task = step.recipe, fit(step.train, step.dev, replace(step.recipe, seed=0))
     with_language(size, recipe.language)
     if recipe.max_length > size.max_position_embeddings:
         raise UsageError(
@@ -130,16 +120,15 @@ def _check_finetuning(step: FinetuneStep, size: EncoderConfig, fit: Fit) -> None
         build_model(recipe, task, size)
 
 
-def _fit(read: Read, train: str, dev: str, settings: str) -> tuple[FinetuneConfig, AnyTask]:
-    """Return a recipe, given as JSON, and its task with the labels of the examples, which are checked."""
-    recipe = configuration.build(FinetuneConfig, json.loads(settings), "")
+def _fit(read: Read, train: str, dev: str, recipe: FinetuneConfig) -> AnyTask:
+    """Return the task of a recipe with the labels of the examples, which are checked."""
     task = recipe.task.fit(read(train, recipe.task))
     examples = read(dev, recipe.task)
     task.validate(examples)
     selection_metric(recipe, task, examples)
-    return recipe, task
+    return task
 
 
 def _read(path: str, task: AnyTask) -> list[Any]:
     with console.silenced():
-        return valid_examples(task.reader.read(Path(path)), path)
+        return labeled_examples(task.reader, path)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bertie.errors import UsageError, require_range
-from bertie.text.tokenizer import NormalizerOptions
 
 MEAN = "mean of tasks"
 """The measure that is the mean over all tasks."""
@@ -53,20 +52,14 @@ class LabText:
             raise UsageError("text.inputs is empty: name text files or folders")
         require_range("text", self, "vocab_size", low=1)
         if not 0 < self.eval_share < 1:
-            raise UsageError(
-                f"text.eval_share is {self.eval_share:g}: give a share of the documents between 0 and 1, such as 0.01"
-            )
+            remedy = "give a share of the documents between 0 and 1, such as 0.01"
+            raise UsageError(f"text.eval_share is {self.eval_share:g}: {remedy}")
         if self.algorithm == "bpe" and (self.cased or self.drop_punctuation):
             key = "cased" if self.cased else "drop_punctuation"
             raise UsageError(
                 f"text.{key} is true, and text.algorithm is bpe, which keeps text as it is: remove text.{key}, or set "
                 "text.algorithm to wordpiece"
             )
-
-    @property
-    def normalization(self) -> NormalizerOptions:
-        """How WordPiece normalizes the text."""
-        return NormalizerOptions(lowercase=not self.cased, drop_punctuation=self.drop_punctuation)
 
 
 @dataclass(frozen=True)
@@ -106,9 +99,8 @@ class Variant:
         require_range(f"the variant {self.name}", self, "checkpoint", low=0)
         if self.glove is not None and (self.pretrain or self.budget):
             key = "pretrain" if self.pretrain else "budget"
-            raise UsageError(
-                f"the variant {self.name} has glove, which takes the place of pre-training, and {key}: remove one of them"
-            )
+            both = f"glove, which takes the place of pre-training, and {key}"
+            raise UsageError(f"the variant {self.name} has {both}: remove one of them")
 
 
 @dataclass(frozen=True)

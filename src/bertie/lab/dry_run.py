@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from bertie import config as configuration
 from bertie import console
 from bertie.errors import UserError
 from bertie.finetuning.recipe import FinetuneConfig
@@ -14,9 +12,8 @@ from bertie.lab.launchers import Launcher
 from bertie.lab.schedule import StepScheduler
 from bertie.lab.steps import SHARDS, FinetuneStep, GloveStep, MeasureStep, PretrainStep, ShardsStep
 from bertie.pretraining.pretrain import set_up
-from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.step_cost import flops_per_step, seconds_per_step, tokens_per_step
-from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.scoring import labeled_examples
 from bertie.text.shards import open_shards
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.distributed import SINGLE_PROCESS
@@ -52,7 +49,7 @@ def dry_run(schedule: StepScheduler, launcher: Launcher) -> dict[str, Any]:
     seconds = {}
     for cell in plan.cells:
         step = plan.steps[cell.model]
-        key = repr(replace(step, recipe=step.recipe | {"seed": 0})) if isinstance(step, PretrainStep) else ""
+        key = repr(replace(step, recipe=replace(step.recipe, seed=0))) if isinstance(step, PretrainStep) else ""
         if isinstance(step, PretrainStep) and key not in speeds:
             console.info(f"timing {', '.join(cell.variants)}")
             speeds[key] = _speed(schedule, step)
@@ -81,8 +78,7 @@ def dry_run(schedule: StepScheduler, launcher: Launcher) -> dict[str, Any]:
 
 def _speed(schedule: StepScheduler, step: PretrainStep) -> Speed:
     """Time the first steps of a pre-training."""
-    recipe = configuration.build(PretrainConfig, step.recipe, "")
-    folder = schedule.steps / step.shards / SHARDS
+    recipe, folder = step.recipe, schedule.steps / step.shards / SHARDS
     with console.silenced():
         setup = set_up(recipe, folder, schedule.steps / "dry-run", schedule.threads, SINGLE_PROCESS)
         cost = seconds_per_step(setup)
@@ -99,7 +95,7 @@ def _finetuning_seconds(schedule: StepScheduler, name: str, speed: Speed) -> flo
     assert isinstance(step, FinetuneStep)
     model = schedule.plan.steps[step.model]
     assert isinstance(model, PretrainStep | GloveStep)
-    recipe = configuration.build(FinetuneConfig, step.recipe, "")
+    recipe = step.recipe
     tokenizer = open_shards(schedule.steps / model.shards / SHARDS).tokenizer
     settings, (examples, tokens) = recipe.training, _length(step.train, recipe, tokenizer)
     used = min(recipe.max_train_examples or examples, examples)
@@ -111,6 +107,6 @@ def _finetuning_seconds(schedule: StepScheduler, name: str, speed: Speed) -> flo
 def _length(path: str, recipe: FinetuneConfig, tokenizer: Tokenizer) -> tuple[int, float]:
     """Return the number of examples, and their tokens on average."""
     with console.silenced():
-        examples: list[Any] = valid_examples(recipe.task.reader.read(Path(path)), path)
+        examples = labeled_examples(recipe.task.reader, path)
         sample = recipe.task.fit(examples).encode(examples[:SAMPLE], tokenizer, recipe.max_length)
     return len(examples), sum(map(len, sample)) / len(examples[:SAMPLE])

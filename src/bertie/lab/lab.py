@@ -69,7 +69,11 @@ def run_lab(
             storage.write_json(root / SETTINGS, configuration.plain(config))
             if dry:
                 return {"out": str(root), "cells": len(plan.cells), **dry_run(schedule, launcher)}
-            _announce(schedule, launcher.slots)
+            console.info(
+                f"{console.plural(len(plan.cells), 'cell')}, {console.plural(len(plan.steps), 'step')}, of which "
+                f"{sum(map(schedule.finished, plan.steps))} are finished; {launcher.slots} at a time, each with "
+                f"{console.plural(schedule.threads, 'thread')}"
+            )
             schedule.run(launcher, set(plan.steps))
             return _write_results(config, schedule, root)
     finally:
@@ -83,23 +87,13 @@ def _begun(root: Path) -> bool:
     )
 
 
-def _announce(schedule: StepScheduler, slots: int) -> None:
-    plan = schedule.plan
-    finished = sum(map(schedule.finished, plan.steps))
-    console.info(
-        f"{console.plural(len(plan.cells), 'cell')}, {console.plural(len(plan.steps), 'step')}, of which {finished} are "
-        f"finished; {slots} at a time, each with {console.plural(schedule.threads, 'thread')}"
-    )
-
-
 def _write_results(config: LabConfig, schedule: StepScheduler, root: Path) -> dict[str, Any]:
     plan = schedule.plan
     results = collect(plan, schedule.steps, schedule.failed)
     machine = " ".join(results.machines)
     rows = [{**asdict(row), "curves": {}} for row in results.rows]
-    storage.write_json(
-        root / RESULTS, {"title": config.title, "tasks": results.tasks, "machine": machine, "rows": rows}
-    )
+    found = {"title": config.title, "tasks": results.tasks, "machine": machine, "rows": rows}
+    storage.write_json(root / RESULTS, found)
     storage.write_atomic(root / TABLES, markdown(config, results, machine))
     storage.write_atomic(root / PAGE, report(config, results, machine).html())
     console.info(f"report: {root / PAGE}")

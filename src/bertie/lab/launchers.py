@@ -12,40 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from bertie import console, runtime, threads
 from bertie.errors import UsageError
 from bertie.text.executors import connect_ray, import_ray
-
-
-class StepProcess(Protocol):
-    """A process that was started."""
-
-    def exit_code(self) -> int | None:
-        """Return its exit code; None while it runs."""
-        ...
-
-    def stop(self) -> None:
-        """Ask it to stop, and wait. A training saves a checkpoint first."""
-        ...
-
-
-class Launcher(Protocol):
-    """Starts the process of a step."""
-
-    @property
-    def slots(self) -> int:
-        """The number of processes that may run at a time."""
-        ...
-
-    def start(self, arguments: Sequence[str], log: Path) -> StepProcess:
-        """Start `python -m bertie.lab.worker ARGUMENTS`, with its output in `log`."""
-        ...
-
-    def close(self) -> None:
-        """Release what the launcher holds."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -56,12 +27,12 @@ class ProcessLauncher:
     prefix: tuple[str, ...] = ()
     """The command in front of theirs."""
 
-    def start(self, arguments: Sequence[str], log: Path) -> StepProcess:
+    def start(self, arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         own = () if self.prefix else (str(os.getpid()),)  # the process ends when this one is killed
         command = [*self.prefix, sys.executable, "-m", "bertie.lab.worker", *arguments, *own]
         with open(log, "ab") as file:
             # In a group of its own: Ctrl-C in a terminal reaches only this process, which stops the others.
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -70,23 +41,9 @@ class ProcessLauncher:
                 # srun hands the signal on to its job. It does not know this process, which may be killed.
                 preexec_fn=partial(threads.end_with_parent, signal.SIGTERM) if self.prefix else None,
             )
-        return _Process(process)
 
     def close(self) -> None:
         pass
-
-
-@dataclass(frozen=True)
-class _Process:
-    process: subprocess.Popen[bytes]
-
-    def exit_code(self) -> int | None:
-        return self.process.poll()
-
-    def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            self.process.wait()
 
 
 @dataclass(frozen=True)
@@ -99,21 +56,21 @@ class RayLauncher:
     """GPUs of each process."""
     ray: Any
 
-    def start(self, arguments: Sequence[str], log: Path) -> StepProcess:
+    def start(self, arguments: Sequence[str], log: Path) -> RayTask:
         command = [sys.executable, "-m", "bertie.lab.worker", *arguments]
         remote = self.ray.remote(_run_command).options(num_cpus=self.threads, num_gpus=self.gpus, max_retries=0)
-        return _RayTask(self.ray, remote.remote(command, str(log)))
+        return RayTask(self.ray, remote.remote(command, str(log)))
 
     def close(self) -> None:
         self.ray.shutdown()
 
 
 @dataclass(frozen=True)
-class _RayTask:
+class RayTask:
     ray: Any
     task: Any
 
-    def exit_code(self) -> int | None:
+    def poll(self) -> int | None:
         done, _ = self.ray.wait([self.task], timeout=0)
         if not done:
             return None
@@ -123,8 +80,19 @@ class _RayTask:
             console.warn(f"Ray lost a step: {str(error).splitlines()[0]}")
             return 1
 
-    def stop(self) -> None:
+    def terminate(self) -> None:
         self.ray.cancel(self.task, force=True)
+
+    def wait(self) -> None:
+        """Return at once: Ray ends the process by force."""
+
+
+StepProcess = subprocess.Popen[bytes] | RayTask
+"""A process that was started. `poll` returns its exit code, None while it runs. `terminate` asks it to stop, which a training
+does after it has saved a checkpoint, and `wait` waits for that."""
+Launcher = ProcessLauncher | RayLauncher
+"""Starts the process of a step, `python -m bertie.lab.worker ARGUMENTS`, with its output in a log, and at most `slots` at a
+time. `close` releases what it holds."""
 
 
 def _run_command(command: list[str], log: str) -> int:
@@ -177,13 +145,9 @@ class Work:
                 options = ("--ntasks=1", f"--cpus-per-task={self.threads}", "--kill-on-bad-exit")
                 return ProcessLauncher(self.workers or 16, ("srun", *options, *shlex.split(self.slurm_options)))
             case "ray":
-                return _ray_launcher(self.workers, self.threads, self.ray_address)
-
-
-def _ray_launcher(slots: int, cpu_threads: int, address: str) -> RayLauncher:
-    ray = import_ray()
-    connect_ray(address, threads.cpu_quota())
-    resources = ray.cluster_resources()
-    gpus = int(resources.get("GPU", 0))
-    available = gpus or max(1, int(resources.get("CPU", 1)) // cpu_threads)
-    return RayLauncher(slots or available, cpu_threads, min(gpus, 1), ray)
+                ray = import_ray()
+                connect_ray(self.ray_address, threads.cpu_quota())
+                resources = ray.cluster_resources()
+                gpus = int(resources.get("GPU", 0))
+                available = gpus or max(1, int(resources.get("CPU", 1)) // self.threads)
+                return RayLauncher(self.workers or available, self.threads, min(gpus, 1), ray)

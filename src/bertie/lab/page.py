@@ -53,12 +53,11 @@ def report(config: LabConfig, results: Results, machine: str) -> Page:
         scores = {name: (each.mean.value, _half_width(each.mean)) for name, each in rows.items()}
         page.score_chart(scores, label(measure, results), {name: each.values for name, each in rows.items()})
     page.heading("Pre-training")
-    if others := [name for name in results.measures if name not in names]:
-        page.paragraph(HELD_OUT)
-        page.table(*score_table(config, results, others))
-        if compared := _compared(results, others):
-            page.paragraph("Differences to the first row:")
-            page.table(*difference_table(config, results, compared))
+    for part in _held_out(config, results, names):
+        if isinstance(part, str):
+            page.paragraph(part)
+        else:
+            page.table(*part)
     _curves(page, results)
     page.table(*cost_table(config, results))
     page.paragraph(machine)
@@ -71,12 +70,20 @@ def markdown(config: LabConfig, results: Results, machine: str) -> str:
     parts = [f"# {config.title}", config.question, "## Scores", _markdown(*score_table(config, results, names))]
     parts += [note] if (note := _failures(results).strip()) else []
     parts += ["## Differences to the first row", METHOD, _markdown(*difference_table(config, results, names))]
-    parts += ["## Pre-training"]
-    if others := [name for name in results.measures if name not in names]:
-        parts += [HELD_OUT, _markdown(*score_table(config, results, others))]
-        if compared := _compared(results, others):
-            parts += ["Differences to the first row:", _markdown(*difference_table(config, results, compared))]
+    held_out = _held_out(config, results, names)
+    parts += ["## Pre-training", *(part if isinstance(part, str) else _markdown(*part) for part in held_out)]
     return "\n\n".join([*parts, _markdown(*cost_table(config, results)), machine]) + "\n"
+
+
+def _held_out(config: LabConfig, results: Results, scores: list[str]) -> list[str | HeaderAndRows]:
+    """Return paragraphs and tables of the measures of pre-training that are not among the scores."""
+    others = [name for name in results.measures if name not in scores]
+    if not others:
+        return []
+    parts: list[str | HeaderAndRows] = [HELD_OUT, score_table(config, results, others)]
+    if compared := _compared(results, others):
+        parts += ["Differences to the first row:", difference_table(config, results, compared)]
+    return parts
 
 
 def of_tasks(results: Results) -> list[str]:
@@ -129,7 +136,7 @@ def _score(row: VariantRow, name: str) -> str:
     measured = row.measures.get(name)
     if measured is None:
         return "–"
-    text = _number(measured.mean.value) + (f" ± {_number(measured.sd)}" if measured.sd is not None else "")
+    text = f"{measured.mean.value:.3f}" + (f" ± {measured.sd:.3f}" if measured.sd is not None else "")
     return text + f" ({measured.no_better} failed)" * (measured.no_better > 0)
 
 
@@ -150,10 +157,6 @@ def _shown_difference(found: Estimate | None) -> str:
     if found.low is None or found.high is None:
         return f"{found.value:+.3f}"
     return f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]" + " *" * found.significant
-
-
-def _number(value: float) -> str:
-    return f"{value:.3f}"
 
 
 def _half_width(estimate: Estimate) -> float:

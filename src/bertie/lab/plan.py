@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from itertools import product
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from bertie import config as configuration
 from bertie import storage
 from bertie.checkpoints.folder import find_model_folder
-from bertie.errors import UsageError
+from bertie.errors import UsageError, naming
 from bertie.files import sources
 from bertie.files.sources import Source
 from bertie.finetuning.recipe import FinetuneConfig
-from bertie.lab.budget import known_steps, with_steps
 from bertie.lab.config import Budget, LabConfig, LabTask, LabText, Variant
 from bertie.lab.steps import (
     FinetuneStep,
@@ -27,13 +26,14 @@ from bertie.lab.steps import (
     ShardsStep,
     VocabularyStep,
     step_id,
+    with_steps,
 )
 from bertie.objectives.objective import Teaches
 from bertie.pretraining.glove import GloveConfig
 from bertie.pretraining.recipe import PretrainConfig
+from bertie.pretraining.step_cost import tokens_per_step
 
 FILE = "plan.json"
-C = TypeVar("C")
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,11 @@ class Cell:
     """The checkpoint that is fine-tuned, by its number of steps; 0: the final model."""
     tasks: dict[str, str]
     """The fine-tuning step of each task."""
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The steps that train and fine-tune."""
+        return (self.model, *self.tasks.values())
 
     @property
     def name(self) -> str:
@@ -74,9 +79,8 @@ class Plan:
         """Return what a step does, for people: "pre-training of BERT, seed 0". Other cells may use the step, too."""
         for cell in self.cells:
             if name == cell.model:
-                return (
-                    f"{'GloVe' if isinstance(self.steps[name], GloveStep) else 'pre-training'} of {cell.name} ({name})"
-                )
+                kind = "GloVe" if isinstance(self.steps[name], GloveStep) else "pre-training"
+                return f"{kind} of {cell.name} ({name})"
             for task, step in cell.tasks.items():
                 if step == name:
                     return f"{task} of {cell.name} ({name})"
@@ -100,12 +104,9 @@ def make_plan(config: LabConfig, data: Path) -> Plan:
     # All seeds of a model use its checkpoints, so that a seed added later does not repeat them.
     kept = {_pretraining_key(config, variants) for variants in combinations if _checkpoint(variants)}
     for variants, seed in product(combinations, config.seeds):
-        name = ", ".join(variant.name for variant in variants)
-        try:
+        with naming(", ".join(variant.name for variant in variants)):
             keep = _pretraining_key(config, variants) in kept
             cells.append(_Cell(config, data, variants, seed, keep, find, hash_file, steps).plan())
-        except UsageError as error:
-            raise UsageError(f"{name}: {error}") from error
     return Plan(tuple(cells), steps)
 
 
@@ -166,9 +167,8 @@ class _Cell:
         try:
             files = tuple(f"{file.path} {self._stamp(file)}" for file in self.find(text.inputs))
         except UsageError as error:
-            raise UsageError(
-                f"text.inputs: {error}: check --data, the folder that holds the data of the lab"
-            ) from error
+            hint = "check --data, the folder that holds the data of the lab"
+            raise UsageError(f"text.inputs: {error}: {hint}") from error
         vocabulary = self._add(VocabularyStep(text, files))
         return self._add(ShardsStep(text, vocabulary))
 
@@ -180,22 +180,23 @@ class _Cell:
             glove = configuration.build(GloveConfig, settings[0] | {"seed": self.seed}, "glove")
             if _checkpoint(self.variants):
                 raise UsageError("glove has no checkpoints, and the variant has checkpoint: remove one of them")
-            return self._add(GloveStep(configuration.plain(glove, defaults=False), shards))
-        recipe = _load(PretrainConfig, _merged(self.config, self.variants, "pretrain"), "pretrain", "pretrain")
+            return self._add(GloveStep(glove, shards))
+        with naming("pretrain"):
+            recipe = configuration.load(PretrainConfig, _merged(self.config, self.variants, "pretrain"), "pretrain")
         if recipe.budget:
             raise UsageError(
                 "pretrain.budget follows the clock, and cells that run at the same time slow each other down: remove it, and "
                 'give the lab a [budget] with unit = "seconds", which becomes a number of steps'
             )
         budget, measure, models = _budget(self.config, self.variants), "", self._model_states(recipe)
-        if (steps := known_steps(budget, recipe)) is not None:
-            recipe = with_steps(recipe, steps)
+        if budget is not None and budget.unit in ("flops", "seconds"):
+            measure = self._add(MeasureStep(replace(recipe, seed=0), budget, shards, models))
         elif budget is not None:
-            measured = configuration.plain(replace(recipe, seed=0), defaults=False)
-            measure = self._add(MeasureStep(measured, budget, shards, models))
+            per_step = tokens_per_step(recipe) if budget.unit == "tokens" else 1
+            recipe = with_steps(recipe, round(budget.amount / per_step))
         self._require_checkpoint(recipe, bool(measure))
-        settings = configuration.plain(replace(recipe, seed=self.seed), defaults=False)
-        return self._add(PretrainStep(settings, shards, self.keep_checkpoints, measure, models))
+        recipe = replace(recipe, seed=self.seed)
+        return self._add(PretrainStep(recipe, shards, self.keep_checkpoints, measure, models))
 
     def _require_checkpoint(self, recipe: PretrainConfig, measured: bool) -> None:
         """Raise UsageError if the run will not have the checkpoint of the cell."""
@@ -203,9 +204,8 @@ class _Cell:
         if not checkpoint:
             return
         if measured:
-            raise UsageError(
-                "checkpoint counts steps, which this budget does not fix: set budget.unit to steps or tokens"
-            )
+            problem = "checkpoint counts steps, which this budget does not fix"
+            raise UsageError(f"{problem}: set budget.unit to steps or tokens")
         every, last = training.checkpoint_every, training.steps
         if checkpoint > last or (checkpoint != last and (not every or checkpoint % every)):
             raise UsageError(
@@ -221,16 +221,14 @@ class _Cell:
 
     def _finetuning(self, task: LabTask, model: str, checkpoint: int) -> str:
         merged = reduce(configuration.merge, (variant.finetune for variant in self.variants), task.finetune)
-        recipe = _load(FinetuneConfig, merged, "finetune", f"finetune of {task.name}")
+        with naming(f"finetune of {task.name}"):
+            recipe = configuration.load(FinetuneConfig, merged, "finetune")
         if recipe.grid.learning_rate or recipe.grid.batch_size or recipe.grid.epochs or recipe.restarts > 1:
             raise UsageError(f"{task.name}: a lab has an axis instead of grid and restarts: remove them")
-        settings = configuration.plain(replace(recipe, seed=self.seed), defaults=False)
         train, dev = (_located(self.data, name) for name in (task.train, task.dev))
-        try:
+        with naming(f"task {task.name}"):
             files = tuple(self.hash_file(Path(path)) for path in (train, dev))
-        except UsageError as error:
-            raise UsageError(f"task {task.name}: {error}") from error
-        return self._add(FinetuneStep(settings, train, dev, files, model, checkpoint))
+        return self._add(FinetuneStep(replace(recipe, seed=self.seed), train, dev, files, model, checkpoint))
 
     def _stamp(self, source: Source) -> str:
         """Return what changes with the content of a text. One elsewhere has the stamp of its server."""
@@ -243,14 +241,6 @@ class _Cell:
         named = [Path(name) for name in (recipe.init_from, *teachers) if name]
         weights = [find_model_folder(path).absolute() / "model.safetensors" for path in named if path.exists()]
         return tuple(f"{path} {self.hash_file(path)}" for path in weights)
-
-
-def _load(kind: type[C], values: dict[str, Any], group: str, where: str) -> C:
-    """Load a recipe. An error names the table of the lab file that has it."""
-    try:
-        return configuration.load(kind, values, group)
-    except UsageError as error:
-        raise UsageError(f"{where}: {error}") from error
 
 
 def _located(data: Path, name: str) -> str:
@@ -268,7 +258,7 @@ def _content_hash(path: Path) -> str:
 def save_plan(plan: Plan, path: Path) -> None:
     """Write plan.json, from which the processes of the steps read what to do."""
     cells = [configuration.plain(cell) for cell in plan.cells]
-    steps = {name: configuration.plain(step) for name, step in plan.steps.items()}
+    steps = {name: configuration.plain(step, defaults=False) for name, step in plan.steps.items()}
     storage.write_json(path, {"cells": cells, "steps": steps})
 
 

@@ -11,10 +11,13 @@ import numpy as np
 
 from bertie import storage
 from bertie.console import plural
-from bertie.lab.bootstrap import Estimate, difference, estimate, resampled_scores
+from bertie.lab.bootstrap import Estimate, SeedScores, estimate, resampled_scores
 from bertie.lab.config import MEAN
 from bertie.lab.plan import Cell, Plan
 from bertie.lab.steps import RESULT, SUMS
+
+StepResults = dict[str, dict[str, Any]]
+"""What result.json of each finished step has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +84,10 @@ class Results:
     """A sentence about hardware and versions for the steps that have them in common."""
 
 
+SeedsByMeasure = dict[str, list[Score]]
+"""Measure -> the score of each seed that has one."""
+
+
 def collect(plan: Plan, steps: Path, failed: dict[str, str]) -> Results:
     """Read the results of all finished steps.
 
@@ -89,33 +96,27 @@ def collect(plan: Plan, steps: Path, failed: dict[str, str]) -> Results:
         steps: The folder of its steps.
         failed: The error of each step that failed.
     """
-    found = [_cell_scores(cell, steps) for cell in plan.cells]
+    paths = {name: steps / name / RESULT for name in plan.steps}
+    results = {name: storage.read_json(path) for name, path in paths.items() if path.is_file()}
+    found = [_cell_scores(cell, results, steps) for cell in plan.cells]
     names = list(dict.fromkeys(name for scores in found for name in scores))
     tasks = [name for name in names if name in plan.cells[0].tasks]
     order = [name for name in names if name not in (*tasks, MEAN)] + tasks + [MEAN] * (MEAN in names)
     rows: list[VariantRow] = []
-    first: dict[str, list[Score]] = {}
+    first: SeedsByMeasure = {}
     for variants in plan.rows:
         own = [(cell, scores) for cell, scores in zip(plan.cells, found, strict=True) if cell.variants == variants]
         by_measure = {name: [scores[name] for _, scores in own if name in scores] for name in order}
-        rows.append(_row(variants, [cell for cell, _ in own], by_measure, first, steps, failed))
+        rows.append(_row([cell for cell, _ in own], by_measure, first, results, failed))
         first = first or by_measure
-    metrics = {
-        task: result["metric"]
-        for cell in plan.cells
-        for task, step in cell.tasks.items()
-        if (result := _result(steps, step))
-    }
-    missing = sum(not all(_result(steps, step) for step in (cell.model, *cell.tasks.values())) for cell in plan.cells)
-    return Results(rows, order, metrics, missing, _machines(plan, steps))
-
-
-def _machines(plan: Plan, steps: Path) -> list[str]:
-    """Describe on which hardware and with which versions the models were trained. A lab may go on elsewhere, or later."""
-    trained = {name for cell in plan.cells for name in (cell.model, *cell.tasks.values())}
-    results = [result for name in sorted(trained) if (result := _result(steps, name))]
-    counts = Counter(_described(result.get("environment")) for result in results)
-    return [f"{plural(count, 'training')}{machine}." for machine, count in counts.items()]
+    tasks_of = [item for cell in plan.cells for item in cell.tasks.items()]
+    metrics = {task: results[step]["metric"] for task, step in tasks_of if step in results}
+    missing = sum(not results.keys() >= {*cell.steps} for cell in plan.cells)
+    # A lab may go on elsewhere, or later.
+    trained = sorted({name for cell in plan.cells for name in cell.steps} & results.keys())
+    machines = Counter(_described(results[name].get("environment")) for name in trained)
+    trainings = [f"{plural(count, 'training')}{machine}." for machine, count in machines.items()]
+    return Results(rows, order, metrics, missing, trainings)
 
 
 def _described(environment: dict[str, Any] | None) -> str:
@@ -127,24 +128,18 @@ def _described(environment: dict[str, Any] | None) -> str:
     return f" in {environment['precision']} with {plural(environment['threads'], 'thread')} on {hardware}; {versions}{commit}"
 
 
-def _result(steps: Path, step: str) -> dict[str, Any] | None:
-    path = steps / step / RESULT
-    return storage.read_json(path) if path.is_file() else None
-
-
-def _cell_scores(cell: Cell, steps: Path) -> dict[str, Score]:
+def _cell_scores(cell: Cell, results: StepResults, steps: Path) -> dict[str, Score]:
     """Return the scores of a cell by measure."""
     scores = {}
-    evaluation = _evaluation(_result(steps, cell.model) or {}, cell.checkpoint)
+    evaluation = _evaluation(results.get(cell.model, {}), cell.checkpoint)
     for name, value in evaluation.items():
         if name.endswith(("_loss", "_accuracy")) and value is not None:
             scores[name] = Score(value)
     tasks = {}
     for stream, (task, step) in enumerate(cell.tasks.items()):
-        if result := _result(steps, step):
-            samples, sums = None, steps / step / SUMS
-            if result["formula"]:
-                samples = resampled_scores(result["formula"], np.load(sums), stream)
+        if result := results.get(step):
+            sums = steps / step / SUMS
+            samples = resampled_scores(result["formula"], np.load(sums), stream) if result["formula"] else None
             tasks[task] = Score(result["scores"][result["metric"]], samples, result["failed"])
     if len(tasks) == len(cell.tasks) > 1:
         parts = list(tasks.values())
@@ -163,47 +158,33 @@ def _evaluation(result: dict[str, Any], checkpoint: int) -> dict[str, Any]:
 
 
 def _row(
-    variants: tuple[str, ...],
-    cells: list[Cell],
-    scores: dict[str, list[Score]],
-    first: dict[str, list[Score]],
-    steps: Path,
-    failed: dict[str, str],
+    cells: list[Cell], scores: SeedsByMeasure, first: SeedsByMeasure, results: StepResults, failed: dict[str, str]
 ) -> VariantRow:
     measures = {name: _measured(each, first.get(name, [])) for name, each in scores.items() if each}
-    models = [result for cell in cells if (result := _result(steps, cell.model))]
+    models = [results[cell.model] for cell in cells if cell.model in results]
     seconds = [result["seconds"] for result in models if "seconds" in result]
-    errors = [
-        f"seed {cell.seed}: {failed[s]}" for cell in cells for s in (cell.model, *cell.tasks.values()) if s in failed
-    ]
-    evaluations = models[0]["evaluations"] if models else []
+    errors = [f"seed {cell.seed}: {failed[step]}" for cell in cells for step in cell.steps if step in failed]
+    model = models[0] if models else {}
+    evaluations = model.get("evaluations", [])
     losses = [name for name in (evaluations[-1] if evaluations else {}) if name.endswith("_loss")]
-    curves = {
-        name: ([each["tokens"] / 1e6 for each in evaluations], [each[name] for each in evaluations]) for name in losses
-    }
-    return VariantRow(
-        variants,
-        measures,
-        errors,
-        parameters=models[0]["parameters"] if models else None,
-        tokens=models[0].get("tokens") if models else None,
-        minutes=float(np.mean(seconds)) / 60 if seconds else None,
-        curves=curves,
-    )
+    tokens = [each["tokens"] / 1e6 for each in evaluations]
+    curves = {name: (tokens, [each[name] for each in evaluations]) for name in losses}
+    minutes = float(np.mean(seconds)) / 60 if seconds else None
+    size, length = model.get("parameters"), model.get("tokens")
+    return VariantRow(cells[0].variants, measures, errors, size, length, minutes, curves)
 
 
 def _measured(scores: list[Score], first: list[Score]) -> MeasureSummary:
-    values = [score.value for score in scores]
+    own = _side(scores)
     return MeasureSummary(
-        values=values,
-        mean=estimate(values, _stacked(scores)),
-        sd=float(np.std(values, ddof=1)) if len(values) > 1 else None,
+        values=own[0],
+        mean=estimate(own),
+        sd=float(np.std(own[0], ddof=1)) if len(scores) > 1 else None,
         no_better=sum(score.failed for score in scores),
-        difference=difference(values, [s.value for s in first], _stacked(scores), _stacked(first)) if first else None,
+        difference=estimate(own, _side(first)) if first else None,
     )
 
 
-def _stacked(scores: list[Score]) -> np.ndarray | None:
-    """Return the scores of all seeds on every sample, [SAMPLES, seeds]."""
+def _side(scores: list[Score]) -> SeedScores:
     known = [score.samples for score in scores if score.samples is not None]
-    return np.stack(known, 1) if len(known) == len(scores) else None
+    return [score.value for score in scores], np.stack(known, 1) if len(known) == len(scores) else None

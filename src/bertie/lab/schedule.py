@@ -41,7 +41,7 @@ class StepScheduler:
         """Delete damaged results, so that their steps run again. What the steps have trained remains."""
         for name in filter(self.finished, self.plan.steps):
             try:
-                require_result(self.steps / name)
+                require_result(self.plan.steps[name], self.steps / name)
             except UserError as error:
                 console.warn(f"{error}; the step runs again")
                 (self.steps / name / RESULT).unlink()
@@ -63,7 +63,9 @@ class StepScheduler:
                     time.sleep(POLL_SECONDS)
             finally:
                 for job in self.running.values():
-                    job.stop()
+                    job.terminate()
+                for job in self.running.values():
+                    job.wait()
 
     def _with_needs(self, wanted: set[str]) -> list[str]:
         """Return the steps with all that they need, in the order of the plan, in which needs come first."""
@@ -91,7 +93,7 @@ class StepScheduler:
 
     def _collect(self) -> int:
         """Remove the steps that have ended from `running`. Return their number."""
-        ended = [(name, code) for name, job in self.running.items() if (code := job.exit_code()) is not None]
+        ended = [(name, code) for name, job in self.running.items() if (code := job.poll()) is not None]
         for name, code in ended:
             del self.running[name]
             if code or not self.finished(name):

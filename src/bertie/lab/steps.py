@@ -10,7 +10,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -21,41 +21,31 @@ from safetensors import safe_open
 from bertie import config as configuration
 from bertie import storage
 from bertie.checkpoints.folder import MANIFEST
-from bertie.errors import UserError
+from bertie.errors import UsageError, UserError
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.finetuning.sweep import has_failed
-from bertie.lab.budget import measured_steps, with_steps
 from bertie.lab.config import Budget, LabText
 from bertie.pretraining.glove import GloveConfig, glove
-from bertie.pretraining.pretrain import pretrain
+from bertie.pretraining.pretrain import pretrain, set_up
 from bertie.pretraining.recipe import PretrainConfig
+from bertie.pretraining.step_cost import flops_per_step, seconds_per_step
 from bertie.tasks import Task
-from bertie.tasks.data.rows import valid_examples
 from bertie.tasks.evaluation.folder import PREDICTIONS
+from bertie.tasks.scoring import labeled_examples
 from bertie.text.executors import LocalExecutor
 from bertie.text.prepare import prepare
 from bertie.text.readers import ReaderOptions
 from bertie.text.special_tokens import LINE_BREAK
-from bertie.text.tokenizer import Tokenizer
+from bertie.text.tokenizer import NormalizerOptions, Tokenizer
 from bertie.text.vocabulary import train_tokenizer
+from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.run_folder import read_metrics
 from bertie.training.run_report import DEV
 
 RESULT = "result.json"
 RUN, SUMS, WEIGHTS = "run", "sums.npy", "model.safetensors"
 TOKENIZER, SHARDS = "tokenizer", "shards"
-
-
-RESULT_KEYS = {
-    "vocabulary": ("entries",),
-    "shards": ("splits",),
-    "measure": ("steps",),
-    "pretrain": ("parameters", "steps", "tokens", "seconds", "evaluations"),
-    "glove": ("parameters", "evaluations"),
-    "finetune": ("metric", "scores", "formula", "failed"),
-}
-"""What result.json of each kind of step has at least."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +64,6 @@ class Workplace:
         """The folder of this step."""
         return self.steps / self.step
 
-    def of(self, step: str) -> Path:
-        """Return the folder of another step."""
-        return self.steps / step
-
 
 @dataclass(frozen=True)
 class VocabularyStep:
@@ -87,26 +73,29 @@ class VocabularyStep:
     files: tuple[str, ...]
     """The text files with hashes of their contents: another text is another step."""
     kind: Literal["vocabulary"] = "vocabulary"
+    result_keys = ("entries",)
 
     def run(self, at: Workplace) -> dict[str, Any]:
-        if not (at.folder / TOKENIZER).exists():
-            train = partial(
-                train_tokenizer,
-                self.text.inputs,
-                at.folder / TOKENIZER,
-                algorithm=self.text.algorithm,
-                vocab_size=self.text.vocab_size,
-                normalization=self.text.normalization,
-                user_tokens=[LINE_BREAK] if self.text.line_breaks else [],
-                reader_options=ReaderOptions(text_field=self.text.text_field),
-                executor=LocalExecutor(at.threads),
-            )
-            _resume_or_restart(train, at.folder / TOKENIZER)
+        train = partial(
+            train_tokenizer,
+            self.text.inputs,
+            at.folder / TOKENIZER,
+            algorithm=self.text.algorithm,
+            vocab_size=self.text.vocab_size,
+            normalization=NormalizerOptions(not self.text.cased, drop_punctuation=self.text.drop_punctuation),
+            user_tokens=[LINE_BREAK] if self.text.line_breaks else [],
+            reader_options=ReaderOptions(text_field=self.text.text_field),
+            executor=LocalExecutor(at.threads),
+        )
+        _write_once(train, at.folder / TOKENIZER)
         return {"entries": Tokenizer.load(at.folder / TOKENIZER).size}
 
 
-def _resume_or_restart(write: Callable[[], object], path: Path) -> None:
-    """Write `path`. Unfinished work is resumed, or removed if its text has other dates or it is of another version."""
+def _write_once(write: Callable[[], object], path: Path) -> None:
+    """Write `path` unless it exists. Unfinished work is resumed, or removed if its text has other dates or it is of another
+    version."""
+    if path.exists():
+        return
     try:
         write()
     except storage.OtherWorkError:
@@ -121,20 +110,20 @@ class ShardsStep:
     text: LabText
     vocabulary: str
     kind: Literal["shards"] = "shards"
+    result_keys = ("splits",)
 
     def run(self, at: Workplace) -> dict[str, Any]:
-        if not (at.folder / SHARDS).exists():
-            tokenize = partial(
-                prepare,
-                self.text.inputs,
-                Tokenizer.load(at.of(self.vocabulary) / TOKENIZER),
-                at.folder / SHARDS,
-                eval_share=self.text.eval_share,
-                language=self.text.language,
-                reader_options=ReaderOptions(text_field=self.text.text_field),
-                executor=LocalExecutor(at.threads),
-            )
-            _resume_or_restart(tokenize, at.folder / SHARDS)
+        tokenize = partial(
+            prepare,
+            self.text.inputs,
+            Tokenizer.load(at.steps / self.vocabulary / TOKENIZER),
+            at.folder / SHARDS,
+            eval_share=self.text.eval_share,
+            language=self.text.language,
+            reader_options=ReaderOptions(text_field=self.text.text_field),
+            executor=LocalExecutor(at.threads),
+        )
+        _write_once(tokenize, at.folder / SHARDS)
         return {"splits": storage.read_json(at.folder / SHARDS / "manifest.json")["splits"]}
 
 
@@ -142,23 +131,25 @@ class ShardsStep:
 class MeasureStep:
     """Turn a budget in floating-point operations or seconds into a number of optimizer steps, equal for all seeds."""
 
-    recipe: dict[str, Any]
+    recipe: PretrainConfig
     budget: Budget
     shards: str
     models: tuple[str, ...] = ()
     """As in `PretrainStep`."""
     kind: Literal["measure"] = "measure"
+    result_keys = ("steps",)
 
     def run(self, at: Workplace) -> dict[str, Any]:
-        recipe = configuration.build(PretrainConfig, self.recipe, "")
-        return {"steps": measured_steps(self.budget, recipe, at.of(self.shards) / SHARDS, at.threads)}
+        setup = set_up(self.recipe, at.steps / self.shards / SHARDS, at.folder / RUN, at.threads, SINGLE_PROCESS)
+        cost = flops_per_step(setup) if self.budget.unit == "flops" else seconds_per_step(setup)
+        return {"steps": round(self.budget.amount / cost)}
 
 
 @dataclass(frozen=True)
 class PretrainStep:
     """Pre-train a model."""
 
-    recipe: dict[str, Any]
+    recipe: PretrainConfig
     shards: str
     keep_checkpoints: bool
     """Whether a cell uses a checkpoint of this run. Otherwise they are deleted at the end."""
@@ -167,13 +158,13 @@ class PretrainStep:
     models: tuple[str, ...] = ()
     """The weights of other models that the recipe names, with hashes of their contents: other weights are another step."""
     kind: Literal["pretrain"] = "pretrain"
+    result_keys = ("parameters", "steps", "tokens", "seconds", "evaluations")
 
     def run(self, at: Workplace) -> dict[str, Any]:
-        recipe = configuration.build(PretrainConfig, self.recipe, "")
+        recipe, run = self.recipe, at.folder / RUN
         if self.measure:
-            recipe = with_steps(recipe, storage.read_json(at.of(self.measure) / RESULT)["steps"])
-        run = at.folder / RUN
-        pretrain(recipe, at.of(self.shards) / SHARDS, run, threads=at.threads)
+            recipe = with_steps(recipe, storage.read_json(at.steps / self.measure / RESULT)["steps"])
+        pretrain(recipe, at.steps / self.shards / SHARDS, run, threads=at.threads)
         last = read_metrics(run, "train")[-1]
         cost = {"steps": recipe.training.steps, "tokens": last["tokens"], "seconds": last["seconds"]}
         return {"parameters": _parameters(run), **cost, "evaluations": read_metrics(run, "eval")}
@@ -183,19 +174,15 @@ class PretrainStep:
 class GloveStep:
     """Train GloVe vectors."""
 
-    settings: dict[str, Any]
+    settings: GloveConfig
     shards: str
     kind: Literal["glove"] = "glove"
+    result_keys = ("parameters", "evaluations")
 
     def run(self, at: Workplace) -> dict[str, Any]:
         run = at.folder / RUN
         if not (run / MANIFEST).is_file():
-            glove(
-                at.of(self.shards) / SHARDS,
-                run,
-                configuration.build(GloveConfig, self.settings, "glove"),
-                threads=at.threads,
-            )
+            glove(at.steps / self.shards / SHARDS, run, self.settings, threads=at.threads)
         return {"parameters": _parameters(run), "evaluations": []}
 
 
@@ -203,7 +190,7 @@ class GloveStep:
 class FinetuneStep:
     """Fine-tune a model on a task, and score it."""
 
-    recipe: dict[str, Any]
+    recipe: FinetuneConfig
     train: str
     dev: str
     files: tuple[str, ...]
@@ -213,16 +200,16 @@ class FinetuneStep:
     checkpoint: int = 0
     """Use the checkpoint after this many steps; 0: the final model."""
     kind: Literal["finetune"] = "finetune"
+    result_keys = ("metric", "scores", "formula", "failed")
 
     def run(self, at: Workplace) -> dict[str, Any]:
-        recipe, run = configuration.build(FinetuneConfig, self.recipe, ""), at.folder / RUN
-        model = at.of(self.model) / RUN
+        recipe, run, model = self.recipe, at.folder / RUN, at.steps / self.model / RUN
         if (run / MANIFEST).is_file() and not (run / WEIGHTS).is_file():
             shutil.rmtree(run)  # its result is damaged, and `tidy` has deleted the weights
         if self.checkpoint:
             model = model / "checkpoints" / f"step-{self.checkpoint:08d}"
         tuned = finetune(recipe, self.train, self.dev, model, run, threads=at.threads)
-        examples = valid_examples(recipe.task.reader.read(Path(self.dev)), self.dev, recipe.strict)
+        examples = labeled_examples(recipe.task.reader, self.dev, recipe.strict)
         found = _read_predictions(tuned.task, examples, run / DEV / PREDICTIONS)
         scores = tuned.task.score(found, examples)
         metric = recipe.metric or next(name for name in (tuned.task.metric, *scores) if name in scores)
@@ -232,6 +219,17 @@ class FinetuneStep:
         result = {"metric": metric, "scores": scores, "formula": sums[0] if sums else None}
         result |= {"failed": has_failed(metric, scores, tuned.task, examples)}
         return result | {"seconds": read_metrics(run, "train")[-1]["seconds"]}
+
+
+def with_steps(recipe: PretrainConfig, steps: int) -> PretrainConfig:
+    """Return a recipe with another number of steps.
+
+    Raises:
+        UsageError: The budget is less than one step.
+    """
+    if steps < 1:
+        raise UsageError("the budget is less than one step: raise budget.amount, or lower training.batch_size")
+    return replace(recipe, training=replace(recipe.training, steps=steps))
 
 
 LabStep = VocabularyStep | ShardsStep | MeasureStep | PretrainStep | GloveStep | FinetuneStep
@@ -251,14 +249,14 @@ def step_id(step: LabStep) -> str:
     return f"{step.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def require_result(folder: Path) -> None:
-    """Check the result of a finished step.
+def require_result(step: LabStep, folder: Path) -> None:
+    """Check the result of a finished step in a folder.
 
     Raises:
         UserError: result.json or sums.npy is damaged.
     """
     result = storage.read_json(folder / RESULT)
-    if missing := [key for key in RESULT_KEYS[folder.name.split("-")[0]] if key not in result]:
+    if missing := [key for key in step.result_keys if key not in result]:
         raise UserError(f"{folder / RESULT} is damaged: it has no {missing[0]}")
     if result.get("formula"):
         try:

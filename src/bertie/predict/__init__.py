@@ -1,12 +1,11 @@
 """Use a trained model: `bertie.load` returns a `Predictor`.
 
-- load.py, predictor.py: load a model, and everything that it does. checkpoint_task.py reads its task, evaluation.py scores
-  it, engines/ computes its encoder faster.
+- load.py, predictor.py: load a model, and everything that it does. checkpoint_task.py reads its task, engines/
+  computes its encoder faster.
 - token_model.py: probabilities of tokens, for fill_mask.py, word_search.py, likelihood.py and generation.py.
   sentence_pairs.py has next sentence prediction.
 - minimal_pairs.py, minimal_pairs_page.py: acceptable sentences against unacceptable ones.
-- vectors.py: vectors of texts and words. embed.py writes those of a file, in the formats of vector_files.py. similarity.py
-  compares texts, search.py finds the nearest of a file.
-- text_blocks.py, refused_texts.py: texts of a file in blocks, and NaN for those that a model cannot read.
+- vectors.py: vectors of texts and words. embed.py writes those of a file, in the formats of vector_files.py. search.py
+  finds the nearest of a file, and compares pairs.
 - export.py, export_checks.py: convert a model, and compare it with its source.
 """

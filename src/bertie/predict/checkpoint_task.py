@@ -90,9 +90,8 @@ def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
     if not task.labels:
         return replace(task, labels=own.labels)
     if checkpoint.task or len(task.labels) != len(own.labels):  # LABEL_0 … of other models may be renamed
-        raise UsageError(
-            f"task.labels: the model was trained with {join_names(own.labels)}, in this order: use these labels"
-        )
+        labels = join_names(own.labels)
+        raise UsageError(f"task.labels: the model was trained with {labels}, in this order: use these labels")
     return task
 
 
@@ -109,9 +108,8 @@ def _require_outputs(checkpoint: Checkpoint, name: str, labels: tuple[str, ...])
     outputs = checkpoint.weights.get(f"heads.{name}.out.weight")
     if labels and outputs is not None and len(labels) != len(outputs):
         where = "task.json" if checkpoint.task else "config.json"
-        raise UserError(
-            f"{checkpoint.folder}: {where} names {len(labels)} labels and the head has {len(outputs)} outputs"
-        )
+        problem = f"{where} names {len(labels)} labels and the head has {len(outputs)} outputs"
+        raise UserError(f"{checkpoint.folder}: {problem}")
 
 
 def task_json(folder: Path) -> AnyTask:

@@ -18,11 +18,10 @@ from bertie.model.pooling import Pooling
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
-from bertie.predict.text_blocks import TextRows, text_blocks
 from bertie.predict.vector_files import Columns, Dtype, require_free, vector_file
 from bertie.predict.vectors import WordPooling
 from bertie.tasks.data.rows import SHOWN, first_few, is_stdin, require_list
-from bertie.tasks.data.unlabeled import Text, UnlabeledReader
+from bertie.tasks.data.unlabeled import Text, TextRows, UnlabeledReader, text_blocks
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.text.valid_texts import require_texts
 
@@ -65,11 +64,10 @@ class WordUnit:
         texts = [row for row in rows if not isinstance(row, UserError)]
         results = model.word_vectors(texts, self.layers, self.word_pooling)
         offsets = np.concatenate([np.zeros((0, 2), np.int32), *(result.offsets for result in results)])
+        numbers = [np.arange(len(result.words), dtype=np.int32) for result in results]
         columns = {
             "index": np.repeat(np.array(readable, np.int64) + first, [len(result.words) for result in results]),
-            "number": np.concatenate(
-                [np.zeros(0, np.int32), *(np.arange(len(result.words), dtype=np.int32) for result in results)]
-            ),
+            "number": np.concatenate([np.zeros(0, np.int32), *numbers]),
             "word": np.array([word for result in results for word in result.words], object),
             "start": offsets[:, 0],
             "end": offsets[:, 1],
@@ -135,9 +133,8 @@ def embed(
             first, count = first + len(rows), count + len(vectors)
             bar.advance(len(rows))
         if first != total:
-            raise UserError(
-                f"{inputs} changed while it was read: it had {total:,} texts and now has {first:,}: run again"
-            )
+            change = f"it had {total:,} texts and now has {first:,}"
+            raise UserError(f"{inputs} changed while it was read: {change}: run again")
     seconds = round(time.monotonic() - started, 3)
     return {"out": str(out), "texts": total, "errors": errors, "vectors": count, "width": width, "seconds": seconds}
 

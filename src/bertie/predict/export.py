@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from bertie import console, storage
 from bertie.checkpoints import sentence_transformers_format
@@ -34,15 +34,6 @@ CHECKED_SEQUENCES = 32
 """Sequences on which the result is compared with its source."""
 
 
-class Made(NamedTuple):
-    """What a target adds to the model folder."""
-
-    files: tuple[str, ...] = ()
-    activations: dict[str, Tensor] = {}  # noqa: RUF012
-    graph: dict[str, float] = {}  # noqa: RUF012
-    """Largest difference of each output of the fp32 graph from torch, relative to the largest value."""
-
-
 @dataclass(frozen=True)
 class Conversion:
     """What to convert, and on which inputs."""
@@ -58,8 +49,7 @@ class Conversion:
         """The engine that the result is for; None for other libraries."""
         if self.to in ("hf", "sentence-transformers"):
             return None
-        name: Any = self.to if self.precision == "fp32" else f"{self.to}-{self.precision}"
-        return name
+        return files.engine_name(self.to, self.precision)
 
 
 def convert(
@@ -103,10 +93,10 @@ def convert(
     real = export_checks.sequences(predictor, calibration or data)
     job = Conversion(predictor, to, precision, _spread(real, CALIBRATION_SEQUENCES), _spread(real, CHECKED_SEQUENCES))
     with storage.atomic_folder(out) as folder:
-        made = _write(job, folder)
-        result = _compare(job, folder, made, data, max_loss)
-        if job.engine is not None:
-            files.write(Exported(folder, job.engine, made.activations, result, made.files))
+        exported = _write(job, folder)
+        result = _compare(job, folder, exported, data, max_loss)
+        if exported is not None:
+            files.write(replace(exported, measured=result))
         write_manifest(folder)
     return {"out": str(out), "engine": job.engine, "precision": precision, **result}
 
@@ -115,13 +105,11 @@ def _require(to: ExportTarget, precision: ExportPrecision, data: str | Path | No
     if to in ("hf", "sentence-transformers") and precision != "fp32":
         raise UsageError(f"--to {to} keeps the weights as they are, and --precision is {precision}: omit it")
     if to == "onnx" and precision == "bf16":
-        raise UsageError(
-            "ONNX Runtime does not compute in bf16 on a CPU: use --precision fp32 or int8, or --to openvino"
-        )
+        remedy = "use --precision fp32 or int8, or --to openvino"
+        raise UsageError(f"ONNX Runtime does not compute in bf16 on a CPU: {remedy}")
     if precision == "int8" and data is None:
         raise UsageError("int8 changes the accuracy: give --data FILE, such as the dev set, to measure by how much")
-    name: Any = to if precision == "fp32" else f"{to}-{precision}"
-    if to in ("torch", "openvino", "onnx") and (engine := choose.named(name)) is not None:
+    if to not in ("hf", "sentence-transformers") and (engine := choose.named(files.engine_name(to, precision))):
         engine.require()
 
 
@@ -130,7 +118,8 @@ def _spread(sequences: list[Sequence], count: int) -> list[Sequence]:
     return [sequences[i] for i in np.linspace(0, len(sequences) - 1, min(count, len(sequences))).astype(int).tolist()]
 
 
-def _write(job: Conversion, folder: Path) -> Made:
+def _write(job: Conversion, folder: Path) -> Exported | None:
+    """Write the model. Return the files of its engine, with the differences of its graph in fp32 from torch, if it has one."""
     model, tokenizer = job.source.model.cpu(), job.source.tokenizer
     checkpoint = read_checkpoint(job.source.folder)
     write_model(folder, model, tokenizer, checkpoint.task or None, f"Converted from {job.source.folder.name}.")
@@ -139,19 +128,16 @@ def _write(job: Conversion, folder: Path) -> Made:
     if how := how or sentence_transformers_format.read(job.source.folder):
         sentence_transformers_format.write(folder, model.encoder.config, how, job.source.max_length)
     if job.engine is None:
-        return Made()
+        return None
     if not isinstance(model.encoder, TransformerEncoder):
         raise UsageError(f"engines run Transformers, and this model is {model.encoder.config.kind}: use --to hf")
-    match job.to:
-        case "torch":
-            return _write_activations(job, folder) if job.precision == "int8" else Made()
-        case "onnx":
-            return _write_onnx(job, folder)
-        case _:
-            return _write_openvino(job, folder)
+    exported = Exported(folder, job.engine)
+    if job.to == "torch":
+        return _write_activations(job, exported) if job.precision == "int8" else exported
+    return (_write_onnx if job.to == "onnx" else _write_openvino)(job, exported)
 
 
-def _write_activations(job: Conversion, folder: Path) -> Made:
+def _write_activations(job: Conversion, exported: Exported) -> Exported:
     console.info(f"measuring activations of {console.plural(len(job.calibration), 'sequence')}")
     model = job.source.model
     encoder = model.encoder
@@ -165,12 +151,12 @@ def _write_activations(job: Conversion, folder: Path) -> Made:
         infer(model, job.calibration, compute)
 
     activations = measure(encoder, run)
-    save_tensors(activations, folder / files.ACTIVATIONS)
-    return Made((files.ACTIVATIONS,), activations)
+    save_tensors(activations, exported.folder / files.ACTIVATIONS)
+    return replace(exported, activations=activations, files=(files.ACTIVATIONS,))
 
 
-def _write_onnx(job: Conversion, folder: Path) -> Made:
-    path = folder / files.GRAPHS["onnx"]
+def _write_onnx(job: Conversion, exported: Exported) -> Exported:
+    path = exported.graph
     path.parent.mkdir()
     graph = Graph(job.source.model)
     onnx.write(graph, path)
@@ -179,11 +165,11 @@ def _write_onnx(job: Conversion, folder: Path) -> Made:
         exact = path.rename(path.with_name("exact.onnx"))
         onnx.quantize(exact, path)
         exact.unlink()
-    return Made((path.relative_to(folder).as_posix(),), graph=differences)
+    return _with_graph(exported, differences, path)
 
 
-def _write_openvino(job: Conversion, folder: Path) -> Made:
-    path = folder / files.GRAPHS["openvino"]
+def _write_openvino(job: Conversion, exported: Exported) -> Exported:
+    path = exported.graph
     path.parent.mkdir()
     graph = Graph(job.source.model)
     converted = openvino.convert(graph)
@@ -192,22 +178,27 @@ def _write_openvino(job: Conversion, folder: Path) -> Made:
         console.info(f"quantizing with {console.plural(len(job.calibration), 'sequence')}, which takes minutes")
         converted = openvino.quantize(converted, [export_checks.grid([each]) for each in job.calibration])
     openvino.save(converted, path)
-    names = [path, path.with_suffix(".bin")]
-    return Made(tuple(each.relative_to(folder).as_posix() for each in names), graph=differences)
+    return _with_graph(exported, differences, path, path.with_suffix(".bin"))
 
 
-def _compare(job: Conversion, folder: Path, made: Made, data: str | Path | None, max_loss: float) -> dict[str, Any]:
+def _with_graph(exported: Exported, differences: dict[str, float], *paths: Path) -> Exported:
+    """Return what was exported with its files, and the largest difference of each output of the graph in fp32 from torch,
+    relative to the largest value."""
+    names = tuple(path.relative_to(exported.folder).as_posix() for path in paths)
+    return replace(exported, files=names, measured={"outputs": differences})
+
+
+def _compare(
+    job: Conversion, folder: Path, exported: Exported | None, data: str | Path | None, max_loss: float
+) -> dict[str, Any]:
     """Compare the written folder with the source. Raises UserError if they differ too much."""
-    if job.engine is None:
+    if exported is None:
         found: dict[str, Any] = export_checks.other_library(job.source, folder, job.to, job.checked)
         converted = load(folder)
     else:
-        exported = Exported(folder, job.engine, made.activations, {}, made.files)
-        converted = replace(load(folder, engine="plain"), engine=job.engine)
-        choose.use(converted.model, job.engine, exported)
-        found = export_checks.hidden_differences(job.source, converted, job.checked)
-    if made.graph:
-        found["outputs"] = made.graph
+        converted = replace(load(folder, engine="plain"), engine=exported.engine)
+        choose.use(converted.model, exported.engine, exported)
+        found = export_checks.hidden_differences(job.source, converted, job.checked) | exported.measured
     export_checks.require_close(job.precision, found)
     if data is not None:
         found |= export_checks.compare_scores(job.source, converted, data)

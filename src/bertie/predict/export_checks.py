@@ -105,8 +105,7 @@ def hidden_differences(source: Predictor, converted: Predictor, members: list[Se
     Returns:
         {"difference", "cosine"}: as `convert` returns them.
     """
-    ours, theirs = _hidden_states(source, members), _hidden_states(converted, members)
-    return _differences(ours, theirs)
+    return _differences(_hidden_states(source, members), _hidden_states(converted, members))
 
 
 def _hidden_states(predictor: Predictor, members: list[Sequence]) -> np.ndarray:
@@ -117,10 +116,13 @@ def _hidden_states(predictor: Predictor, members: list[Sequence]) -> np.ndarray:
 
 
 def _differences(ours: np.ndarray, theirs: np.ndarray) -> dict[str, Any]:
-    norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
-    cosine = float(((ours * theirs).sum(1) / np.maximum(norms, 1e-12)).min())
     difference = float(np.abs(ours - theirs).max() / max(float(np.abs(ours).max()), 1e-12))
-    return {"difference": difference, "cosine": cosine}
+    return {"difference": difference, "cosine": float(_cosines(ours, theirs).min())}
+
+
+def _cosines(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
+    return (ours * theirs).sum(1) / np.maximum(norms, 1e-12)
 
 
 def other_library(source: Predictor, folder: Path, library: str, members: list[Sequence]) -> dict[str, Any]:
@@ -159,9 +161,8 @@ def require_close(precision: str, found: dict[str, Any]) -> None:
     """Raise UserError if the differences are larger than the precision explains. int8 is judged by its scores."""
     worst = max([found["difference"] if precision == "fp32" else 0.0, *found.get("outputs", {}).values()])
     if not worst <= TOLERANCE:
-        raise UserError(
-            f"the result differs from its source by {worst:.1e}, relative to its largest value: report this bug"
-        )
+        difference = f"{worst:.1e}, relative to its largest value"
+        raise UserError(f"the result differs from its source by {difference}: report this bug")
     if precision == "bf16" and not found["cosine"] >= MIN_COSINE:
         raise UserError(f"bf16 changes a hidden state to a cosine of {found['cosine']:.3f}: this model needs fp32")
     if not np.isfinite(found["cosine"]):
@@ -176,9 +177,8 @@ def compare_scores(source: Predictor, converted: Predictor, data: str | Path) ->
     """
     if source.task is None:
         plain = texts(data)
-        ours, theirs = source.embed(plain), converted.embed(plain)
-        norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
-        before, after = {"cosine": 1.0}, {"cosine": float(((ours * theirs).sum(1) / norms).mean())}
+        cosine = float(_cosines(source.embed(plain), converted.embed(plain)).mean())
+        before, after = {"cosine": 1.0}, {"cosine": cosine}
     else:
         before, after = (predictor.evaluate(data)["scores"] for predictor in (source, converted))
     metric = "cosine" if source.task is None else source.task.metric

@@ -19,6 +19,7 @@ from bertie.tasks.encoding import softmax
 
 MAX_PIECES = 10  # of a word in a search
 MAX_BEAM = 200  # the last step of a search makes the square of it
+Masked = tuple[np.ndarray, np.ndarray]  # a sequence, and the positions of its masks
 MAX_COMBINATIONS = 1000  # of lengths or candidates for several masks
 
 
@@ -100,16 +101,15 @@ def mask_predictions(model: TokenModel, best: tuple[np.ndarray, np.ndarray], top
     ]
 
 
-def fill_words(model: TokenModel, text: str, how: WordSearch) -> list[list[Filling]]:
-    """Return the best fillings of every [MASK], while the others remain masks."""
+def fill_words(model: TokenModel, text: str, how: WordSearch, joint: bool) -> list[list[Filling]]:
+    """Return the best fillings of every [MASK], while the others remain masks, or with `joint` once of all together."""
     ids, masks = encode_masked(model, text)
-    return [_best(model, ids, masks, [number], how) for number in range(len(masks))]
+    return [_best(model, ids, masks, group, how) for group in _groups(len(masks), joint)]
 
 
-def fill_jointly(model: TokenModel, text: str, how: WordSearch) -> list[Filling]:
-    """Return the best fillings of all masks together."""
-    ids, masks = encode_masked(model, text)
-    return _best(model, ids, masks, list(range(len(masks))), how)
+def _groups(masks: int, joint: bool) -> list[list[int]]:
+    """Return the numbers of the masks that are filled together."""
+    return [list(range(masks))] if joint else [[number] for number in range(masks)]
 
 
 def score_candidates(model: TokenModel, text: str, candidates: Many[str], joint: bool = False) -> list[list[Filling]]:
@@ -129,18 +129,18 @@ def score_candidates(model: TokenModel, text: str, candidates: Many[str], joint:
         UsageError: A candidate is empty, unknown to the vocabulary, or there twice.
         UserError: The text is too long with a candidate.
     """
-    ids, masks = encode_masked(model, text)
+    _, masks = masked = encode_masked(model, text)
     spelled = [spell_candidates(model, candidates, at_start=place == 1) for place in masks.tolist()]
-    groups = [list(range(len(masks)))] if joint else [[number] for number in range(len(masks))]
+    groups = _groups(len(masks), joint)
     if len(candidates) ** len(groups[0]) > MAX_COMBINATIONS:
         raise UsageError(
             f"{len(candidates)} candidates for {len(masks)} masks make more than {MAX_COMBINATIONS:,} combinations: give "
             "fewer, or score the masks one by one"
         )
-    return [_score_group(model, ids, masks, group, candidates, spelled) for group in groups]
+    return [_score_group(model, masked, group, candidates, spelled) for group in groups]
 
 
-def encode_masked(model: TokenModel, text: str) -> tuple[np.ndarray, np.ndarray]:
+def encode_masked(model: TokenModel, text: str) -> Masked:
     """Encode a text with its literal [MASK] as mask tokens. Elsewhere [MASK] in a text is plain text.
 
     Returns:
@@ -166,9 +166,8 @@ def encode_masked(model: TokenModel, text: str) -> tuple[np.ndarray, np.ndarray]
 
 def _require_length(model: TokenModel, length: int, what: str = "the text") -> None:
     if length > model.max_length:
-        raise UserError(
-            f"{what} has {length - 2} tokens and the model reads at most {model.max_length - 2}: shorten it"
-        )
+        most = f"the model reads at most {model.max_length - 2}"
+        raise UserError(f"{what} has {length - 2} tokens and {most}: shorten it")
 
 
 def spell_candidates(model: TokenModel, candidates: Many[str], at_start: bool) -> list[list[int]]:
@@ -194,9 +193,8 @@ def spell_candidates(model: TokenModel, candidates: Many[str], at_start: bool) -
         if not ids:
             raise UsageError(f"--candidates {shown}: it has no tokens: remove it")
         if model.tokenizer.special.unk is not None and model.tokenizer.unk_id in ids:
-            raise UsageError(
-                f"--candidates {shown}: the vocabulary cannot spell it ({model.tokenizer.special.unk}): remove it"
-            )
+            unknown = model.tokenizer.special.unk
+            raise UsageError(f"--candidates {shown}: the vocabulary cannot spell it ({unknown}): remove it")
         if ids in spelled:
             other = repr(shorten(candidates[spelled.index(ids)]))
             raise UsageError(f"--candidates {other} and {shown} are the same tokens: remove one")
@@ -254,18 +252,13 @@ def _to_filling(
 
 
 def _score_group(
-    model: TokenModel,
-    ids: np.ndarray,
-    masks: np.ndarray,
-    group: list[int],
-    candidates: Many[str],
-    spelled: list[list[list[int]]],
+    model: TokenModel, masked: Masked, group: list[int], candidates: Many[str], spelled: list[list[list[int]]]
 ) -> list[Filling]:
     """Score all combinations of candidates for a group of masks, with their shares."""
     choices = list(product(range(len(candidates)), repeat=len(group)))
     queries, counts = [], []
     for choice in choices:
-        own = list(_queries(model, ids, masks, {k: spelled[k][i] for k, i in zip(group, choice, strict=True)}))
+        own = list(_queries(model, *masked, {k: spelled[k][i] for k, i in zip(group, choice, strict=True)}))
         queries += own
         counts.append(len(own))
     log_p = model.log_probabilities(queries)

@@ -11,6 +11,7 @@ import numpy as np
 from bertie import seeding
 from bertie.errors import UsageError, UserError, require_range
 from bertie.predict.token_model import TokenModel
+from bertie.predict.word_search import Pieces
 from bertie.text.valid_texts import require_texts
 
 Method = Literal["left-to-right", "gibbs"]
@@ -98,7 +99,7 @@ def _fill(model: TokenModel, given: np.ndarray, how: Generation, rngs: list[np.r
     masks = np.full(how.length, tokenizer.mask_id, np.int32)
     start = np.concatenate([[tokenizer.cls_id], given, masks, [tokenizer.sep_id]]).astype(np.int32)
     texts = [start.copy() for _ in rngs]
-    allowed = _ordinary(model)
+    allowed = Pieces.of(tokenizer).ordinary
     for positions in zip(*(_positions(how, len(given) + 1, rng) for rng in rngs), strict=True):
         for text, position in zip(texts, positions, strict=True):
             text[position] = tokenizer.mask_id
@@ -123,7 +124,7 @@ def _continue(
 ) -> list[list[int]]:
     """Draw tokens after the prompt, until the token that ends a text. Return the tokens of each text."""
     tokenizer = model.tokenizer
-    allowed = _ordinary(model)
+    allowed = Pieces.of(tokenizer).ordinary.copy()
     allowed[tokenizer.sep_id] = True
     texts = [[tokenizer.cls_id, *given.tolist()] for _ in rngs]
     growing = list(range(len(texts)))
@@ -137,13 +138,6 @@ def _continue(
         if not growing:
             break
     return [text[1:-1] if text[-1] == tokenizer.sep_id else text[1:] for text in texts]
-
-
-def _ordinary(model: TokenModel) -> np.ndarray:
-    """Return which entries are no special tokens, bool [V]."""
-    allowed = np.ones(model.tokenizer.size, bool)
-    allowed[model.tokenizer.special_ids] = False
-    return allowed
 
 
 def draw(log_p_V: np.ndarray, allowed: np.ndarray, how: Generation, rng: np.random.Generator) -> int:

@@ -10,14 +10,19 @@ import math
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
+from bertie import console
 from bertie.errors import UserError
-from bertie.predict.text_blocks import text_blocks
 from bertie.predict.token_model import Query, TokenModel
-from bertie.tasks.data.unlabeled import Text
+from bertie.tasks.data.rows import first_few
+from bertie.tasks.data.unlabeled import Text, text_blocks
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
+from bertie.text.batching import batches
+from bertie.text.tokenizer import Encoding
 from bertie.text.valid_texts import require_texts
 
 MAX_MASKED_TOKENS = 1 << 22  # of the masked copies that are in memory together; one text may exceed it
@@ -98,52 +103,45 @@ def score_texts(
     Returns:
         One score per text. A `UserError` takes the place of a text without tokens, or with more than the model reads.
     """
-    results: list[TextScore | UserError | None] = [text if isinstance(text, UserError) else None for text in texts]
-    readable = [number for number, text in enumerate(texts) if not isinstance(text, UserError)]
-    encodings = model.tokenizer.encode_with_offsets([text for text in texts if not isinstance(text, UserError)])
-    pending: list[tuple[int, np.ndarray, np.ndarray]] = []
-    size = 0
-    for number, encoding in zip(readable, encodings, strict=True):
-        ids = np.array(encoding.ids, np.int32)
-        if (problem := _problem(model, len(ids), names[number])) is not None:
-            results[number] = problem
-            continue
-        pending.append((number, ids, np.array(encoding.word_ids, np.int32)))
-        size += (len(ids) + 2) ** 2
-        if size >= MAX_MASKED_TOKENS:
-            _score(model, pending, within_word, results)
-            pending, size = [], 0
-    _score(model, pending, within_word, results)
-    return [result for result in results if result is not None]
+    readable = model.tokenizer.encode_with_offsets([text for text in texts if not isinstance(text, UserError)])
+    encodings = iter(readable)
+    encoded: list[_Encoded | UserError] = [
+        text if isinstance(text, UserError) else _encoded(model, next(encodings), name)
+        for text, name in zip(texts, names, strict=True)
+    ]
+    accepted = (each for each in encoded if not isinstance(each, UserError))
+    blocks = batches(accepted, MAX_MASKED_TOKENS, lambda text: (len(text.ids) + 2) ** 2)
+    scores = chain.from_iterable(_score(model, block, within_word) for block in blocks)
+    return [each if isinstance(each, UserError) else next(scores) for each in encoded]
 
 
-def _problem(model: TokenModel, tokens: int, name: str) -> UserError | None:
+class _Encoded(NamedTuple):
+    """A text without special tokens."""
+
+    ids: np.ndarray
+    """int32 [n]: its tokens."""
+    words: np.ndarray
+    """int32 [n]: the word of each token."""
+
+
+def _encoded(model: TokenModel, encoding: Encoding, name: str) -> _Encoded | UserError:
+    tokens = len(encoding.ids)
     if not tokens:
         return UserError(f"{name} has no tokens: remove it")
     if tokens > (limit := model.max_text):
         return UserError(f"{name} has {tokens:,} tokens and the model reads at most {limit:,}: split it")
-    return None
+    return _Encoded(np.array(encoding.ids, np.int32), np.array(encoding.word_ids, np.int32))
 
 
-def _score(
-    model: TokenModel,
-    texts: list[tuple[int, np.ndarray, np.ndarray]],
-    within_word: bool,
-    results: list[TextScore | UserError | None],
-) -> None:
-    """Score texts, given as number, tokens and word of each token, and set their results."""
-    if not texts:
-        return
-    tokenizer = model.tokenizer
+def _score(model: TokenModel, texts: list[_Encoded], within_word: bool) -> Iterator[TextScore]:
     if model.causal:
-        sequences = [np.concatenate([[tokenizer.cls_id], ids]).astype(np.int32) for _, ids, _ in texts]
-        found = model.next_log_probabilities(sequences)
+        start = model.tokenizer.cls_id
+        found = model.next_log_probabilities([np.concatenate([[start], ids]).astype(np.int32) for ids, _ in texts])
     else:
-        queries = [query for _, ids, words in texts for query in _masked_copies(model, ids, words, within_word)]
-        ends = np.cumsum([len(ids) for _, ids, _ in texts])
-        found = np.split(model.log_probabilities(queries), ends[:-1])
-    for (number, ids, _), log_p in zip(texts, found, strict=True):
-        results[number] = TextScore(ids, log_p.astype(np.float64))
+        queries = [query for text in texts for query in _masked_copies(model, *text, within_word)]
+        found = np.split(model.log_probabilities(queries), np.cumsum([len(ids) for ids, _ in texts])[:-1])
+    for (ids, _), log_p in zip(texts, found, strict=True):
+        yield TextScore(ids, log_p.astype(np.float64))
 
 
 def _masked_copies(model: TokenModel, ids: np.ndarray, words: np.ndarray, within_word: bool) -> Iterator[Query]:
@@ -155,3 +153,22 @@ def _masked_copies(model: TokenModel, ids: np.ndarray, words: np.ndarray, within
         masked = sequence.copy()
         masked[position + 1 : end + 1] = tokenizer.mask_id
         yield Query(masked, position + 1, token)
+
+
+def with_nan(results: Iterable[float | UserError]) -> np.ndarray:
+    """Return numbers as float64, with NaN in place of errors, and warn about these.
+
+    Raises:
+        UserError: Every result is an error. It is the first one.
+    """
+    values: list[float] = []
+    errors: list[UserError] = []
+    for result in results:
+        if isinstance(result, UserError):
+            errors.append(result)
+        values.append(math.nan if isinstance(result, UserError) else result)
+    if errors and len(errors) == len(values):
+        raise errors[0]
+    if errors:
+        console.warn(f"{len(errors):,} of {len(values):,} are NaN: {first_few(map(str, errors), len(errors))}")
+    return np.array(values, np.float64)

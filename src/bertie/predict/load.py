@@ -62,9 +62,8 @@ def load(
     heads = build_heads(objectives_named(checkpoint.heads), encoder, generator)
     features = features_from_json(checkpoint.task, task, checkpoint.config, checkpoint.folder / TASK_FILE)
     if task is not None:
-        heads[task.kind] = build_head(
-            task, checkpoint.config, features.width if features else checkpoint.config.hidden_size
-        )
+        width = features.width if features else checkpoint.config.hidden_size
+        heads[task.kind] = build_head(task, checkpoint.config, width)
         checkpoint = checkpoint.with_head(task.facts.shape, task.kind)
     model = Model(encoder, heads, features, generator).eval()
     result = load_weights(model, checkpoint)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import heapq
 import io
 import json
 import math
@@ -13,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from bertie import console, storage
 from bertie.errors import UsageError, UserError
@@ -22,7 +21,7 @@ from bertie.predict.load import load
 from bertie.predict.minimal_pairs_page import page
 from bertie.predict.predictor import Predictor
 from bertie.predict.token_model import TokenModel, tell_generator
-from bertie.tasks.data.rows import SHOWN, Row, first_few, join_names, read_rows, require_string
+from bertie.tasks.data.rows import SHOWN, Row, convert_rows, first_few, join_names, read_rows, require_string
 
 BLOCK = 512  # pairs that are read, scored and written together
 WORST = 20  # wrong pairs on the page
@@ -39,12 +38,8 @@ class MinimalPair:
     """The acceptable sentence."""
     bad: str
     """The unacceptable sentence."""
-    uid: str
-    """The phenomenon: column UID, or the name of the file."""
-    term: str
-    """Column linguistics_term, "" if there is none."""
-    field: str
-    """Column field, "" if there is none."""
+    groups: dict[GroupKind, str]
+    """The columns UID (the phenomenon; by default the name of the file), linguistics_term and field, if they are not empty."""
     source: str
     """File and line."""
 
@@ -90,37 +85,31 @@ class _Tally:
 
     counts: dict[tuple[GroupKind, str], list[int]] = field(default_factory=dict)
     """Group -> pairs, correct, ties."""
-    worst: list[tuple[float, int, ScoredPair]] = field(default_factory=list)
-    """Heap of the wrong pairs with the largest margins: margin, number."""
+    worst: list[ScoredPair] = field(default_factory=list)
+    """The wrong pairs with the lowest margins, in order."""
     refused: int = 0
     """Rows that could not be scored."""
     messages: list[str] = field(default_factory=list)
     """What is wrong with the first ones."""
 
     def add(self, scored: ScoredPair) -> None:
-        pair = scored.pair
-        keys: dict[GroupKind, str] = {"all": "all", "field": pair.field, "linguistics_term": pair.term, "UID": pair.uid}
-        for kind, name in keys.items():
-            if name:
-                count = self.counts.setdefault((kind, name), [0, 0, 0])
-                for i, one in enumerate((1, scored.margin > 0, scored.margin == 0)):
-                    count[i] += one
+        groups: dict[GroupKind, str] = {"all": "all", **scored.pair.groups}
+        for group in groups.items():
+            count = self.counts.setdefault(group, [0, 0, 0])
+            for i, one in enumerate((1, scored.margin > 0, scored.margin == 0)):
+                count[i] += one
         if scored.margin <= 0:
-            heapq.heappush(self.worst, (-scored.margin, -self.counts["all", "all"][0], scored))
-            if len(self.worst) > WORST:
-                heapq.heappop(self.worst)
+            self.worst = sorted([*self.worst, scored], key=lambda each: each.margin)[:WORST]
 
     def refuse(self, error: UserError) -> None:
         self.refused += 1
         self.messages += [str(error)] * (len(self.messages) < SHOWN)
 
     def groups(self) -> list[GroupResult]:
-        order = {kind: i for i, kind in enumerate(("all", "field", "linguistics_term", "UID"))}
+        groups = sorted(self.counts.items(), key=lambda item: (get_args(GroupKind).index(item[0][0]), item[0][1]))
         return [
             GroupResult(kind, name, pairs, correct, ties, correct / pairs, *wilson_interval(correct, pairs))
-            for (kind, name), (pairs, correct, ties) in sorted(
-                self.counts.items(), key=lambda item: (order[item[0][0]], item[0][1])
-            )
+            for (kind, name), (pairs, correct, ties) in groups
         ]
 
 
@@ -142,24 +131,17 @@ def read_pairs(path: Path) -> Iterator[MinimalPair | UserError]:
         UsageError: The file is missing or has an unknown format.
     """
     default = path.name.partition(".")[0] or path.name
-    for row in read_rows(path):
-        if isinstance(row, UserError):
-            yield row
-            continue
-        try:
-            yield _to_pair(row, default)
-        except UserError as error:
-            yield error
+    return convert_rows(read_rows(path), lambda row: _to_pair(row, default), same_columns=False)
 
 
 def _to_pair(row: Row, default: str) -> MinimalPair:
     if missing := [name for name in ("sentence_good", "sentence_bad") if name not in row.values]:
         raise UserError(f"{row.place}: no {' and no '.join(missing)}; its columns are: {join_names(row.values)}")
     good, bad = (require_string(row.values[name], name, row.place) for name in ("sentence_good", "sentence_bad"))
-    uid, term, kind = (
-        require_string(row.values.get(name) or "", name, row.place) for name in ("UID", "linguistics_term", "field")
-    )
-    return MinimalPair(good, bad, uid or default, term, kind, row.source)
+    kinds: tuple[GroupKind, ...] = ("UID", "linguistics_term", "field")
+    groups: dict[GroupKind, str] = {kind: require_string(row.values.get(kind) or "", kind, row.place) for kind in kinds}
+    groups["UID"] = groups["UID"] or default
+    return MinimalPair(good, bad, {kind: name for kind, name in groups.items() if name}, row.source)
 
 
 def score_pairs(
@@ -178,10 +160,8 @@ def score_pairs(
     remaining = iter(pairs)
     while part := list(islice(remaining, BLOCK)):
         given = [pair for pair in part if isinstance(pair, MinimalPair)]
-        texts = list(chain.from_iterable((pair.good, pair.bad) for pair in given))
-        names = list(
-            chain.from_iterable((f"{pair.source}: sentence_good", f"{pair.source}: sentence_bad") for pair in given)
-        )
+        texts = [text for pair in given for text in (pair.good, pair.bad)]
+        names = [f"{pair.source}: sentence_{side}" for pair in given for side in ("good", "bad")]
         scores = iter(score_texts(model, texts, names, within_word))
         for pair in part:
             if isinstance(pair, UserError):
@@ -266,10 +246,9 @@ def _collect(scored: Iterable[ScoredPair | UserError], tally: _Tally, folder: Pa
 
 def _line(scored: ScoredPair) -> dict[str, Any]:
     pair = scored.pair
-    names = {"UID": pair.uid, "linguistics_term": pair.term, "field": pair.field}
     sentences = {"sentence_good": pair.good, "sentence_bad": pair.bad}
     scores = {"good": scored.good, "bad": scored.bad, "correct": scored.margin > 0}
-    return {"source": pair.source, **{name: value for name, value in names.items() if value}, **sentences, **scores}
+    return {"source": pair.source, **pair.groups, **sentences, **scores}
 
 
 def _result(
@@ -295,5 +274,4 @@ def _write(folder: Path, result: dict[str, Any], tally: _Tally) -> None:
     writer.writeheader()
     writer.writerows(result["groups"])
     storage.write_atomic(folder / TABLE, table.getvalue())
-    worst = [scored for *_, scored in sorted(tally.worst, key=lambda item: (-item[0], -item[1]))]
-    storage.write_atomic(folder / PAGE, page(result, [_line(each) for each in worst]))
+    storage.write_atomic(folder / PAGE, page(result, [_line(each) for each in tally.worst]))

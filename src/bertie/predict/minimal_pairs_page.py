@@ -30,9 +30,8 @@ def page(result: dict[str, Any], worst: list[dict[str, Any]]) -> str:
         "A pair is correct if the acceptable sentence has the higher score; equal scores are wrong. A model that guesses is "
         "right in 50 % of the pairs. The intervals are 95 % confidence intervals (Wilson 1927) for independent pairs."
     )
-    report.table(
-        ("all pairs", "correct", "accuracy", "95 % interval", "ties"), [_row({**total, "name": total["pairs"]})]
-    )
+    header = ("all pairs", "correct", "accuracy", "95 % interval", "ties")
+    report.table(header, [_row({**total, "name": total["pairs"]})])
     for kind, title in TITLES.items():
         own = [group for group in groups if group["kind"] == kind]
         if not own:

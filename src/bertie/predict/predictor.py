@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Many
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,35 +13,30 @@ from typing import Any
 import numpy as np
 import torch
 
+from bertie import config as configuration
+from bertie import console
 from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
+from bertie.model import layer_selection
 from bertie.model.layer_selection import Fixed
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling
 from bertie.predict.engines.files import EngineName
-from bertie.predict.evaluation import evaluate
-from bertie.predict.fill_mask import (
-    Filling,
-    MaskPrediction,
-    WordSearch,
-    fill_jointly,
-    fill_tokens,
-    fill_words,
-    score_candidates,
-)
+from bertie.predict.fill_mask import Filling, MaskPrediction, WordSearch, fill_tokens, fill_words, score_candidates
 from bertie.predict.generation import Generation, generate
-from bertie.predict.likelihood import TextScore, score_stream
-from bertie.predict.refused_texts import with_nan
+from bertie.predict.likelihood import TextScore, score_stream, with_nan
 from bertie.predict.sentence_pairs import next_sentence
 from bertie.predict.token_model import TokenModel
-from bertie.predict.vectors import WordPooling, WordVectors, cosines, text_vectors, word_vectors
+from bertie.predict.vectors import WordPooling, WordVectors, cosines, encode, sequence_vectors, word_vectors
 from bertie.tasks import Task
 from bertie.tasks.data.rows import require_list
 from bertie.tasks.data.unlabeled import Text
+from bertie.tasks.evaluation.folder import evaluation_folder, write
 from bertie.tasks.inference import infer, predictions
 from bertie.tasks.relevance import relevance
+from bertie.tasks.scoring import labeled_examples
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
@@ -102,8 +99,12 @@ class Predictor:
             UserError: The files of sentence-transformers ask for a module that bertie does not have.
         """
         how = SentenceEmbedding(pooling, normalize=False) if pooling is not None else self.text_embedding
-        text_list = list(require_list(texts))
-        return text_vectors(self.model, self.tokenizer, text_list, self.max_length, how.pooling, layers, how.normalize)
+        for kind, name, value in ((Pooling, "pooling", how.pooling), (Fixed, "layers", layers)):
+            configuration.build(kind, value, name)
+        width = layer_selection.selected_width(layers, self.model.encoder.config)
+        sequences = encode(self.tokenizer, list(require_list(texts)), self.max_length)
+        vectors = sequence_vectors(self.model, sequences, how.pooling, layers, how.normalize)
+        return np.stack(vectors) if vectors else np.zeros((0, width), np.float32)
 
     def word_vectors(
         self, texts: Iterable[str | Many[str]], layers: Fixed = "last", word_pooling: WordPooling = "first"
@@ -127,9 +128,8 @@ class Predictor:
             UsageError: `texts` mixes texts and lists of words, or an argument is unknown.
             UserError: A text is not a valid text.
         """
-        return word_vectors(
-            self.model, self.tokenizer, list(require_list(texts)), self.max_length, layers, word_pooling
-        )
+        given = list(require_list(texts))
+        return word_vectors(self.model, self.tokenizer, given, self.max_length, layers, word_pooling)
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[MaskPrediction]]:
         """Predict the tokens at every [MASK]. In an ELECTRA with a generator, the generator predicts them.
@@ -153,11 +153,12 @@ class Predictor:
         Returns:
             For every [MASK] its best words. Raises the same errors as `fill_mask`.
         """
-        return fill_words(self._masked_model(text), text, how)
+        return fill_words(self._masked_model(text), text, how, joint=False)
 
     def fill_jointly(self, text: str, how: WordSearch = WordSearch()) -> list[Filling]:
         """Predict all masks of a text together. Return the best fillings; raise the same errors as `fill_mask`."""
-        return fill_jointly(self._masked_model(text), text, how)
+        [found] = fill_words(self._masked_model(text), text, how, joint=True)
+        return found
 
     def score_candidates(self, text: str, candidates: Many[str], joint: bool = False) -> list[list[Filling]]:
         """Score given words at every [MASK], or with `joint` all combinations of them for all masks.
@@ -254,9 +255,9 @@ class Predictor:
         """
         return generate(self.token_model(), prompt, how)
 
-    def token_model(self) -> TokenModel:
-        """Return the part of the model that predicts tokens. Raises UserError if there is none."""
-        return TokenModel.any(self.folder, self.tokenizer, self.model, self.max_length)
+    def token_model(self, only_masks: bool = False) -> TokenModel:
+        """Return the part of the model that predicts tokens, or `only_masks`. Raises UserError if there is none."""
+        return TokenModel.of(self.folder, self.tokenizer, self.model, self.max_length, only_masks)
 
     def predict(self, inputs: Inputs) -> list[Any]:
         """Predict for inputs in memory; `predict_file` reads a file.
@@ -315,9 +316,23 @@ class Predictor:
             UsageError: `out` exists and is not an evaluation.
             UserError: A label is unknown, or the model was not fine-tuned for a task.
         """
-        task = self._require_task()
-        name = self.folder.absolute().name
-        return evaluate(name, task, lambda examples: self._predictions(task, examples), data, strict, out)
+        task, started = self._require_task(), time.monotonic()
+        of = Path(data).name if isinstance(data, str | Path) else "examples"
+        title = f"{self.folder.absolute().name} on {of}"
+        with evaluation_folder(Path(out), title) if out else nullcontext() as folder:
+            examples = labeled_examples(task.reader, data, strict)
+            task.validate(examples)
+            predicted: list[Any] = []
+            with console.progress("evaluate", len(examples), "examples", passing=True) as bar:
+                for prediction in self._predictions(task, examples):
+                    predicted.append(prediction)
+                    bar.advance(1)
+            scores = task.score(predicted, examples)
+            result = {"scores": scores, "examples": len(examples), "seconds": round(time.monotonic() - started, 3)}
+            if folder is None:
+                return result
+            write(folder, title, task, predicted, examples, {"of": title, **result})
+        return {**result, "out": str(out)}
 
     def _predictions(self, task: Task, examples: Iterable[Any]) -> Iterator[Any]:
         return predictions(self.model, task, self.tokenizer, self.max_length, examples)
@@ -346,4 +361,4 @@ class Predictor:
     def _masked_model(self, text: str) -> TokenModel:
         if not isinstance(text, str):
             raise UsageError(f"expected a text and got a {type(text).__name__}")
-        return TokenModel.masked(self.folder, self.tokenizer, self.model, self.max_length)
+        return self.token_model(only_masks=True)

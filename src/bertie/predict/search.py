@@ -1,10 +1,11 @@
-"""Find the texts that are nearest to a query: an exact search over the vectors of all texts, in bounded memory."""
+"""Find the texts that are nearest to a query, by an exact search over all vectors, and compare pairs; in bounded memory."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,15 @@ import numpy as np
 
 from bertie import console
 from bertie.errors import UsageError, UserError
+from bertie.model.layer_selection import Fixed
+from bertie.model.pooling import Pooling
 from bertie.predict.embed import TextUnit, count_rows, inputs_of, rows_of
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
-from bertie.predict.text_blocks import TextRows, text_blocks
 from bertie.predict.vectors import cosines
-from bertie.tasks.data.unlabeled import UnlabeledReader
+from bertie.tasks.data.texts import Example
+from bertie.tasks.data.unlabeled import TextRows, UnlabeledReader, text_blocks
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.text.valid_texts import require_texts
 
@@ -94,6 +97,26 @@ def search(
             first += len(rows)
             bar.advance(len(rows))
     return [Found(score, -index, text) for score, index, text in sorted(best, reverse=True)]
+
+
+def pair_similarities(
+    model: Predictor, pairs: Iterable[Example | UserError], pooling: Pooling | None = None, layers: Fixed = "last"
+) -> Iterator[float | UserError]:
+    """Yield the cosine of the vectors of each pair of texts, lazily and in order.
+
+    Args:
+        model: The model.
+        pairs: Pairs, as a `TextReader` yields them. A `UserError` among them is yielded in its place.
+        pooling: As in `Predictor.embed`.
+        layers: As in `Predictor.embed`.
+    """
+    remaining = iter(pairs)
+    while part := list(islice(remaining, SEQUENCES_AT_ONCE)):
+        given = [pair for pair in part if not isinstance(pair, UserError)]
+        texts = [pair.text for pair in given] + [pair.text_pair or "" for pair in given]
+        first, second = np.split(model.embed(texts, pooling, layers), 2)
+        found = iter([float(cosines(a[None], b[None])[0, 0]) for a, b in zip(first, second, strict=True)])
+        yield from (pair if isinstance(pair, UserError) else next(found) for pair in part)
 
 
 def _open(path: Path, texts: int, width: int) -> np.ndarray:

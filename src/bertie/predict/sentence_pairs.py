@@ -15,7 +15,7 @@ from bertie.model.head_facts import facts_of
 from bertie.model.heads import PooledHead
 from bertie.model.model import Model
 from bertie.predict.checkpoint_task import run_settings
-from bertie.predict.refused_texts import with_nan
+from bertie.predict.likelihood import with_nan
 from bertie.tasks.encoding import softmax
 from bertie.tasks.inference import infer, require_finite
 from bertie.text import truncation
@@ -64,19 +64,16 @@ def next_sentence(
     if wrong := [pair for pair in given if isinstance(pair, str) or len(pair) != 2]:
         raise UsageError(f"a pair has two texts: {str(wrong[0])[:60]!r}")
     columns = [truncation.tokenize(tokenizer, [pair[side] for pair in given]) for side in (0, 1)]
-    encoded = [
-        _encode(tokenizer, parts, max_length, number) for number, parts in enumerate(zip(*columns, strict=True), 1)
-    ]
+    numbered = enumerate(zip(*columns, strict=True), 1)
+    encoded = [_encode(tokenizer, parts, max_length, number) for number, parts in numbered]
 
     def compute(batch: Batch, _: list[Sequence]) -> list[np.ndarray]:
         first_SD = model.encoder(batch, batch.ragged.cu_seqlens[:-1]).last
         require_finite(first_SD)
-        return list(cast(PooledHead, head).logits(first_SD).float().cpu().numpy())
+        return list(softmax(cast(PooledHead, head).logits(first_SD).float().cpu().numpy())[:, IS_NEXT])
 
     computed = iter(infer(model, [each for each in encoded if isinstance(each, Sequence)], compute))
-    return with_nan(
-        each if isinstance(each, UserError) else float(softmax(next(computed))[IS_NEXT]) for each in encoded
-    )
+    return with_nan(each if isinstance(each, UserError) else float(next(computed)) for each in encoded)
 
 
 def _encode(

@@ -6,7 +6,7 @@ V  entries of the vocabulary
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -48,8 +48,7 @@ class _Wanted(NamedTuple):
     positions: np.ndarray
     """int64 [P]: positions at which tokens are predicted, ascending."""
     tokens: np.ndarray | None = None
-    """int64: ids whose log probability is wanted: all of them at the only position, or one at each position; None: those of
-    all entries."""
+    """int [P, K]: K ids at each position whose log probability is wanted; None: those of all entries."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,34 +69,30 @@ class TokenModel:
     """The head."""
 
     @classmethod
-    def masked(cls, folder: Path, tokenizer: Tokenizer, model: Model, max_length: int) -> TokenModel:
-        """Return the part of a model that predicts masked tokens.
-
-        Raises:
-            UserError: The model has no such head.
-        """
-        if (found := filling_head(model)) is None:
-            raise UserError(
-                f"{folder} has no masked-LM head: use a model that was pre-trained with masks, such as with the "
-                "objective mlm, and not fine-tuned"
-            )
-        return cls(folder, tokenizer, model, max_length, *found)
-
-    @classmethod
-    def any(cls, folder: Path, tokenizer: Tokenizer, model: Model, max_length: int) -> TokenModel:
+    def of(
+        cls, folder: Path, tokenizer: Tokenizer, model: Model, max_length: int, only_masks: bool = False
+    ) -> TokenModel:
         """Return the part of a model that predicts tokens, from both sides or from the left.
 
         The head of a causal language model has no weights. So a causal encoder without any head is taken for one.
 
+        Args:
+            folder: The model's folder, for messages.
+            tokenizer: Its tokenizer.
+            model: The model.
+            max_length: Tokens in the longest sequence, special tokens included.
+            only_masks: Whether it must predict masked tokens.
+
         Raises:
             UserError: The model has no such head.
         """
-        found = _causal_head(model) or filling_head(model)
+        found = filling_head(model) or (None if only_masks else _causal_head(model))
         if found is None:
-            raise UserError(
-                f"{folder} has no masked-LM or causal-LM head: use a model that was pre-trained with an objective "
-                "that predicts tokens, such as mlm or clm, and not fine-tuned"
-            )
+            lacks, needs = "masked-LM or causal-LM", "an objective that predicts tokens, such as mlm or clm"
+            if only_masks:
+                lacks, needs = "masked-LM", "masks, such as with the objective mlm"
+            remedy = f"use a model that was pre-trained with {needs}, and not fine-tuned"
+            raise UserError(f"{folder} has no {lacks} head: {remedy}")
         return cls(folder, tokenizer, model, max_length, *found)
 
     @property
@@ -122,15 +117,8 @@ class TokenModel:
             For each sequence the natural logarithm of the probabilities, float32 [P, V]. V excludes entries with which
             the matrix of the checkpoint is padded.
         """
-        size = self.tokenizer.size
-
-        def compute(batch: Batch, members: list[Sequence]) -> list[np.ndarray]:
-            wanted = [cast(_Wanted, member.target).positions for member in members]
-            x_PD = self._hidden(batch, wanted)
-            parts = [log_p_PV[:, :size].cpu().numpy() for _, log_p_PV in self._chunks(x_PD)]
-            return np.split(np.concatenate(parts), np.cumsum([len(positions) for positions in wanted])[:-1])
-
-        return infer(self.model, self.masked_sequences(contexts), compute, BATCH_TOKENS)
+        found = self._at_positions(self.masked_sequences(contexts), lambda log_p_PV: [log_p_PV.cpu()])
+        return [log_p_PV for [log_p_PV] in found]
 
     def top_tokens(self, sequences: list[Sequence], top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the most probable tokens at some positions of sequences. The distributions are not kept in memory.
@@ -143,15 +131,23 @@ class TokenModel:
             For each sequence the ids, int64 [P, K], most probable first, and the natural logarithm of their probabilities,
             float32 [P, K].
         """
-        size = self.tokenizer.size
 
-        def compute(batch: Batch, members: list[Sequence]) -> list[tuple[np.ndarray, np.ndarray]]:
-            wanted = [cast(_Wanted, member.target).positions for member in members]
-            x_PD = self._hidden(batch, wanted)
-            best = [log_p_PV[:, :size].topk(min(top_k, size)) for _, log_p_PV in self._chunks(x_PD)]
-            bounds = np.cumsum([len(positions) for positions in wanted])[:-1]
-            ids, log_p = torch.cat([each.indices for each in best]), torch.cat([each.values for each in best])
-            return list(zip(np.split(ids.cpu().numpy(), bounds), np.split(log_p.cpu().numpy(), bounds), strict=True))
+        def best(log_p_PV: Tensor) -> list[Tensor]:
+            log_p_PK, ids_PK = log_p_PV.topk(min(top_k, self.tokenizer.size))
+            return [ids_PK, log_p_PK]
+
+        return [(ids_PK, log_p_PK) for ids_PK, log_p_PK in self._at_positions(sequences, best)]
+
+    def _at_positions(
+        self, sequences: list[Sequence], select: Callable[[Float[Tensor, "P V"]], list[Tensor]]
+    ) -> list[tuple[np.ndarray, ...]]:
+        """Return what `select` makes of the log probabilities at the positions of each sequence."""
+
+        def compute(batch: Batch, members: list[Sequence]) -> list[tuple[np.ndarray, ...]]:
+            x_PD, bounds = self._hidden(batch, members)
+            parts = [select(log_p_PV[:, : self.tokenizer.size]) for _, log_p_PV in self._chunks(x_PD)]
+            columns = [torch.cat(column).cpu().numpy() for column in zip(*parts, strict=True)]
+            return list(zip(*(np.split(column, bounds) for column in columns), strict=True))
 
         return infer(self.model, sequences, compute, BATCH_TOKENS)
 
@@ -167,19 +163,16 @@ class TokenModel:
         """
         tokens_of: dict[tuple[bytes, int], list[int]] = {}
         places = []
-        first: list[Query] = []
         for query in queries:
             key = (query.input_ids.tobytes(), query.position)
-            if key not in tokens_of:
-                tokens_of[key] = []
-                first.append(query)
-            places.append((key, len(tokens_of[key])))
-            tokens_of[key].append(query.token)
+            own = tokens_of.setdefault(key, [])
+            places.append((key, len(own)))
+            own.append(query.token)
         sequences = [
-            self._sequence(query.input_ids, _Wanted(np.array([query.position]), np.array(tokens)))
-            for query, tokens in zip(first, tokens_of.values(), strict=True)
+            self._sequence(np.frombuffer(ids, np.int32), _Wanted(np.array([position]), np.array([tokens])))
+            for (ids, position), tokens in tokens_of.items()
         ]
-        results = infer(self.model, sequences, self._own_log_probabilities, BATCH_TOKENS)
+        results = infer(self.model, sequences, self._of_tokens, BATCH_TOKENS)
         found = dict(zip(tokens_of, results, strict=True))
         return np.array([found[key][number] for key, number in places], np.float64)
 
@@ -195,48 +188,38 @@ class TokenModel:
         Returns:
             float32 [n - 1] for each sequence.
         """
+        encoded = [self._sequence(ids[:-1], _Wanted(np.arange(len(ids) - 1), ids[1:, None])) for ids in sequences]
+        return infer(self.model, encoded, self._of_tokens, BATCH_TOKENS)
 
-        def compute(batch: Batch, members: list[Sequence]) -> list[np.ndarray]:
-            wanted = [cast(_Wanted, member.target) for member in members]
-            x_PD = self._hidden(batch, [each.positions for each in wanted])
-            labels = np.concatenate([each.tokens for each in wanted if each.tokens is not None])
-            label_P = torch.as_tensor(labels, dtype=torch.int64, device=x_PD.device)
-            own = [log_p_PV.gather(1, label_P[rows, None])[:, 0] for rows, log_p_PV in self._chunks(x_PD)]
-            return np.split(torch.cat(own).cpu().numpy(), np.cumsum([len(member) for member in members])[:-1])
-
-        encoded = [self._sequence(ids[:-1], _Wanted(np.arange(len(ids) - 1), ids[1:])) for ids in sequences]
-        return infer(self.model, encoded, compute, BATCH_TOKENS)
-
-    def _own_log_probabilities(self, batch: Batch, members: list[Sequence]) -> list[np.ndarray]:
-        wanted = [cast(_Wanted, member.target) for member in members]
-        x_PD = self._hidden(batch, [each.positions for each in wanted])
-        tokens = [each.tokens for each in wanted if each.tokens is not None]
-        counts = np.array([len(each) for each in tokens])
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        found = []
+    def _of_tokens(self, batch: Batch, members: list[Sequence]) -> list[np.ndarray]:
+        """Return the log probabilities of the tokens that each sequence asks for."""
+        x_PD, _ = self._hidden(batch, members)
+        tokens = [each.tokens for each in _wanted(members) if each.tokens is not None]
+        counts = np.concatenate([np.full(len(own), own.shape[1]) for own in tokens])
+        ends = np.concatenate([[0], np.cumsum(counts)])
+        token_N, found = np.concatenate([own.ravel() for own in tokens]).astype(np.int64), []
         for rows, log_p_PV in self._chunks(x_PD):
-            row = torch.as_tensor(np.repeat(np.arange(len(log_p_PV)), counts[rows]), device=x_PD.device)
-            token = torch.as_tensor(np.concatenate(tokens[rows]), dtype=torch.int64, device=x_PD.device)
-            found.append(log_p_PV[row, token].cpu().numpy())
-        return np.split(np.concatenate(found), starts[1:-1])
+            row_N = np.repeat(np.arange(len(log_p_PV)), counts[rows])
+            found.append(log_p_PV[row_N, token_N[ends[rows.start] : ends[rows.stop]]].cpu().numpy())
+        return np.split(np.concatenate(found), np.cumsum([own.size for own in tokens])[:-1])
 
-    def _hidden(self, batch: Batch, positions: list[np.ndarray]) -> Float[Tensor, "P D"]:
-        """Return the last hidden states at some positions of each sequence. The last layer runs only there.
+    def _hidden(self, batch: Batch, members: list[Sequence]) -> tuple[Float[Tensor, "P D"], list[int]]:
+        """Return the last hidden states at the positions of each sequence, and where those of the second and the later
+        sequences begin. The last layer runs only there.
 
         Raises:
             UserError: They are not finite.
         """
-        starts = batch.ragged.cu_seqlens.tolist()
+        positions, starts = [each.positions for each in _wanted(members)], batch.ragged.cu_seqlens.tolist()
         ahead = self.head.ahead if isinstance(self.head, FillsMasks) and not self.causal else 0
         index = np.concatenate([own + start - ahead for own, start in zip(positions, starts, strict=False)])
         rows = torch.as_tensor(index, dtype=torch.int64, device=self.model.device)
-        if (
-            isinstance(self.head, FillsMasks) and self.head.permuted
-        ):  # all masks have the same rank: each is predicted from the rest of the text
+        # If all masks have the same rank, each is predicted from the rest of the text.
+        if isinstance(self.head, FillsMasks) and self.head.permuted:
             batch = replace(batch, order=(batch.input_ids == self.tokenizer.mask_id).long())
         x_PD = self.model.encoder_of(self.kind)(batch, rows).last
         require_finite(x_PD)
-        return x_PD
+        return x_PD, np.cumsum([len(own) for own in positions])[:-1].tolist()
 
     def _chunks(self, x_PD: Float[Tensor, "P D"]) -> Iterable[tuple[slice, Float[Tensor, "P V"]]]:
         """Yield log probabilities for some rows at a time: all of them would not fit into the cache."""
@@ -247,6 +230,10 @@ class TokenModel:
 
     def _sequence(self, ids: np.ndarray, wanted: _Wanted) -> Sequence:
         return Sequence(ids, np.zeros_like(ids), self.tokenizer.word_starts_table[ids], target=wanted)
+
+
+def _wanted(members: list[Sequence]) -> list[_Wanted]:
+    return [cast(_Wanted, member.target) for member in members]
 
 
 def tell_generator(model: Model) -> None:

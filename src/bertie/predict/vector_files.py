@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,20 +52,20 @@ def vector_file(path: Path, width: int, dtype: Dtype, words: bool) -> Iterator[W
     Yields:
         A function that writes a block: its columns, and vectors float32 [n, width]. Missing: NaN.
     """
-    if path.suffix == ".parquet":
-        with _parquet(path) as table:
-            yield lambda columns, vectors: table(columns, _narrow(vectors, dtype))
-    elif words:
-        with _npy(path, width, dtype) as array, _parquet(words_path(path)) as table:
+    is_table = path.suffix == ".parquet"
+    with (
+        nullcontext() if is_table else _npy(path, width, dtype) as array,
+        _parquet(path if is_table else words_path(path)) if is_table or words else nullcontext() as table,
+    ):
 
-            def write(columns: Columns, vectors: np.ndarray) -> None:
-                array(_narrow(vectors, dtype))
-                table(columns, None)
+        def write(columns: Columns, vectors: np.ndarray) -> None:
+            narrow = _narrow(vectors, dtype)
+            if array is not None:
+                array(narrow)
+            if table is not None:
+                table(columns, narrow if is_table else None)
 
-            yield write
-    else:
-        with _npy(path, width, dtype) as array:
-            yield lambda _, vectors: array(_narrow(vectors, dtype))
+        yield write
 
 
 @contextmanager

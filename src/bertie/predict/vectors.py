@@ -46,39 +46,6 @@ class WordVectors:
     """float32 [words, E]. 0 for words without tokens: punctuation in a list of words, if the tokenizer drops it."""
 
 
-def text_vectors(
-    model: Model,
-    tokenizer: Tokenizer,
-    texts: list[str],
-    max_length: int,
-    pooling: Pooling,
-    layers: Fixed = "last",
-    normalize: bool = False,
-) -> np.ndarray:
-    """Return one vector per text.
-
-    Args:
-        model: The model.
-        tokenizer: Its tokenizer.
-        texts: Texts.
-        max_length: Tokens after which a text is truncated.
-        pooling: How to pool the tokens, [CLS] and [SEP] included.
-        layers: Layers whose hidden states to use.
-        normalize: Scale each vector to length 1.
-
-    Returns:
-        float32 [texts, E].
-
-    Raises:
-        UsageError: `pooling` or `layers` is unknown, or the model has too few layers.
-    """
-    for kind, name, value in ((Pooling, "pooling", pooling), (Fixed, "layers", layers)):
-        configuration.build(kind, value, name)
-    width = layer_selection.selected_width(layers, model.encoder.config)
-    vectors = sequence_vectors(model, encode(tokenizer, texts, max_length), pooling, layers, normalize)
-    return np.stack(vectors) if texts else np.zeros((0, width), np.float32)
-
-
 def encode(tokenizer: Tokenizer, texts: list[str], max_length: int) -> list[Sequence]:
     """Return the sequence of each text, truncated to `max_length` tokens. Raises UserError for an invalid text."""
     return [truncation.to_sequences(tokenizer, [text], max_length)[0] for text in truncation.tokenize(tokenizer, texts)]
@@ -87,7 +54,15 @@ def encode(tokenizer: Tokenizer, texts: list[str], max_length: int) -> list[Sequ
 def sequence_vectors(
     model: Model, sequences: list[Sequence], pooling: Pooling, layers: Fixed = "last", normalize: bool = False
 ) -> list[np.ndarray]:
-    """Return one vector per sequence, float32 [E]. Arguments as in `text_vectors`."""
+    """Return one vector per sequence, float32 [E].
+
+    Args:
+        model: The model.
+        sequences: The sequences.
+        pooling: How to pool the tokens, [CLS] and [SEP] included.
+        layers: Layers whose hidden states to use.
+        normalize: Scale each vector to length 1.
+    """
 
     def compute(batch: Batch, group: list[Sequence]) -> list[np.ndarray]:
         bounds = batch.ragged.cu_seqlens
@@ -114,8 +89,8 @@ def word_vectors(
     tokenizer: Tokenizer,
     texts: Many[str | Many[str]],
     max_length: int,
-    layers: Fixed = "last",
-    word_pooling: WordPooling = "first",
+    layers: Fixed,
+    word_pooling: WordPooling,
 ) -> list[WordVectors]:
     """Return the words of every text with one vector per word.
 
@@ -139,9 +114,8 @@ def word_vectors(
         configuration.build(kind, value, name)
     width = layer_selection.selected_width(layers, model.encoder.config)
     tokenized = _tokenize_words(tokenizer, texts)
-    results = [
-        WordVectors(words, offsets, np.zeros((len(words), width), np.float32)) for words, offsets, _ in tokenized
-    ]
+    empty = ((words, offsets, np.zeros((len(words), width), np.float32)) for words, offsets, _ in tokenized)
+    results = [WordVectors(*each) for each in empty]
     windows = [
         replace(window, example=number)
         for number, (words, _, pieces) in enumerate(tokenized)
@@ -153,9 +127,8 @@ def word_vectors(
         counts = np.array([len(target.words) for target in targets])
         starts = zip(batch.ragged.cu_seqlens.tolist(), np.cumsum(counts) - counts, targets, strict=False)
         shifted = [(target.positions + token, target.word + word) for token, word, target in starts]
-        rows, word_P = (
-            torch.as_tensor(np.concatenate(part), device=model.device) for part in zip(*shifted, strict=True)
-        )
+        columns = zip(*shifted, strict=True)
+        rows, word_P = (torch.as_tensor(np.concatenate(column), device=model.device) for column in columns)
         vectors = pool(_POOLING[word_pooling], _states(model, batch, rows, layers), word_P, int(counts.sum()))
         return np.split(vectors.cpu().numpy(), np.cumsum(counts)[:-1])
 
@@ -169,9 +142,8 @@ def _states(model: Model, batch: Batch, rows: Tensor | None, layers: Fixed) -> T
     if layers == "last":
         return model.encoder(batch, rows).last.float()
     states = model.encoder(batch, all_layers=True).layers
-    return layer_selection.select_layers(
-        layers, states if rows is None else tuple(x_TD[rows] for x_TD in states)
-    ).float()
+    selected = states if rows is None else tuple(x_TD[rows] for x_TD in states)
+    return layer_selection.select_layers(layers, selected).float()
 
 
 class _WindowWords(NamedTuple):

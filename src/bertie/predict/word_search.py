@@ -98,13 +98,7 @@ class Pieces:
 
 
 def search(
-    model: TokenModel,
-    ids: np.ndarray,
-    slots: list[Slot],
-    pieces: Pieces,
-    whole_words: bool,
-    order: Order,
-    width: int,
+    model: TokenModel, ids: np.ndarray, slots: list[Slot], pieces: Pieces, whole_words: bool, order: Order, width: int
 ) -> Iterator[State]:
     """Fill the masks of slots, one piece at a time.
 

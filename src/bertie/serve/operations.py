@@ -140,8 +140,7 @@ class ServedModel:
 
     def token_model(self) -> TokenModel:
         """Return its view as a model that fills masks."""
-        served = self.predictor
-        return TokenModel.masked(served.folder, served.tokenizer, served.model, served.max_length)
+        return self.predictor.token_model(only_masks=True)
 
 
 def serve_model(name: str, predictor: Predictor, capacity: int) -> ServedModel:
@@ -176,5 +175,4 @@ def serve_model(name: str, predictor: Predictor, capacity: int) -> ServedModel:
 
 
 def _fill(predictor: Predictor, sequences: list[Sequence]) -> list[Any]:
-    model = TokenModel.masked(predictor.folder, predictor.tokenizer, predictor.model, predictor.max_length)
-    return model.top_tokens(sequences, MAX_TOP_K)
+    return predictor.token_model(only_masks=True).top_tokens(sequences, MAX_TOP_K)

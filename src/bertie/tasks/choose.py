@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from bertie.console import percent
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UserError
 from bertie.model.encoder import EncoderConfig
@@ -19,12 +20,14 @@ from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
 from bertie.model.losses import grouped_cross_entropy
 from bertie.model.text_pooling import SEPARATE, TaskPooling, TextPooling
-from bertie.tasks.data.choices import ChoiceColumns, ChoiceExample, ChoiceReader
+from bertie.report import TextSpan
+from bertie.tasks.data.choices import ChoiceExample, ChoiceReader
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import parse_index
 from bertie.tasks.encoding import by_example, every_sequence, pooled_position, softmax
-from bertie.tasks.evaluation.choose import evaluate_choices
-from bertie.tasks.evaluation.findings import Evaluation
+from bertie.tasks.evaluation.calibration import choice_calibration
+from bertie.tasks.evaluation.findings import Evaluation, class_findings
+from bertie.tasks.evaluation.passages import Passage, mark, shortened
 from bertie.tasks.example_sums import ExampleSums, mean_sums
 from bertie.tasks.predictions import ChoicePrediction
 from bertie.tasks.relevance import no_relevance
@@ -67,7 +70,7 @@ class Choose:
 
     @property
     def reader(self) -> ChoiceReader:
-        return ChoiceReader(ChoiceColumns(self.context, self.label, self.endings))
+        return ChoiceReader(self.context, self.label, self.endings)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
@@ -141,8 +144,24 @@ class Choose:
         return [[_certain(min(index, len(e.endings) - 1), len(e.endings)) for e in examples] for index in range(most)]
 
     def evaluate(self, predictions: list[ChoicePrediction], examples: list[ChoiceExample]) -> Evaluation:
+        """Return the evaluation: the loss is −log of the gold ending's probability; classes are the indices of endings."""
         self.validate(examples)
-        return evaluate_choices(predictions, examples)
+        gold, choices = [int(example.label or 0) for example in examples], [each.choice for each in predictions]
+        calibration, losses = choice_calibration([np.array(each.probabilities) for each in predictions], gold)
+        indices = [str(i) for i in range(max(len(example.endings) for example in examples))]
+        gold_names, chosen = (list(map(str, side)) for side in (gold, choices))
+
+        def passage(i: int) -> Passage:
+            example, shares = examples[i], [percent(p) for p in predictions[i].probabilities]
+            sides = {"gold": gold[i], "predicted": choices[i]}
+            texts = [shortened([TextSpan(f"{example.context} {example.lead}".strip())])]
+            for index, ending in enumerate(example.endings):
+                marked = mark(index == gold[i], index == choices[i])
+                texts.append([TextSpan(f"{index}. "), TextSpan(ending, marked, shares[index])])
+            return Passage({side: f"ending {index}, {shares[index]}" for side, index in sides.items()}, texts)
+
+        findings = (calibration, *class_findings(gold_names, chosen, indices, "index of the ending"))
+        return Evaluation({"gold": gold}, losses, "−log of the gold ending's probability, in nats", findings, passage)
 
 
 def _certain(index: int, endings: int) -> ChoicePrediction:

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
 
 from bertie.config import NoFlag
+from bertie.console import percent
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError, require_range
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
-from bertie.model.text_pooling import TaskPooling, TextPooling
+from bertie.model.text_pooling import TaskPooling
+from bertie.tasks import encoding
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import join_names, parse_label, shorten
-from bertie.tasks.data.texts import CLASSES, Example, TextColumns, TextReader
-from bertie.tasks.encoding import (
-    by_example,
-    cls_targets,
-    encode_texts,
-    every_sequence,
-    pooled_position,
-    require_pairs_to_attend,
-    softmax,
-    text_input_form,
-)
-from bertie.tasks.evaluation.classify import evaluate_classes
-from bertie.tasks.evaluation.findings import Evaluation
+from bertie.tasks.data.texts import Example, TextReader
+from bertie.tasks.evaluation.calibration import choice_calibration
+from bertie.tasks.evaluation.findings import Evaluation, class_findings
+from bertie.tasks.evaluation.passages import Passage, texts_of
 from bertie.tasks.example_sums import ExampleSums, class_sums
 from bertie.tasks.metrics import classification_scores
 from bertie.tasks.predictions import ClassPrediction
-from bertie.tasks.relevance import relevant_class
+from bertie.tasks.relevance import class_relevance
 from bertie.tasks.score_rows import labels_in, read_rows, score_in_order
 from bertie.tasks.task import SEQUENCE, ForeignHead, Scoring
 from bertie.text.truncation import Truncation
@@ -46,8 +38,9 @@ class Classify:
     facts = HeadFacts("classification", "classes", "text-classification", "text")
     prediction = ClassPrediction
     unit, metric, untrainable = SEQUENCE, "accuracy", ""
-    encode, training_sequences, head_positions = encode_texts, every_sequence, pooled_position
-    prediction_rows = read_rows
+    encode, training_sequences = encoding.encode_texts, encoding.every_sequence
+    head_positions, with_pooling = encoding.pooled_position, encoding.with_own_pooling
+    prediction_rows, relevance = read_rows, class_relevance
 
     kind: Literal["classify"] = "classify"
     text: str = ""
@@ -80,16 +73,13 @@ class Classify:
     def text_pooling(self) -> TaskPooling:
         return self.pooling
 
-    def with_pooling(self, pooling: TextPooling, paired: bool | None) -> Self:
-        return replace(self, pooling=pooling, paired=paired)
-
     @property
     def input_form(self) -> str:
-        return text_input_form(self)
+        return encoding.text_input_form(self)
 
     @property
     def reader(self) -> TextReader:
-        return TextReader(TextColumns(self.text, self.text_pair, self.label), CLASSES, paired=self.paired)
+        return TextReader(self.text, self.text_pair, self.label, paired=self.paired)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
@@ -109,16 +99,13 @@ class Classify:
                 remedy = "name its column with --task.label" if unlabeled else "add it or remove the example"
                 raise UserError(f"{example.source}: no label to train on; {remedy}")
         if len(self.labels) == 1:
-            raise UsageError(
-                f"task.labels names one class, {shorten(self.labels[0])!r}: name all classes, or omit it to detect them"
-            )
+            only = shorten(self.labels[0])
+            raise UsageError(f"task.labels names one class, {only!r}: name all classes, or omit it to detect them")
         labels: tuple[str, ...] = self.labels or tuple(sorted({str(example.label) for example in examples}))
         if len(labels) < 2:
-            raise UserError(
-                f"every example has the label {shorten(min(labels))!r} ({examples[0].source} …): nothing to learn"
-            )
-        require_pairs_to_attend(self.pooling, examples)
-        fitted = replace(self, labels=labels, paired=examples[0].text_pair is not None)
+            only = f"{shorten(min(labels))!r} ({examples[0].source} …)"
+            raise UserError(f"every example has the label {only}: nothing to learn")
+        fitted = replace(self, labels=labels, paired=encoding.are_pairs(self, examples))
         fitted.validate(examples)
         return fitted
 
@@ -144,23 +131,20 @@ class Classify:
         return PooledHead(width, len(self.labels), config.hidden_dropout_prob, layers=config.head_layers)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
-        return cls_targets(sequences, index, np.int64)
+        return encoding.cls_targets(sequences, index, np.int64)
 
     def decode(
         self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Example]
     ) -> list[ClassPrediction]:
         """Return the most probable class of each example. The logits of several windows are averaged."""
-        return [self._decode(np.concatenate(rows).mean(0)) for rows in by_example(outputs, sequences, len(examples))]
+        return [
+            self._decode(np.concatenate(rows).mean(0))
+            for rows in encoding.by_example(outputs, sequences, len(examples))
+        ]
 
     def _decode(self, logits_C: np.ndarray) -> ClassPrediction:
-        probabilities = {label: float(p) for label, p in zip(self.labels, softmax(logits_C), strict=True)}
+        probabilities = {label: float(p) for label, p in zip(self.labels, encoding.softmax(logits_C), strict=True)}
         return ClassPrediction(self.labels[int(logits_C.argmax())], probabilities)
-
-    def relevance(self, label: str) -> Callable[[ClassPrediction], float] | None:
-        if not label and not self.paired:
-            return None
-        relevant = relevant_class(self.labels, label)
-        return lambda prediction: prediction.probabilities[relevant]
 
     def score_rows(self, given: Scoring) -> dict[str, float]:
         return score_in_order(replace(self, labels=self.labels or labels_in(given)), given)
@@ -191,5 +175,17 @@ class Classify:
         return [[prediction] * len(examples) for prediction in every]
 
     def evaluate(self, predictions: list[ClassPrediction], examples: list[Example]) -> Evaluation:
+        """Return the evaluation: the loss is −log of the gold label's probability."""
         self.validate(examples)
-        return evaluate_classes(self.labels, predictions, examples)
+        gold = [str(example.label) for example in examples]
+        probabilities = [np.array([each.probabilities[label] for label in self.labels]) for each in predictions]
+        calibration, losses = choice_calibration(probabilities, [self.labels.index(label) for label in gold])
+
+        def passage(i: int) -> Passage:
+            found = predictions[i]
+            sides = {"gold": gold[i], "predicted": found.label}
+            facts = {side: f"{label}, {percent(found.probabilities[label])}" for side, label in sides.items()}
+            return Passage(facts, texts_of(examples[i]))
+
+        findings = (*class_findings(gold, [each.label for each in predictions], self.labels, "class"), calibration)
+        return Evaluation({"gold": gold}, losses, "−log of the gold label's probability, in nats", findings, passage)

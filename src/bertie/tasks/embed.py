@@ -17,12 +17,13 @@ from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PoolingHead
 from bertie.model.pooling import Pooling, pool
+from bertie.report import TextSpan
 from bertie.tasks.data.prediction_files import answer_of, require_number
 from bertie.tasks.data.rows import describe_bad_number, parse_label_number, shorten
-from bertie.tasks.data.texts import CLASSES, SCORES, Example, TextColumns, TextReader
+from bertie.tasks.data.texts import CLASSES, SCORES, Example, TextReader
 from bertie.tasks.encoding import every_sequence, pooled_position, same_task
-from bertie.tasks.evaluation.embed import evaluate_retrieval, evaluate_scored_pairs, partner_ranks
-from bertie.tasks.evaluation.findings import Evaluation
+from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Table
+from bertie.tasks.evaluation.passages import Passage, shortened, texts_of
 from bertie.tasks.example_sums import ExampleSums, number_sums
 from bertie.tasks.metrics import regression_scores
 from bertie.tasks.predictions import SimilarityPrediction
@@ -79,7 +80,7 @@ class Embed:
     @property
     def reader(self) -> TextReader:
         labels = tuple(dict.fromkeys((*SCORES, *CLASSES)))
-        return TextReader(TextColumns(self.text, self.text_pair, self.label), labels, numbers=None, paired=True)
+        return TextReader(self.text, self.text_pair, self.label, labels, numbers=None, paired=True)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> None:  # noqa: ARG003
@@ -146,9 +147,8 @@ class Embed:
 
     def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> SimilarityPrediction:
         if parse_label_number(example.label) is None:
-            raise UserError(
-                f"{example.source}: no score; scoring pairs without scores needs vectors, which prediction files lack"
-            )
+            needed = "scoring pairs without scores needs vectors, which prediction files lack"
+            raise UserError(f"{example.source}: no score; {needed}")
         unknown = np.zeros(0, np.float32)
         return SimilarityPrediction(require_number(answer_of(values, "similarity", place), place), (unknown, unknown))
 
@@ -180,7 +180,9 @@ class Embed:
         scores = [parse_label_number(example.label) for example in examples]
         known = [score for score in scores if score is not None]
         return (
-            evaluate_scored_pairs(known, predictions, examples) if known else evaluate_retrieval(predictions, examples)
+            _evaluate_scored_pairs(known, predictions, examples)
+            if known
+            else _evaluate_retrieval(predictions, examples)
         )
 
     def constant_predictions(self, examples: list[Example]) -> list[list[SimilarityPrediction]]:
@@ -212,6 +214,79 @@ def _scores(examples: list[Example]) -> list[float]:
 def _require_pairs(examples: list[Example]) -> None:
     for example in examples:
         if example.text_pair is None:
-            raise UserError(
-                f"{example.source}: found one text, expected a pair; name the second column with --task.text-pair"
-            )
+            remedy = "name the second column with --task.text-pair"
+            raise UserError(f"{example.source}: found one text, expected a pair; {remedy}")
+
+
+def _evaluate_scored_pairs(
+    scores: list[float], predictions: list[SimilarityPrediction], examples: list[Example]
+) -> Evaluation:
+    """Return the evaluation of pairs with scores.
+
+    Like Spearman's correlation, the loss compares ranks: the distance between the rank of a pair's similarity and the
+    rank of its score, as a share of the number of pairs.
+    """
+    from scipy.stats import rankdata
+
+    gold, cosines = np.array(scores), np.array([each.similarity for each in predictions])
+    by_gold, by_cosine = ((rankdata(values) - 0.5) / len(values) for values in (gold, cosines))
+    losses = np.abs(by_cosine - by_gold)
+
+    def passage(i: int) -> Passage:
+        facts = {"score": f"{gold[i]:g}, above {100 * by_gold[i]:.0f} % of all pairs"}
+        facts["similarity"] = f"{cosines[i]:.3f}, above {100 * by_cosine[i]:.0f} %"
+        return Passage(facts, texts_of(examples[i]))
+
+    loss = "distance between the rank of the similarity and the rank of the score, as a share of all pairs"
+    scatter = Scatter("scatter", "Similarity and score", gold, cosines, "score", "similarity (cosine)", diagonal=False)
+    return Evaluation({"gold": scores}, losses, loss, (scatter,), passage)
+
+
+def _evaluate_retrieval(predictions: list[SimilarityPrediction], examples: list[Example]) -> Evaluation:
+    """Return the evaluation of pairs without scores: rank the own second text among all second texts by similarity."""
+    ranks, nearest = partner_ranks(*(np.stack([each.vectors[side] for each in predictions]) for side in (0, 1)))
+
+    def passage(i: int) -> Passage:
+        own, other = examples[i].text_pair or "", examples[nearest[i]].text_pair or ""
+        cosine = float(predictions[i].vectors[0] @ predictions[nearest[i]].vectors[1])
+        texts = [
+            shortened([TextSpan(examples[i].text)]),
+            shortened([TextSpan(own, "gold", f"{predictions[i].similarity:.3f}")]),
+            shortened([TextSpan(other, "wrong", f"{cosine:.3f}")]),
+        ]
+        return Passage({"rank of its own partner": f"{ranks[i]:,} of {len(ranks):,}"}, texts[: 2 + (ranks[i] > 1)])
+
+    shares = {
+        **{f"among the nearest {k}": (ranks <= k).mean() for k in (1, 5, 10)},
+        "mean of 1 / rank": (1 / ranks).mean(),
+        "median of the rank": np.median(ranks),
+    }
+    powers = np.floor(np.log2(ranks)).astype(np.int64)
+    bars = {f"{2**k:,}–{2 ** (k + 1) - 1:,}" if k else "1": int(n) for k, n in enumerate(np.bincount(powers))}
+    loss, caption = (
+        "number of second texts that are more similar than its own partner",
+        "number of examples, by the rank",
+    )
+    findings = (
+        Table("partners", "Retrieval of the partner", ("", "value"), [(k, float(v)) for k, v in shares.items()]),
+        Histogram("ranks", "Ranks", bars, "rank of the own partner", f"{caption} of the partner"),
+    )
+    return Evaluation({"rank": ranks.tolist()}, ranks - 1, loss, findings, passage)
+
+
+def partner_ranks(first_ND: np.ndarray, second_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rank the rows of `second_ND` by their cosine with each row of `first_ND`; in a tie the first row ranks higher.
+
+    Returns:
+        For each row i of `first_ND`, int64 [N] each: the rank of row i of `second_ND`, from 1, and the index of the row
+        that ranks first.
+    """
+    ranks, nearest = [], []
+    for start in range(0, len(first_ND), 1024):
+        cosines = first_ND[start : start + 1024] @ second_ND.T
+        number = np.arange(start, start + len(cosines))
+        own = cosines[np.arange(len(cosines)), number][:, None]
+        before = (cosines > own) | ((cosines == own) & (np.arange(len(second_ND)) < number[:, None]))
+        ranks.append(before.sum(1) + 1)
+        nearest.append(cosines.argmax(1))
+    return np.concatenate(ranks), np.concatenate(nearest)

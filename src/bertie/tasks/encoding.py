@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections.abc
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -12,7 +11,6 @@ from bertie.contracts import Sequence, Targets
 from bertie.errors import UsageError, UserError
 from bertie.model.config import PooledToken
 from bertie.model.text_pooling import SEPARATE, TaskPooling, TextPooling
-from bertie.tasks.data.texts import AnyTextExample
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
@@ -71,13 +69,14 @@ def encode_texts(task: TextTask, examples: list[Any], tokenizer: Tokenizer, max_
     ]
 
 
-def require_pairs_to_attend(pooling: TaskPooling, examples: collections.abc.Sequence[AnyTextExample]) -> None:
-    """Raise UsageError if texts should attend to each other, and the training examples have one text each."""
-    if pooling == "attention" and examples[0].text_pair is None:
+def are_pairs(task: TextTask, examples: list[Any]) -> bool:
+    """Return whether training examples have two texts. Raises UsageError if they should attend to each other, and do not."""
+    if task.pooling == "attention" and examples[0].text_pair is None:
         raise UsageError(
             f'task.pooling is "attention", which is between two texts, and {examples[0].source} has one: set task.pooling '
             'to "max"'
         )
+    return examples[0].text_pair is not None
 
 
 def count_truncated(sequences: list[Sequence]) -> int:
@@ -116,6 +115,11 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 def every_sequence(task: Any, sequences: list[Sequence]) -> list[Sequence]:  # noqa: ARG001
     """Return all sequences: `Task.training_sequences` of most tasks."""
     return sequences
+
+
+def with_own_pooling(task: Any, pooling: TextPooling, paired: bool | None) -> Any:
+    """Return the task with another `pooling` and `paired`: `Task.with_pooling` of a task on texts."""
+    return replace(task, pooling=pooling, paired=paired)
 
 
 def same_task(task: Any, pooling: TextPooling, paired: bool | None) -> Any:  # noqa: ARG001

@@ -46,10 +46,8 @@ def entity_scores(gold: list[list[str]], predicted: list[list[str]]) -> dict[str
 
 def entity_counts(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, tuple[int, int, int]]:
     """Count, for each kind of entity: (correct predictions, gold entities, predicted entities)."""
-    sides = [
-        {(number, *entity) for number, tags in enumerate(side) for entity in entities(tags)}
-        for side in (gold, predicted)
-    ]
+    both = (gold, predicted)
+    sides = [{(number, *entity) for number, tags in enumerate(side) for entity in entities(tags)} for side in both]
     correct, in_gold, in_predicted = (Counter(kind for _, kind, *_ in side) for side in (sides[0] & sides[1], *sides))
     return {kind: (correct[kind], in_gold[kind], in_predicted[kind]) for kind in in_gold.keys() | in_predicted.keys()}
 

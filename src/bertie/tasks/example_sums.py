@@ -8,6 +8,7 @@ gives the scores of all samples at once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import eq
 from typing import Any
 
 import numpy as np
@@ -64,11 +65,8 @@ def number_sums(predicted: list[float], gold: list[float], metric: str) -> Examp
 def tag_sums(predicted: list[list[str]], gold: list[list[str]], metric: str) -> ExampleSums | None:
     """Return the rows of the accuracy over words, or of the f1 of entities. None for other metrics."""
     if metric == "accuracy":
-        hits = [
-            [sum(a == b for a, b in zip(*pair, strict=True)), len(pair[1])]
-            for pair in zip(predicted, gold, strict=True)
-        ]
-        return "mean", np.array(hits, float)
+        pairs = zip(predicted, gold, strict=True)
+        return "mean", np.array([[sum(map(eq, *pair)), len(pair[1])] for pair in pairs], float)
     if metric != "f1":
         return None
     sides = [[set(entities(tags)) for tags in side] for side in (gold, predicted)]
@@ -98,10 +96,6 @@ def _pearson(sums: Sums) -> np.ndarray:
     return np.where(scale > 0, (n * xy - x * y) / np.where(scale > 0, scale, 1), 0.0)
 
 
-FORMULAS: dict[str, Callable[[Sums], np.ndarray]] = {
-    "mean": _mean,
-    "f1": _f1,
-    "matthews": _matthews,
-    "pearson": _pearson,
-}
+Formula = Callable[[Sums], np.ndarray]
+FORMULAS: dict[str, Formula] = {"mean": _mean, "f1": _f1, "matthews": _matthews, "pearson": _pearson}
 """Scores by the name of their formula, from the sums of the rows of each sample."""

@@ -6,45 +6,39 @@ A label is predicted if its probability reaches the label's threshold, which is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
 
 from bertie.config import NoFlag
+from bertie.console import percent
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError, require_range
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
 from bertie.model.losses import binary_cross_entropy
-from bertie.model.text_pooling import TaskPooling, TextPooling
+from bertie.model.text_pooling import TaskPooling
+from bertie.tasks import encoding
 from bertie.tasks.data.label_sets import LabelSetExample, LabelSetReader, parse_labels
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import Row, join_names, require_distinct_columns, shorten
-from bertie.tasks.data.texts import TextColumns, TextReader
-from bertie.tasks.encoding import (
-    by_example,
-    encode_texts,
-    every_sequence,
-    example_weights,
-    pooled_position,
-    require_pairs_to_attend,
-    text_input_form,
-)
-from bertie.tasks.evaluation.findings import Evaluation
-from bertie.tasks.evaluation.multi_label import evaluate_label_sets
+from bertie.tasks.data.texts import TextReader
+from bertie.tasks.evaluation.calibration import calibration, log_losses
+from bertie.tasks.evaluation.findings import Evaluation, Table
+from bertie.tasks.evaluation.passages import Passage, texts_of
 from bertie.tasks.example_sums import ExampleSums
 from bertie.tasks.label_sets import (
     DEFAULT_THRESHOLD,
     LabelSetPrediction,
+    f1,
     indicators,
     label_set_scores,
     label_set_sums,
     tuned_thresholds,
 )
-from bertie.tasks.relevance import relevant_class
+from bertie.tasks.relevance import class_relevance
 from bertie.tasks.score_rows import read_rows, score_in_order
 from bertie.tasks.task import SEQUENCE, ForeignHead, Scoring
 from bertie.text.truncation import Truncation
@@ -66,8 +60,9 @@ class MultiLabel:
     prediction = LabelSetPrediction
     scored_apart = True
     unit, metric, untrainable = SEQUENCE, "f1", ""
-    encode, training_sequences, head_positions = encode_texts, every_sequence, pooled_position
-    prediction_rows = read_rows
+    encode, training_sequences = encoding.encode_texts, encoding.every_sequence
+    head_positions, with_pooling = encoding.pooled_position, encoding.with_own_pooling
+    prediction_rows, relevance = read_rows, class_relevance
 
     kind: Literal["multi_label"] = "multi_label"
     text: str = ""
@@ -110,16 +105,13 @@ class MultiLabel:
     def text_pooling(self) -> TaskPooling:
         return self.pooling
 
-    def with_pooling(self, pooling: TextPooling, paired: bool | None) -> Self:
-        return replace(self, pooling=pooling, paired=paired)
-
     @property
     def input_form(self) -> str:
-        return text_input_form(self)
+        return encoding.text_input_form(self)
 
     @property
     def reader(self) -> LabelSetReader:
-        texts = TextReader(TextColumns(self.text, self.text_pair), labels=(), paired=self.paired)
+        texts = TextReader(self.text, self.text_pair, label_names=(), paired=self.paired)
         return LabelSetReader(texts, self.label, self.separator, self.labels)
 
     @classmethod
@@ -138,9 +130,8 @@ class MultiLabel:
         if first is not None and all(each.labels is not None and set(each.labels) == set(first) for each in examples):
             names = join_names(first) or "no label"
             raise UserError(f"every example has the same labels ({examples[0].source} …: {names}): nothing to learn")
-        require_pairs_to_attend(self.pooling, examples)
         found = {label for example in examples for label in example.labels or ()}
-        fitted = replace(self, labels=self.labels or tuple(sorted(found)), paired=examples[0].text_pair is not None)
+        fitted = replace(self, labels=self.labels or tuple(sorted(found)), paired=encoding.are_pairs(self, examples))
         fitted.validate(examples)
         return fitted
 
@@ -179,13 +170,16 @@ class MultiLabel:
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         unknown = np.zeros(len(self.labels), np.float32)  # weighs nothing
         rows = [unknown if sequence.target is None else sequence.target for sequence in sequences]
-        return Targets(index, np.stack(rows), example_weights(sequences))
+        return Targets(index, np.stack(rows), encoding.example_weights(sequences))
 
     def decode(
         self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[LabelSetExample]
     ) -> list[LabelSetPrediction]:
         """Return the labels of each example. The logits of several windows are averaged."""
-        return [self._decode(np.concatenate(rows).mean(0)) for rows in by_example(outputs, sequences, len(examples))]
+        return [
+            self._decode(np.concatenate(rows).mean(0))
+            for rows in encoding.by_example(outputs, sequences, len(examples))
+        ]
 
     def _decode(self, logits_C: np.ndarray) -> LabelSetPrediction:
         p_C = 0.5 * (1 + np.tanh(0.5 * logits_C.astype(np.float64)))  # the sigmoid, without overflow
@@ -200,12 +194,6 @@ class MultiLabel:
     def calibrate(self, predictions: list[LabelSetPrediction], examples: list[LabelSetExample]) -> MultiLabel:
         p_NC = np.array([[each.probabilities[label] for label in self.labels] for each in predictions])
         return replace(self, thresholds=tuned_thresholds(p_NC, self._indicators(examples)))
-
-    def relevance(self, label: str) -> Callable[[LabelSetPrediction], float] | None:
-        if not label and not self.paired:
-            return None
-        relevant = relevant_class(self.labels, label)
-        return lambda prediction: prediction.probabilities[relevant]
 
     def score_rows(self, given: Scoring) -> dict[str, float]:
         return score_in_order(self if self.labels else replace(self, labels=self._labels_in(given)), given)
@@ -258,5 +246,28 @@ class MultiLabel:
         return [[prediction] * len(examples) for prediction in every]
 
     def evaluate(self, predictions: list[LabelSetPrediction], examples: list[LabelSetExample]) -> Evaluation:
+        """Return the evaluation: the loss is the sum over the labels of −log of the right answer's probability."""
         self.validate(examples)
-        return evaluate_label_sets(self.labels, self._thresholds(), predictions, examples)
+        gold = [list(example.labels or ()) for example in examples]
+        gold_NC, found_NC = self._indicators(examples), indicators([each.labels for each in predictions], self.labels)
+        p_NC = np.array([[each.probabilities[label] for label in self.labels] for each in predictions])
+
+        def passage(i: int) -> Passage:
+            p = predictions[i].probabilities
+            sides = {"gold": gold[i], "predicted": predictions[i].labels}
+            facts = {side: ", ".join(f"{name} {percent(p[name])}" for name in names) for side, names in sides.items()}
+            return Passage({side: text or "no label" for side, text in facts.items()}, texts_of(examples[i]))
+
+        losses = log_losses(np.where(gold_NC, p_NC, 1 - p_NC)).sum(1)
+        loss = "−log of the probability that each label is there or not, as it is, summed over the labels, in nats"
+        findings = (self._by_label(gold_NC, found_NC), calibration(p_NC.ravel(), gold_NC.ravel(), {}, "decisions"))
+        return Evaluation({"gold": gold}, losses, loss, findings, passage)
+
+    def _by_label(self, gold_NC: np.ndarray, found_NC: np.ndarray) -> Table:
+        right, support, found = (gold_NC & found_NC).sum(0), gold_NC.sum(0), found_NC.sum(0)
+        measures = (right / np.maximum(found, 1), right / np.maximum(support, 1), f1(gold_NC, found_NC, 0))
+        columns = [*(each.tolist() for each in measures), self._thresholds(), support.tolist(), found.tolist()]
+        header = ("label", "precision", "recall", "f1", "threshold", "support", "found")
+        without = int((~gold_NC.any(1)).sum())
+        note = f"A label is predicted if its probability reaches its threshold. {without:,} examples have no label."
+        return Table("labels", "By label", header, list(zip(self.labels, *columns, strict=True)), note)

@@ -15,21 +15,13 @@ from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
 from bertie.model.losses import squared_error
-from bertie.model.text_pooling import TaskPooling, TextPooling
+from bertie.model.text_pooling import TaskPooling
+from bertie.tasks import encoding
 from bertie.tasks.data.prediction_files import answer_of, require_number
 from bertie.tasks.data.rows import describe_bad_number, parse_label_number
-from bertie.tasks.data.texts import SCORES, Example, TextColumns, TextReader
-from bertie.tasks.encoding import (
-    by_example,
-    cls_targets,
-    encode_texts,
-    every_sequence,
-    pooled_position,
-    require_pairs_to_attend,
-    text_input_form,
-)
-from bertie.tasks.evaluation.findings import Evaluation
-from bertie.tasks.evaluation.regress import evaluate_numbers
+from bertie.tasks.data.texts import SCORES, Example, TextReader
+from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Table
+from bertie.tasks.evaluation.passages import Passage, texts_of
 from bertie.tasks.example_sums import ExampleSums, number_sums
 from bertie.tasks.metrics import regression_scores
 from bertie.tasks.predictions import NumberPrediction
@@ -46,7 +38,8 @@ class Regress:
     facts = HeadFacts("regression", "a number", "text-classification", "text", "regression")
     prediction, labels = NumberPrediction, ()
     unit, metric, untrainable = SEQUENCE, "spearman", ""
-    encode, training_sequences, head_positions = encode_texts, every_sequence, pooled_position
+    encode, training_sequences = encoding.encode_texts, encoding.every_sequence
+    head_positions, with_pooling = encoding.pooled_position, encoding.with_own_pooling
     prediction_rows, score_rows = read_rows, score_in_order
 
     kind: Literal["regress"] = "regress"
@@ -76,16 +69,13 @@ class Regress:
     def text_pooling(self) -> TaskPooling:
         return self.pooling
 
-    def with_pooling(self, pooling: TextPooling, paired: bool | None) -> Self:
-        return replace(self, pooling=pooling, paired=paired)
-
     @property
     def input_form(self) -> str:
-        return text_input_form(self)
+        return encoding.text_input_form(self)
 
     @property
     def reader(self) -> TextReader:
-        return TextReader(TextColumns(self.text, self.text_pair, self.label), SCORES, numbers=True, paired=self.paired)
+        return TextReader(self.text, self.text_pair, self.label, SCORES, numbers=True, paired=self.paired)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
@@ -98,12 +88,10 @@ class Regress:
         Raises UserError if a number is missing or all are equal, and UsageError if `pooling` needs pairs.
         """
         self.validate(examples)
-        require_pairs_to_attend(self.pooling, examples)
         if len({parse_label_number(example.label) for example in examples}) == 1:
-            raise UserError(
-                f"every example has the score {examples[0].label} ({examples[0].source} …): nothing to learn"
-            )
-        return replace(self, paired=examples[0].text_pair is not None)
+            only = f"{examples[0].label} ({examples[0].source} …)"
+            raise UserError(f"every example has the score {only}: nothing to learn")
+        return replace(self, paired=encoding.are_pairs(self, examples))
 
     def validate(self, examples: list[Example]) -> None:
         """Check that every example has a number that can be learned. Raises UserError for the first that has not."""
@@ -121,7 +109,7 @@ class Regress:
         return PooledHead(width, 1, config.hidden_dropout_prob, squared_error, config.head_layers)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
-        return cls_targets(sequences, index, np.float32)
+        return encoding.cls_targets(sequences, index, np.float32)
 
     def decode(
         self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Example]
@@ -129,7 +117,7 @@ class Regress:
         """Return the number of each example. The outputs of several windows are averaged."""
         return [
             NumberPrediction(float(np.concatenate(rows).mean()))
-            for rows in by_example(outputs, sequences, len(examples))
+            for rows in encoding.by_example(outputs, sequences, len(examples))
         ]
 
     def relevance(self, label: str) -> Callable[[NumberPrediction], float] | None:
@@ -155,5 +143,44 @@ class Regress:
         return [[NumberPrediction(float(np.mean([float(example.label or 0) for example in examples])))] * len(examples)]
 
     def evaluate(self, predictions: list[NumberPrediction], examples: list[Example]) -> Evaluation:
+        """Return the evaluation: the loss is the squared residual, predicted − gold."""
         self.validate(examples)
-        return evaluate_numbers(predictions, examples)
+        gold = np.array([float(example.label or 0) for example in examples])
+        predicted = np.array([each.score for each in predictions])
+        residuals = predicted - gold
+
+        def passage(i: int) -> Passage:
+            facts = {"gold": f"{gold[i]:g}", "predicted": f"{predicted[i]:.3g}", "residual": f"{residuals[i]:+.3g}"}
+            return Passage(facts, texts_of(examples[i]))
+
+        caption = "number of examples, by residual"
+        findings = (
+            Scatter("scatter", "Gold and predicted", gold, predicted, "gold", "predicted", diagonal=True),
+            _errors(gold, residuals),
+            Histogram("residuals", "Residuals", _bars(residuals), "predicted − gold", caption),
+        )
+        return Evaluation({"gold": gold.tolist()}, residuals**2, "squared residual", findings, passage)
+
+
+def _errors(gold: np.ndarray, residuals: np.ndarray) -> Table:
+    measures = {
+        "mean absolute error": np.abs(residuals).mean(),
+        "mean absolute error of always saying the mean": np.abs(gold - gold.mean()).mean(),
+        "root of the mean square": np.sqrt((residuals**2).mean()),
+        "mean residual": residuals.mean(),
+    }
+    return Table("errors", "Errors", ("", "value"), [(name, float(value)) for name, value in measures.items()])
+
+
+def _bars(values: np.ndarray) -> dict[str, int]:
+    """Return a histogram of at most 20 bars, whose width is 1, 2 or 5 times a power of ten.
+
+    The name of a bar is its lower edge.
+    """
+    spread = max(float(values.max() - values.min()), 1e-6 * float(np.abs(values).max()), 1e-6)
+    power = 10.0 ** np.floor(np.log10(spread / 20))
+    width = next(step * power for step in (1, 2, 5, 10, 20) if spread / (step * power) <= 19)
+    numbers = np.floor(values / width).astype(np.int64)
+    counts = np.bincount(numbers - numbers.min())
+    decimals = max(0, -int(np.floor(np.log10(width) + 1e-9)))
+    return {f"{(numbers.min() + i) * width + 0.0:.{decimals}f}": int(count) for i, count in enumerate(counts)}

@@ -24,19 +24,22 @@ def no_relevance(task: object, label: str) -> None:  # noqa: ARG001
         raise UsageError(f"label is {shorten(label)!r}, and the model has no classes: omit it")
 
 
-def relevant_class(labels: tuple[str, ...], label: str) -> str:
-    """Return the class that means "relevant".
+def class_relevance(task: Task, label: str) -> Callable[[Any], float] | None:
+    """Return how to read the probability of the class that means "relevant": `Task.relevance` of a task with classes.
 
     Args:
-        labels: The classes.
+        task: The task.
         label: The class. Empty: the one of two classes whose name is in `POSITIVE`.
 
     Raises:
         UsageError: `label` is unknown, or it is unclear which class means "relevant".
     """
+    if not label and not task.paired:
+        return None
+    labels = task.labels
     found = [label] if label else [name for name in labels if name.lower() in POSITIVE]
     if not label and (len(labels) != 2 or len(found) != 1):
         raise UsageError(f'label: name the class that means "relevant"; the classes are {join_names(labels)}')
     if found[0] not in labels:
         raise UsageError(f"label {shorten(label)!r} is none of the classes, which are {join_names(labels)}")
-    return found[0]
+    return lambda prediction: prediction.probabilities[found[0]]

@@ -8,7 +8,7 @@ from typing import Any
 from bertie import console
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.prediction_files import by_id, read_predictions, require_once
-from bertie.tasks.data.rows import Row, first_few, parse_finite
+from bertie.tasks.data.rows import Row, first_few, parse_finite, raise_error
 from bertie.tasks.squad_metrics import best_scores, squad_scores
 from bertie.tasks.task import Scoring, Task
 
@@ -23,7 +23,7 @@ def score_in_order(task: Task, given: Scoring) -> dict[str, float]:
     if given.null_odds is not None:
         raise UsageError(f"--null-odds needs a span task, but the task is {task.kind}")
     task.validate(given.examples)
-    pairs = zip(rows_in_order(given), given.examples, strict=True)
+    pairs = zip(_rows_in_order(given), given.examples, strict=True)
     read = [task.read_prediction(row.values, example, row.place) for row, example in pairs]
     return task.score(read, given.examples)
 
@@ -35,23 +35,38 @@ def labels_in(given: Scoring) -> tuple[str, ...]:
     return tuple(first) if isinstance(first, dict) else tuple(sorted(gold))
 
 
-def rows_in_order(given: Scoring) -> list[Row]:
+def _rows_in_order(given: Scoring) -> list[Row]:
     """Return the prediction of each example. Raises UserError if there is not one per row of the data."""
     rows, every, examples = given.rows, given.every, given.examples
     if len(rows) != len(every):
-        raise UserError(
-            f"{len(rows):,} predictions for the {len(every):,} examples of {given.where}: give one per example, in order"
-        )
+        found = f"{len(rows):,} predictions for the {len(every):,} examples of {given.where}"
+        raise UserError(f"{found}: give one per example, in order")
     if given.path is None:  # sources of Python values may be equal
-        return [_raise_error(row) for row in rows]
+        return [raise_error(row) for row in rows]
     by_source = {each.source: row for each, row in zip(every, rows, strict=True) if not isinstance(each, UserError)}
-    return [_raise_error(by_source[example.source]) for example in examples]
+    return [raise_error(by_source[example.source]) for example in examples]
 
 
 def score_answers(task: Task, given: Scoring) -> dict[str, float]:
     """Score answers by the ids of their questions: `Task.score_rows` of question answering."""
     task.validate(given.examples)
-    return _with_odds(_answers(task, given), given.examples, given.null_odds, given.null_threshold)
+    answers, examples, null_odds = _answers(task, given), given.examples, given.null_odds
+    if null_odds is None:
+        return squad_scores(answers, examples)
+    if all(example.answers for example in examples):
+        raise UserError("--null-odds needs data with questions that have no answer, as SQuAD 2.0")
+    pairs = list(null_odds.items()) if isinstance(null_odds, dict) else _odds(Path(null_odds))
+    place = "the odds" if isinstance(null_odds, dict) else str(null_odds)
+    odds = {name: parse_finite(str(value)) for name, value in pairs}
+    if missing := [name for name in answers if name not in odds]:
+        raise UserError(f"{place}: no odds for {_some(missing)}")
+    if extra := [name for name in odds if name not in answers]:
+        raise UserError(f"{place}: odds for unknown questions: {_some(extra)}")
+    known = {name: value for name, value in odds.items() if value is not None}
+    if wrong := [name for name in odds if name not in known]:
+        raise UserError(f"{place}: the odds of {wrong[0]} are not a finite number")
+    silent = frozenset(name for name, value in known.items() if value > given.null_threshold)
+    return squad_scores(answers, examples, silent) | best_scores(answers, known, examples)
 
 
 def _answers(task: Task, given: Scoring) -> dict[str, str]:
@@ -83,37 +98,12 @@ def _without_prediction(missing: list[str], examples: list[Any], where: str, str
     console.warn(f"{lacking} and count 0 (--strict refuses them): {_some(missing)}")
 
 
-def _with_odds(answers: dict[str, str], examples: list[Any], null_odds: Any, threshold: float) -> dict[str, float]:
-    if null_odds is None:
-        return squad_scores(answers, examples)
-    if all(example.answers for example in examples):
-        raise UserError("--null-odds needs data with questions that have no answer, as SQuAD 2.0")
-    pairs = list(null_odds.items()) if isinstance(null_odds, dict) else _odds(Path(null_odds))
-    place = "the odds" if isinstance(null_odds, dict) else str(null_odds)
-    odds = {name: parse_finite(str(value)) for name, value in pairs}
-    if missing := [name for name in answers if name not in odds]:
-        raise UserError(f"{place}: no odds for {_some(missing)}")
-    if extra := [name for name in odds if name not in answers]:
-        raise UserError(f"{place}: odds for unknown questions: {_some(extra)}")
-    known = {name: value for name, value in odds.items() if value is not None}
-    if wrong := [name for name in odds if name not in known]:
-        raise UserError(f"{place}: the odds of {wrong[0]} are not a finite number")
-    silent = frozenset(name for name, value in known.items() if value > threshold)
-    return squad_scores(answers, examples, silent) | best_scores(answers, known, examples)
-
-
 def _odds(path: Path) -> list[tuple[str, Any]]:
     if path.suffix != ".jsonl":
         return by_id(path)
-    rows = [_raise_error(row) for row in read_predictions(path)]
+    rows = [raise_error(row) for row in read_predictions(path)]
     require_once((str(row.values.get("id")) for row in rows), str(path))
     return [(str(row.values.get("id")), row.values.get("null_score")) for row in rows]
-
-
-def _raise_error(row: Row | UserError) -> Row:
-    if isinstance(row, UserError):
-        raise row
-    return row
 
 
 def _some(ids: list[str]) -> str:

@@ -13,7 +13,7 @@ from bertie.errors import UsageError
 from bertie.tasks import AnyTask
 from bertie.tasks.data.prediction_files import given_predictions
 from bertie.tasks.data.rows import valid_examples
-from bertie.tasks.task import Scoring
+from bertie.tasks.task import Reader, Scoring
 
 
 def score(
@@ -61,3 +61,20 @@ def score(
     examples = valid_examples(every, where, strict)
     scores = task.score_rows(Scoring(rows, examples, every, path, where, strict, null_odds, null_threshold))
     return {"scores": scores, "examples": len(examples), "seconds": round(time.monotonic() - started, 3)}
+
+
+def labeled_examples(reader: Reader, source: str | Path | Iterable[Any], strict: bool = False) -> list[Any]:
+    """Read labeled examples.
+
+    Args:
+        reader: Of the task.
+        source: A file, or examples in memory.
+        strict: Fail at the first unreadable row of a file, instead of skipping it with a warning.
+
+    Raises:
+        UserError: No example can be read.
+        UsageError: As `Reader.read` or `Reader.values`.
+    """
+    if isinstance(source, str | Path):
+        return valid_examples(reader.read(Path(source)), str(source), strict)
+    return valid_examples(reader.values(source), "the examples")

@@ -23,7 +23,7 @@ from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PAIR_SIZE, ConditionalSpanHead, TokenHead
 from bertie.model.losses import grouped_cross_entropy
 from bertie.tasks.data.prediction_files import answer_of
-from bertie.tasks.data.squad import Question, QuestionColumns, SquadReader, placed
+from bertie.tasks.data.squad import Question, SquadReader, placed
 from bertie.tasks.encoding import by_example, same_task, softmax
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.evaluation.span import evaluate_answers
@@ -100,7 +100,7 @@ class Span:
 
     @property
     def reader(self) -> SquadReader:
-        return SquadReader(QuestionColumns(self.question, self.context, self.answers))
+        return SquadReader(self.question or "question", self.context or "context", self.answers)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
@@ -137,9 +137,8 @@ class Span:
 
         A gold answer that no tokens of the context cover is a target of None.
         """
-        texts = list(
-            dict.fromkeys(text for each in examples for text in (each.question, each.context))
-        )  # many share one
+        # Many questions share a context.
+        texts = list(dict.fromkeys(text for each in examples for text in (each.question, each.context)))
         tokenized = dict(zip(texts, truncation.tokenize(tokenizer, texts, offsets=True), strict=True))
         special = truncation.special_tokens(tokenizer, 2)
         sequences = []
@@ -210,9 +209,8 @@ class Span:
         answered = self.threshold is None or null - best <= self.threshold
         chosen = next((guess for guess in guesses if bool(guess.text) == answered), SpanCandidate("", 0, 0, null, 0.0))
         null_score = float(np.clip(null - best, -1e9, 1e9))
-        return SpanPrediction(
-            example.id, chosen.text, chosen.start, chosen.end, chosen.probability, null_score, guesses
-        )
+        answer = (chosen.text, chosen.start, chosen.end, chosen.probability)
+        return SpanPrediction(example.id, *answer, null_score, guesses)
 
     def _spans(self, logits_TC: np.ndarray, sequence: Sequence) -> list[tuple[float, int, int]]:
         """Return the n best spans of a window: (score, first character, character after the last)."""

@@ -7,26 +7,30 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
 from bertie import console
+from bertie.console import percent
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError, require_range
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import TokenHead
+from bertie.report import TextSpan
 from bertie.tasks import word_alignment
-from bertie.tasks.data.conll import ConllReader, TagColumns, TaggedSentence
+from bertie.tasks.data.conll import ConllReader, TaggedSentence
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import Row, join_names, shorten
 from bertie.tasks.encoding import same_task, softmax
-from bertie.tasks.entities import entity_scores, names_entities
-from bertie.tasks.evaluation.findings import Evaluation
-from bertie.tasks.evaluation.tag import evaluate_tags
+from bertie.tasks.entities import entity_counts, entity_scores, names_entities, precision_recall_f1
+from bertie.tasks.evaluation.calibration import calibration, log_losses
+from bertie.tasks.evaluation.findings import MEASURES, Evaluation, Finding, Table, class_findings
+from bertie.tasks.evaluation.passages import Passage, shortened
 from bertie.tasks.example_sums import ExampleSums, tag_sums
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.relevance import no_relevance
@@ -87,7 +91,7 @@ class Tag:
 
     @property
     def reader(self) -> ConllReader:
-        return ConllReader(TagColumns(self.word, self.tag, self.tokens, self.tags), refuse_txt=True)
+        return ConllReader(self.word, self.tag, self.tokens, self.tags, refuse_txt=True)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
@@ -102,14 +106,12 @@ class Tag:
         """
         self._require_tags(examples)
         if len(self.labels) == 1:
-            raise UsageError(
-                f"task.labels names one tag, {shorten(self.labels[0])!r}: name all tags, or omit it to detect them"
-            )
+            only = shorten(self.labels[0])
+            raise UsageError(f"task.labels names one tag, {only!r}: name all tags, or omit it to detect them")
         labels = self.labels or tuple(sorted({tag for example in examples for tag in example.tags or ()}))
         if len(labels) < 2:
-            raise UserError(
-                f"every word has the tag {shorten(min(labels))!r} ({examples[0].source} …): nothing to learn"
-            )
+            only = f"{shorten(min(labels))!r} ({examples[0].source} …)"
+            raise UserError(f"every word has the tag {only}: nothing to learn")
         for example in examples:
             if unknown := [tag for tag in example.tags or () if tag not in labels]:
                 known = join_names(labels)
@@ -123,18 +125,15 @@ class Tag:
             UserError: A sentence has no tags, or not a single tag is one of the task's.
         """
         self._require_tags(examples)
-        unknown = [
-            (each, tag) for each in examples for tag in each.tags or () if self.labels and tag not in self.labels
-        ]
+        known = self.labels
+        unknown = [(each, tag) for each in examples for tag in each.tags or () if known and tag not in known]
         if not unknown:
             return
         source, names = unknown[0][0].source, join_names(sorted({tag for _, tag in unknown}))
         if all(tag not in self.labels for each in examples for tag in each.tags or ()):
             raise UserError(f"{source}: none of the tags {names} is known; the tags are {join_names(self.labels)}")
-        words = console.plural(len(unknown), "word")
-        console.warn(
-            f"tags that do not occur in the training examples count as errors: {names} ({words}, first {source})"
-        )
+        found = f"{names} ({console.plural(len(unknown), 'word')}, first {source})"
+        console.warn(f"tags that do not occur in the training examples count as errors: {found}")
 
     def _require_tags(self, examples: list[TaggedSentence]) -> None:
         for example in examples:
@@ -186,9 +185,8 @@ class Tag:
         probability 0.
         """
         default = "O" if "O" in self.labels else self.labels[0]
-        predictions = [
-            TagPrediction(list(each.words), [default] * len(each.words), [0.0] * len(each.words)) for each in examples
-        ]
+        texts = [list(each.words) for each in examples]
+        predictions = [TagPrediction(words, [default] * len(words), [0.0] * len(words)) for words in texts]
         for logits_WC, sequence in zip(outputs, sequences, strict=True):
             prediction = predictions[sequence.example]
             probabilities_WC = softmax(logits_WC)
@@ -200,12 +198,12 @@ class Tag:
         """Read a file of `bertie predict`, or a CoNLL file with the predicted tag in the last column."""
         if path.suffix == ".jsonl":
             return read_rows(self, path)
-        columns = TagColumns(self.word, self.tag if path.suffix == ".conllu" else -1)
+        reader = ConllReader(self.word, self.tag if path.suffix == ".conllu" else -1)
         return [
             each
             if isinstance(each, UserError)
             else Row({"tokens": each.words, "tags": each.tags}, each.source, each.source)
-            for each in ConllReader(columns).read(path)
+            for each in reader.read(path)
         ]
 
     def score_rows(self, given: Scoring) -> dict[str, float]:
@@ -249,5 +247,48 @@ class Tag:
         return [[TagPrediction(list(e.words), [tag] * len(e.words), [1.0] * len(e.words)) for e in examples]]
 
     def evaluate(self, predictions: list[TagPrediction], examples: list[TaggedSentence]) -> Evaluation:
+        """Return the evaluation.
+
+        The loss of a sentence is a lower bound of Σ −log p(gold tag) over its words. Predictions have only the probability
+        p of the predicted tag; another gold tag has at most 1 − p.
+        """
         self._require_tags(examples)
-        return evaluate_tags(self.labels, predictions, examples)
+        gold, predicted = [list(example.tags or ()) for example in examples], [each.tags for each in predictions]
+        all_gold, all_predicted = (list(chain.from_iterable(side)) for side in (gold, predicted))
+        correct = np.array([one == other for one, other in zip(all_gold, all_predicted, strict=True)])
+        confidence = np.array([probability for each in predictions for probability in each.probabilities])
+        read = confidence > 0  # truncated words have probability 0
+        words = log_losses(np.where(correct, confidence, 1 - confidence)) * read
+        ends = np.cumsum([len(tags) for tags in gold])
+        losses = np.array([part.sum() for part in np.split(words, ends[:-1])])
+        known = [*self.labels, *sorted(set(all_gold) - set(self.labels))]
+        findings: list[Finding] = [_entities(gold, predicted)] if names_entities(known) else []
+        findings += class_findings(all_gold, all_predicted, known, "tag")
+        findings.append(calibration(confidence[read], correct[read], {}, "words"))
+
+        def passage(i: int) -> Passage:
+            wrong = sum(one != other for one, other in zip(gold[i], predicted[i], strict=True))
+            return Passage({"wrong": f"{wrong} of {len(gold[i])} words"}, [_marked(examples[i], predictions[i])])
+
+        loss = "a lower bound of −log of the gold tags' probabilities, summed over the words, in nats"
+        return Evaluation({"gold": gold}, losses, loss, tuple(findings), passage)
+
+
+def _entities(gold: list[list[str]], predicted: list[list[str]]) -> Table:
+    counts = entity_counts(gold, predicted)
+    rows = [(kind, *precision_recall_f1(*each), each[1], each[2]) for kind, each in sorted(counts.items())]
+    note = "Scores of whole entities: correct if the words and the kind match, as in the CoNLL-2003 shared task."
+    return Table("entities", "By kind of entity", ("entity", *MEASURES, "found"), rows, note)
+
+
+def _marked(example: TaggedSentence, prediction: TagPrediction) -> list[TextSpan]:
+    """Return the sentence, shortened, with each wrong word marked and followed by its gold and its predicted tag."""
+    parts = [TextSpan("")]
+    columns = (example.words, example.tags or (), prediction.tags, prediction.probabilities)
+    for word, gold, tag, p in zip(*columns, strict=True):
+        if gold != tag:
+            parts.append(TextSpan(word, "wrong", f"{gold} → {tag}, {percent(p)}"))
+            parts.append(TextSpan(" "))
+        else:
+            parts[-1] = TextSpan(f"{parts[-1].text}{word} ")
+    return shortened(parts)

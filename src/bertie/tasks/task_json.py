@@ -17,11 +17,9 @@ _NOT_TASK_FIELDS = ("max_length", "layers", "lstm_hidden_size")
 
 def with_pooling(task: AnyTask, config: EncoderConfig) -> AnyTask:
     """Return the task with the pooling of the model, if the task leaves it to the model."""
-    return (
-        task
-        if task.text_pooling is None
-        else task.with_pooling(resolve_pooling(task.text_pooling, config), task.paired)
-    )
+    if task.text_pooling is None:
+        return task
+    return task.with_pooling(resolve_pooling(task.text_pooling, config), task.paired)
 
 
 def to_task_json(task: Task, max_length: int, layers: LayerSelection, lstm_hidden_size: int) -> dict[str, Any]:
@@ -33,12 +31,8 @@ def to_task_json(task: Task, max_length: int, layers: LayerSelection, lstm_hidde
         layers: The layers that the head reads.
         lstm_hidden_size: Hidden size of the BiLSTM between encoder and head; 0 for none.
     """
-    return {
-        **configuration.plain(task),
-        "max_length": max_length,
-        "layers": layers,
-        "lstm_hidden_size": lstm_hidden_size,
-    }
+    model = {"max_length": max_length, "layers": layers, "lstm_hidden_size": lstm_hidden_size}
+    return {**configuration.plain(task), **model}
 
 
 def task_from_json(values: dict[str, Any], where: object) -> AnyTask:
@@ -77,11 +71,8 @@ def features_from_json(
         UsageError: The model has too few layers.
     """
     layers, lstm_hidden_size = values.get("layers", "last"), values.get("lstm_hidden_size", 0)
-    if (
-        layers not in get_args(LayerSelection)
-        or type(lstm_hidden_size) is not int
-        or not 0 <= lstm_hidden_size <= 1 << 16
-    ):
+    is_size = type(lstm_hidden_size) is int and 0 <= lstm_hidden_size <= 1 << 16
+    if layers not in get_args(LayerSelection) or not is_size:
         raise UserError(f"{where} is damaged: layers is {layers!r}, lstm_hidden_size {lstm_hidden_size!r}")
     own = None if task is None else task.text_pooling
     pooling, pairs = "token" if own is None else resolve_pooling(own, config), task is not None and task.paired is True

@@ -20,6 +20,7 @@ from bertie.checkpoints.folder import read_checkpoint
 from bertie.cli import main
 from bertie.errors import UsageError, UserError
 from bertie.finetuning import glue as glue_module
+from bertie.finetuning.finetune import Finetuned
 from bertie.finetuning.glue import glue
 from bertie.finetuning.glue_tasks import SUBMISSION, TASKS
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
@@ -229,7 +230,8 @@ def test_second_call_trains_nothing(
 
 
 @pytest.mark.parametrize(
-    ("what", "number"), [("finetune", 2), pytest.param("predictions", 2, marks=pytest.mark.slow), ("predictions", 6)]
+    ("what", "number"),
+    [("finetune", 2), pytest.param("predict_stream", 2, marks=pytest.mark.slow), ("predict_stream", 6)],
 )
 def test_interrupted_glue_resumes_to_the_same_result(
     done: tuple[Path, dict[str, Any]],
@@ -240,7 +242,8 @@ def test_interrupted_glue_resumes_to_the_same_result(
     what: str,
     number: int,
 ) -> None:
-    act, out, calls, tasks = getattr(glue_module, what), tmp_path / "out", [], ("cola", "stsb", "mnli")
+    owner = glue_module if what == "finetune" else Finetuned
+    act, out, calls, tasks = getattr(owner, what), tmp_path / "out", [], ("cola", "stsb", "mnli")
 
     def interrupted(*given: Any, **named: Any) -> Any:
         calls.append(given)
@@ -249,7 +252,7 @@ def test_interrupted_glue_resumes_to_the_same_result(
         return act(*given, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(glue_module, what, interrupted)
+        patch.setattr(owner, what, interrupted)
         with pytest.raises(KeyboardInterrupt):
             glue(whole, start, out, CONFIG, tasks=tasks, threads=1)
     assert not (out / "scores.json").exists()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertie.lab.bootstrap import SAMPLES, difference, estimate, resampled_scores
+from bertie.lab.bootstrap import SAMPLES, estimate, resampled_scores
 
 
 def rows(values: np.ndarray) -> np.ndarray:
@@ -17,7 +17,7 @@ def scores(*values: np.ndarray) -> np.ndarray:
 
 def test_the_interval_of_a_mean_has_the_width_of_theory() -> None:
     values = np.random.default_rng(0).normal(2.0, 1.0, 400)
-    found = estimate([float(values.mean())], scores(values))
+    found = estimate(([float(values.mean())], scores(values)))
     assert found.low is not None
     assert found.high is not None
     assert found.value == pytest.approx(values.mean())
@@ -27,7 +27,7 @@ def test_the_interval_of_a_mean_has_the_width_of_theory() -> None:
 def test_the_same_predictions_do_not_differ() -> None:
     hits = np.random.default_rng(0).random(300) < 0.7
     same = scores(hits.astype(float))
-    found = difference([0.7], [0.7], same, same)
+    found = estimate(([0.7], same), ([0.7], same))
     assert (found.value, found.low, found.high) == (0, 0, 0)
     assert not found.significant
 
@@ -38,7 +38,7 @@ def test_examples_are_resampled_together() -> None:
     hits = (rng.random(500) < 0.6).astype(float)
     better = hits.copy()
     better[rng.choice(np.flatnonzero(hits == 0), 15, replace=False)] = 1
-    found = difference([better.mean()], [hits.mean()], scores(better), scores(hits))
+    found = estimate(([better.mean()], scores(better)), ([hits.mean()], scores(hits)))
     assert found.low is not None
     assert found.high is not None
     assert found.significant
@@ -48,19 +48,19 @@ def test_examples_are_resampled_together() -> None:
 
 def test_the_interval_of_a_mean_over_seeds_is_that_of_the_t_distribution() -> None:
     values = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
-    found, expected = estimate(values, None), stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    found, expected = estimate((values, None)), stats.ttest_1samp(values, 0).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx(expected, abs=0.01)
 
 
 def test_the_interval_of_a_difference_over_seeds_is_that_of_the_t_distribution() -> None:
     a, b = [0.1, 0.25, 0.3], [0.5, 0.55, 0.65]
-    found, expected = difference(a, b, None, None), stats.ttest_ind(a, b).confidence_interval(0.95)
+    found, expected = estimate((a, None), (b, None)), stats.ttest_ind(a, b).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx(expected, abs=0.01)
 
 
 def test_a_side_with_one_run_has_the_variation_of_the_other() -> None:
     """If runs have failed, the remaining one is not taken for certain."""
-    found = difference([0.5], [0.1, 0.2, 0.3], None, None)
+    found = estimate(([0.5], None), ([0.1, 0.2, 0.3], None))
     assert (found.low, found.high) == pytest.approx((0.3 - 0.497, 0.3 + 0.497), abs=0.01)  # 4.303 × 0.1 × √(1 + 1/3)
 
 
@@ -77,14 +77,14 @@ def test_few_seeds_give_no_more_false_alarms_than_many(seeds: int, spread: float
             for _ in range(2)
         ]
         means = [[float(run.mean()) for run in runs] for runs in sides]
-        false_alarms += difference(*means, *(scores(*runs) for runs in sides)).significant  # type: ignore[misc]
-        losses += difference(*rng.normal(size=(2, seeds)).tolist(), None, None).significant  # type: ignore[misc]
+        false_alarms += estimate(*((mean, scores(*runs)) for mean, runs in zip(means, sides, strict=True))).significant
+        losses += estimate(*((each, None) for each in rng.normal(size=(2, seeds)).tolist())).significant
     assert false_alarms <= 18
     assert 2 <= losses <= 18
 
 
 def test_one_seed_without_examples_has_no_interval() -> None:
-    found = difference([0.5], [0.4], None, None)
+    found = estimate(([0.5], None), ([0.4], None))
     assert (found.low, found.high, found.significant) == (None, None, False)
     assert found.value == pytest.approx(0.1)
 
@@ -95,10 +95,10 @@ def test_a_real_difference_is_found_and_chance_is_not() -> None:
     false_alarms = 0
     for _ in range(200):
         a, b = (rng.random(200) < 0.5).astype(float), (rng.random(200) < 0.5).astype(float)
-        false_alarms += difference([a.mean()], [b.mean()], scores(a), scores(b)).significant
+        false_alarms += estimate(([a.mean()], scores(a)), ([b.mean()], scores(b))).significant
     assert 2 <= false_alarms <= 22
     a, b = (rng.random(2000) < 0.6).astype(float), (rng.random(2000) < 0.5).astype(float)
-    assert difference([a.mean()], [b.mean()], scores(a), scores(b)).significant
+    assert estimate(([a.mean()], scores(a)), ([b.mean()], scores(b))).significant
 
 
 def test_samples_are_the_same_in_every_process() -> None:

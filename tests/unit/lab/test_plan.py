@@ -20,6 +20,7 @@ from bertie.lab.plan import Plan, make_plan, read_step, save_plan
 from bertie.lab.steps import FinetuneStep, GloveStep, MeasureStep, PretrainStep, Workplace, needs
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
+from bertie.pretraining.glove import GloveConfig
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.step_cost import tokens_per_step
@@ -46,7 +47,7 @@ def variant(file: File, **values: Any) -> File:
 def recipe(plan: Plan, cell: int) -> PretrainConfig:
     step = plan.steps[plan.cells[cell].model]
     assert isinstance(step, PretrainStep)
-    return config.build(PretrainConfig, step.recipe, "")
+    return step.recipe
 
 
 def test_cells_are_all_combinations_and_share_what_they_have_in_common(lab_file: File, lab_data: Path) -> None:
@@ -85,7 +86,7 @@ def test_the_seed_reaches_both_trainings(lab_file: File, lab_data: Path) -> None
     plan = planned(lab_file | {"seeds": [7]}, lab_data)
     finetunings = [step for step in plan.steps.values() if isinstance(step, FinetuneStep)]
     assert recipe(plan, 0).seed == 7
-    assert {step.recipe["seed"] for step in finetunings} == {7}
+    assert {step.recipe.seed for step in finetunings} == {7}
 
 
 def test_a_plan_can_be_saved(lab_file: File, lab_data: Path, tmp_path: Path) -> None:
@@ -195,7 +196,7 @@ def test_glove_takes_the_place_of_pre_training(lab_file: File, lab_data: Path) -
     plan = planned(variant(lab_file, glove={"hidden_size": 8}, finetune={"lstm_hidden_size": 8}), lab_data)
     step = plan.steps[plan.cells[2].model]
     assert isinstance(step, GloveStep)
-    assert step.settings == {"hidden_size": 8}
+    assert step.settings == GloveConfig(hidden_size=8)
     check(plan)
 
 

@@ -24,7 +24,6 @@ from bertie.objectives import MaskedLM
 from bertie.objectives.heads import build_heads
 from bertie.predict.fill_mask import Filling, WordSearch, fill_tokens
 from bertie.predict.predictor import Predictor
-from bertie.predict.token_model import TokenModel
 from bertie.text import bpe, word_counts
 from bertie.text.tokenizer import ByteLevel, Tokenizer
 
@@ -274,7 +273,7 @@ def test_bad_settings_are_refused(values: dict[str, Any], message: str) -> None:
 
 def test_tokens_are_those_of_a_single_pass(predictor: Predictor, log_p: LogP) -> None:
     text = "the [MASK] in the [MASK]"
-    model = TokenModel.masked(predictor.folder, predictor.tokenizer, predictor.model, predictor.max_length)
+    model = predictor.token_model(only_masks=True)
     mask = predictor.tokenizer.mask_id
     ids = [predictor.tokenizer.cls_id, *predictor.tokenizer.encode(["the"])[0].tolist(), mask]
     ids += [*predictor.tokenizer.encode(["in the"])[0].tolist(), mask, predictor.tokenizer.sep_id]

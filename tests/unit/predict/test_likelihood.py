@@ -25,9 +25,10 @@ from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
 from bertie.objectives import BidirectionalLM, CausalLM
 from bertie.objectives.heads import build_heads
-from bertie.predict import likelihood, text_blocks, token_model
+from bertie.predict import likelihood, token_model
 from bertie.predict.likelihood import TextScore, perplexity
 from bertie.predict.predictor import Predictor
+from bertie.tasks.data import unlabeled
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -164,9 +165,9 @@ def test_memory_does_not_grow_with_the_number_of_texts(predictor: Predictor, mon
 
 
 def test_long_rows_make_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_blocks, "MAX_CHARACTERS", 10)
+    monkeypatch.setattr(unlabeled, "MAX_CHARACTERS", 10)
     rows = ["abc", "defghij", ("kl", "m"), UserError("bad"), "n", "o", "p"]
-    assert [len(block) for block in text_blocks.text_blocks(rows, 4)] == [2, 4, 1]
+    assert [len(block) for block in unlabeled.text_blocks(rows, 4)] == [2, 4, 1]
 
 
 def test_causal_models_give_the_exact_likelihood(causal: Path, texts: list[str]) -> None:

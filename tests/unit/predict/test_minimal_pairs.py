@@ -176,9 +176,9 @@ def test_other_formats(tmp_path: Path) -> None:
     path = tmp_path / "my_pairs.tsv"
     path.write_text("sentence_good\tsentence_bad\tUID\nthe ka\tka the\t\nin the\tthe in\tx\n")
     [first, second] = read_pairs(path)
-    assert first == MinimalPair("the ka", "ka the", "my_pairs", "", "", "my_pairs.tsv:2")
+    assert first == MinimalPair("the ka", "ka the", {"UID": "my_pairs"}, "my_pairs.tsv:2")
     assert isinstance(second, MinimalPair)
-    assert second.uid == "x"
+    assert second.groups["UID"] == "x"
 
 
 def test_command_line(
@@ -197,8 +197,8 @@ def test_own_pairs_are_balanced_and_distinct(own_minimal_pairs: Path) -> None:
     pairs = [pair for pair in read_pairs(own_minimal_pairs) if isinstance(pair, MinimalPair)]
     assert len(pairs) == len({(pair.good, pair.bad) for pair in pairs}) == 150
     assert all(pair.good != pair.bad for pair in pairs)
-    assert set(Counter(pair.uid for pair in pairs).values()) == {12, 13}
-    assert len({pair.term for pair in pairs}) == 7
+    assert set(Counter(pair.groups["UID"] for pair in pairs).values()) == {12, 13}
+    assert len({pair.groups["linguistics_term"] for pair in pairs}) == 7
 
 
 def test_the_function_is_public() -> None:

@@ -52,17 +52,13 @@ def measure(encoder: TransformerEncoder, run: Callable[[nn.Module], object]) -> 
     most = MAX_ROWS * -(-len(layers) // len(set(layers)))  # so that all layers with the same weights are seen
 
     def make(name: str, weights: Weights) -> _Observed:
-        return _Observed(weights, _first(seen, name, weights), most)
+        # Parts of a matrix read the inputs of the whole, which comes last.
+        rows = seen[name].rows if name in seen else []
+        seen[name] = Seen(weights, rows)
+        return _Observed(weights, rows, most)
 
     run(PackedEncoder(encoder, make, torch.float32))
     return {key: value for name, each in seen.items() for key, value in _measure(name, each, most).items()}
-
-
-def _first(seen: dict[str, Seen], name: str, weights: Weights) -> list[Tensor]:
-    """Return where to keep the inputs of a layer. Parts of a matrix read the inputs of the whole, which comes last."""
-    rows = seen[name].rows if name in seen else []
-    seen[name] = Seen(weights, rows)
-    return rows
 
 
 def _measure(name: str, seen: Seen, most: int = MAX_ROWS) -> dict[str, Tensor]:

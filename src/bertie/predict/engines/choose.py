@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -109,11 +110,9 @@ def fastest(encoder: TransformerEncoder, exported: Exported | None) -> EngineNam
     batch = _batch(encoder.config.vocab_size, encoder.config.max_position_embeddings)
     seconds = {name: _seconds(engine, name, encoder, exported, batch) for name, engine in candidates.items()}
     best: EngineName = min(candidates, key=lambda name: seconds[name])
-    try:
+    with suppress(OSError, UserError):  # a read-only file system: measure again at the next start
         path.parent.mkdir(parents=True, exist_ok=True)
         storage.write_json(path, _read(path) | {key: best})
-    except (OSError, UserError):  # a read-only file system: measure again at the next start
-        pass
     return best
 
 
@@ -121,13 +120,10 @@ def _candidates(exported: Exported | None) -> dict[EngineName, Engine]:
     names: list[EngineName] = ["torch", "torch-bf16", *([exported.engine] if exported else [])]
     found: dict[EngineName, Engine] = {}
     for name in names:
-        engine = named(name)
-        try:
-            if engine is not None:
+        with suppress(UsageError):  # of another machine
+            if (engine := named(name)) is not None:
                 engine.require()
                 found[name] = engine
-        except UsageError:  # of another machine
-            continue
     return found
 
 

@@ -33,6 +33,12 @@ GRAPHS = {"onnx": Path("onnx/model.onnx"), "openvino": Path("openvino/openvino_m
 """The file of the graph in a converted folder, by library. sentence-transformers looks for the same names."""
 
 
+def engine_name(kind: str, precision: str) -> EngineName:
+    """Return the name of an engine."""
+    name: Any = kind if precision == "fp32" else f"{kind}-{precision}"
+    return name
+
+
 @dataclass(frozen=True)
 class Exported:
     """A converted model."""
@@ -57,15 +63,8 @@ def write(exported: Exported) -> None:
     paths = [exported.folder / name for name in exported.files]
     for path in paths:
         storage.fsync(path)
-    storage.write_json(
-        exported.folder / FILE,
-        {
-            "format": 1,
-            "engine": exported.engine,
-            "measured": exported.measured,
-            "files": storage.checksums(exported.folder, paths),
-        },
-    )
+    values = {"format": 1, "engine": exported.engine, "measured": exported.measured}
+    storage.write_json(exported.folder / FILE, values | {"files": storage.checksums(exported.folder, paths)})
 
 
 def read(folder: Path) -> Exported | None:

@@ -52,9 +52,8 @@ class Graph(nn.Module):
         super().__init__()
         encoder = model.encoder
         if not isinstance(encoder, TransformerEncoder) or encoder.config.language_embeddings:
-            kind = (
-                "a model with language embeddings" if isinstance(encoder, TransformerEncoder) else encoder.config.kind
-            )
+            transformer = isinstance(encoder, TransformerEncoder)
+            kind = "a model with language embeddings" if transformer else encoder.config.kind
             raise UsageError(f"{kind} cannot be exported as a graph: use the engine plain")
         self.encoder = encoder
         self.config: TransformerConfig = encoder.config
@@ -68,11 +67,12 @@ class Graph(nn.Module):
 
     @property
     def outputs(self) -> list[str]:
-        """Names of the outputs, in order."""
-        return [
-            STATES,
-            *(name for kind, head in self.heads.items() for name in output_names(kind, head, len(self.heads))),
-        ]
+        """Names of the outputs, in order, as transformers calls them. Several heads have their kind in the name."""
+        names = [STATES]
+        for kind, head in self.heads.items():
+            logits = ["logits" if len(self.heads) == 1 else f"{kind}_logits"]
+            names += ["start_logits", "end_logits"] if facts_of(head).shape == "start_end" else logits
+        return names
 
     def forward(
         self,
@@ -124,13 +124,6 @@ def exported_heads(model: Model) -> list[str]:
     return [kind for kind in sorted(model.encoder_heads) if facts_of(model.heads[kind]).shape not in NOT_EXPORTED]
 
 
-def output_names(kind: str, head: nn.Module, heads: int) -> list[str]:
-    """Return the names of the outputs of a head, as transformers calls them. Several heads have their kind in the name."""
-    if facts_of(head).shape == "start_end":
-        return ["start_logits", "end_logits"]
-    return ["logits" if heads == 1 else f"{kind}_logits"]
-
-
 def _seen(
     config: TransformerConfig, pattern: Pattern, attention_mask: Tensor, like: Tensor
 ) -> Float[Tensor, "S N L L"]:
@@ -158,9 +151,8 @@ def _mix(
 def export(graph: Graph) -> torch.export.ExportedProgram:
     """Trace a graph with a dynamic number and length of sequences."""
     count, length = torch.export.Dim("sequences"), torch.export.Dim("length", max=graph.config.max_position_embeddings)
-    example = {
-        name: torch.ones(2, 3, dtype=torch.int64) for name in graph.inputs
-    }  # torch takes sizes 0, 1 for constants
+    # torch takes sizes 0 and 1 for constants.
+    example = {name: torch.ones(2, 3, dtype=torch.int64) for name in graph.inputs}
     sizes = {name: {0: count, 1: length} for name in graph.inputs}
     with torch.no_grad():
         return torch.export.export(graph.eval(), (), example, dynamic_shapes=sizes)

@@ -15,7 +15,7 @@ from torch import nn
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.predict.engines import cpu
-from bertie.predict.engines.files import Exported
+from bertie.predict.engines.files import Exported, engine_name
 from bertie.predict.engines.graph import INPUTS, STATES, Graph, export, quietly
 from bertie.predict.engines.grids import GridEncoder
 
@@ -31,7 +31,7 @@ class OnnxEngine:
 
     def require(self) -> None:
         """Raise UsageError if a package or the instructions for the precision are missing."""
-        name = "onnx" if self.precision == "fp32" else f"onnx-{self.precision}"
+        name = engine_name(self.kind, self.precision)
         cpu.require_packages(name, "onnx", "onnxruntime")
         cpu.require(name, self.precision)
 

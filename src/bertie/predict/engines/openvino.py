@@ -19,7 +19,7 @@ from torch import nn
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.predict.engines import cpu
-from bertie.predict.engines.files import Exported
+from bertie.predict.engines.files import Exported, engine_name
 from bertie.predict.engines.graph import INPUTS, STATES, Graph, export, quietly
 from bertie.predict.engines.grids import GridEncoder
 
@@ -33,7 +33,7 @@ class OpenVinoEngine:
 
     def require(self) -> None:
         """Raise UsageError if a package or the instructions for the precision are missing."""
-        name = "openvino" if self.precision == "fp32" else f"openvino-{self.precision}"
+        name = engine_name(self.kind, self.precision)
         cpu.require_packages(name, "openvino", "openvino")
         cpu.require(name, self.precision)
 

@@ -22,7 +22,7 @@ from bertie.model.layers import Layer, LayerParts, layer_output
 from bertie.model.positions import layer_angles
 from bertie.model.transformer import TransformerEncoder, run_layers
 from bertie.predict.engines import cpu
-from bertie.predict.engines.files import Exported
+from bertie.predict.engines.files import Exported, engine_name
 from bertie.predict.engines.linears import (
     ActivationRange,
     FusedLinear,
@@ -50,22 +50,18 @@ class TorchEngine:
 
     def require(self) -> None:
         """Raise UsageError if the machine lacks the instructions for the precision."""
-        name = "torch" if self.precision == "fp32" else f"torch-{self.precision}"
+        name = engine_name(self.kind, self.precision)
         cpu.require(name, self.precision)
         if self.precision != "fp32" and not has_onednn():
-            raise UsageError(
-                f"the engine {name} needs a torch with oneDNN, which this one has not: use the engine torch"
-            )
+            problem = f"the engine {name} needs a torch with oneDNN, which this one has not"
+            raise UsageError(f"{problem}: use the engine torch")
 
     def build(self, encoder: TransformerEncoder, exported: Exported | None) -> nn.Module:
         """Pack an encoder. exported: where int8 finds what was measured."""
-        match self.precision:
-            case "fp32":
-                return fp32(encoder)
-            case "bf16":
-                return bf16(encoder)
-        assert exported is not None
-        return int8(encoder, exported.activations)
+        if self.precision == "int8":
+            assert exported is not None
+            return int8(encoder, exported.activations)
+        return (bf16 if self.precision == "bf16" else fp32)(encoder)
 
 
 class PackedEncoder(nn.Module):
@@ -188,16 +184,13 @@ def _packed_once(pack: Callable[[Weights], FusedLinear]) -> Make:
 
 def fp32(encoder: TransformerEncoder) -> PackedEncoder:
     """Pack an encoder in fp32. Its results differ from the encoder's by rounding."""
-
-    def pack(weights: Weights) -> FusedLinear:
-        return OneDnnLinear(weights, torch.float32) if has_onednn() else PlainLinear(weights)
-
+    pack = partial(OneDnnLinear, dtype=torch.float32) if has_onednn() else PlainLinear
     return PackedEncoder(encoder, _packed_once(pack), torch.float32)
 
 
 def bf16(encoder: TransformerEncoder) -> PackedEncoder:
     """Pack an encoder in bf16. Sums in matrix products, softmax and layer normalization remain fp32."""
-    return PackedEncoder(encoder, _packed_once(lambda weights: OneDnnLinear(weights, torch.bfloat16)), torch.bfloat16)
+    return PackedEncoder(encoder, _packed_once(partial(OneDnnLinear, dtype=torch.bfloat16)), torch.bfloat16)
 
 
 def int8(encoder: TransformerEncoder, measured: dict[str, Tensor]) -> PackedEncoder:

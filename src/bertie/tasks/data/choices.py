@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.rows import (
     Row,
-    file_format,
+    convert_rows,
     join_names,
+    label_or_none,
+    may_differ,
     parse_index,
     parse_label,
     read_rows,
@@ -22,7 +24,6 @@ from bertie.tasks.data.rows import (
     require_string,
     row_from_python,
     shorten,
-    skip_until_columns,
 )
 
 _CONTEXTS = ("startphrase", "context", "question", "premise", "text", "prompt")
@@ -51,8 +52,8 @@ class ChoiceExample:
 
 
 @dataclass(frozen=True)
-class ChoiceColumns:
-    """The columns of context, endings and label."""
+class ChoiceReader:
+    """Reads examples. Endings are the columns ending0, ending1 …, or the strings of a list "endings" or "choices"."""
 
     context: str = ""
     """Column of the context (empty: found from the header)."""
@@ -69,13 +70,6 @@ class ChoiceColumns:
         if numbers := [name for name in self.endings if name.isdecimal()]:
             problem = f"task.endings: a label {numbers[0]} could be the column of this name or the ending of this index"
             raise UsageError(f"{problem}: rename the columns")
-
-
-@dataclass(frozen=True)
-class ChoiceReader:
-    """Reads examples. Endings are the columns ending0, ending1 …, or the strings of a list "endings" or "choices"."""
-
-    columns: ChoiceColumns = ChoiceColumns()
 
     def read(self, path: Path) -> Iterator[ChoiceExample | UserError]:
         """Read examples with labels, for training and evaluation.
@@ -116,33 +110,21 @@ class ChoiceReader:
                 value = _from_list(value, place)
             elif not isinstance(value, ChoiceExample):
                 expected = 'a context needs endings: give [context, ending, ending …] or {"context": …, "endings": […]}'
-                raise UserError(
-                    f"{place}: {expected}", "On the command line: --one-example CONTEXT ENDING ENDING…, or --input FILE"
-                )
+                remedy = "On the command line: --one-example CONTEXT ENDING ENDING…, or --input FILE"
+                raise UserError(f"{place}: {expected}", remedy)
             yield value
 
     def _rows(self, path: Path, labeled: bool) -> Iterator[Row | UserError]:
-        def find_columns(row: Row) -> _Layout:
-            return self._find_layout(row, labeled)
-
-        rows = read_rows(path, _codah_columns)
-        return skip_until_columns(rows, path, find_columns) if _may_differ(path) else rows
+        return read_rows(path, _codah_columns, lambda row: self._find_layout(row, labeled))
 
     def _examples(
         self, path: Path, rows: Iterator[Row | UserError], labeled: bool
     ) -> Iterator[ChoiceExample | UserError]:
-        for row in rows:
-            try:
-                is_row = isinstance(row, Row)
-                example = self._to_example(row, strict_label=labeled, label_column=labeled) if is_row else row
-            except UserError as error:
-                if isinstance(error, UsageError) and not _may_differ(path):  # all rows have the same columns
-                    raise
-                yield UserError(str(error))
-                continue
-            if labeled and isinstance(example, ChoiceExample) and example.label is None:
-                example = UserError(f"{row.place if isinstance(row, Row) else example.source}: no label")
-            yield example
+        def convert(row: Row) -> ChoiceExample | UserError:
+            example = self._to_example(row, strict_label=labeled, label_column=labeled)
+            return UserError(f"{row.place}: no label") if labeled and example.label is None else example
+
+        return convert_rows(rows, convert, same_columns=not may_differ(path))
 
     def _collect_labels(self, rows: Iterator[Row | UserError], labels: set[str]) -> Iterator[Row | UserError]:
         """Yield the same rows and add their labels to `labels`."""
@@ -160,7 +142,7 @@ class ChoiceReader:
         def usage_error(problem: str, flags: str) -> UsageError:
             return UsageError(f"{row.place}: {problem}; its columns are: {join_names(values)}", f"Choose with {flags}")
 
-        context = self.columns.context or next((known[name] for name in _CONTEXTS if name in known), "")
+        context = self.context or next((known[name] for name in _CONTEXTS if name in known), "")
         if not context or context not in values:
             problem = f"no column {context!r}" if context else "cannot tell which column is the context"
             raise usage_error(problem, "--task.context")
@@ -168,14 +150,14 @@ class ChoiceReader:
         if context == known.get("startphrase") and "sent1" in known and "sent2" in known:  # SWAG splits it in two
             used, lead = {context, known["sent1"], known["sent2"]}, known["sent2"]
             context = known["sent1"]
-        endings = self.columns.endings or _ending_columns(known)
+        endings = self.endings or _ending_columns(known)
         if not endings or any(name not in values for name in endings):
             missing = "no endings to choose among, in columns ending0, ending1 … or a list"
             raise usage_error(f"no columns {join_names(endings)}" if endings else missing, "--task.endings")
         if repeated := [name for name in endings if name in used]:
             flags = "--task.context and --task.endings"
             raise usage_error(f"{repeated[0]!r} is the context, and cannot be an ending", flags)
-        named = self.columns.label
+        named = self.label
         labels = [named] if named else [known[name] for name in _LABELS if name in known]
         free = [name for name in labels if name not in used and name not in endings]
         if labels and not free and (named or labeled):
@@ -190,12 +172,7 @@ class ChoiceReader:
         layout = self._find_layout(row, label_column)
         lead = require_string(values[layout.lead], "sent2", place) if layout.lead else ""
         endings = _endings_of(values, layout.endings, place)
-        try:
-            label = _label_of(values, layout, len(endings), place)
-        except UserError:
-            if strict_label:
-                raise
-            label = None  # as in test sets, which have -1 for all
+        label = label_or_none(lambda: _label_of(values, layout, len(endings), place), strict_label)
         context = require_string(values[layout.context], layout.context, place)
         return ChoiceExample(context, lead, endings, label, source)
 
@@ -215,11 +192,6 @@ def _from_list(value: Sequence[Any], place: str) -> ChoiceExample:
     if len(texts) < 3:
         raise UserError(f"{place}: a list has a context and at least 2 endings, found {len(texts)} texts")
     return ChoiceExample(texts[0], "", tuple(texts[1:]), None, place)
-
-
-def _may_differ(path: Path) -> bool:
-    """Whether the rows of a file may have different columns."""
-    return file_format(path) == "jsonl"
 
 
 def _ending_columns(known: dict[str, str]) -> tuple[str, ...]:
@@ -251,9 +223,8 @@ def _label_of(values: dict[str, Any], layout: _Layout, endings: int, place: str)
         return None
     index = layout.endings.index(text) if text in layout.endings else parse_index(text)
     if index is None or index >= endings:
-        raise UserError(
-            f"{place}: {layout.label!r} is {shorten(text)!r}, and the {endings} endings are 0 to {endings - 1}"
-        )
+        expected = f"the {endings} endings are 0 to {endings - 1}"
+        raise UserError(f"{place}: {layout.label!r} is {shorten(text)!r}, and {expected}")
     return index
 
 

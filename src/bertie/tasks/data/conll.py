@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +15,10 @@ from bertie.tasks.data.rows import (
     PROBED_ROWS,
     STDIN,
     Row,
+    convert_rows,
     file_format,
     join_names,
+    label_or_none,
     read_lines,
     read_rows,
     require_distinct_columns,
@@ -51,8 +53,13 @@ class TaggedSentence:
 
 
 @dataclass(frozen=True)
-class TagColumns:
-    """The columns of words and tags."""
+class ConllReader:
+    """Reads tagged sentences.
+
+    A CoNLL file has one word per line, in columns between tabs or blanks; an empty line, or -DOCSTART-, ends a sentence.
+    In .conllu files, comments, multiword tokens and empty nodes are skipped. Files with lists of words are .jsonl and
+    .parquet.
+    """
 
     word: int = -1
     """Column of the word in a CoNLL file, from 0; -1: the second in .conllu files, else the first."""
@@ -62,24 +69,12 @@ class TagColumns:
     """Key of the words in .jsonl (empty: tokens or words)."""
     tags: str = ""
     """Key of their tags in .jsonl (empty: tags, ner_tags, labels or ner)."""
+    refuse_txt: bool = False
+    """Whether `stream` refuses .txt files, whose lines could be columns or sentences."""
 
     def __post_init__(self) -> None:
         require_range("", self, "word", low=-1)
         require_distinct_columns(tokens=self.tokens, tags=self.tags)
-
-
-@dataclass(frozen=True)
-class ConllReader:
-    """Reads tagged sentences.
-
-    A CoNLL file has one word per line, in columns between tabs or blanks; an empty line, or -DOCSTART-, ends a sentence.
-    In .conllu files, comments, multiword tokens and empty nodes are skipped. Files with lists of words are .jsonl and
-    .parquet.
-    """
-
-    columns: TagColumns = TagColumns()
-    refuse_txt: bool = False
-    """Whether `stream` refuses .txt files, whose lines could be columns or sentences."""
 
     def read(self, path: Path) -> Iterator[TaggedSentence | UserError]:
         """Read sentences with tags, for training and evaluation.
@@ -96,9 +91,8 @@ class ConllReader:
             UsageError: As `read`, or the file is a .txt and `refuse_txt` is set.
         """
         if self.refuse_txt and split_suffix(str(path))[0] == ".txt":
-            raise UsageError(
-                f"{path}: does it hold columns or sentences? Rename it to .conll for columns; pipe sentences: --input -"
-            )
+            remedy = "Rename it to .conll for columns; pipe sentences: --input -"
+            raise UsageError(f"{path}: does it hold columns or sentences? {remedy}")
         return self._read(path, tagged=False)
 
     def values(self, given: Iterable[Any]) -> Iterator[TaggedSentence]:
@@ -106,7 +100,7 @@ class ConllReader:
         `TaggedSentence`s. Raises UserError for the first bad one."""
         for number, value in enumerate(require_list(given), 1):
             place = f"example {number}"
-            columns = self.columns if isinstance(value, dict) else TagColumns()
+            reader = self if isinstance(value, dict) else ConllReader()
             if isinstance(value, str):
                 value = value.split()
             if isinstance(value, list | tuple):
@@ -118,38 +112,53 @@ class ConllReader:
             else:
                 expected = "expected a dict, a list of words or a TaggedSentence"
                 raise UserError(f"{place}: {expected}, got {type(value).__name__}")
-            yield _from_row(row, None, columns)
+            yield reader._from_row(row, None)
 
     def _read(self, path: Path, tagged: bool) -> Iterator[TaggedSentence | UserError]:
         format = file_format(path)
         if format in ("jsonl", "parquet") or path == STDIN:
-            columns = TagColumns() if path == STDIN else self.columns
-            for row in read_rows(path):
-                if isinstance(row, Row) and path == STDIN:
-                    row = row._replace(values={"tokens": row.values["text"].split()})
-                try:
-                    yield _from_row(row, tagged, columns) if isinstance(row, Row) else row
-                except UserError as error:
-                    yield error
-            return
+            rows, reader = read_rows(path), self
+            if path == STDIN:
+                rows, reader = map(_split_text, rows), ConllReader()
+            return convert_rows(rows, lambda row: reader._from_row(row, tagged), format == "parquet")
         if format in NOT_CONLL:
-            raise UsageError(
-                f"{path}: sentences are read from files with columns between blanks or tabs (CoNLL), .jsonl and .parquet"
-            )
+            known = "files with columns between blanks or tabs (CoNLL), .jsonl and .parquet"
+            raise UsageError(f"{path}: sentences are read from {known}")
         require_file(path)
-        yield from self._read_columns(path, tagged)
+        return self._read_columns(path, tagged)
+
+    def _from_row(self, row: Row, tagged: bool | None) -> TaggedSentence:
+        """Return the sentence of a row. tagged: whether tags are required; None: they may be missing, but not wrong."""
+        values, source, place = row
+        word_keys = (self.tokens,) if self.tokens else _WORD_KEYS
+        tag_keys = (self.tags,) if self.tags else _TAG_KEYS
+        words = next((values[name] for name in word_keys if name in values), None)
+        tags = next((values[name] for name in tag_keys if name in values), None)
+        if not isinstance(words, list):
+            problem = f"no list of words under {word_keys[0]!r}: its keys are {join_names(values)}"
+            raise UsageError(f"{place}: {problem}", "Choose with --task.tokens")
+        if not words:
+            raise UserError(f"{place}: a sentence without words")
+        checked = tuple(require_string(word, "tokens", place) for word in words)
+        if tags is None and tagged:
+            problem = f"no tags under {tag_keys[0]!r}: its keys are {join_names(values)}"
+            raise UserError(f"{place}: {problem}", "Choose with --task.tags")
+        if tags is not None:
+            tags = label_or_none(lambda: _check_tags(tags, len(words), place), tagged is not False)
+        return TaggedSentence(checked, tags, source)
 
     def _read_columns(self, path: Path, tagged: bool) -> Iterator[TaggedSentence | UserError]:
-        sentence: list[_Line] = []
-        errors: list[UserError] = []
         lines = _split_lines(path)
         probed = list(islice(lines, PROBED_ROWS))
         layout: _Layout | None = None
         may_be_header = True
-        for number, cells in chain(probed, lines):
-            if isinstance(cells, UserError):
-                errors.append(cells)
-            elif cells:
+        for is_filled, group in groupby(chain(probed, lines), key=lambda line: bool(line[1])):
+            sentence: list[_Line] = []
+            errors: list[UserError] = []
+            for number, cells in group if is_filled else ():
+                if isinstance(cells, UserError):
+                    errors.append(cells)
+                    continue
                 if layout is None:
                     filled = [(n, line) for n, line in probed if line and not isinstance(line, UserError)]
                     layout = self._find_layout(path, filled or [(number, cells)], tagged)
@@ -158,10 +167,10 @@ class ConllReader:
                     if layout.is_header(cells):
                         continue
                 sentence.append((number, cells))
-            else:
-                yield from _end_sentence(path, sentence, errors, layout, tagged)
-                sentence, errors = [], []
-        yield from _end_sentence(path, sentence, errors, layout, tagged)
+            if errors:
+                yield errors[0]
+            elif sentence and layout:
+                yield _to_sentence(path, sentence, layout, tagged)
 
     def _find_layout(self, path: Path, probed: list[_Line], tagged: bool) -> _Layout:
         """Return the layout of a file that starts with these lines. The number of columns is that of most lines.
@@ -172,8 +181,7 @@ class ConllReader:
         [(width, _)] = Counter(len(cells) for _, cells in probed).most_common(1)
         place = f"{path}:{next(number for number, cells in probed if len(cells) == width)}"
         is_conllu = file_format(path) == "conllu"
-        word, tag = self.columns.word, self.columns.tag
-        word = word if word >= 0 else int(is_conllu)
+        word, tag = self.word if self.word >= 0 else int(is_conllu), self.tag
         if word >= width:
             raise UsageError(f"{place}: no column {word} with words: there are {width}, counted from 0")
         ambiguous = is_conllu and tag == -1
@@ -187,6 +195,11 @@ class ConllReader:
         return _Layout(width, word, None)
 
 
+def _split_text(row: Row | UserError) -> Row | UserError:
+    """Return the words of a line as a row."""
+    return row._replace(values={"tokens": row.values["text"].split()}) if isinstance(row, Row) else row
+
+
 class _Layout(NamedTuple):
     """Of a CoNLL file: the number of columns, and those of the word and the tag."""
 
@@ -198,16 +211,6 @@ class _Layout(NamedTuple):
         """Whether a line names the columns: no data tags the word "word" with "tag"."""
         is_tag = self.tag is not None and cells[self.tag].lower() in _TAG_HEADINGS
         return is_tag and cells[self.word].lower() in _WORD_HEADINGS
-
-
-def _end_sentence(
-    path: Path, lines: list[_Line], errors: list[UserError], layout: _Layout | None, tagged: bool
-) -> Iterator[TaggedSentence | UserError]:
-    """Yield the sentence of the lines since the last empty one, or the first error among them, or nothing."""
-    if errors:
-        yield errors[0]
-    elif lines and layout:
-        yield _to_sentence(path, lines, layout, tagged)
 
 
 def _to_sentence(path: Path, lines: list[_Line], layout: _Layout, tagged: bool) -> TaggedSentence | UserError:
@@ -248,33 +251,6 @@ def _split_line(line: str) -> list[str]:
     if "\t" in line:
         return [cell.strip(" ") for cell in line.split("\t")]
     return [cell for cell in line.split(" ") if cell]
-
-
-def _from_row(row: Row, tagged: bool | None, columns: TagColumns) -> TaggedSentence:
-    """Return the sentence of a row. tagged: whether tags are required; None: they may be missing, but not wrong."""
-    values, source, place = row
-    word_keys = (columns.tokens,) if columns.tokens else _WORD_KEYS
-    tag_keys = (columns.tags,) if columns.tags else _TAG_KEYS
-    words = next((values[name] for name in word_keys if name in values), None)
-    tags = next((values[name] for name in tag_keys if name in values), None)
-    if not isinstance(words, list):
-        problem = f"no list of words under {word_keys[0]!r}: its keys are {join_names(values)}"
-        raise UsageError(f"{place}: {problem}", "Choose with --task.tokens")
-    if not words:
-        raise UserError(f"{place}: a sentence without words")
-    checked = tuple(require_string(word, "tokens", place) for word in words)
-    if tags is None and not tagged:
-        return TaggedSentence(checked, None, source)
-    try:
-        if tags is None:
-            raise UserError(
-                f"{place}: no tags under {tag_keys[0]!r}: its keys are {join_names(values)}", "Choose with --task.tags"
-            )
-        return TaggedSentence(checked, _check_tags(tags, len(words), place), source)
-    except UserError:
-        if tagged is False:
-            return TaggedSentence(checked, None, source)
-        raise
 
 
 def _check_tags(tags: Any, count: int, place: str) -> tuple[str, ...]:

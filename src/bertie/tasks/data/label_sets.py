@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.rows import Row, file_format, parse_label, require_list, shorten
+from bertie.tasks.data.rows import Row, file_format, parse_label, raise_error, require_list, shorten
 from bertie.tasks.data.texts import TextReader
 
 NAMES = ("labels", "label")
@@ -76,10 +76,8 @@ class LabelSetReader:
     def stream(self, path: Path) -> Iterator[LabelSetExample | UserError]:
         """Read examples for prediction, lazily: every row gives an example or an error, in order. Labels are not read."""
         for example in self.texts.stream(path):
-            if isinstance(example, UserError):
-                yield example
-            else:
-                yield LabelSetExample(example.text, example.text_pair, None, example.source)
+            is_error = isinstance(example, UserError)
+            yield example if is_error else LabelSetExample(example.text, example.text_pair, None, example.source)
 
     def values(self, given: Iterable[Any]) -> Iterator[LabelSetExample]:
         """Convert dicts ({"text": …, "labels": […]}), strings, pairs of strings, or `LabelSetExample`s, lazily.
@@ -93,10 +91,7 @@ class LabelSetReader:
                 yield value
                 continue
             row = self.texts.value_row(value, f"example {number}")
-            for example in self._examples(iter([row]), "the examples", self.separator):
-                if isinstance(example, UserError):
-                    raise example
-                yield example
+            yield from map(raise_error, self._examples(iter([row]), "the examples", self.separator))
 
     def _examples(self, rows: Iterator[Any], where: str, separator: str) -> Iterator[LabelSetExample | UserError]:
         forms: dict[tuple[str, ...], Form | None] = {}
@@ -185,18 +180,15 @@ def find_separator(cells: dict[str, str], known: tuple[str, ...]) -> str:
     used = [one for one in _SEPARATORS if any(one in cell for cell in doubtful)]
     for separator in used:
         for cell, place in doubtful.items():
-            parts = {part.strip() for part in cell.split(separator)}
-            if separator in cell and (len(used) > 1 or not parts <= alone):
+            labels = {part.strip() for part in cell.split(separator)}
+            if separator in cell and (len(used) > 1 or not labels <= alone):
                 raise _doubt(cell, place, separator)
-    for label, place in [(part.strip(), place) for cell, place in doubtful.items() for part in _split(cell, used)]:
+    parts = [(cell.split(used[0]) if used else [cell], place) for cell, place in doubtful.items()]
+    for label, place in [(part.strip(), place) for own, place in parts for part in own]:
         for separator in {c for c in label if not (c.isalnum() or c in _IN_NAMES)} if label not in known else ():
             if not alone.isdisjoint(part.strip() for part in label.split(separator) if part.strip()):
                 raise _doubt(label, place, separator)
     return used[0] if used else ONE
-
-
-def _split(cell: str, separators: list[str]) -> list[str]:
-    return cell.split(separators[0]) if separators else [cell]
 
 
 def _doubt(cell: str, place: str, separator: str) -> UsageError:

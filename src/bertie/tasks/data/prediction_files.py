@@ -16,6 +16,7 @@ from bertie.tasks.data.rows import (
     join_names,
     parse_index,
     parse_label_number,
+    raise_error,
     read_rows,
     require_file,
     require_list,
@@ -36,11 +37,7 @@ def read_predictions(path: Path) -> list[Row | UserError]:
         return [Row({"id": name, "answer": answer}, path.name, f"{path}: {name}") for name, answer in by_id(path)]
     if path.suffix not in (".jsonl", ".tsv"):
         raise UsageError(f"{path}: predictions are read from .jsonl and .tsv files, for questions also .json")
-    rows = []
-    for row in read_rows(path):
-        if isinstance(row, UserError):
-            raise row
-        rows.append(row)
+    rows = list(map(raise_error, read_rows(path)))
     return _sort_by_index(path, rows) if path.suffix == ".tsv" else [_row_or_error(row) for row in rows]
 
 
@@ -108,13 +105,9 @@ def answer_of(values: dict[str, Any], name: str, place: str) -> Any:
     """
     answer = values.get(name, values.get(PREDICTION))
     if answer is None:
-        null = [column for column in (name, PREDICTION) if column in values]
-        problem = (
-            f"{null[0]!r} is null, which is not a prediction"
-            if null
-            else f"no {name!r}; there are {join_names(map(str, values))}"
-        )
-        raise UserError(f"{place}: {problem}")
+        if null := [column for column in (name, PREDICTION) if column in values]:
+            raise UserError(f"{place}: {null[0]!r} is null, which is not a prediction")
+        raise UserError(f"{place}: no {name!r}; there are {join_names(map(str, values))}")
     return answer
 
 

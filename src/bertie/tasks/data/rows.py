@@ -54,12 +54,16 @@ def file_format(path: Path) -> str:
     return "txt" if path == STDIN else split_suffix(path.name)[0].removeprefix(".")
 
 
-def read_rows(path: Path, headerless: NamesOfHeaderless | None = None) -> Iterator[Row | UserError]:
+def read_rows(
+    path: Path, headerless: NamesOfHeaderless | None = None, find_columns: Callable[[Row], object] | None = None
+) -> Iterator[Row | UserError]:
     """Read the rows of a .txt, .jsonl, .csv, .tsv or .parquet file, lazily; all but .parquet may be compressed.
 
     Args:
         path: The file. "-" is stdin, read as .txt, where each line is a row with the column "text"; see `is_stdin`.
         headerless: Recognizes .csv and .tsv files without a header; see `NamesOfHeaderless`.
+        find_columns: Raises a UsageError, which begins with the file or the row's place, if a row lacks the columns. An
+            error then takes the place of each .jsonl row before the first that has them.
 
     Returns:
         The rows in order, with an error in place of each one that cannot be read.
@@ -72,7 +76,13 @@ def read_rows(path: Path, headerless: NamesOfHeaderless | None = None) -> Iterat
         require_file(path)
         if not path.name.lower().endswith(SUFFIXES):
             raise UsageError(f"{path}: examples are read from files of these formats: {KNOWN}")
-    return _read_rows(STDIN_DEVICE if is_stdin(path) else path, cast(Format, file_format(path)), headerless)
+    rows = _read_rows(STDIN_DEVICE if is_stdin(path) else path, cast(Format, file_format(path)), headerless)
+    return skip_until_columns(rows, path, find_columns) if find_columns and may_differ(path) else rows
+
+
+def may_differ(path: Path) -> bool:
+    """Whether the rows of a file may have different columns, as in .jsonl files; in tables all rows have the same."""
+    return file_format(path) == "jsonl"
 
 
 def _read_rows(path: Path, format: Format, headerless: NamesOfHeaderless | None) -> Iterator[Row | UserError]:
@@ -139,22 +149,19 @@ def skip_until_columns(
     problem: UsageError | None = None
     pending: list[Row | UserError] = []
     for row in rows:
-        has_columns = False
         if isinstance(row, Row):
             try:
                 find_columns(row)
-                has_columns = True
             except UsageError as error:
                 detail = str(error).removeprefix(row.place).removeprefix(str(path))
                 problem = problem or UsageError(f"{path}{detail}")
                 row = UserError(f"{row.place}{detail}")
             except UserError:  # it has another problem and may still have the columns
-                has_columns = False
-        if has_columns:
-            yield from pending
-            yield row
-            yield from rows
-            return
+                pass
+            else:
+                yield from (*pending, row)
+                yield from rows
+                return
         if problem is None:
             yield row
         else:
@@ -163,6 +170,32 @@ def skip_until_columns(
             break
     if problem:
         raise problem
+
+
+def raise_error(row: T | UserError) -> T:
+    """Return a row, or raise the error that is in its place."""
+    if isinstance(row, UserError):
+        raise row
+    return row
+
+
+def convert_rows(
+    rows: Iterable[Row | UserError], convert: Callable[[Row], T | UserError], same_columns: bool
+) -> Iterator[T | UserError]:
+    """Convert rows, with an error in place of each one that cannot be converted.
+
+    Args:
+        rows: The rows.
+        convert: Raises UserError for a bad row, UsageError if its columns are wrong.
+        same_columns: Whether all rows have the same columns. Then a UsageError is about all of them, and is raised.
+    """
+    for row in rows:
+        try:
+            yield convert(row) if isinstance(row, Row) else row
+        except UserError as error:
+            if same_columns and isinstance(error, UsageError):
+                raise
+            yield UserError(str(error))
 
 
 def row_from_python(values: dict[Any, Any], place: str) -> Row:
@@ -240,6 +273,16 @@ def parse_label(value: Any, name: str, place: str) -> str | None:
         return json.dumps(value)
     text = require_string(value, name, place).strip()
     return None if text.lower() in ("", "nan") else text
+
+
+def label_or_none(read: Callable[[], T], strict: bool) -> T | None:
+    """Return a gold label that `read` returns; None if it raises UserError and is not `strict`, as in test sets."""
+    try:
+        return read()
+    except UserError:
+        if strict:
+            raise
+        return None
 
 
 def parse_label_number(value: str | None) -> float | None:

@@ -15,6 +15,7 @@ from bertie.tasks.data.rows import (
     file_format,
     is_stdin,
     join_names,
+    label_or_none,
     parse_index,
     read_rows,
     require_distinct_columns,
@@ -56,27 +57,24 @@ class Question:
 
 
 @dataclass(frozen=True)
-class QuestionColumns:
-    """The columns of .jsonl, .csv, .tsv and .parquet files. SQuAD's .json has its own names."""
+class SquadReader:
+    """Reads questions. Rows may also have the start of the answer, in answer_start, and an id.
 
-    question: str = ""
-    """Column of the question (empty: question)."""
-    context: str = ""
-    """Column of the context (empty: context)."""
+    The columns are those of .jsonl, .csv, .tsv and .parquet files. SQuAD's .json has its own names.
+
+    Attributes:
+        question: Column of the question.
+        context: Column of the context.
+        answers: Column of the answer, empty for none; in .jsonl also a list of answers, or SQuAD's. Empty: answers or
+            answer.
+    """
+
+    question: str = "question"
+    context: str = "context"
     answers: str = ""
-    """Column of the answer, empty for none; in .jsonl also a list of answers, or SQuAD's (empty: answers or answer)."""
 
     def __post_init__(self) -> None:
-        require_distinct_columns(
-            question=self.question or "question", context=self.context or "context", answers=self.answers
-        )
-
-
-@dataclass(frozen=True)
-class SquadReader:
-    """Reads questions. Rows may also have the start of the answer, in answer_start, and an id."""
-
-    columns: QuestionColumns = QuestionColumns()
+        require_distinct_columns(question=self.question, context=self.context, answers=self.answers)
 
     def read(self, path: Path) -> Iterator[Question | UserError]:
         """Read questions with answers, for training and evaluation.
@@ -109,34 +107,57 @@ class SquadReader:
         """
         for number, value in enumerate(require_list(given), 1):
             place = f"example {number}"
-            columns = self.columns if isinstance(value, dict) else QuestionColumns()
+            reader = self if isinstance(value, dict) else SquadReader()
             if isinstance(value, tuple | list) and len(value) == 2:
                 value = {"question": value[0], "context": value[1]}
             if isinstance(value, dict):
-                value = _to_question(row_from_python(value, place), str(number), columns)
+                value = reader._to_question(row_from_python(value, place), str(number))
             elif not isinstance(value, Question):
                 expected = 'a question needs a context: give the pair of both, or {"question": …, "context": …}'
-                raise UserError(
-                    f"{place}: {expected}", "On the command line: --one-example QUESTION CONTEXT, or --input FILE"
-                )
+                remedy = "On the command line: --one-example QUESTION CONTEXT, or --input FILE"
+                raise UserError(f"{place}: {expected}", remedy)
             yield value
 
     def _read(self, path: Path, answered: bool) -> Iterator[Question | UserError]:
         if path == STDIN:
-            raise UsageError(
-                "a line of stdin is a text, and a question needs a context: pipe rows, with --input -.jsonl"
-            )
+            problem = "a line of stdin is a text, and a question needs a context"
+            raise UsageError(f"{problem}: pipe rows, with --input -.jsonl")
         if not is_stdin(path):
             require_file(path)
         is_json = path.suffix == ".json"
-        columns = QuestionColumns() if is_json else self.columns
+        reader = SquadReader() if is_json else self
         for number, row in enumerate(_read_squad_json(path) if is_json else _read_table(path), 1):
             try:
-                yield _to_question(row, str(number), columns, answered) if isinstance(row, Row) else row
+                yield reader._to_question(row, str(number), answered) if isinstance(row, Row) else row
             except UserError as error:
                 if isinstance(error, UsageError) and file_format(path) in _TABLES:
                     raise
                 yield UserError(str(error))
+
+    def _to_question(self, row: Row, number: str, answered: bool = True) -> Question:
+        """answered: whether bad answers are an error, instead of None."""
+        values, source, place = row
+        names = self.question, self.context
+        if missing := [name for name in names if name not in values]:
+            raise UsageError(
+                f"{place}: no {missing[0]!r}; there are {join_names(values)}",
+                "Choose with --task.question and --task.context",
+            )
+        question, context = (require_string(values[name], name, place) for name in names)
+        if not context.strip():
+            raise UserError(f"{place}: the context is empty")
+        identifier = require_string(str(number if values.get("id") is None else values["id"]), "id", place)
+        answers = label_or_none(lambda: self._answers_of(values, place), answered)
+        return Question(identifier, question, context, answers, source)
+
+    def _answers_of(self, values: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
+        given = values.get(self.answers or ("answers" if "answers" in values else "answer"))
+        if str(values.get("is_impossible")).strip().lower() in ("true", "1"):
+            return ()
+        if isinstance(given, str):
+            start = values.get("answer_start")
+            given = {"text": [given], "answer_start": [_parse_start(start)]} if given.strip() else []
+        return _parse_answers(given, place)
 
 
 def placed(answer: Answer, context: str) -> Answer | None:
@@ -158,9 +179,8 @@ def placed(answer: Answer, context: str) -> Answer | None:
 
 def _read_table(path: Path) -> Iterator[Row | UserError]:
     if file_format(path) not in ("jsonl", *_TABLES):
-        raise UsageError(
-            f"{path}: questions are read from SQuAD's .json, or from .jsonl, .csv, .tsv and .parquet files"
-        )
+        known = "SQuAD's .json, or from .jsonl, .csv, .tsv and .parquet files"
+        raise UsageError(f"{path}: questions are read from {known}")
     return read_rows(path)
 
 
@@ -193,38 +213,6 @@ def _list_of(values: Any, name: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def _to_question(row: Row, number: str, columns: QuestionColumns, answered: bool = True) -> Question:
-    """answered: whether bad answers are an error, instead of None."""
-    values, source, place = row
-    names = columns.question or "question", columns.context or "context"
-    if missing := [name for name in names if name not in values]:
-        raise UsageError(
-            f"{place}: no {missing[0]!r}; there are {join_names(values)}",
-            "Choose with --task.question and --task.context",
-        )
-    question, context = (require_string(values[name], name, place) for name in names)
-    if not context.strip():
-        raise UserError(f"{place}: the context is empty")
-    identifier = require_string(str(number if values.get("id") is None else values["id"]), "id", place)
-    try:
-        answers = _answers_of(values, columns, place)
-    except UserError:
-        if answered:
-            raise
-        answers = None
-    return Question(identifier, question, context, answers, source)
-
-
-def _answers_of(values: dict[str, Any], columns: QuestionColumns, place: str) -> tuple[Answer, ...] | None:
-    given = values.get(columns.answers or ("answers" if "answers" in values else "answer"))
-    if str(values.get("is_impossible")).strip().lower() in ("true", "1"):
-        return ()
-    if isinstance(given, str):
-        start = values.get("answer_start")
-        given = {"text": [given], "answer_start": [_parse_start(start)]} if given.strip() else []
-    return _parse_answers(given, place)
-
-
 def _parse_start(start: Any) -> Any:
     """Return the number in a cell; -1 for an empty one. pandas writes 8.0 if other rows have none."""
     if not isinstance(start, str):
@@ -241,9 +229,8 @@ def _parse_answers(value: Any, place: str) -> tuple[Answer, ...] | None:
         texts, starts = value["text"], value.get("answer_start")
         starts = [-1] * len(texts) if starts is None else starts
         if not isinstance(starts, list) or len(starts) != len(texts):
-            raise UserError(
-                f"{place}: answer_start must be a list of {len(texts)}, as long as the texts, found {starts!r:.40}"
-            )
+            expected = f"a list of {len(texts)}, as long as the texts"
+            raise UserError(f"{place}: answer_start must be {expected}, found {starts!r:.40}")
         value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     if not isinstance(value, list):
         raise UserError(f"{place}: the answers must be a list, found {str(value)[:40]!r}")

@@ -1,16 +1,16 @@
 """Examples of one or two texts and a label, from .tsv, .csv, .jsonl, .parquet and .txt files and from Python values.
 
 GLUE's original files need no column names: their layouts are recognized from the header, and CoLA's, which has none,
-from its first row. So are common names (`_LAYOUTS` and the label names below). `TextColumns` names other columns.
+from its first row. So are common names (`_LAYOUTS` and the label names below). `TextReader` can be told other columns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.rows import (
@@ -19,14 +19,16 @@ from bertie.tasks.data.rows import (
     describe_bad_number,
     file_format,
     join_names,
+    label_or_none,
+    may_differ,
     parse_label,
     parse_label_number,
+    raise_error,
     read_rows,
     require_distinct_columns,
     require_list,
     require_string,
     row_from_python,
-    skip_until_columns,
 )
 
 # (text, second text or None, label names that only this layout has), in lower case
@@ -66,32 +68,6 @@ class Example:
     source: str
 
 
-class AnyTextExample(Protocol):
-    """What all examples of one or two texts have, whatever their labels are: as in `Example`."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def text_pair(self) -> str | None: ...
-    @property
-    def source(self) -> str: ...
-
-
-@dataclass(frozen=True)
-class TextColumns:
-    """The columns of a table, or keys of a .jsonl file. An empty name is found from the header."""
-
-    text: str = ""
-    """Column of the text (empty: found from the header)."""
-    text_pair: str = ""
-    """Column of the second text, for tasks on pairs (empty: found from the header)."""
-    label: str = ""
-    """Column of the label (empty: found from the header)."""
-
-    def __post_init__(self) -> None:
-        require_distinct_columns(text=self.text, text_pair=self.text_pair, label=self.label)
-
-
 class TextLayout(NamedTuple):
     """The columns of the texts and of the label of a row."""
 
@@ -107,17 +83,24 @@ class TextReader:
     If labels are required, rows with the gold_label "-" are left out (MNLI, SNLI: the annotators did not agree).
 
     Attributes:
-        columns: The names of the columns.
-        labels: The names that are recognized as the label column.
+        text: Column of the text in a table, or key in a .jsonl file. Empty: found from the header.
+        text_pair: Column of the second text, for tasks on pairs. Empty: found from the header.
+        label: Column of the label. Empty: found from the header.
+        label_names: The names that are recognized as the label column.
         numbers: Whether required labels must be numbers (see `parse_label_number`); None: if most of the first labels
             in a file are.
         paired: Whether each example must have two texts; None: as in the first row.
     """
 
-    columns: TextColumns = TextColumns()
-    labels: tuple[str, ...] = CLASSES
+    text: str = ""
+    text_pair: str = ""
+    label: str = ""
+    label_names: tuple[str, ...] = CLASSES
     numbers: bool | None = False
     paired: bool | None = None
+
+    def __post_init__(self) -> None:
+        require_distinct_columns(text=self.text, text_pair=self.text_pair, label=self.label)
 
     def read(self, path: Path) -> Iterator[Example | UserError]:
         """Read examples with labels, for training and evaluation.
@@ -128,19 +111,23 @@ class TextReader:
             UsageError: if the file does not exist, is a .txt file or of unknown format, or its columns are unclear.
         """
         if file_format(path) == "txt":
-            raise UsageError(
-                f"{path}: a line is a text, without labels, in .txt and stdin: give a .tsv, .csv or .jsonl"
-            )
-        examples = self.examples(self.rows(path, labeled=True), str(path), labeled=True)
-        return examples if self.numbers is not None else _require_numbers(examples, path)
+            problem = "a line is a text, without labels, in .txt and stdin"
+            raise UsageError(f"{path}: {problem}: give a .tsv, .csv or .jsonl")
+        if self.numbers is None:
+            probed = islice(replace(self, numbers=False).read(path), PROBED_ROWS)
+            labels = [example.label for example in probed if isinstance(example, Example) and example.label is not None]
+            numeric = 2 * sum(parse_label_number(label) is not None for label in labels) >= len(labels) > 0
+            return replace(self, numbers=numeric).read(path)
+        return self.examples(self.rows(path, labeled=True), str(path), labeled=True)
 
     def stream(self, path: Path) -> Iterator[Example | UserError]:
         """Read examples for prediction, lazily: every row gives an example or an error, in order.
 
-        Labels are read but not required: the label column that `columns` names may be missing, and a gold_label of
+        Labels are read but not required: the column `label` may be missing, and a gold_label of
         "-" becomes None.
         """
-        reader = replace(self, columns=TextColumns()) if file_format(path) == "txt" else self  # a line has no columns
+        is_txt = file_format(path) == "txt"  # a line has no columns
+        reader = replace(self, text="", text_pair="", label="") if is_txt else self
         return reader.examples(reader.rows(path, labeled=False), str(path), labeled=False)
 
     def rows(self, path: Path, labeled: bool) -> Iterator[Row | UserError]:
@@ -149,8 +136,7 @@ class TextReader:
         def find_columns(row: Row) -> TextLayout:
             return self._next_layout(tuple(row.values), None, str(path), row.place, labeled)
 
-        rows = read_rows(path, cola_columns)
-        return skip_until_columns(rows, path, find_columns) if _may_differ(str(path)) else rows
+        return read_rows(path, cola_columns, find_columns)
 
     def values(self, given: Iterable[Any]) -> Iterator[Example]:
         """Convert dicts ({"text": …, "label": …} or other known names), strings, pairs of strings, or `Example`s.
@@ -162,10 +148,7 @@ class TextReader:
             UserError: for the first bad value.
         """
         rows = (self.value_row(value, f"example {number}") for number, value in enumerate(require_list(given), 1))
-        for example in self.examples(rows, "the examples", labeled=None):
-            if isinstance(example, UserError):
-                raise example
-            yield example
+        yield from map(raise_error, self.examples(rows, "the examples", labeled=None))
 
     def value_row(self, value: Any, place: str) -> Row | Example:
         """Return a Python value as a row, or as the example that it is."""
@@ -178,7 +161,7 @@ class TextReader:
             return Example(text, text_pair, None, place)
         if not isinstance(value, dict | str):
             raise UserError(f"{place}: expected a dict, a string, a pair or an Example, got {type(value).__name__}")
-        return row_from_python(value if isinstance(value, dict) else {self.columns.text or "text": value}, place)
+        return row_from_python(value if isinstance(value, dict) else {self.text or "text": value}, place)
 
     def examples(
         self, rows: Iterator[Row | Example | UserError], where: str, labeled: bool | None
@@ -238,31 +221,29 @@ class TextReader:
                 raise
             raise UserError(error.problem.replace(where, place, 1), error.remedy) from error
         if first and layout[:2] != first[:2]:
-            raise UserError(
-                f"{place}: found {_describe_texts(layout)}, but {_describe_texts(first)} in the rows before"
-            )
+            found, before = _describe_texts(layout), _describe_texts(first)
+            raise UserError(f"{place}: found {found}, but {before} in the rows before")
         if self.paired is not None and self.paired != (layout.text_pair is not None):
-            kind = UserError if _may_differ(where) else UsageError  # about this row, or about all rows
+            kind = UserError if may_differ(Path(where)) else UsageError  # about this row, or about all rows
             found, expected = ("one text", "two") if self.paired else ("two texts", "one")
-            raise kind(
-                f"{place}: {found}, where the training examples have {expected}; found {_describe_texts(layout)}"
-            )
+            texts = _describe_texts(layout)
+            raise kind(f"{place}: {found}, where the training examples have {expected}; found {texts}")
         return layout
 
     def find_layout(self, names: tuple[str, ...], where: str, labeled: bool | None) -> TextLayout:
         """Find the columns among `names`. Raises a UsageError that lists the names and the flag to choose with."""
-        columns, known = self.columns, {name.lower(): name for name in names}
+        known = {name.lower(): name for name in names}
 
         def usage_error(problem: str, flags: str) -> UsageError:
             return UsageError(f"{where}: {problem}; its columns are: {join_names(names)}", f"Choose with {flags}")
 
-        for flag, name in (("--task.text", columns.text), ("--task.text-pair", columns.text_pair)):
+        for flag, name in (("--task.text", self.text), ("--task.text-pair", self.text_pair)):
             if name and name not in names:
                 raise usage_error(f"no column {name!r}", flag)
-        label_names = self.labels
-        if columns.text:
-            text, pair = columns.text, columns.text_pair or None
-        elif columns.text_pair:
+        label_names = self.label_names
+        if self.text:
+            text, pair = self.text, self.text_pair or None
+        elif self.text_pair:
             raise usage_error("--task.text-pair without --task.text", "both")
         else:
             layouts = [entry for entry in _LAYOUTS if entry[0] in known and (entry[1] is None or entry[1] in known)]
@@ -270,42 +251,24 @@ class TextReader:
                 used = {name for entry in layouts if entry[1] for name in entry[:2]}
                 layouts = [entry for entry in layouts if entry[1] or entry[0] not in used]
             if len(layouts) != 1:
-                problem = (
-                    "more than one column could be the text" if layouts else "cannot tell which column is the text"
-                )
+                problem = "more than one column could be" if layouts else "cannot tell which column is"
                 flags = "--task.text, and for two texts --task.text-pair, and --task.label for the label"
-                raise usage_error(problem, flags)
+                raise usage_error(f"{problem} the text", flags)
             [(text_name, pair_name, own_labels)] = layouts
             text, pair = known[text_name], known[pair_name] if pair_name else None
             label_names += own_labels
         labels = [known[name] for name in label_names if name in known and known[name] not in (text, pair)]
-        if columns.label and columns.label in (text, pair):
-            raise usage_error(f"{columns.label!r} is the text, and cannot be the label", "--task.text and --task.label")
-        if columns.label:
-            if labeled and columns.label not in names:
-                raise usage_error(f"no column {columns.label!r}", "--task.label")
-            labels = [columns.label] if columns.label in names else []
+        if self.label:
+            if self.label in (text, pair):
+                raise usage_error(
+                    f"{self.label!r} is the text, and cannot be the label", "--task.text and --task.label"
+                )
+            if labeled and self.label not in names:
+                raise usage_error(f"no column {self.label!r}", "--task.label")
+            labels = [self.label] if self.label in names else []
         if labeled is not False and len(labels) > 1:
             raise usage_error("more than one column could be the label", "--task.label")
         return TextLayout(text, pair, labels[0] if len(labels) == 1 else None)
-
-
-def _may_differ(where: str) -> bool:
-    """Whether the rows may have different columns, as in .jsonl files; in tables all rows have the same."""
-    return file_format(Path(where)) == "jsonl"
-
-
-def _require_numbers(examples: Iterator[Example | UserError], path: Path) -> Iterator[Example | UserError]:
-    """If most of the first labels are numbers, yield an error in place of each example whose label is not."""
-    probed = list(islice(examples, PROBED_ROWS))
-    labels = [example.label for example in probed if isinstance(example, Example) and example.label is not None]
-    numeric = 2 * sum(parse_label_number(label) is not None for label in labels) >= len(labels) > 0
-    for example in chain(probed, examples):
-        label = example.label if isinstance(example, Example) else None
-        if numeric and isinstance(example, Example) and label is not None and parse_label_number(label) is None:
-            yield UserError(f"{path.parent / example.source}: the label is {describe_bad_number(label)}")
-        else:
-            yield example
 
 
 def cola_columns(cells: list[str]) -> list[str] | None:
@@ -319,12 +282,8 @@ def _to_example(row: Row, layout: TextLayout, strict_label: bool) -> Example:
     values, source, place = row
     text = require_string(values[layout.text], layout.text, place)
     pair = require_string(values[layout.text_pair], layout.text_pair, place) if layout.text_pair else None
-    try:
-        label = parse_label(values[layout.label], layout.label, place) if layout.label else None
-    except UserError:
-        if strict_label:
-            raise
-        label = None
+    name = layout.label
+    label = label_or_none(lambda: parse_label(values[name], name, place), strict_label) if name else None
     return Example(text, pair, label, source)
 
 

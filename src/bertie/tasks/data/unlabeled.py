@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bertie.errors import UsageError, UserError
 from bertie.files.sources import FORMATS, KNOWN
-from bertie.tasks.data.conll import NOT_CONLL, ConllReader, TagColumns, TaggedSentence
-from bertie.tasks.data.rows import Row, file_format, join_names, read_rows, require_string, skip_until_columns
+from bertie.tasks.data.conll import NOT_CONLL, ConllReader, TaggedSentence
+from bertie.tasks.data.rows import Row, file_format, join_names, read_rows, require_string
 from bertie.tasks.data.texts import cola_columns
+from bertie.text.batching import batches
 
 Text = str | tuple[str, ...]
 """A text, or its words if the file separates them."""
+TextRows = list[Text | UserError]
+MAX_CHARACTERS = 1 << 18  # of the texts of a block
 _NAMES = ("text", "sentence", "tokens", "words")
 _KINDS = {str: "a text", tuple: "a list of words"}
 
@@ -41,16 +44,13 @@ class UnlabeledReader:
         elif format in NOT_CONLL:
             raise UsageError(f"{path}: give a file of one of these formats: {KNOWN}; or .conllu")
         else:
-            for sentence in ConllReader(TagColumns(self.word)).stream(path):
+            for sentence in ConllReader(self.word).stream(path):
                 yield sentence.words if isinstance(sentence, TaggedSentence) else sentence
 
     def _read_rows(self, path: Path) -> Iterator[Text | UserError]:
         column = ""
         kind: type | None = None
-        rows = read_rows(path, cola_columns)
-        if file_format(path) == "jsonl":
-            rows = skip_until_columns(rows, path, lambda row: self._find_column(row, row.place))
-        for row in rows:
+        for row in read_rows(path, cola_columns, lambda row: self._find_column(row, row.place)):
             if isinstance(row, UserError):
                 yield row
                 continue
@@ -81,3 +81,12 @@ def _text_of(row: Row, column: str) -> Text:
     if isinstance(value, list):
         return tuple(require_string(word, column, row.place) for word in value)
     return require_string(value, column, row.place)
+
+
+def text_blocks(rows: Iterable[Text | UserError], size: int) -> Iterator[TextRows]:
+    """Group rows into blocks of at most `size` rows, or fewer if their texts are long."""
+    return batches(rows, MAX_CHARACTERS, _characters, size)
+
+
+def _characters(row: Text | UserError) -> int:
+    return 0 if isinstance(row, UserError) else len(row) if isinstance(row, str) else sum(map(len, row))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,16 +48,10 @@ class Calibration:
     def as_json(self) -> dict[str, Any]:
         """Return the measures, and the bins that are not empty."""
         edges = np.linspace(0, 1, BINS + 1).round(4).tolist()
+        columns = (column.tolist() for column in (self.count, self.accuracy, self.confidence))
         bins = [
             {"from": low, "to": high, "count": count, "accuracy": right, "confidence": sure}
-            for low, high, count, right, sure in zip(
-                edges[:-1],
-                edges[1:],
-                self.count.tolist(),
-                self.accuracy.tolist(),
-                self.confidence.tolist(),
-                strict=True,
-            )
+            for (low, high), count, right, sure in zip(pairwise(edges), *columns, strict=True)
             if count
         ]
         return {"ece": self.ece, **self.more, "bins": bins}
@@ -124,3 +119,22 @@ def calibration(
 def log_losses(probabilities: np.ndarray) -> np.ndarray:
     """Return −log p of each probability, in nats."""
     return -np.log(np.maximum(probabilities, MIN_PROBABILITY))
+
+
+def choice_calibration(probabilities: list[np.ndarray], gold: list[int]) -> tuple[Calibration, np.ndarray]:
+    """Return the calibration of the most probable classes, and −log of the gold classes' probabilities, float64 [n].
+
+    The calibration includes log_loss, the mean of these −logs in nats, and brier, the mean over the examples of
+    Σ (p − y)² over the classes, where y is 1 for the gold class and 0 for the others: 0 to 2 (Brier 1950).
+
+    Args:
+        probabilities: float64 [C] of each example.
+        gold: The index of each gold class.
+    """
+    of_gold = np.array([row[number] for row, number in zip(probabilities, gold, strict=True)])
+    squares = np.array([row @ row for row in probabilities])
+    best = [int(row.argmax()) for row in probabilities]
+    confidence = np.array([row[number] for row, number in zip(probabilities, best, strict=True)])
+    losses = log_losses(of_gold)
+    more = {"log_loss": float(losses.mean()), "brier": float(np.mean(squares - 2 * of_gold + 1))}
+    return calibration(confidence, np.equal(best, gold), more), losses

@@ -2,54 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bertie.console import plural
 from bertie.report import QUIET, SERIES, Page
+from bertie.tasks.evaluation.calibration import Calibration
 from bertie.tasks.evaluation.passages import Passage
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_POINTS = 1500  # dots in a scatter plot
+MEASURES = ("precision", "recall", "f1", "count")
 MAX_CLASSES = 20  # rows in a drawn confusion matrix
-
-
-class Finding(Protocol):
-    """A table or chart of an evaluation."""
-
-    @property
-    def name(self) -> str:
-        """The key in scores.json."""
-        ...
-
-    def as_json(self) -> Any:
-        """Return the JSON value for scores.json, or None if predictions.jsonl already has the information."""
-        ...
-
-    def draw(self, page: Page) -> None:
-        """Add the finding to the page, with a heading."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """The details of an evaluation on n examples."""
-
-    lines: list[dict[str, Any]]
-    """For each example, what predictions.jsonl adds to the prediction: the gold label ("gold"), the loss ("loss")."""
-    losses: np.ndarray
-    """float64 [n]: how wrong each prediction is; 0 if it is correct."""
-    loss_description: str
-    """A noun phrase that defines the loss."""
-    findings: tuple[Finding, ...]
-    """Tables and charts, in the order of the page."""
-    passage: Callable[[int], Passage]
-    """Returns the texts of an example for display, by its index."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +60,10 @@ class Confusion:
     def draw(self, page: Page) -> None:
         page.heading("Confusion matrix")
         labels, counts = self._worst()
-        selection = (
-            f" Shown are the {MAX_CLASSES} of {len(self.labels)} classes with the most errors; the others are merged."
-        )
-        page.paragraph(
-            "Rows are gold labels, columns are predicted labels. The color shows the share of the row."
-            + selection * (len(self.labels) > MAX_CLASSES)
-        )
+        about = "Rows are gold labels, columns are predicted labels. The color shows the share of the row."
+        if (count := len(self.labels)) > MAX_CLASSES:
+            about += f" Shown are the {MAX_CLASSES} of {count} classes with the most errors; the others are merged."
+        page.paragraph(about)
         page.matrix(labels, counts.tolist())
         if pairs := self.pairs(10) if len(self.labels) > 2 else []:
             page.table(("gold", "predicted", "count", "share of gold"), pairs)
@@ -208,3 +175,50 @@ class Curves:
         series = {name: (self.xs[::every], curve[::every]) for name, curve in self.curves.items()}
         x, y = self.chosen
         page.line_chart({**series, "in use": ([x], [y])}, self.x_label, self.y_label)
+
+
+Finding = Table | Confusion | Histogram | Scatter | Curves | Calibration
+"""A table or chart of an evaluation. `name` is its key in scores.json. `as_json` returns its value there, or None if
+predictions.jsonl already has the information. `draw` adds it to the page, with a heading."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The details of an evaluation on n examples."""
+
+    columns: dict[str, list[Any]]
+    """What predictions.jsonl adds to the prediction of each example, by name, beside the loss: the gold label ("gold")."""
+    losses: np.ndarray
+    """float64 or int64 [n]: how wrong each prediction is; 0 if it is correct."""
+    loss_description: str
+    """A noun phrase that defines the loss."""
+    findings: tuple[Finding, ...]
+    """Tables and charts, in the order of the page."""
+    passage: Callable[[int], Passage]
+    """Returns the texts of an example for display, by its index."""
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """For each example, what predictions.jsonl adds to the prediction: `columns`, and the loss ("loss")."""
+        columns = {**self.columns, "loss": self.losses.tolist()}
+        return [dict(zip(columns, line, strict=True)) for line in zip(*columns.values(), strict=True)]
+
+
+def class_findings(gold: list[str], predicted: list[str], labels: Sequence[str], what: str) -> tuple[Table, Confusion]:
+    """Return the scores of each class, and the confusion matrix.
+
+    Args:
+        gold: The gold labels.
+        predicted: The predicted labels.
+        labels: All classes, including every one that occurs.
+        what: The noun for a class, for headings: "tag".
+    """
+    from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+
+    names = list(labels)
+    measures = precision_recall_fscore_support(gold, predicted, labels=names, zero_division=0)  # pyright: ignore
+    columns = [np.asarray(column).tolist() for column in measures]
+    label, count = Counter(gold).most_common(1)[0]
+    note = f"Baseline: always predicting {label} has an accuracy of {100 * count / len(gold):.1f}\u00a0%."
+    table = Table("classes", f"By {what}", (what, *MEASURES), list(zip(names, *columns, strict=True)), note)
+    return table, Confusion(names, confusion_matrix(gold, predicted, labels=names))

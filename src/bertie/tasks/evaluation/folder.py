@@ -37,15 +37,10 @@ def evaluation_folder(path: Path, of: str | None = None) -> Iterator[Path]:
     existing = [found.name for found in path.iterdir()] if path.is_dir() else []
     if (path.exists() and not path.is_dir()) or (existing and set(existing) != set(FILES)):
         raise UsageError(f"{path} already exists and is not an evaluation: choose another --out")
-    if existing and (earlier := _of(path)) != of:
+    if existing and (earlier := storage.read_json(path / SCORES).get("of")) != of:
         raise UsageError(f"{path} holds another evaluation ({earlier}): choose another --out")
     with storage.atomic_folder(path, replace=True) as folder:
         yield folder
-
-
-def _of(path: Path) -> str | None:
-    """Return what an evaluation is of. Raises UserError if its scores.json is damaged."""
-    return storage.read_json(path / SCORES).get("of")
 
 
 def write(
@@ -67,10 +62,8 @@ def write(
     evaluation = task.evaluate(predictions, examples)
     with open(folder / PREDICTIONS, "w", encoding="utf-8") as file:
         for example, prediction, line in zip(examples, predictions, evaluation.lines, strict=True):
-            file.write(
-                json.dumps({"source": example.source, **prediction_to_json(prediction), **line}, ensure_ascii=False)
-                + "\n"
-            )
+            values = {"source": example.source, **prediction_to_json(prediction), **line}
+            file.write(json.dumps(values, ensure_ascii=False) + "\n")
     values = {finding.name: finding.as_json() for finding in evaluation.findings}
     details = {name: value for name, value in values.items() if value is not None}
     storage.write_json(folder / SCORES, {"task": task.kind, **result, **details})

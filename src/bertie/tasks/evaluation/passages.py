@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bertie.report import Mark, TextSpan
-from bertie.tasks.data.texts import AnyTextExample
+from bertie.tasks.data.label_sets import LabelSetExample
+from bertie.tasks.data.texts import Example
 
 CONTEXT = 120  # characters that are kept on each side of a mark
 UNMARKED = 400  # characters that are kept of a text without marks
@@ -54,6 +55,6 @@ def mark(gold: bool, predicted: bool) -> Mark:
     return "wrong" if predicted else ""
 
 
-def texts_of(example: AnyTextExample) -> list[list[TextSpan]]:
+def texts_of(example: Example | LabelSetExample) -> list[list[TextSpan]]:
     """Return the text of an example, or both texts of a pair, shortened."""
     return [shortened([TextSpan(text)]) for text in (example.text, example.text_pair) if text is not None]

@@ -9,7 +9,7 @@ import numpy as np
 from bertie.console import percent
 from bertie.report import TextSpan
 from bertie.tasks.data.squad import Question, placed
-from bertie.tasks.evaluation.calibration import Calibration, calibration
+from bertie.tasks.evaluation.calibration import calibration
 from bertie.tasks.evaluation.findings import Curves, Evaluation, Finding, Table
 from bertie.tasks.evaluation.passages import Passage, mark, shortened
 from bertie.tasks.predictions import SpanPrediction
@@ -29,15 +29,14 @@ def evaluate_answers(
         examples: The questions with their gold answers.
     """
     second = any(not example.answers for example in examples)
-    exact, f1 = np.array(
-        [score_answer(each.answer, q, second) for each, q in zip(predictions, examples, strict=True)]
-    ).T
+    pairs = zip(predictions, examples, strict=True)
+    exact, f1 = np.array([score_answer(found.answer, question, second) for found, question in pairs]).T
     confidence = np.array([each.probability for each in predictions])
     losses = confidence * (1 - f1)
     findings: list[Finding] = [*_tables(exact, f1, examples)]
     if second and threshold is not None:
         findings.append(_thresholds(threshold, predictions, examples))
-    findings.append(_calibration(confidence, exact))
+    findings.append(calibration(np.minimum(confidence, 1), exact == 1, {}, "answers"))
     answers = [list(dict.fromkeys(answer.text for answer in example.answers or ())) for example in examples]
 
     def passage(i: int) -> Passage:
@@ -47,15 +46,8 @@ def evaluate_answers(
         facts["F1"] = f"{f1[i]:.2f}"
         return Passage(facts, [[TextSpan(examples[i].question)], _marked(examples[i], found)])
 
-    lines = [
-        {"gold": gold, "exact_match": one, "f1": other, "loss": loss}
-        for gold, one, other, loss in zip(answers, exact.tolist(), f1.tolist(), losses.tolist(), strict=True)
-    ]
-    return Evaluation(lines, losses, "predicted probability times 1 − F1", tuple(findings), passage)
-
-
-def _calibration(confidence: np.ndarray, exact: np.ndarray) -> Calibration:
-    return calibration(np.minimum(confidence, 1), exact == 1, {}, "answers")
+    columns = {"gold": answers, "exact_match": exact.tolist(), "f1": f1.tolist()}
+    return Evaluation(columns, losses, "predicted probability times 1 − F1", tuple(findings), passage)
 
 
 def _tables(exact: np.ndarray, f1: np.ndarray, examples: list[Question]) -> list[Table]:

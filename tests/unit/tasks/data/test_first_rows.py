@@ -12,10 +12,10 @@ import pytest
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks import Choose, Embed, Regress
-from bertie.tasks.data.choices import ChoiceColumns, ChoiceExample, ChoiceReader
+from bertie.tasks.data.choices import ChoiceExample, ChoiceReader
 from bertie.tasks.data.conll import ConllReader, TaggedSentence
 from bertie.tasks.data.rows import PROBED_ROWS, valid_examples
-from bertie.tasks.data.texts import Example, TextColumns, TextReader
+from bertie.tasks.data.texts import Example, TextReader
 from bertie.tasks.data.unlabeled import UnlabeledReader
 
 FOO = {"foo": 1}
@@ -88,7 +88,7 @@ def test_rows_of_one_text_do_not_determine_the_columns_of_pairs(tmp_path: Path) 
 
 def test_a_named_label_that_the_first_row_lacks_costs_that_row(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", lines({"text": "a"}, {"text": "b", "topic": "x"}))
-    error, example = TextReader(TextColumns(label="topic")).read(path)
+    error, example = TextReader(label="topic").read(path)
     assert str(error).startswith(f"{path}:1: no column 'topic'")
     assert isinstance(example, Example)
 
@@ -143,7 +143,7 @@ def test_files_whose_lines_end_in_carriage_returns_are_refused(tmp_path: Path, n
 
 def test_a_carriage_return_inside_a_text_is_kept(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", b"te\rxt\tlabel\na\r b\t1\n")
-    [found] = TextReader(TextColumns("te\rxt")).read(path)
+    [found] = TextReader("te\rxt").read(path)
     assert isinstance(found, Example)
     assert found.text == "a\r b"
     [line] = TextReader().stream(write(tmp_path / "a.txt", b"a\rb\n"))
@@ -226,7 +226,7 @@ def test_a_column_of_a_choice_has_one_use(
 
 def test_a_context_column_named_like_a_label(tmp_path: Path) -> None:
     """Another column is then the label, which may be missing for prediction."""
-    reader = ChoiceReader(ChoiceColumns(context="answer"))
+    reader = ChoiceReader(context="answer")
     row = {"answer": "a", "endings": ["b", "c"]}
     [found] = reader.read(write(tmp_path / "a.jsonl", lines({**row, "gold": 1})))
     assert isinstance(found, ChoiceExample)

@@ -15,11 +15,11 @@ import zstandard
 from pyarrow import parquet
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.choices import ChoiceColumns, ChoiceExample, ChoiceReader
-from bertie.tasks.data.conll import ConllReader, TagColumns, TaggedSentence
+from bertie.tasks.data.choices import ChoiceExample, ChoiceReader
+from bertie.tasks.data.conll import ConllReader, TaggedSentence
 from bertie.tasks.data.rows import valid_examples
-from bertie.tasks.data.squad import Answer, Question, QuestionColumns, SquadReader
-from bertie.tasks.data.texts import Example, TextColumns, TextReader
+from bertie.tasks.data.squad import Answer, Question, SquadReader
+from bertie.tasks.data.texts import Example, TextReader
 from bertie.tasks.data.unlabeled import UnlabeledReader
 from bertie.tasks.task import Reader
 
@@ -77,9 +77,7 @@ def test_a_list_may_have_any_number_of_endings(tmp_path: Path) -> None:
     assert second.label is None
     assert valid_examples(ChoiceReader().read(path), "a") == [first]  # the other one has no label
     assert next(ChoiceReader().values([rows[0]])).endings == first.endings
-    [named] = ChoiceReader(ChoiceColumns("start", "right")).values(
-        [{"start": "s", "ending0": "a", "ending1": "b", "right": "1"}]
-    )
+    [named] = ChoiceReader("start", "right").values([{"start": "s", "ending0": "a", "ending1": "b", "right": "1"}])
     assert (named.context, named.label) == ("s", 1)
 
 
@@ -99,20 +97,16 @@ def test_labels_that_count_from_1_are_refused(tmp_path: Path) -> None:
 def test_named_ending_columns(tmp_path: Path) -> None:
     """As in a table of exam questions: the label is the name of a column."""
     path = write(tmp_path / "exam.csv", "prompt,A,B,C,answer\nWhich?,one,two,three,C\nWho?,you,me,us,0\n")
-    first, second = ChoiceReader(ChoiceColumns(endings=("A", "B", "C"))).read(path)
+    first, second = ChoiceReader(endings=("A", "B", "C")).read(path)
     assert first == ChoiceExample("Which?", "", ("one", "two", "three"), 2, "exam.csv:2")
     assert isinstance(second, ChoiceExample)
     assert second.label == 0
-    [reordered] = ChoiceReader(ChoiceColumns(endings=("C", "A"))).values(
-        [{"context": "s", "A": "a", "C": "c", "label": "A"}]
-    )
+    [reordered] = ChoiceReader(endings=("C", "A")).values([{"context": "s", "A": "a", "C": "c", "label": "A"}])
     assert (reordered.endings, reordered.label) == (("c", "a"), 1)
-    [listed] = ChoiceReader(ChoiceColumns(endings=("options",))).values(
-        [{"context": "s", "options": ["a", "b"], "label": 1}]
-    )
+    [listed] = ChoiceReader(endings=("options",)).values([{"context": "s", "options": ["a", "b"], "label": 1}])
     assert (listed.endings, listed.label) == (("a", "b"), 1)
     with pytest.raises(UsageError, match=r"exam\.csv:2: no columns A, D; its columns are.*--task\.endings"):
-        list(ChoiceReader(ChoiceColumns(endings=("A", "D"))).read(path))
+        list(ChoiceReader(endings=("A", "D")).read(path))
     with pytest.raises(UsageError, match=r"no endings to choose among.*its columns are: prompt, A, B, C, answer"):
         list(ChoiceReader().read(path))
 
@@ -179,12 +173,10 @@ def test_conll_of_2003_and_parts_of_speech(tmp_path: Path, shared_data: Path) ->
         TaggedSentence(("EU", "rejects"), ("I-ORG", "O"), "train.txt:3"),
         TaggedSentence(("Peter",), ("I-PER",), "train.txt:6"),
     ]
-    [first, *_] = ConllReader(TagColumns(0, 1)).read(tmp_path / "train.txt")
+    [first, *_] = ConllReader(0, 1).read(tmp_path / "train.txt")
     assert isinstance(first, TaggedSentence)
     assert first.tags == ("NNP", "VBZ")
-    parts = valid_examples(
-        ConllReader(TagColumns(1, 3)).read(shared_data / "treebank" / "en_ewt-ud-dev.conllu"), "ud", strict=True
-    )
+    parts = valid_examples(ConllReader(1, 3).read(shared_data / "treebank" / "en_ewt-ud-dev.conllu"), "ud", strict=True)
     assert len(parts) == 2001
     assert parts[0].words[:3] == ("From", "the", "AP")
     assert parts[0].tags is not None
@@ -294,21 +286,21 @@ def test_only_the_last_endings_may_be_missing(tmp_path: Path) -> None:
 def test_a_column_cannot_have_two_uses() -> None:
     """A label that is part of the text would be learned at once."""
     for make, flags in (
-        (lambda: TextColumns(text="a", label="a"), "--task.text and --task.label"),
-        (lambda: TextColumns(text="a", text_pair="a"), "--task.text and --task.text-pair"),
-        (lambda: TagColumns(tokens="a", tags="a"), "--task.tokens and --task.tags"),
-        (lambda: QuestionColumns(question="context"), "--task.question and --task.context"),
-        (lambda: ChoiceColumns(context="a", label="a"), "--task.context and --task.label"),
-        (lambda: ChoiceColumns(context="B", endings=("A", "B")), "--task.context and --task.endings"),
+        (lambda: TextReader(text="a", label="a"), "--task.text and --task.label"),
+        (lambda: TextReader(text="a", text_pair="a"), "--task.text and --task.text-pair"),
+        (lambda: ConllReader(tokens="a", tags="a"), "--task.tokens and --task.tags"),
+        (lambda: SquadReader(question="context"), "--task.question and --task.context"),
+        (lambda: ChoiceReader(context="a", label="a"), "--task.context and --task.label"),
+        (lambda: ChoiceReader(context="B", endings=("A", "B")), "--task.context and --task.endings"),
     ):
         with pytest.raises(UsageError, match=f"{flags} name the same column"):
             make()
     with pytest.raises(UsageError, match=r"task\.endings names a column twice: A, B, A"):
-        ChoiceColumns(endings=("A", "B", "A"))
+        ChoiceReader(endings=("A", "B", "A"))
     with pytest.raises(UsageError, match="a label 1 could be the column of this name or the ending of this index"):
-        ChoiceColumns(endings=("1", "2"))
+        ChoiceReader(endings=("1", "2"))
     with pytest.raises(UsageError, match="'text' is the text, and cannot be the label"):
-        list(TextReader(TextColumns(label="text")).values([{"text": "a"}]))
+        list(TextReader(label="text").values([{"text": "a"}]))
 
 
 def test_invalid_answers_and_labels_are_none_for_prediction(tmp_path: Path) -> None:
@@ -358,13 +350,13 @@ def test_an_open_quote_ends_at_the_size_limit(tmp_path: Path) -> None:
 def test_plain_values_do_not_need_the_named_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A model trained with named columns still reads texts, lists of words and pairs."""
     monkeypatch.setattr("bertie.tasks.data.rows.STDIN_DEVICE", write(tmp_path / "typed", "New York\n"))
-    tags = ConllReader(TagColumns(tokens="Wörter"))
+    tags = ConllReader(tokens="Wörter")
     assert [item.words for item in tags.values(["a b", ["a", "b"], {"Wörter": ["a", "b"]}])] == [("a", "b")] * 3
     [typed] = tags.stream(Path("-"))
     assert isinstance(typed, TaggedSentence)
-    asked = list(SquadReader(QuestionColumns("Frage", "Text")).values([("q", "c"), {"Frage": "q", "Text": "c"}]))
+    asked = list(SquadReader("Frage", "Text").values([("q", "c"), {"Frage": "q", "Text": "c"}]))
     assert [(item.question, item.context) for item in asked] == [("q", "c")] * 2
-    texts = TextReader(TextColumns(text="Review"))
+    texts = TextReader(text="Review")
     [line] = texts.stream(Path("-"))
     assert isinstance(line, Example)
     assert line.text == "New York"
@@ -376,10 +368,10 @@ def test_plain_values_do_not_need_the_named_columns(monkeypatch: pytest.MonkeyPa
 def test_words_and_tags_under_named_keys(tmp_path: Path) -> None:
     rows = [{"tokens": ["a"], "ner_tags": ["O"], "pos_tags": ["DT"], "pieces": ["b"]}]
     path = write(tmp_path / "a.jsonl", lines(rows))
-    assert list(ConllReader(TagColumns(tags="pos_tags")).read(path)) == [TaggedSentence(("a",), ("DT",), "a.jsonl:1")]
-    [other] = ConllReader(TagColumns(tokens="pieces", tags="pos_tags")).values(rows)
+    assert list(ConllReader(tags="pos_tags").read(path)) == [TaggedSentence(("a",), ("DT",), "a.jsonl:1")]
+    [other] = ConllReader(tokens="pieces", tags="pos_tags").values(rows)
     assert (other.words, other.tags) == (("b",), ("DT",))
-    [error] = ConllReader(TagColumns(tags="pos")).read(path)
+    [error] = ConllReader(tags="pos").read(path)
     assert "no tags under 'pos': its keys are tokens, ner_tags, pos_tags, pieces" in str(error)
 
 
@@ -444,7 +436,7 @@ def test_only_blanks_and_tabs_separate_columns(tmp_path: Path) -> None:
 
 def test_conllu_words_are_found_and_its_tag_column_must_be_named(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conllu", "# text\n1\tDogs\tdog\tNOUN\tNNS\t_\t0\troot\t_\tSpaceAfter=No\n")
-    assert list(ConllReader(TagColumns(tag=3)).read(path)) == [TaggedSentence(("Dogs",), ("NOUN",), "a.conllu:2")]
+    assert list(ConllReader(tag=3).read(path)) == [TaggedSentence(("Dogs",), ("NOUN",), "a.conllu:2")]
     assert list(ConllReader().stream(path)) == [TaggedSentence(("Dogs",), None, "a.conllu:2")]
     with pytest.raises(
         UsageError, match=r"a\.conllu:2: more than one column could be the tag.*--task\.tag.*3 has the parts of speech"
@@ -465,9 +457,9 @@ def test_conllu_words_are_found_and_its_tag_column_must_be_named(tmp_path: Path)
 def test_missing_columns_are_refused(tmp_path: Path, columns: dict[str, int], message: str) -> None:
     path = write(tmp_path / "a.txt", "a O\nb O\n")
     with pytest.raises(UsageError, match=message):
-        list(ConllReader(TagColumns(**columns)).read(path))
+        list(ConllReader(**columns).read(path))
     if "word" not in columns:  # tags are not required there
-        assert list(ConllReader(TagColumns(**columns)).stream(path)) == [TaggedSentence(("a", "b"), None, "a.txt:1")]
+        assert list(ConllReader(**columns).stream(path)) == [TaggedSentence(("a", "b"), None, "a.txt:1")]
 
 
 def test_a_tagged_sentence_with_too_few_tags_is_refused() -> None:
@@ -584,12 +576,12 @@ def test_questions_from_tables(tmp_path: Path) -> None:
     assert where == Question("q7", "Who?", "Ann, or Ann", (Answer("Ann", 8),), "a.csv:2")
     assert why == Question("q8", "Why?", "Ann", (), "a.csv:3")  # an empty cell means no answer
     assert "a.csv:4: answer_start is 'x', and must be a number" in str(wrong)
-    columns = QuestionColumns("ask", "passage", "says")
+    reader = SquadReader("ask", "passage", "says")
     tsv = write(tmp_path / "a.tsv", "ask\tpassage\tsays\nWho?\tAnn\tAnn\n")
-    assert list(SquadReader(columns).read(tsv)) == [Question("1", "Who?", "Ann", (Answer("Ann", -1),), "a.tsv:2")]
+    assert list(reader.read(tsv)) == [Question("1", "Who?", "Ann", (Answer("Ann", -1),), "a.tsv:2")]
     with pytest.raises(UsageError, match=r"a\.tsv:2: no 'question'; there are ask, passage, says. Choose with --task"):
         list(SquadReader().stream(tsv))
-    [row] = SquadReader(columns).values([{"ask": "Who?", "passage": "Ann", "says": ["Ann"]}])
+    [row] = reader.values([{"ask": "Who?", "passage": "Ann", "says": ["Ann"]}])
     assert (row.question, row.context, row.answers) == ("Who?", "Ann", (Answer("Ann", -1),))
     unknown = write(tmp_path / "b.csv", "question,context\nWho?,Ann\n")
     [asked] = SquadReader().stream(unknown)
@@ -598,7 +590,7 @@ def test_questions_from_tables(tmp_path: Path) -> None:
     [error] = SquadReader().read(unknown)
     assert "no answers" in str(error)
     squad = {"data": [{"paragraphs": [{"context": "Ann", "qas": [{"id": "1", "question": "Who?", "answers": []}]}]}]}
-    [nested] = SquadReader(columns).read(write(tmp_path / "a.json", json.dumps(squad)))  # it has its own names
+    [nested] = reader.read(write(tmp_path / "a.json", json.dumps(squad)))  # it has its own names
     assert isinstance(nested, Question)
 
 
@@ -638,7 +630,7 @@ def test_compressed_files_are_read_like_plain_ones(tmp_path: Path, packed: str) 
     assert str(error).startswith(f"{path}:1: cannot tell which column")
     assert example == Example("a", None, "x", f"a.jsonl{packed}:2")
     path = write_packed(tmp_path / f"a.conllu{packed}", "# c\n1 a O\n\n")
-    assert list(ConllReader(TagColumns(tag=2)).read(path)) == [TaggedSentence(("a",), ("O",), f"a.conllu{packed}:2")]
+    assert list(ConllReader(tag=2).read(path)) == [TaggedSentence(("a",), ("O",), f"a.conllu{packed}:2")]
     assert list(UnlabeledReader().stream(path)) == [("a",)]
     path = write_packed(tmp_path / f"a.txt{packed}", "one\n\ntwo")
     assert list(UnlabeledReader().stream(path)) == ["one", "", "two"]

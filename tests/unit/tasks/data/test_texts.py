@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bertie.errors import UsageError, UserError
 from bertie.tasks.classify import Classify
 from bertie.tasks.data.rows import valid_examples
-from bertie.tasks.data.texts import SCORES, Example, TextColumns, TextReader
+from bertie.tasks.data.texts import SCORES, Example, TextReader
 from bertie.tasks.embed import Embed
 from bertie.tasks.regress import Regress
 
@@ -44,12 +44,12 @@ LABELS = {
 }
 
 
-def read_examples(path: Path, columns: TextColumns = TextColumns()) -> list[Example]:
-    return valid_examples(TextReader(columns).read(path), str(path), strict=True)
+def read_examples(path: Path, reader: TextReader = TextReader()) -> list[Example]:
+    return valid_examples(reader.read(path), str(path), strict=True)
 
 
-def as_examples(values: Any, columns: TextColumns = TextColumns()) -> list[Example]:
-    return list(TextReader(columns).values(values))
+def as_examples(values: Any, reader: TextReader = TextReader()) -> list[Example]:
+    return list(reader.values(values))
 
 
 def write(path: Path, text: str | bytes) -> Path:
@@ -115,39 +115,39 @@ def test_common_column_names_are_recognized(
 
 def test_named_columns(tmp_path: Path):
     path = write(tmp_path / "x.csv", "headline,body,topic,score,label\nh,b,t,0.5,l\n")
-    (found,) = read_examples(path, TextColumns(text="headline", text_pair="body", label="topic"))
+    (found,) = read_examples(path, TextReader(text="headline", text_pair="body", label="topic"))
     assert (found.text, found.text_pair, found.label) == ("h", "b", "t")
-    (scored,) = read_examples(path, TextColumns(text="body", label="score"))
+    (scored,) = read_examples(path, TextReader(text="body", label="score"))
     assert (scored.text_pair, scored.label) == (None, "0.5")
 
 
 def test_a_named_label_may_be_missing_only_for_prediction(tmp_path: Path):
     path = write(tmp_path / "x.csv", "text\nhello\n")
-    found = next(TextReader(TextColumns(label="topic")).stream(path))
+    found = next(TextReader(label="topic").stream(path))
     assert isinstance(found, Example)
     assert found.label is None
     with pytest.raises(UsageError, match=r"no column 'topic'; its columns are: text\. Choose with --task\.label"):
-        read_examples(path, TextColumns(label="topic"))
+        read_examples(path, TextReader(label="topic"))
 
 
 @pytest.mark.parametrize(
-    ("text", "columns", "message"),
+    ("text", "reader", "message"),
     [
         (
             "headline,topic\na,b\n",
-            TextColumns(),
+            TextReader(),
             r"cannot tell.*headline, topic.*--task\.text.*--task\.text-pair.*--task\.label",
         ),
-        ("text,sentence\na,b\n", TextColumns(), "more than one column could be the text"),
-        ("sentence1,label\na,b\n", TextColumns(), "cannot tell"),
-        ("text,label,gold_label\na,b,c\n", TextColumns(), r"more than one column could be the label.*--task\.label"),
-        ("text,label\na,b\n", TextColumns(text="txet"), "no column 'txet'"),
-        ("text,other\na,b\n", TextColumns(text_pair="other"), r"--task\.text-pair without --task\.text"),
+        ("text,sentence\na,b\n", TextReader(), "more than one column could be the text"),
+        ("sentence1,label\na,b\n", TextReader(), "cannot tell"),
+        ("text,label,gold_label\na,b,c\n", TextReader(), r"more than one column could be the label.*--task\.label"),
+        ("text,label\na,b\n", TextReader(text="txet"), "no column 'txet'"),
+        ("text,other\na,b\n", TextReader(text_pair="other"), r"--task\.text-pair without --task\.text"),
     ],
 )
-def test_unclear_columns_are_refused(tmp_path: Path, text: str, columns: TextColumns, message: str):
+def test_unclear_columns_are_refused(tmp_path: Path, text: str, reader: TextReader, message: str):
     with pytest.raises(UsageError, match=message) as caught:
-        read_examples(write(tmp_path / "x.csv", text), columns)
+        read_examples(write(tmp_path / "x.csv", text), reader)
     assert str(caught.value).startswith(str(tmp_path / "x.csv"))
 
 
@@ -217,11 +217,11 @@ def test_rows_of_empty_cells_are_rows_and_empty_lines_are_none(
         ({"text": "a", "text_pair": "b", "label": float("nan")}, "no label"),
     ],
 )
-@pytest.mark.parametrize("columns", [TextColumns(), TextColumns(label="label")])
-def test_a_bad_first_row_is_one_bad_row(tmp_path: Path, first: dict[str, Any], message: str, columns: TextColumns):
+@pytest.mark.parametrize("reader", [TextReader(), TextReader(label="label")])
+def test_a_bad_first_row_is_one_bad_row(tmp_path: Path, first: dict[str, Any], message: str, reader: TextReader):
     good = {"text": "a", "text_pair": "b", "label": "yes"}
     path = write(tmp_path / "x.jsonl", "".join(json.dumps(row) + "\n" for row in (first, good, first)))
-    found = list(TextReader(columns).read(path))
+    found = list(reader.read(path))
     assert [str(item) for item in found if isinstance(item, UserError)] == [
         f"{path}:1: {message}",
         f"{path}:3: {message}",
@@ -259,7 +259,7 @@ def test_embed_reads_pairs_only(tmp_path: Path) -> None:
 def test_labels_that_must_be_numbers(tmp_path: Path):
     rows = "".join(f"t\t{label}\n" for label in ("0.5", "inf", "abc", "1_000", "", "-", "1e3", "x" * 100_000))
     path = write(tmp_path / "x.tsv", "text\tscore\n" + rows)
-    found = list(TextReader(labels=SCORES, numbers=True).read(path))
+    found = list(TextReader(label_names=SCORES, numbers=True).read(path))
     assert [item.label for item in found if isinstance(item, Example)] == ["0.5", "1e3"]
     errors = [str(item).removeprefix(f"{path}:") for item in found if isinstance(item, UserError)]
     assert errors[:3] == [
@@ -269,7 +269,7 @@ def test_labels_that_must_be_numbers(tmp_path: Path):
     assert errors[3] == "6: no label"
     assert max(map(len, errors)) < 100
     assert all(
-        isinstance(item, Example) for item in TextReader(labels=SCORES, numbers=True).stream(path)
+        isinstance(item, Example) for item in TextReader(label_names=SCORES, numbers=True).stream(path)
     )  # labels are not required there
     with pytest.raises(UserError, match=r"x\.tsv:3: the label is 'inf'"):
         valid_examples(Regress().reader.read(path), "x", strict=True)
@@ -333,7 +333,7 @@ def test_examples_from_python_values():
     assert found == [Example("a", None, "1", "example 1"), Example("b", None, None, "example 2"), ready]
     (pair,) = as_examples([{"premise": "p", "hypothesis": "h"}])
     assert pair.text_pair == "h"
-    (named,) = as_examples(["plain"], TextColumns(text="headline", label="topic"))
+    (named,) = as_examples(["plain"], TextReader(text="headline", label="topic"))
     assert (named.text, named.label) == ("plain", None)
     assert as_examples([("a", "b")]) == [Example("a", "b", None, "example 1")]
     with pytest.raises(UserError, match="example 1: expected a dict, a string, a pair or an Example, got int"):

@@ -17,11 +17,18 @@ from bertie.tasks.data.choices import ChoiceExample
 from bertie.tasks.data.conll import TaggedSentence
 from bertie.tasks.data.squad import Answer, Question
 from bertie.tasks.data.texts import Example
+from bertie.tasks.embed import partner_ranks
 from bertie.tasks.entities import entity_scores
-from bertie.tasks.evaluation.calibration import BINS, Calibration, calibration
-from bertie.tasks.evaluation.classes import choice_calibration, class_findings
-from bertie.tasks.evaluation.embed import partner_ranks
-from bertie.tasks.evaluation.findings import MAX_CLASSES, Confusion, Curves, Evaluation, Histogram, Table
+from bertie.tasks.evaluation.calibration import BINS, Calibration, calibration, choice_calibration
+from bertie.tasks.evaluation.findings import (
+    MAX_CLASSES,
+    Confusion,
+    Curves,
+    Evaluation,
+    Histogram,
+    Table,
+    class_findings,
+)
 from bertie.tasks.evaluation.passages import shortened
 from bertie.tasks.evaluation.span import question_word
 from bertie.tasks.metrics import classification_scores
