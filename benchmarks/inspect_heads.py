@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,8 @@ import torch
 from bertie import runtime, storage
 from bertie.batches.collate import collate
 from bertie.contracts import Sequence
-from bertie.inspect.attention import read_attention
+from bertie.inspect.attention import Group, read_attention
 from bertie.inspect.clusters import HeadDivergence
-from bertie.inspect.findings import see_all
 from bertie.inspect.statistics import HeadStatistics
 from bertie.inspect.texts import TextFile
 from bertie.model.config import TransformerConfig
@@ -86,10 +84,15 @@ def measure(way: str, treebank: Path, vocabulary: Path, texts: int) -> dict[str,
     if way == "bertie":
         encoder = TransformerEncoder(TransformerConfig(12, 768, 12, 3072, vocab_size=tokenizer.size))
         model, analyses = Model(encoder, {}).eval(), [HeadStatistics(encoder, tokenizer), HeadDivergence(encoder, 0)]
+
+        def see(group: Group, layer: int, probabilities: torch.Tensor) -> None:
+            for analysis in analyses:
+                analysis.see(group, layer, probabilities)
+
         warm(lambda: encoder(torch_batch(tokenizer)))
         started = (time.process_time(), time.perf_counter())
         for sequences in file.blocks():
-            read_attention(model, sequences, partial(see_all, analyses))
+            read_attention(model, sequences, see)
         tables = [table.name for analysis in analyses for table in analysis.tables()]
         assert "heads" in tables
     else:

@@ -19,9 +19,9 @@ from typing import Any
 
 import bertie
 from bertie import runtime, storage
-from bertie.inspect.findings import InputFindings
-from bertie.inspect.layer_geometry import inspect_layers
-from bertie.inspect.probes import ProbeSettings, inspect_probes
+from bertie.inspect.layers import inspect_layers
+from bertie.inspect.probes import RANK, inspect_probes
+from bertie.inspect.tables import InputFindings
 from bertie.inspect.texts import TextFile
 from bertie.predict.predictor import Predictor
 from results import Results
@@ -91,11 +91,7 @@ def main() -> None:
 
 
 def probe_input(train: Path, test: Path, every: int, vectors: str) -> ProbeInput:
-    settings = ProbeSettings()
-    return ProbeInput(
-        *(train.name, storage.sha256(train), every, test.name, storage.sha256(test)),
-        *(settings.epochs, settings.rank, settings.seed, vectors),
-    )
+    return ProbeInput(train.name, storage.sha256(train), every, test.name, storage.sha256(test), 5, RANK, 0, vectors)
 
 
 def probe(predictor: Predictor, train: Path, test: Path, every: int, vectors: str) -> dict[str, Any]:
@@ -104,7 +100,7 @@ def probe(predictor: Predictor, train: Path, test: Path, every: int, vectors: st
         sentences = train.read_text(encoding="utf-8").strip().split("\n\n")
         part.write_text("\n\n".join(sentences[::every]) + "\n\n", encoding="utf-8")
         work = partial(inspect_probes, vectors=bertie.load(vectors) if vectors else None)
-        return measured(lambda: work(predictor, part, test))
+        return measured(lambda: work(predictor, part, test, 5, 0))
 
 
 def layers(predictor: Predictor, text: Path, compared: list[str]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import bertie
 from bertie import runtime, storage
-from bertie.inspect.syntax import inspect_coreference, inspect_relations
+from bertie.inspect.heads import inspect_coreference, inspect_relations
 from bertie.predict.predictor import Predictor
 from results import Results
 

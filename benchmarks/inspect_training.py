@@ -25,10 +25,10 @@ from torch import Tensor
 import bertie
 from bertie import runtime, storage
 from bertie.inspect.attention import Group, read_attention, require_transformer
-from bertie.inspect.head_losses import first_sequences, text_losses
-from bertie.inspect.layer_geometry import inspect_layers
+from bertie.inspect.heads import inspect_coreference, inspect_relations
+from bertie.inspect.importance import first_sequences, text_losses
+from bertie.inspect.layers import inspect_layers
 from bertie.inspect.statistics import HeadStatistics
-from bertie.inspect.syntax import inspect_coreference, inspect_relations
 from bertie.inspect.tables import Table
 from bertie.inspect.texts import TextFile
 from bertie.inspect.treebank import ParsedSentence, read_treebank

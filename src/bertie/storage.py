@@ -205,7 +205,13 @@ def _require_same_plan(saved: dict[str, Any], plan: dict[str, Any], work: Path) 
 
 @contextmanager
 def _exclusive(path: Path, what: str) -> Iterator[Path]:
-    """Exclude other processes from writing `path`, a folder or a file, and yield its final place. The folder above exists.
+    """Exclude other processes, also in other containers and on other hosts, from writing `path`, a folder or a file.
+
+    The lock is a file beside `path`, opened for writing because a lock on NFS requires that. It is removed at the end. So a
+    process that gets the lock checks that the file it opened still exists, and tries again if it does not.
+
+    Yields:
+        The final place. The folder above exists.
 
     Raises:
         UsageError: `path` has no name, or another process writes it.
@@ -214,37 +220,26 @@ def _exclusive(path: Path, what: str) -> Iterator[Path]:
     if not path.name:
         raise UsageError(f"{str(path)!r} has no name: give the {what} one")
     path = path.resolve()  # a link to a place elsewhere stays a link
+    lock = path.with_name(f".{path.name}.tmp-lock")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _exclusive_lock(path):
-            yield path
+        while True:
+            with open(lock, "a") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if not os.path.samestat(os.fstat(file.fileno()), lock.stat()):
+                        continue
+                except BlockingIOError as error:
+                    raise UsageError(f"another process is writing {path}") from error
+                except FileNotFoundError:
+                    continue
+                try:
+                    yield path
+                finally:
+                    lock.unlink(missing_ok=True)
+                return
     except OSError as error:
         raise MachineError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-@contextmanager
-def _exclusive_lock(path: Path) -> Iterator[None]:
-    """Exclude other processes, also in other containers and on other hosts, from writing `path`.
-
-    The lock is a file beside `path`, opened for writing because a lock on NFS requires that. It is removed at the end. So a
-    process that gets the lock checks that the file it opened still exists, and tries again if it does not.
-    """
-    lock = path.with_name(f".{path.name}.tmp-lock")
-    while True:
-        with open(lock, "a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if not os.path.samestat(os.fstat(file.fileno()), lock.stat()):
-                    continue
-            except BlockingIOError as error:
-                raise UsageError(f"another process is writing {path}") from error
-            except FileNotFoundError:
-                continue
-            try:
-                yield
-            finally:
-                lock.unlink(missing_ok=True)
-            return
 
 
 def remove_leftovers(folder: Path, name: str = "*") -> None:
@@ -297,29 +292,26 @@ def read_json(path: Path) -> dict[str, Any]:
         UsageError: There is no such file.
         UserError: The file does not hold a JSON object.
     """
-    value = _load_json(path)
-    if not isinstance(value, dict):
-        raise UserError(f"{path} is damaged: it holds no JSON object")
-    return value
+    return _load_json(path, dict, "object")
 
 
 def read_json_list(path: Path) -> list[Any]:
     """Read a JSON array. Raises the same errors as `read_json`."""
-    value = _load_json(path)
-    if not isinstance(value, list):
-        raise UserError(f"{path} is damaged: it holds no JSON array")
-    return value
+    return _load_json(path, list, "array")
 
 
-def _load_json(path: Path) -> Any:
+def _load_json(path: Path, kind: type, name: str) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))
+        value = json.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise UsageError(f"no such file: {path}") from error
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}") from error
+    if not isinstance(value, kind):
+        raise UserError(f"{path} is damaged: it holds no JSON {name}")
+    return value
 
 
 def require_fresh(path: Path, what: str) -> None:

@@ -12,7 +12,7 @@ from tests.parity.test_families import CASES, LENGTHS, SIZES, Case, loaded, pad_
 import bertie
 from bertie.inspect.attention import read_hidden
 from bertie.inspect.layers import LayerStates, Sample
-from bertie.inspect.probes import ProbeSettings, inspect_probes
+from bertie.inspect.probes import inspect_probes
 from bertie.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -33,7 +33,7 @@ def test_every_family_is_probed(name: str, small_tokenizer: Tokenizer, tmp_path:
     folder = saved(FAMILIES[name].model("Model"), tmp_path / "model", small_tokenizer)
     (tmp_path / "a.conllu").write_text(TREES * 12)
     trees = tmp_path / "a.conllu"
-    part = inspect_probes(bertie.load(folder), trees, trees, ProbeSettings(epochs=30, rank=8))
+    part = inspect_probes(bertie.load(folder), trees, trees, epochs=30)
     tables = {table.name: table.rows() for table in part.tables}
     labels = [row["accuracy"] for row in tables["layer_probes"] if row["model"] == "trained"]
     assert min(labels) == 1  # the same sentence every time

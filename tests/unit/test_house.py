@@ -211,7 +211,7 @@ NAMED = {
     },
     "objectives": {
         "checkpoints/huggingface.py": "names of heads in the folders of others, which do not say them",
-        "inspect/head_losses.py": "the head of a causal model has no weights, so its folder does not name it",
+        "inspect/importance.py": "the head of a causal model has no weights, so its folder does not name it",
         "model/electra.py": "the objective that trains the generator",
         "predict/token_model.py": "the head of a causal model, as above",
     },

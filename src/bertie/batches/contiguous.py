@@ -4,19 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 
 from bertie import seeding
-from bertie.batches.spans import WINDOW, last_word_start
+from bertie.batches.spans import LayoutEpoch, last_word_start
 from bertie.contracts import Sequence
 from bertie.errors import require_range
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
 
 BLOCK = 1 << 20  # sentences that are grouped into sequences at once, to limit memory
+
+
+def _check(layout: FullSentences | DocSentences) -> None:
+    require_range("layout", layout, "max_length", low=3)
+    require_range("layout", layout, "short_seq_prob", low=0, high=1)
+
+
+def _epoch(
+    layout: FullSentences | DocSentences, corpus: Corpus, tokenizer: Tokenizer, seed: int, epoch: int
+) -> LayoutEpoch:
+    """Group the sentences of the corpus, or of every document, into sequences and shuffle them, for one epoch."""
+    rng = seeding.generator(seed, seeding.LAYOUT, epoch)
+    edges = np.concatenate([*_edges(layout, corpus, rng), corpus.sentence_starts[-1:]])
+    spans = np.stack([edges[:-1], edges[1:]], 1)[rng.permutation(len(edges) - 1)]
+    documents = _document(corpus, spans[:, 1] - 1) - _document(corpus, spans[:, 0])
+    lengths = spans[:, 1] - spans[:, 0] + documents + 2  # [CLS], and a [SEP] for each document
+    return LayoutEpoch(lengths, lambda _, part: spans[part].tolist(), partial(_sequence, corpus, tokenizer))
 
 
 @dataclass(frozen=True)
@@ -34,14 +52,8 @@ class FullSentences:
     short_seq_prob: float = 0.0
     """Probability that a sequence ends at a random shorter length, after at least one sentence. 0: the sequences are the
     same in every epoch, in another order."""
-
-    def __post_init__(self) -> None:
-        require_range("layout", self, "max_length", low=3)
-        require_range("layout", self, "short_seq_prob", low=0, high=1)
-
-    def epoch(self, corpus: Corpus, tokenizer: Tokenizer, seed: int, epoch: int) -> ContiguousEpoch:
-        """Group the sentences of the corpus into sequences and shuffle them, for one epoch."""
-        return _epoch(self, corpus, tokenizer, seed, epoch)
+    __post_init__ = _check
+    epoch = _epoch
 
 
 @dataclass(frozen=True)
@@ -59,81 +71,21 @@ class DocSentences:
     short_seq_prob: float = 0.0
     """Probability that a sequence ends at a random shorter length, after at least one sentence. 0: the sequences are the
     same in every epoch, in another order."""
-
-    def __post_init__(self) -> None:
-        require_range("layout", self, "max_length", low=3)
-        require_range("layout", self, "short_seq_prob", low=0, high=1)
-
-    def epoch(self, corpus: Corpus, tokenizer: Tokenizer, seed: int, epoch: int) -> ContiguousEpoch:
-        """Group the sentences of every document into sequences and shuffle them, for one epoch."""
-        return _epoch(self, corpus, tokenizer, seed, epoch)
+    __post_init__ = _check
+    epoch = _epoch
 
 
-@dataclass(frozen=True)
-class ContiguousSpan:
-    """The token positions (start, stop) of a sequence in the corpus, one pair for each document."""
-
-    parts: tuple[tuple[int, int], ...]
-
-    def __len__(self) -> int:
-        return 1 + sum(stop - start + 1 for start, stop in self.parts)
-
-
-@dataclass(frozen=True, eq=False)
-class ContiguousEpoch:
-    """The sequences of one epoch in shuffled order. Sequence i has the tokens starts[i] to stops[i] of the corpus."""
-
-    corpus: Corpus
-    tokenizer: Tokenizer
-    starts: np.ndarray
-    stops: np.ndarray
-
-    @property
-    def windows(self) -> int:
-        """Number of windows. A window is a group of sequences that are packed together."""
-        return -(-len(self.starts) // WINDOW)
-
-    def lengths(self, window: int) -> np.ndarray:
-        """Return int64 [n]: the length in tokens of each sequence of a window."""
-        first, last = self._documents(window)
-        part = slice(window * WINDOW, (window + 1) * WINDOW)
-        return self.stops[part] - self.starts[part] + last - first + 2  # [CLS], and a [SEP] for each document
-
-    def window(self, window: int) -> list[ContiguousSpan]:
-        """Return the spans of a window."""
-        part = slice(window * WINDOW, (window + 1) * WINDOW)
-        spans = []
-        for start, stop, first, last in zip(self.starts[part], self.stops[part], *self._documents(window), strict=True):
-            edges = [int(start), *self.corpus.document_starts[first + 1 : last + 1].tolist(), int(stop)]
-            spans.append(ContiguousSpan(tuple(pairwise(edges))))
-        return spans
-
-    def sequence(self, span: ContiguousSpan) -> Sequence:
-        """Read a span from the corpus and build its sequence. All tokens have segment 0."""
-        ids, words = [np.array([self.tokenizer.cls_id])], [np.array([True])]
-        for start, stop in span.parts:
-            part_ids, part_words = self.corpus.slice(start, stop)
-            ids += [part_ids, np.array([self.tokenizer.sep_id])]
-            words += [part_words, np.array([True])]
-        return Sequence(
-            input_ids=np.concatenate(ids).astype(np.int32),
-            token_type_ids=np.zeros(len(span), np.int32),
-            word_starts=np.concatenate(words),
-        )
-
-    def _documents(self, window: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return int64 [n] twice: the numbers of the first and of the last document of each sequence of a window."""
-        part = slice(window * WINDOW, (window + 1) * WINDOW)
-        return _document(self.corpus, self.starts[part]), _document(self.corpus, self.stops[part] - 1)
-
-
-def _epoch(
-    layout: FullSentences | DocSentences, corpus: Corpus, tokenizer: Tokenizer, seed: int, epoch: int
-) -> ContiguousEpoch:
-    rng = seeding.generator(seed, seeding.LAYOUT, epoch)
-    edges = np.concatenate([*_edges(layout, corpus, rng), corpus.sentence_starts[-1:]])
-    order = rng.permutation(len(edges) - 1)
-    return ContiguousEpoch(corpus, tokenizer, edges[:-1][order], edges[1:][order])
+def _sequence(corpus: Corpus, tokenizer: Tokenizer, span: tuple[int, int]) -> Sequence:
+    """Read the tokens from `start` to `stop` and build their sequence. All tokens have segment 0."""
+    start, stop = span
+    first, last = np.searchsorted(corpus.document_starts, (start, stop - 1), side="right")
+    ids, words = [np.array([tokenizer.cls_id])], [np.array([True])]
+    for part in pairwise([start, *corpus.document_starts[first:last].tolist(), stop]):
+        part_ids, part_words = corpus.slice(*part)
+        ids += [part_ids, np.array([tokenizer.sep_id])]
+        words += [part_words, np.array([True])]
+    input_ids = np.concatenate(ids).astype(np.int32)
+    return Sequence(input_ids, np.zeros_like(input_ids), np.concatenate(words))
 
 
 def _edges(layout: FullSentences | DocSentences, corpus: Corpus, rng: np.random.Generator) -> Iterator[np.ndarray]:
@@ -175,11 +127,8 @@ def _split_long_sentences(corpus: Corpus, most: int) -> np.ndarray:
         while stop - start > most:
             start += last_word_start(corpus, start, start + most)
             added.append(start)
-    return (
-        np.sort(np.concatenate([corpus.sentence_starts, np.array(added, np.int64)]))
-        if added
-        else corpus.sentence_starts
-    )
+    starts = corpus.sentence_starts
+    return np.sort(np.concatenate([starts, np.array(added)])) if added else starts
 
 
 def _document(corpus: Corpus, tokens: np.ndarray) -> np.ndarray:

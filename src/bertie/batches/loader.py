@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from bertie.batches.collate import collate, filler
-from bertie.batches.layouts import Layout, LayoutEpoch
+from bertie.batches.layouts import Layout
 from bertie.batches.packing import pack, row_count
 from bertie.contracts import Batch, MicroBatch
 from bertie.errors import UserError
@@ -109,7 +109,7 @@ class Loader:
         shape = self.shape
         while True:
             source = position.epoch % self.static_epochs if self.static_epochs else position.epoch
-            epoch: LayoutEpoch = self.layout.epoch(self.corpus, self.tokenizer, self.seed, source)
+            epoch = self.layout.epoch(self.corpus, self.tokenizer, self.seed, source)
             per_window = [row_count(epoch.lengths(w), shape.row_tokens) for w in range(epoch.windows)]
             steps = sum(per_window) // shape.rows
             if steps == 0:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
 from bertie import seeding
-from bertie.batches.spans import WINDOW, last_word_start
+from bertie.batches.spans import LayoutEpoch, last_word_start
 from bertie.contracts import Sequence
 from bertie.errors import UserError, require_range
 from bertie.text.shards import Corpus
@@ -52,7 +53,7 @@ class SentencePairs:
         require_range("layout", self, "max_length", low=5)  # three special tokens, one token of A and one of B
         require_range("layout", self, "short_seq_prob", low=0, high=1)
 
-    def epoch(self, corpus: Corpus, tokenizer: Tokenizer, seed: int, epoch: int) -> SentencePairsEpoch:
+    def epoch(self, corpus: Corpus, tokenizer: Tokenizer, seed: int, epoch: int) -> LayoutEpoch:
         """Split the corpus into chunks and shuffle them, for one epoch.
 
         Raises:
@@ -65,51 +66,13 @@ class SentencePairs:
         rng = seeding.generator(seed, seeding.LAYOUT, epoch)
         starts, stops = _chunks(corpus, self.max_length - 3, self.short_seq_prob, rng)
         order = rng.permutation(len(starts))
-        swapped = self.negatives == "swapped"
-        return SentencePairsEpoch(corpus, tokenizer, seed, epoch, starts[order], stops[order], swapped)
+        starts, stops = starts[order], stops[order]
+        pair = _pair_swapped if self.negatives == "swapped" else _pair
 
+        def spans(window: int, part: slice) -> list[PairSpan]:
+            return pair(corpus, starts[part], stops[part], seeding.generator(seed, seeding.PAIRS, epoch, window))
 
-@dataclass(frozen=True, eq=False)
-class SentencePairsEpoch:
-    """The chunks of one epoch in shuffled order. Chunk i consists of the tokens starts[i] to stops[i] of the corpus."""
-
-    corpus: Corpus
-    tokenizer: Tokenizer
-    seed: int
-    epoch: int
-    starts: np.ndarray
-    stops: np.ndarray
-    swapped: bool = False
-
-    @property
-    def windows(self) -> int:
-        """Number of windows. A window is a group of chunks that are paired and packed together."""
-        return -(-len(self.starts) // WINDOW)
-
-    def lengths(self, window: int) -> np.ndarray:
-        """Return int64 [n]: the length in tokens of each sequence of a window, before trimming."""
-        part = slice(window * WINDOW, (window + 1) * WINDOW)
-        return self.stops[part] - self.starts[part] + 3
-
-    def window(self, window: int) -> list[PairSpan]:
-        """Return the pairs of a window. They are a pure function of (seed, epoch, window)."""
-        part = slice(window * WINDOW, (window + 1) * WINDOW)
-        rng = seeding.generator(self.seed, seeding.PAIRS, self.epoch, window)
-        pair = _pair_swapped if self.swapped else _pair
-        return pair(self.corpus, self.starts[part], self.stops[part], rng)
-
-    def sequence(self, span: PairSpan) -> Sequence:
-        """Read a pair from the corpus and build its sequence."""
-        (a_ids, a_words), (b_ids, b_words) = self.corpus.slice(*span.a), self.corpus.slice(*span.b)
-        cls, sep = [self.tokenizer.cls_id], [self.tokenizer.sep_id]
-        token_type_ids = np.zeros(len(a_ids) + len(b_ids) + 3, np.int32)
-        token_type_ids[len(a_ids) + 2 :] = 1
-        return Sequence(
-            input_ids=np.concatenate([cls, a_ids, sep, b_ids, sep]).astype(np.int32),
-            token_type_ids=token_type_ids,
-            word_starts=np.concatenate([[True], a_words, [True], b_words, [True]]),
-            pair_label=span.pair_label,
-        )
+        return LayoutEpoch(stops - starts + 3, spans, partial(_sequence, corpus, tokenizer))
 
 
 @dataclass(frozen=True)
@@ -120,8 +83,17 @@ class PairSpan:
     b: tuple[int, int]
     pair_label: int
 
-    def __len__(self) -> int:
-        return self.a[1] - self.a[0] + self.b[1] - self.b[0] + 3
+
+def _sequence(corpus: Corpus, tokenizer: Tokenizer, span: PairSpan) -> Sequence:
+    """Read a pair from the corpus and build its sequence."""
+    (a_ids, a_words), (b_ids, b_words) = corpus.slice(*span.a), corpus.slice(*span.b)
+    cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
+    return Sequence(
+        input_ids=np.concatenate([cls, a_ids, sep, b_ids, sep]).astype(np.int32),
+        token_type_ids=np.repeat(np.array([0, 1], np.int32), [len(a_ids) + 2, len(b_ids) + 1]),
+        word_starts=np.concatenate([[True], a_words, [True], b_words, [True]]),
+        pair_label=span.pair_label,
+    )
 
 
 def _chunks(
@@ -154,10 +126,8 @@ def _pair(corpus: Corpus, starts: np.ndarray, stops: np.ndarray, rng: np.random.
     b_starts, at_sentence = _choose_b_starts(corpus, starts, stops, rng)
     documents = np.searchsorted(corpus.document_starts, starts, side="right")
     lengths = stops - b_starts
-    spans = [
-        PairSpan((int(start), int(b_start)), (int(b_start), int(stop)), UNLABELED)
-        for start, b_start, stop in zip(starts, b_starts, stops, strict=True)
-    ]
+    edges = zip(starts.tolist(), b_starts.tolist(), stops.tolist(), strict=True)
+    spans = [PairSpan((start, middle), (middle, stop), UNLABELED) for start, middle, stop in edges]
     by_length = np.lexsort((rng.random(len(starts)), lengths))
     for group in (at_sentence, ~at_sentence):  # exchange a B that begins in mid-sentence only for another such B
         for i, j in _couples(by_length[group[by_length]], documents):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
 from bertie import seeding
-from bertie.batches.spans import WINDOW, last_word_start
+from bertie.batches.spans import LayoutEpoch, last_word_start
 from bertie.contracts import Sequence
 from bertie.errors import UserError, require_range
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
-from bertie.text.truncation import special_tokens
+from bertie.text.truncation import TokenizedText, add_special_tokens, special_tokens
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Translations:
         require_range("layout", self, "max_length", low=6)  # up to four special tokens, one token of each text
         require_range("layout", self, "translation_prob", low=0, high=1)
 
-    def epoch(self, corpus: Corpus, tokenizer: Tokenizer, seed: int, epoch: int) -> TranslationsEpoch:
+    def epoch(self, corpus: Corpus, tokenizer: Tokenizer, seed: int, epoch: int) -> LayoutEpoch:
         """Join the texts of every document, split what is too long, and shuffle the sequences, for one epoch.
 
         Raises:
@@ -52,85 +53,47 @@ class Translations:
                 'set layout.kind to "doc_sentences"'
             )
         rng = seeding.generator(seed, seeding.LAYOUT, epoch)
-        room = [self.max_length - special_tokens(tokenizer, texts) for texts in (1, 2)]
-        spans = _split(corpus, _join(corpus, self.translation_prob, rng), *room)
-        return TranslationsEpoch(corpus, tokenizer, spans[rng.permutation(len(spans))])
+        single, pair = (special_tokens(tokenizer, texts) for texts in (1, 2))
+        joined = _join(corpus, self.translation_prob, rng)
+        spans = _split(corpus, joined, self.max_length - single, self.max_length - pair)
+        spans = spans[rng.permutation(len(spans))]
+        sizes = np.diff(spans)[..., 0]
+        lengths = sizes.sum(1) + np.where(sizes[:, 1] > 0, pair, single)
+
+        def window(_: int, part: slice) -> list[tuple[tuple[int, int], ...]]:
+            return [tuple((start, stop) for start, stop in texts if stop) for texts in spans[part].tolist()]
+
+        return LayoutEpoch(lengths, window, partial(_sequence, corpus, tokenizer))
 
 
-@dataclass(frozen=True)
-class TranslationSpan:
-    """The token positions (start, stop) of one text in the corpus, or of a text and its translation."""
+def _sequence(corpus: Corpus, tokenizer: Tokenizer, texts: tuple[tuple[int, int], ...]) -> Sequence:
+    """Read a text, or a text and its translation, and build their sequence, with the special tokens of the tokenizer.
 
-    texts: tuple[tuple[int, int], ...]
-    length: int
-    """Length of the sequence, special tokens included."""
-
-    def __len__(self) -> int:
-        return self.length
-
-
-@dataclass(frozen=True, eq=False)
-class TranslationsEpoch:
-    """The sequences of one epoch in shuffled order.
-
-    spans: int64 [n, 2, 2], start and stop of both texts of each sequence in the corpus. A second text of (0, 0) is missing.
+    The token types are those of a pair in fine-tuning.
     """
-
-    corpus: Corpus
-    tokenizer: Tokenizer
-    spans: np.ndarray
-
-    @property
-    def windows(self) -> int:
-        """Number of windows. A window is a group of sequences that are packed together."""
-        return -(-len(self.spans) // WINDOW)
-
-    def lengths(self, window: int) -> np.ndarray:
-        """Return int64 [n]: the length in tokens of each sequence of a window."""
-        sizes = np.diff(self.spans[window * WINDOW : (window + 1) * WINDOW])[..., 0]
-        single, pair = (special_tokens(self.tokenizer, texts) for texts in (1, 2))
-        return sizes.sum(1) + np.where(sizes[:, 1] > 0, pair, single)
-
-    def window(self, window: int) -> list[TranslationSpan]:
-        """Return the spans of a window."""
-        spans = self.spans[window * WINDOW : (window + 1) * WINDOW].tolist()
-        return [
-            TranslationSpan(tuple((start, stop) for start, stop in texts if stop), length)
-            for texts, length in zip(spans, self.lengths(window).tolist(), strict=True)
-        ]
-
-    def sequence(self, span: TranslationSpan) -> Sequence:
-        """Read the texts of a span from the corpus and build their sequence, with the special tokens of the tokenizer.
-
-        The token types are those of a pair in fine-tuning.
-        """
-        tokenizer, parts = self.tokenizer, []
-        for number, (start, stop) in enumerate(span.texts):
-            ids, words = self.corpus.slice(start, stop)
-            # RoBERTa's second text begins with a </s>.
-            first = [tokenizer.sep_id if number else tokenizer.cls_id] * (number == 0 or tokenizer.separators == 2)
-            size = len(first) + len(ids) + 1
-            parts.append(
-                (
-                    np.concatenate([first, ids, [tokenizer.sep_id]]),
-                    np.full(size, number if tokenizer.separators == 1 else 0),
-                    np.concatenate([np.ones(len(first), bool), words, [True]]),
-                    np.arange(size) + 1 - len(first),
-                    np.full(size, self.corpus.language(start)),
-                )
-            )
-        ids, segments, words, positions, languages = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        return Sequence(
-            input_ids=ids.astype(np.int32),
-            token_type_ids=segments.astype(np.int32),
-            word_starts=words,
-            position_ids=positions.astype(np.int32),
-            language_ids=languages.astype(np.int32),
-        )
+    read = [corpus.slice(start, stop) for start, stop in texts]
+    sequence = add_special_tokens(tokenizer, [TokenizedText(ids, None) for ids, _ in read])
+    word_starts, positions, languages = [], [], []
+    for number, ((start, _), (_, words)) in enumerate(zip(texts, read, strict=True)):
+        before = tokenizer.separators - 1 if number else 1  # special tokens: RoBERTa's second text begins with a </s>
+        size = before + len(words) + 1
+        word_starts += [np.ones(before, bool), words, np.ones(1, bool)]
+        positions.append(np.arange(1 - before, 1 - before + size, dtype=np.int32))
+        languages.append(np.full(size, corpus.language(start), np.int32))
+    return replace(
+        sequence,
+        word_starts=np.concatenate(word_starts),
+        position_ids=np.concatenate(positions),
+        language_ids=np.concatenate(languages),
+    )
 
 
 def _join(corpus: Corpus, translation_prob: float, rng: np.random.Generator) -> np.ndarray:
-    """Return the texts of every sequence before it is split, int64 [n, 2, 2] as in `TranslationsEpoch`."""
+    """Return the texts of every sequence before it is split.
+
+    Returns:
+        int64 [n, 2, 2], start and stop of both texts of each sequence in the corpus. A second text of (0, 0) is missing.
+    """
     document, texts = _texts(corpus)
     shuffled = np.lexsort((rng.random(len(texts)), document))
     texts = texts[shuffled]  # the documents remain in order
@@ -166,7 +129,7 @@ def _split(corpus: Corpus, spans: np.ndarray, single: int, pair: int) -> np.ndar
 
     Args:
         corpus: The corpus.
-        spans: int64 [n, 2, 2], as in `TranslationsEpoch`.
+        spans: int64 [n, 2, 2], as `_join` returns them.
         single: Most tokens of a text that is alone.
         pair: Most tokens of two texts together.
     """

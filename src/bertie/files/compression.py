@@ -13,6 +13,11 @@ from typing import IO, Any
 COMPRESSIONS = ("", ".gz", ".bz2", ".xz", ".zst")
 READ_BYTES = 1 << 12  # read at a time: few, since a few bytes may decompress to megabytes
 BUFFER_BYTES = 1 << 20
+_DECOMPRESSORS: dict[str, tuple[Callable[[], Any], Any]] = {  # what makes a decompressor, and its errors
+    ".gz": (partial(zlib.decompressobj, 16 + zlib.MAX_WBITS), zlib.error),
+    ".bz2": (bz2.BZ2Decompressor, (OSError, ValueError)),
+    ".xz": (lzma.LZMADecompressor, lzma.LZMAError),
+}
 
 
 def decompress(compression: str, raw: IO[bytes]) -> IO[bytes]:
@@ -28,19 +33,14 @@ def decompress(compression: str, raw: IO[bytes]) -> IO[bytes]:
     """
     if not compression:
         return raw
-    if compression == ".gz":
-        start_frame, damage = partial(zlib.decompressobj, 16 + zlib.MAX_WBITS), zlib.error
-    elif compression == ".bz2":
-        start_frame, damage = bz2.BZ2Decompressor, (OSError, ValueError)
-    elif compression == ".xz":
-        start_frame, damage = lzma.LZMADecompressor, lzma.LZMAError
-    else:
+    if compression == ".zst":
         import zstandard
 
         start_frame = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj
-        damage = zstandard.ZstdError
-    limit = () if compression == ".zst" else (BUFFER_BYTES,)
-    return BufferedReader(_Frames(compression, raw, start_frame, damage, limit), BUFFER_BYTES)
+        frames = _Frames(compression, raw, start_frame, zstandard.ZstdError, ())
+    else:
+        frames = _Frames(compression, raw, *_DECOMPRESSORS[compression], (BUFFER_BYTES,))
+    return BufferedReader(frames, BUFFER_BYTES)
 
 
 class _Frames(RawIOBase):

@@ -37,11 +37,6 @@ class Encoding:
     name: str
     guessed: bool = False
 
-    @property
-    def by_lines(self) -> bool:
-        """Whether the byte 0x0A always ends a line."""
-        return not self.name.startswith(("utf-16", "utf-32"))
-
 
 UTF8 = Encoding("utf-8")
 

@@ -69,7 +69,7 @@ def decode_lines(name: str, stream: IO[bytes], encoding: Encoding, keep_undecoda
         UserError: if the file is truncated, or if it is not in UTF-16 or UTF-32 as its encoding states. The end of
             the next line is then unknown.
     """
-    by_lines = encoding.by_lines
+    by_lines = not encoding.name.startswith(("utf-16", "utf-32"))  # whether the byte 0x0A always ends a line
     text_stream: Any = stream if by_lines else io.TextIOWrapper(stream, encoding.name, newline="\n")
     line_end: Any = b"\n" if by_lines else "\n"
     codec = "utf-8" if encoding.name == "utf-8-sig" else encoding.name

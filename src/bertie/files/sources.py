@@ -53,11 +53,6 @@ class Source:
     stamp: str
 
     @property
-    def compression(self) -> str:
-        """One of COMPRESSIONS; "" for none."""
-        return split_suffix(self.path)[1]
-
-    @property
     def format(self) -> Format:
         if self.path.startswith(HUB) and "://" not in self.path:
             return "hub"
@@ -72,7 +67,7 @@ class Source:
         """
         try:
             with _open_raw(self.path) as raw:
-                yield decompress(self.compression, raw)
+                yield decompress(split_suffix(self.path)[1], raw)
         except UserError:
             raise
         except OSError as error:
@@ -268,6 +263,11 @@ def _open_raw(path: str) -> IO[bytes]:
     import fsspec
 
     return cast(Any, fsspec.open(path, "rb")).open()
+
+
+def megabytes(files: list[Source]) -> float:
+    """Return the size of files on disk."""
+    return sum(file.size for file in files) / 1e6
 
 
 def groups(sources: list[Source]) -> list[list[Source]]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import cycle
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -218,7 +218,7 @@ def below_known(encoder: TransformerEncoder, states: Many[Tensor]) -> Iterator[N
             `Hidden.layers`. At least one layer must remain.
     """
     parts = [encoder.embeddings, *encoder.layers]
-    forwards = [*(partial(_return_first, known) for known in states), *(part.forward for part in parts[len(states) :])]
+    forwards = [*(lambda *_, known=known: known for known in states), *(part.forward for part in parts[len(states) :])]
     try:
         for part in set(parts):
             part.forward = _in_turn(part, parts, forwards)  # an attribute of the instance hides the method
@@ -226,10 +226,6 @@ def below_known(encoder: TransformerEncoder, states: Many[Tensor]) -> Iterator[N
     finally:
         for part in parts:
             vars(part).pop("forward", None)
-
-
-def _return_first(known: Tensor, *_: Any) -> Tensor:
-    return known
 
 
 @contextmanager

@@ -11,14 +11,16 @@ million words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
 from bertie.inspect.intervals import UnitSums, in_report_half, meaning_of_interval, ratio, resample, with_interval
 from bertie.inspect.tables import Table
+from bertie.text.batching import batches
 
 _BITS_AT_ONCE = 1 << 22  # bounds the memory of the unpacked answers
 _SUMS_AT_ONCE = 1 << 19  # bounds the memory of the sums per unit, in rows
@@ -32,16 +34,12 @@ class Answers:
     """Sentence or document of each question, int32."""
     units: int
     """Number of all sentences or documents."""
-    baseline_bits: UInt8[np.ndarray, "Q B/8"]
-    """Whether the baselines are right."""
-    baselines: int
-    """B: number of baselines."""
     groups: dict[str, Int[np.ndarray, " n"]]
     """Questions that are counted together: their numbers, int32, by the name of the group. No group is empty."""
-    bits: UInt8[np.ndarray, "layers Q P/8"]
-    """Whether the heads are right. `record` fills them."""
-    per_layer: int
-    """P: heads of a layer, times the ways in which each can answer."""
+    bits: list[UInt8[np.ndarray, "Q P/8"]]
+    """Whether the heads are right, layer by layer, which `record` fills, and whether the baselines are right."""
+    widths: list[int]
+    """P for each layer: heads of a layer, times the ways in which each can answer. Then B: number of baselines."""
 
     @classmethod
     def prepare(
@@ -50,15 +48,14 @@ class Answers:
         units: int,
         baselines: Bool[np.ndarray, "Q B"],
         groups: dict[str, list[int]],
-        *,
         layers: int,
         per_layer: int,
     ) -> Answers:
-        """Return an object that `record` can fill. See the fields for the arguments."""
+        """Return an object that `record` can fill. `per_layer`: P. See the fields for the other arguments."""
         arrays = {name: np.array(numbers, np.int32) for name, numbers in groups.items()}
-        bits = np.zeros((layers, len(unit), -(-per_layer // 8)), np.uint8)
-        packed = np.packbits(baselines, axis=1)
-        return cls(unit.astype(np.int32), units, packed, baselines.shape[1], arrays, bits, per_layer)
+        bits = [np.zeros((len(unit), -(-per_layer // 8)), np.uint8) for _ in range(layers)]
+        widths = [per_layer] * layers + [baselines.shape[1]]
+        return cls(unit.astype(np.int32), units, arrays, [*bits, np.packbits(baselines, axis=1)], widths)
 
     @classmethod
     def join(cls, blocks: list[Answers]) -> Answers:
@@ -74,29 +71,34 @@ class Answers:
         return cls(
             np.concatenate([block.unit + first for block, first in zip(blocks, units, strict=False)]),
             int(units[-1]),
-            np.concatenate([block.baseline_bits for block in blocks]),
-            blocks[0].baselines,
             {name: np.concatenate(groups[name]) for name in sorted(groups)},
-            np.concatenate([block.bits for block in blocks], 1),
-            blocks[0].per_layer,
+            [np.concatenate(parts) for parts in zip(*(block.bits for block in blocks), strict=True)],
+            blocks[0].widths,
         )
+
+    @property
+    def heads(self) -> int:
+        """Number of the columns of heads in `right`: layers × P. Those of the baselines follow."""
+        return sum(self.widths[:-1])
 
     def record(self, layer: int, questions: Int[np.ndarray, " n"], right: Bool[np.ndarray, "n P"]) -> None:
         """Keep the answers of one layer."""
-        self.bits[layer, questions] = np.packbits(right, axis=1)
+        self.bits[layer][questions] = np.packbits(right, axis=1)
 
-    def right(self, questions: Int[np.ndarray, " n"]) -> Bool[np.ndarray, "n layers*P"]:
-        """Return whether each head is right, layer by layer."""
-        bits = np.unpackbits(self.bits[:, questions], axis=2, count=self.per_layer)
-        return bits.astype(bool).transpose(1, 0, 2).reshape(len(questions), -1)
+    def right(self, questions: Int[np.ndarray, " n"]) -> Bool[np.ndarray, "n layers*P+B"]:
+        """Return whether each head is right, layer by layer, and whether each baseline is right."""
+        parts = zip(self.bits, self.widths, strict=True)
+        unpacked = [np.unpackbits(bits[questions], axis=1, count=width) for bits, width in parts]
+        return np.concatenate(unpacked, 1).astype(bool)
 
-    def baselines_right(self, questions: Int[np.ndarray, " n"]) -> Bool[np.ndarray, "n B"]:
-        """Return whether each baseline is right."""
-        return np.unpackbits(self.baseline_bits[questions], axis=1, count=self.baselines).astype(bool)
+    def column(self, column: int, questions: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, " n"]:
+        """Return a column of `right`, as 0 or 1."""
+        part, place = divmod(column, self.widths[0]) if column < self.heads else (-1, column - self.heads)
+        return self.bits[part][questions, place // 8] >> (7 - place % 8) & 1
 
-    def count(self, questions: Int[np.ndarray, " n"]) -> Int[np.ndarray, " layers*P"]:
-        """Return how many of the questions each head answers right."""
-        total = np.zeros(len(self.bits) * self.per_layer, np.int64)
+    def count(self, questions: Int[np.ndarray, " n"]) -> Int[np.ndarray, " layers*P+B"]:
+        """Return how many of the questions each head and each baseline answers right."""
+        total = np.zeros(sum(self.widths), np.int64)
         at_once = max(1, _BITS_AT_ONCE // len(total))
         for start in range(0, len(questions), at_once):
             total += self.right(questions[start : start + at_once]).sum(0)
@@ -110,92 +112,52 @@ class Chosen:
     head: int
     """Column of the head in `Answers.right`."""
     baseline: int
-    """Column of the baseline in `Answers.baselines`."""
+    """Number of the baseline."""
     questions: int
     """Number of questions that the accuracies are measured on."""
     columns: dict[str, float]
     """The accuracies and their intervals, as `_MEANING` explains them. NaN: there is no question."""
 
 
-_Key = tuple[str, bool]  # a group, and whether the choice is held out
-_Choice = tuple[int, int, np.ndarray]  # a head, a baseline, and the questions that they are measured on
+Best = dict[tuple[str, bool], Chosen]
+"""The best heads for groups of questions, by the name of the group and by whether the choice is held out. False: chosen and
+measured on all questions, biased upward. True: chosen on the selection half, measured on the report half; missing if one of
+the halves has no question."""
 
 
-@dataclass(frozen=True)
-class Best:
-    """The best head for a group of questions."""
-
-    everywhere: Chosen
-    """Chosen and measured on all questions: biased upward."""
-    held_out: Chosen | None
-    """Chosen on the selection half, measured on the report half. None: one of the halves has no question."""
-
-
-def find_best(answers: Answers) -> dict[str, Best]:
+def find_best(answers: Answers) -> Best:
     """Find the best head and the best baseline for every group of questions."""
     reported = in_report_half(answers.units)[answers.unit]
-    choices: dict[_Key, _Choice] = {}
+    choices: dict[tuple[str, bool], tuple[int, int, np.ndarray]] = {}  # group, held out -> head, baseline, questions
     for name, questions in answers.groups.items():
         choices[name, False] = (*_choose(answers, questions), questions)
         halves = questions[~reported[questions]], questions[reported[questions]]
         if len(halves[0]) and len(halves[1]):
             choices[name, True] = (*_choose(answers, halves[0]), halves[1])
-    chosen = {}
-    for part in _portions(choices):
-        sums = {key: _sums(answers, *choice) for key, choice in part.items()}
-        samples = resample(answers.units, sums.values())
-        for (key, (head, baseline, _)), sample in zip(part.items(), samples, strict=True):
-            chosen[key] = _summarize(head, baseline, sums[key], sample)
-    return {name: Best(chosen[name, False], chosen.get((name, True))) for name in answers.groups}
-
-
-def _portions(choices: dict[_Key, _Choice]) -> Iterator[dict[_Key, _Choice]]:
-    """Split the choices into portions whose sums fit into memory. All portions are resampled in the same way."""
-    portion: dict[_Key, _Choice] = {}
-    rows = 0
-    for key, choice in choices.items():
-        if portion and rows + len(choice[2]) > _SUMS_AT_ONCE:
-            yield portion
-            portion, rows = {}, 0
-        portion[key] = choice
-        rows += len(choice[2])
-    yield portion
+    best: Best = {}
+    for part in batches(choices.items(), _SUMS_AT_ONCE, lambda item: len(item[1][2])):  # all are resampled alike
+        sums = [_sums(answers, *choice) for _, choice in part]
+        for (key, (head, baseline, _)), own, totals in zip(part, sums, resample(answers.units, sums), strict=True):
+            if len(own.units) < 2:  # all samples would be equal
+                totals[1:] = np.nan
+            right, base, count = totals.T
+            accuracy = with_interval("accuracy", ratio(right, count), "")
+            gain = with_interval("gain", ratio(right - base, count))
+            columns = {**accuracy, "baseline": float(base[0] / count[0]), **gain}
+            best[key] = Chosen(head, baseline, int(count[0]), columns)
+    return best
 
 
 def _choose(answers: Answers, questions: np.ndarray) -> tuple[int, int]:
-    return int(answers.count(questions).argmax()), int(answers.baselines_right(questions).sum(0).argmax())
+    right = answers.count(questions)
+    return int(right[: answers.heads].argmax()), int(right[answers.heads :].argmax())
 
 
 def _sums(answers: Answers, head: int, baseline: int, questions: np.ndarray) -> UnitSums:
     """Return per unit the right answers of a head, those of a baseline, and the questions."""
-    layer, place = divmod(head, answers.per_layer)
-    right = answers.bits[layer, questions, place // 8] >> (7 - place % 8) & 1
-    base = answers.baseline_bits[questions, baseline // 8] >> (7 - baseline % 8) & 1
+    right, base = (answers.column(column, questions) for column in (head, answers.heads + baseline))
     terms = np.stack([right, base, np.ones_like(right)], 1).astype(np.float32)  # exact: they are 0 or 1
     return UnitSums.of(answers.unit[questions], terms)
-
-
-def _summarize(head: int, baseline: int, part: UnitSums, samples: np.ndarray) -> Chosen:
-    right, base, count = part.sums.sum(0, dtype=float)
-    if len(part.units) < 2:  # all samples would be equal
-        samples = np.full_like(samples, np.nan)
-    accuracy = with_interval("accuracy", right / count, ratio(samples[:, 0], samples[:, 2]), "")
-    gain = with_interval("gain", (right - base) / count, ratio(samples[:, 0] - samples[:, 1], samples[:, 2]))
-    return Chosen(head, baseline, int(count), {**accuracy, "baseline": float(base / count), **gain})
-
-
-@dataclass(frozen=True)
-class BestColumns:
-    """What a table of the best heads calls its columns, with their meanings."""
-
-    group: tuple[str, str]
-    """Name and meaning of the column with the groups of questions."""
-    questions: tuple[str, str]
-    """Name and meaning of the column with their number."""
-    choice: dict[str, str]
-    """Names and meanings of the columns that `describe` fills."""
-    describe: Callable[[int, int], dict[str, int | str]]
-    """Describes a head and a baseline, given by their columns in `Answers`."""
 
 
 _MEANING = {
@@ -207,29 +169,37 @@ _MEANING = {
 }
 
 
-def best_table(name: str, best: dict[str, Best], columns: BestColumns) -> Table:
-    """Return a table with one row per group of questions. The columns held_out_… are empty if a half has no question."""
-    meaning = dict([columns.questions]) | columns.choice | _MEANING
+def best_table(
+    name: str,
+    best: Best,
+    meaning: dict[str, str],
+    describe: Callable[[int, int], dict[str, int | str]],
+) -> Table:
+    """Return a table with one row per group of questions. The columns held_out_… are empty if a half has no question.
 
-    def row(chosen: Chosen | None) -> dict[str, int | float | str | None]:
-        if chosen is None:
-            return dict.fromkeys(meaning)
-        return {
-            columns.questions[0]: chosen.questions,
-            **columns.describe(chosen.head, chosen.baseline),
-            **chosen.columns,
-        }
-
-    rows = [(row(each.everywhere), row(each.held_out)) for each in best.values()]
+    Args:
+        name: Name of the table.
+        best: The best heads, as `find_best` returns them.
+        meaning: Names and meanings of the columns with the groups and with the number of questions, and of those that
+            `describe` fills.
+        describe: Describes a head and a baseline, given by the column of the head in `Answers.right` and the number
+            of the baseline.
+    """
+    (group, of_group), (questions, of_questions), *choice = meaning.items()
+    measured = {questions: of_questions, **dict(choice), **_MEANING}
     held_out = {
-        f"held_out_{key}": f"chosen on one half, measured on the other: {text}" for key, text in meaning.items()
+        f"held_out_{key}": f"chosen on one half, measured on the other: {text}" for key, text in measured.items()
     }
-    return Table(
-        name,
-        {
-            columns.group[0]: list(best),
-            **{key: [everywhere[key] for everywhere, _ in rows] for key in meaning},
-            **{f"held_out_{key}": [other[key] for _, other in rows] for key in meaning},
-        },
-        dict([columns.group]) | meaning | held_out,
-    )
+
+    def row(chosen: Chosen | None) -> list[int | float | str | None]:
+        if chosen is None:
+            return [None] * len(measured)
+        described = describe(chosen.head, chosen.baseline)
+        values = {questions: chosen.questions, **described, **chosen.columns}
+        return [values[key] for key in measured]
+
+    names = [group, *measured, *held_out]
+    groups = [key for key, held in best if not held]
+    rows = [[key, *row(best[key, False]), *row(best.get((key, True)))] for key in groups]
+    columns: dict[str, Any] = {column: [values[i] for values in rows] for i, column in enumerate(names)}
+    return Table(name, columns, {group: of_group, **measured, **held_out})

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bertie import seeding
 from bertie.inspect.attention import Group, head_names
-from bertie.inspect.tables import Table
+from bertie.inspect.tables import HEAD, Table
 from bertie.model.transformer import TransformerEncoder
 
 POSITIONS = 1  # number of the random stream after seeding.INSPECT
@@ -30,8 +30,7 @@ CHUNK = 1024  # pairs of tokens at once, so that the probabilities of all heads 
 MOST_CLUSTERS = 8
 STEPS = 300  # of SMACOF
 MAP = {
-    "layer": "layer, from 1",
-    "head": "head in the layer, from 1",
+    **HEAD,
     "x": "position on the map: heads with similar attention are close",
     "y": "the other coordinate",
     "cluster": "number of the cluster, from 1, the largest first",
@@ -183,8 +182,6 @@ def clusters(distance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             values = np.asarray(silhouette_samples(distance, found, metric="precomputed"))
             if values.mean() > highest:
                 highest, best, silhouette = values.mean(), found, values
-    members, first, sizes = np.unique(best, return_index=True, return_counts=True)
-    order = np.lexsort((first, -sizes))
-    rank = np.empty(len(members), np.int64)
-    rank[order] = np.arange(1, len(members) + 1)
-    return rank[np.searchsorted(members, best)], silhouette
+    _, first, cluster, sizes = np.unique(best, return_index=True, return_inverse=True, return_counts=True)
+    rank = 1 + np.argsort(np.lexsort((first, -sizes)))
+    return rank[cluster], silhouette

@@ -10,10 +10,11 @@ D  hidden size    C  relations    layers  the embeddings and every layer    n  w
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Many
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -22,7 +23,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from bertie import seeding
-from bertie.inspect.head_baselines import OffsetBaseline, baselines
 from bertie.inspect.intervals import UnitSums, meaning_of_interval, ratio, resample_alone, with_interval
 from bertie.inspect.probe_data import StateScale, WordBatch, universal
 from bertie.inspect.tables import Table
@@ -32,6 +32,64 @@ NETWORK = 13  # random stream of the purpose INSPECT
 ATTENTION, VECTORS, DISTANCES, GOLD = "attention", "attention and vectors", "distances and vectors", "gold heads"
 WEIGHT_RATE, VECTOR_RATE, NETWORK_RATE, LABEL_RATE = 0.1, 6e-3, 6e-3, 6e-3  # learning rates
 HIDDEN, FARTHEST = 128, 20  # hidden size of the baseline network, and its largest distance
+ROOT = 0
+RIGHT = "right-branching"
+OFFSETS = (*range(-5, 0), ROOT, *range(1, 6))
+"""Choices: the distance to the head, or 0 for the root of the sentence."""
+Key = Literal["nothing", "part of speech", "relation"]
+_KEYS: dict[Key, Callable[[ParsedSentence, int], str]] = {
+    "nothing": lambda _, __: "",
+    "part of speech": lambda sentence, word: sentence.parts_of_speech[word],
+    "relation": lambda sentence, word: universal(sentence.relations[word]),
+}
+
+
+@dataclass(frozen=True)
+class OffsetBaseline:
+    """Names the word at a distance that depends on a property of the word. Outside the sentence, it names the root."""
+
+    key: Key
+    """What the distance depends on."""
+    offsets: dict[str, int]
+    """The distance for every value of the property. `default` for others."""
+    default: int
+    """The distance that is right most often for all words."""
+
+    @classmethod
+    def fit(cls, key: Key, sentences: Iterable[ParsedSentence]) -> OffsetBaseline:
+        """Choose the distance that is right most often for each value of the property."""
+        counts: dict[str, np.ndarray] = {}
+        for sentence in sentences:
+            for word, head in enumerate(sentence.heads):
+                count = counts.setdefault(_KEYS[key](sentence, word), np.zeros(len(OFFSETS), int))
+                count += [_target(sentence, word, offset) == head for offset in OFFSETS]
+        best = {value: OFFSETS[int(count.argmax())] for value, count in counts.items()}
+        total = sum(counts.values(), np.zeros(len(OFFSETS), int))
+        return cls(key, best, OFFSETS[int(total.argmax())])
+
+    def predict(self, sentence: ParsedSentence) -> list[int]:
+        """Return the head of each word; -1 for the root."""
+        keys = (_KEYS[self.key](sentence, word) for word in range(len(sentence.words)))
+        return [_target(sentence, word, self.offsets.get(key, self.default)) for word, key in enumerate(keys)]
+
+
+RIGHT_BRANCHING = OffsetBaseline("nothing", {}, 1)
+"""Names the next word, and the root for the last one."""
+
+
+def _target(sentence: ParsedSentence, word: int, offset: int) -> int:
+    target = word + offset
+    return target if offset != ROOT and 0 <= target < len(sentence.words) else -1
+
+
+def baselines(sentences: Many[ParsedSentence]) -> dict[str, OffsetBaseline]:
+    """Return the baselines by name. `sentences` choose the distances."""
+    return {
+        RIGHT: RIGHT_BRANCHING,
+        "best offset": OffsetBaseline.fit("nothing", sentences),
+        "best offset for the part of speech": OffsetBaseline.fit("part of speech", sentences),
+        "best offset for the relation": OffsetBaseline.fit("relation", sentences),
+    }
 
 
 class AttentionProbe(nn.Module):
@@ -134,18 +192,14 @@ class DependencyProbes(nn.Module):
         self.labeler = ArcLabeler(scale, len(self.relations))
         self.baselines: dict[str, OffsetBaseline] = {} if control else baselines(train)
         self.to(batch.valid.device)
+        rates = {ATTENTION: WEIGHT_RATE, VECTORS: VECTOR_RATE, DISTANCES: NETWORK_RATE}
+        self.learning_rates = [(list(probe.parameters()), rates[name]) for name, probe in self.probes.items()]
+        self.learning_rates.append((list(self.labeler.parameters()), LABEL_RATE))
         self.methods = [*self.probes, *self.baselines, GOLD]
         self._name, self._layers = name, len(batch.states)
         self._held_out = np.zeros(self._layers)
         self._answers: list[np.ndarray] = []
-        self._labels: list[np.ndarray] = []
-
-    @property
-    def learning_rates(self) -> list[tuple[Iterator[nn.Parameter], float]]:
-        """The weights with their learning rates."""
-        rates = {ATTENTION: WEIGHT_RATE, VECTORS: VECTOR_RATE, DISTANCES: NETWORK_RATE}
-        found = [(probe.parameters(), rates[name]) for name, probe in self.probes.items()]
-        return [*found, (self.labeler.parameters(), LABEL_RATE)]
+        self._labels: list[UnitSums] = []
 
     def loss(self, batch: WordBatch) -> Tensor:
         """Return the sum of the mean cross-entropies, in nats, of the heads and of the labels in every layer."""
@@ -181,7 +235,7 @@ class DependencyProbes(nn.Module):
         self._answers.append(torch.stack([column.int() for column in columns], 1).cpu().numpy())
         right = self._right_labels(batch)
         numbers = batch.sentence_of[self._with_head(batch)].cpu().numpy()
-        self._labels.append(np.concatenate([numbers[:, None], right], 1))
+        self._labels.append(UnitSums.of(numbers, np.insert(right.astype(float), 0, 1, axis=1)))
 
     def tables(self) -> list[Table]:
         """Return `dependency_probes`, `dependency_relations` and `arc_labels`."""
@@ -216,23 +270,17 @@ class DependencyProbes(nn.Module):
         return "" if method in self.baselines else self._name
 
     def _methods_table(self, answers: Int[np.ndarray, "n columns"]) -> Table:
-        sentence, punctuation, right = answers[:, 0], answers[:, 2], answers[:, 3:]
-        kept = 1 - punctuation
-        terms = np.concatenate([np.stack([np.ones_like(kept), kept], 1), right, right * kept[:, None]], 1)
-        samples = resample_alone(UnitSums.of(sentence, terms.astype(float)))
-        sums = terms.sum(0, keepdims=True).astype(float)
-        rows, count = [], len(self.methods)
+        counted = np.stack([np.ones(len(answers)), 1 - answers[:, 2]], 1)  # all words, and those but punctuation
+        right = counted[:, :, None] * answers[:, None, 3:]
+        sums = resample_alone(UnitSums.of(answers[:, 0], np.concatenate([counted, *right.swapaxes(0, 1)], 1)))
+        shares = ratio(sums[:, 2:].reshape(len(sums), 2, -1, 2), sums[:, :2, None, None])
+        rows = []
         for number, method in enumerate(self.methods):
             row: dict[str, object] = {"model": self._model_of(method), "probe": method}
             row |= {"words": len(answers), "label_layer": self.label_layer}
-            for name, words, place in (
-                ("uas", 0, 2 * number),
-                ("las", 0, 2 * number + 1),
-                ("uas_without_punctuation", 1, 2 * (number + count)),
-                ("las_without_punctuation", 1, 2 * (number + count) + 1),
-            ):
-                value, values = (ratio(each[:, 2 + place], each[:, words]) for each in (sums, samples))
-                row |= with_interval(name, value[0], values)
+            for kind, ending in enumerate(("", "_without_punctuation")):
+                for measure, name in enumerate(("uas", "las")):
+                    row |= with_interval(f"{name}{ending}", shares[:, kind, number, measure])
             rows.append(row)
         return Table.of_rows("dependency_probes", rows, _MEANING)
 
@@ -250,14 +298,11 @@ class DependencyProbes(nn.Module):
         return Table.of_rows("dependency_relations", rows, _RELATION_MEANING)
 
     def _labels_table(self) -> Table:
-        found = np.concatenate(self._labels) if self._labels else np.zeros((0, 1 + self._layers), int)
-        right, ones = found[:, 1:], np.ones((len(found), 1))
-        samples = resample_alone(UnitSums.of(found[:, 0], np.concatenate([ones, right], 1)))
-        rows = []
-        for layer in range(self._layers):
-            accuracy = float(right[:, layer].mean()) if len(right) else math.nan
-            columns = with_interval("accuracy", accuracy, ratio(samples[:, 1 + layer], samples[:, 0]), "")
-            rows.append({"model": self._name, "layer": layer, **columns})
+        sums = resample_alone(UnitSums.join(self._labels, 1 + self._layers))
+        rows = [
+            {"model": self._name, "layer": layer, **with_interval("accuracy", ratio(right, sums[:, 0]), "")}
+            for layer, right in enumerate(sums[:, 1:].T)
+        ]
         return Table.of_rows("arc_labels", rows, _LABEL_MEANING)
 
 

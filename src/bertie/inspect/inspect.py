@@ -15,12 +15,11 @@ from typing import Any
 from bertie import storage
 from bertie.errors import UsageError, require_range
 from bertie.inspect.attention import require_transformer
-from bertie.inspect.findings import InputFindings
-from bertie.inspect.heads import inspect_heads
+from bertie.inspect.heads import inspect_coreference, inspect_heads, inspect_relations
 from bertie.inspect.importance import inspect_importance
-from bertie.inspect.layer_geometry import LayerComparison
+from bertie.inspect.layers import LayerComparison
 from bertie.inspect.page import inspection_page
-from bertie.inspect.probes import ProbeSettings, inspect_probes
+from bertie.inspect.probes import inspect_probes
 from bertie.inspect.sentences import (
     Sentence,
     given_sentences,
@@ -28,8 +27,7 @@ from bertie.inspect.sentences import (
     sentences_of_text,
     sentences_of_treebank,
 )
-from bertie.inspect.syntax import inspect_coreference, inspect_relations
-from bertie.inspect.tables import write_numbers, write_tables
+from bertie.inspect.tables import InputFindings, write_numbers, write_tables
 from bertie.inspect.texts import TextFile
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
@@ -143,20 +141,20 @@ def inspect_model(
 def _parts(predictor: Predictor, inspection: Inspection, language: str, threads: int) -> list[InputFindings]:
     """Run the analyses of every input that was given."""
     parts: list[InputFindings] = []
-    if inspection.text is not None:
-        texts = _texts(predictor, inspection.text, inspection)
-        layers = LayerComparison.of(predictor, texts, inspection.compare, inspection.seed, language, threads)
+    if (texts := _texts(predictor, inspection)) is not None:
+        layers = LayerComparison(predictor, texts, inspection.compare, inspection.seed, language, threads)
         parts += [inspect_heads(predictor, texts, inspection.seed, layers.states), layers.findings()]
     if inspection.loss_tokens and any((inspection.text, inspection.task_data)):
-        texts = None if inspection.text is None else _texts(predictor, inspection.text, inspection)
-        given = (texts, inspection.task_data, inspection.loss_tokens, inspection.seed)
-        parts.append(inspect_importance(predictor, *given))
+        given = (inspection.task_data, inspection.loss_tokens, inspection.seed)
+        parts.append(inspect_importance(predictor, _texts(predictor, inspection), *given))
     if inspection.treebank is not None:
         parts.append(inspect_relations(predictor, inspection.treebank))
         if inspection.treebank_train is not None:
             vectors = load(inspection.vectors, threads=threads) if inspection.vectors else None
-            settings = ProbeSettings(inspection.probe_epochs, seed=inspection.seed)
-            parts.append(inspect_probes(predictor, inspection.treebank_train, inspection.treebank, settings, vectors))
+            treebanks = (inspection.treebank_train, inspection.treebank)
+            parts.append(
+                inspect_probes(predictor, *treebanks, inspection.probe_epochs, inspection.seed, vectors=vectors)
+            )
     if inspection.coreference is not None:
         parts.append(inspect_coreference(predictor, inspection.coreference))
     return parts
@@ -168,13 +166,16 @@ def _sentences(predictor: Predictor, inspection: Inspection) -> list[Sentence]:
         return given_sentences(predictor, inspection.sentences)
     if inspection.treebank is not None:
         return sentences_of_treebank(predictor, inspection.treebank)
-    if inspection.text is not None:
-        return sentences_of_text(predictor, _texts(predictor, inspection.text, inspection))
-    return []
+    texts = _texts(predictor, inspection)
+    return [] if texts is None else sentences_of_text(predictor, texts)
 
 
-def _texts(predictor: Predictor, path: Path, inspection: Inspection) -> TextFile:
-    return TextFile(path, predictor.tokenizer, predictor.max_length, inspection.text_column, inspection.max_texts)
+def _texts(predictor: Predictor, inspection: Inspection) -> TextFile | None:
+    """Return the texts, of which nothing was read yet; None if there are none."""
+    if inspection.text is None:
+        return None
+    limits = (predictor.max_length, inspection.text_column, inspection.max_texts)
+    return TextFile(inspection.text, predictor.tokenizer, *limits)
 
 
 @contextmanager

@@ -38,33 +38,41 @@ class UnitSums:
         np.add.at(sums, rows, terms)
         return cls(units, sums)
 
+    @classmethod
+    def join(cls, parts: list[UnitSums], columns: int) -> UnitSums:
+        """Put together the sums of different units. `columns`: K."""
+        nothing = cls(np.zeros(0, int), np.zeros((0, columns)))
+        return cls(*(np.concatenate([getattr(p, name) for p in (nothing, *parts)]) for name in ("units", "sums")))
 
-def resample(units: int, parts: Iterable[UnitSums]) -> list[Float[np.ndarray, "{SAMPLES} K"]]:
-    """Draw samples of all units, and return the total sums of each part in every sample.
+
+def resample(units: int, parts: Iterable[UnitSums]) -> list[Float[np.ndarray, "{1+SAMPLES} K"]]:
+    """Draw samples of all units. Return for each part its total sums, and after them the total sums in every sample.
 
     Args:
         units: Number of all units: they are numbered from 0.
         parts: Sums per unit. All parts are computed on the same samples, so their differences are paired.
     """
     parts = list(parts)
-    totals = [np.zeros((SAMPLES, part.sums.shape[1])) for part in parts]
+    totals = [np.zeros((1 + SAMPLES, part.sums.shape[1])) for part in parts]
+    for part, total in zip(parts, totals, strict=True):
+        total[0] = part.sums.sum(0, dtype=float)
     rng = seeding.generator(0, seeding.INSPECT, RESAMPLE)
     at_once = max(1, _COUNTS_AT_ONCE // max(units, 1))
-    for start in range(0, SAMPLES if units else 0, at_once):
-        rows = range(start, min(start + at_once, SAMPLES))
+    for start in range(1, 1 + SAMPLES if units else 0, at_once):
+        rows = range(start, min(start + at_once, 1 + SAMPLES))
         counts = np.stack([np.bincount(rng.integers(0, units, units), minlength=units) for _ in rows]).astype(float)
         for part, total in zip(parts, totals, strict=True):
             total[rows.start : rows.stop] = counts[:, part.units] @ part.sums
     return totals
 
 
-def resample_alone(sums: UnitSums) -> Float[np.ndarray, "{SAMPLES} K"]:
-    """Draw samples of the units up to the last one that has a word, and return the total sums in every sample."""
-    [samples] = resample(int(sums.units.max(initial=-1)) + 1, [sums])
-    return samples
+def resample_alone(sums: UnitSums) -> Float[np.ndarray, "{1+SAMPLES} K"]:
+    """Return the total sums, and those in samples of the units up to the last one that has a word."""
+    [totals] = resample(int(sums.units.max(initial=-1)) + 1, [sums])
+    return totals
 
 
-def interval(values: Float[np.ndarray, " {SAMPLES}"]) -> tuple[float, float]:
+def interval(values: Float[np.ndarray, " n"]) -> tuple[float, float]:
     """Return the ends of the interval of a statistic from its values on the samples. NaN marks a sample without data."""
     found = values[np.isfinite(values)]
     if not len(found):
@@ -74,17 +82,17 @@ def interval(values: Float[np.ndarray, " {SAMPLES}"]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def with_interval(name: str, value: float, samples: np.ndarray, prefix: str | None = None) -> dict[str, float]:
+def with_interval(name: str, values: Float[np.ndarray, " {1+SAMPLES}"], prefix: str | None = None) -> dict[str, float]:
     """Return columns of a row: a statistic, and `PREFIXlow` and `PREFIXhigh`, the ends of its interval.
 
     Args:
         name: Name of the column with the statistic.
-        value: The statistic.
-        samples: Its values on the samples.
+        values: The statistic, and its values on the samples.
         prefix: Start of the other two names. None: the name and an underscore.
     """
     prefix = f"{name}_" if prefix is None else prefix
-    return {name: float(value), **dict(zip((f"{prefix}low", f"{prefix}high"), interval(samples), strict=True))}
+    low, high = interval(values[1:])
+    return {name: float(values[0]), f"{prefix}low": low, f"{prefix}high": high}
 
 
 def meaning_of_interval(prefix: str = "", of: str = "") -> dict[str, str]:

@@ -9,7 +9,7 @@ S  sentences    P  places    D  hidden size    C  labels    layers  the embeddin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
@@ -83,10 +83,6 @@ class ProbeTask:
             for word, label in zip(sentence.words, _LABELS[self.name](sentence), strict=True)
         ]
 
-    def has_label(self, sentence: ParsedSentence) -> list[bool]:
-        """Return whether each word has a label, known or not."""
-        return [label != MISSING for label in _LABELS[self.name](sentence)]
-
 
 class LayerProbes(nn.Module):
     """A linear classifier for every layer, task and control task."""
@@ -107,13 +103,9 @@ class LayerProbes(nn.Module):
         self.biases = nn.ParameterList(torch.zeros(2, layers, 1, len(task.labels)) for task in tasks)
         self.mean, self.deviation = nn.Buffer(scale.mean), nn.Buffer(scale.deviation)
         self.to(device)
+        self.learning_rates = [(list(self.parameters()), LEARNING_RATE)]
         self._name, self._layers = name, layers
-        self._rows: list[list[np.ndarray]] = [[] for _ in tasks]
-
-    @property
-    def learning_rates(self) -> list[tuple[Iterator[nn.Parameter], float]]:
-        """The weights with their learning rates."""
-        return [(self.parameters(), LEARNING_RATE)]
+        self._sums: list[list[UnitSums]] = [[] for _ in tasks]  # words, majority, usual label, then each layer twice
 
     def logits(self, task: int, batch: WordBatch) -> Float[Tensor, "2 layers n C"]:
         """Return the logits of all words, for a task and its control task."""
@@ -131,9 +123,6 @@ class LayerProbes(nn.Module):
                 total = total + torch.stack(losses).sum() / count
         return total
 
-    def hold_out(self, batch: WordBatch) -> None:
-        """Do nothing: the table has every layer."""
-
     def test(self, batch: WordBatch) -> None:
         """Count the right labels of every sentence."""
         sentence = batch.sentence_of[batch.words].cpu().numpy()
@@ -142,41 +131,26 @@ class LayerProbes(nn.Module):
             found = self.logits(number, batch).argmax(-1)
             right = torch.cat([found[0] == gold, found[1] == control]).T
             usual = batch.grid([[task.of_type.get(w, task.majority) for w in s.words] for s in batch.sentences])
-            labeled = batch.grid([task.has_label(s) for s in batch.sentences])[batch.words] > 0
+            labeled = control != UNKNOWN  # also with a label that training lacks
             columns = [labeled[:, None], (gold == task.majority)[:, None], (gold == usual[batch.words])[:, None], right]
             terms = torch.cat(columns, 1)[labeled].double().cpu().numpy()
-            sums = UnitSums.of(sentence[labeled.cpu().numpy()], terms)
-            self._rows[number].append(np.concatenate([sums.units[:, None], sums.sums], 1))
+            self._sums[number].append(UnitSums.of(sentence[labeled.cpu().numpy()], terms))
 
     def tables(self) -> list[Table]:
         """Return `layer_probes`, with a row for every task and layer."""
-        found: list[dict[str, object]] = []
-        for task, rows in zip(self.tasks, self._rows, strict=True):
-            sums = np.concatenate(rows) if rows else np.zeros((0, 4 + 2 * self._layers))
-            found += self._summary(task, sums[:, 0].astype(int), sums[:, 1:])
-        return [Table.of_rows("layer_probes", found, _MEANING)]
-
-    def _summary(
-        self, task: ProbeTask, units: Int[np.ndarray, " sentences"], sums: Float[np.ndarray, "sentences K"]
-    ) -> list[dict[str, object]]:
-        """Return a row for every layer. The sums are words, majority, usual label, then each layer twice."""
-        samples, total = resample_alone(UnitSums(units, sums)), sums.sum(0, keepdims=True)
-        [shares], drawn = (ratio(each[:, 1:], each[:, :1]) for each in (total, samples))
-        rows = []
-        for layer in range(self._layers):
-            row: dict[str, object] = {"model": self._name, "task": task.name, "layer": layer}
-            row |= {
-                "words": int(total[0, 0]),
-                "labels": len(task.labels),
-                "majority": shares[0],
-                "usual_label": shares[1],
-            }
-            own, control = 2 + layer, 2 + self._layers + layer
-            row |= with_interval("accuracy", shares[own], drawn[:, own], "")
-            row |= with_interval("control_accuracy", shares[control], drawn[:, control], "control_")
-            row |= with_interval("selectivity", shares[own] - shares[control], drawn[:, own] - drawn[:, control])
-            rows.append(row)
-        return rows
+        rows: list[dict[str, object]] = []
+        for task, parts in zip(self.tasks, self._sums, strict=True):
+            sums = resample_alone(UnitSums.join(parts, 3 + 2 * self._layers))
+            _, majority, usual, *right = ratio(sums, sums[:, :1]).T
+            for layer, (own, control) in enumerate(zip(right[: self._layers], right[self._layers :], strict=True)):
+                row: dict[str, object] = {"model": self._name, "task": task.name, "layer": layer}
+                row |= {"words": int(sums[0, 0]), "labels": len(task.labels)}
+                row |= {"majority": majority[0], "usual_label": usual[0]}
+                row |= with_interval("accuracy", own, "")
+                row |= with_interval("control_accuracy", control, "control_")
+                row |= with_interval("selectivity", own - control)
+                rows.append(row)
+        return [Table.of_rows("layer_probes", rows, _MEANING)]
 
     def _gold(self, task: ProbeTask, batch: WordBatch) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
         kinds = (task.gold, task.control_gold)

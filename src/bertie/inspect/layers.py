@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +21,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bertie import seeding
+from bertie import console, seeding
 from bertie.contracts import Hidden, Sequence
 from bertie.errors import UserError
-from bertie.inspect.attention import Group
-from bertie.inspect.tables import Table
+from bertie.inspect.attention import Group, read_hidden
+from bertie.inspect.tables import InputFindings, Table
+from bertie.inspect.texts import TextFile
+from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
 from bertie.text.tokenizer import Tokenizer
+from bertie.training.run_folder import short_names
 
 SAMPLED_TOKENS = 4096  # for CKA
 SAMPLED_WORDS = 500  # for self-similarity
@@ -99,23 +105,18 @@ class LayerStates:
     def __init__(self, name: str, sample: Sample):
         """Prepare the analysis. `name`: name of the model in the tables."""
         self.name = name
-        self._sample = sample
-        self._sequences: Many[Sequence] = []
+        self.sample = sample
         self._starts = np.zeros(1, np.int64)
         self._tokens = 0
         self._sums: list[Tensor] = []
         self._word_sums: list[Tensor] = []
         self._contexts = np.zeros(len(sample.words), np.int64)
-        self._states: list[Tensor] = []
-
-    @property
-    def max_length(self) -> int:
-        """Longer sequences do not count. They may be left out."""
-        return self._sample.max_length
+        self.states: list[Float[Tensor, "n D"]] = []
+        """Hidden states of the sampled tokens, by layer. Read them after the last `see_hidden`."""
 
     def add(self, sequences: Many[Sequence]) -> None:
         """Add sequences; `see_hidden` receives their hidden states next."""
-        counts = [len(self._sample.places(sequence)) for sequence in sequences]
+        counts = [len(self.sample.places(sequence)) for sequence in sequences]
         self._starts = self._starts[-1] + np.cumsum([0, *counts])
 
     def see_hidden(self, group: Group, hidden: Hidden) -> None:
@@ -124,16 +125,16 @@ class LayerStates:
         starts = group.batch.ragged.cu_seqlens.tolist()
         rows, numbers, word_rows, words = [], [], [], []
         for sequence, index, start in zip(group.sequences, group.indices, starts, strict=False):
-            places = self._sample.places(sequence)
+            places = self.sample.places(sequence)
             rows.append(start + places)
             numbers.append(self._starts[index] + np.arange(len(places)))
-            first = self._sample.first_words(sequence)
-            chosen = first[np.isin(sequence.input_ids[first], self._sample.words)]
+            first = self.sample.first_words(sequence)
+            chosen = first[np.isin(sequence.input_ids[first], self.sample.words)]
             word_rows.append(start + chosen)
-            words.append(np.searchsorted(self._sample.words, sequence.input_ids[chosen]))
+            words.append(np.searchsorted(self.sample.words, sequence.input_ids[chosen]))
         row, number, word_row, word = (np.concatenate(each) for each in (rows, numbers, word_rows, words))
-        place = np.searchsorted(self._sample.tokens, number)
-        sampled = self._sample.tokens[np.minimum(place, len(self._sample.tokens) - 1)] == number
+        place = np.searchsorted(self.sample.tokens, number)
+        sampled = self.sample.tokens[np.minimum(place, len(self.sample.tokens) - 1)] == number
         if not self._sums:
             self._allocate(layers)
         np.add.at(self._contexts, word, 1)
@@ -143,19 +144,14 @@ class LayerStates:
             units = x_TD.double() / x_TD.double().norm(dim=1, keepdim=True).clamp(min=1e-300)
             self._sums[layer] += units[index[0]].sum(0).cpu()
             self._word_sums[layer].index_add_(0, torch.as_tensor(word), units[index[1]].cpu())
-            self._states[layer][place[sampled]] = x_TD[index[2]].float().cpu()
+            self.states[layer][place[sampled]] = x_TD[index[2]].float().cpu()
 
     def _allocate(self, layers: Many[Tensor]) -> None:
         for layer in layers:
             size = layer.shape[1]
             self._sums.append(torch.zeros(size, dtype=torch.float64))
-            self._word_sums.append(torch.zeros(len(self._sample.words), size, dtype=torch.float64))
-            self._states.append(torch.zeros(len(self._sample.tokens), size))
-
-    @property
-    def states(self) -> list[Float[Tensor, "n D"]]:
-        """Hidden states of the sampled tokens, by layer. Read them after the last `see_hidden`."""
-        return self._states
+            self._word_sums.append(torch.zeros(len(self.sample.words), size, dtype=torch.float64))
+            self.states.append(torch.zeros(len(self.sample.tokens), size))
 
     def anisotropy(self) -> list[dict[str, Any]]:
         """Return rows of the table `anisotropy`."""
@@ -171,11 +167,6 @@ class LayerStates:
         return rows
 
 
-def anisotropy_table(rows: Iterable[dict[str, Any]]) -> Table:
-    """Return the table `anisotropy`."""
-    return Table.of_rows("anisotropy", list(rows), _ANISOTROPY)
-
-
 def cka_rows(a: LayerStates, b: LayerStates) -> Iterator[dict[str, Any]]:
     """Yield rows of the table `cka`: every layer of a model with every layer of another one, or of itself."""
     ours = [_Centered(layer) for layer in a.states]
@@ -187,11 +178,6 @@ def cka_rows(a: LayerStates, b: LayerStates) -> Iterator[dict[str, Any]]:
             found[i, j] = known or (x.cka(y), x.debiased_cka(y))
             row = {"model_a": a.name, "layer_a": i, "model_b": b.name, "layer_b": j}
             yield row | {"cka": found[i, j][0], "cka_debiased": found[i, j][1]}
-
-
-def cka_table(rows: Iterable[dict[str, Any]]) -> Table:
-    """Return the table `cka`."""
-    return Table.of_rows("cka", list(rows), _CKA)
 
 
 class _Centered:
@@ -239,7 +225,7 @@ def _mean_cosine(sums: Float[Tensor, "words D"], count: Float[Tensor, " words"])
     return (sums.square().sum(1) - count) / (count * (count - 1))
 
 
-_ANISOTROPY = {
+ANISOTROPY = {
     "model": "the model",
     "layer": "layer, from 1; 0: the embeddings",
     "tokens": "tokens, without special ones",
@@ -248,7 +234,7 @@ _ANISOTROPY = {
     "self_similarity": "mean cosine of the hidden states of the same word in two texts, averaged over the words",
     "adjusted": "self-similarity minus anisotropy",
 }
-_CKA = {
+CKA = {
     "model_a": "a model",
     "layer_a": "its layer, from 1; 0: the embeddings",
     "model_b": "the same model or another one",
@@ -256,3 +242,120 @@ _CKA = {
     "cka": f"linear CKA of the hidden states of up to {SAMPLED_TOKENS:,} random tokens: 1 for equal up to rotation and scale",
     "cka_debiased": "the same without the bias of a finite number of tokens: about 0 for unrelated layers",
 }
+
+
+class LayerComparison:
+    """The layers of a model whose hidden states are read in a pass over texts, together with other analyses.
+
+    Before the pass, the other models are checked and a sample is drawn. Give `states` every block of texts (`add`) and its
+    hidden states (`see_hidden`). After the pass, `findings` reads the other models, one at a time.
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        texts: TextFile,
+        others: Many[str | Path] = (),
+        seed: int = 0,
+        language: str = "",
+        threads: int = 0,
+    ):
+        """Check the other models and draw a sample of the texts.
+
+        Args:
+            predictor: The model.
+            texts: The texts, of which nothing was read yet: every other model reads them again.
+            others: Models to compare, such as checkpoints of the same run. They need the tokenizer of the model.
+            seed: Random seed of the sample.
+            language: As in `load`, for the other models.
+            threads: As in `load`.
+
+        Raises:
+            UsageError: A model is given twice or does not exist.
+            UserError: A model has another tokenizer, or no text is short enough for all models.
+        """
+        own, *names = short_names([predictor.folder, *others])
+        self._others = dict(zip(names, others, strict=True))
+        self._load = partial(load, language=language, threads=threads)
+        max_length = predictor.max_length
+        for source in others:
+            other = self._load(source)
+            if other.tokenizer.fingerprint != predictor.tokenizer.fingerprint:
+                raise UserError(
+                    f"{source} and {predictor.folder} have different tokenizers, so their tokens cannot be compared: give "
+                    "models with the same tokenizer"
+                )
+            max_length = min(max_length, other.max_length)
+        self._texts = replace(texts)
+        self.states = LayerStates(
+            own, Sample.draw(_quiet_blocks(replace(texts)), predictor.tokenizer, max_length, seed)
+        )
+        """Receives the hidden states of the model."""
+
+    def findings(self) -> InputFindings:
+        """Read the other models and return the tables `anisotropy` and `cka`."""
+        rows, models, sample = [*cka_rows(self.states, self.states)], self.states.anisotropy(), self.states.sample
+        for name, source in self._others.items():
+            other = LayerStates(name, sample)
+            read_layers(self._load(source), replace(self._texts), other)
+            rows += cka_rows(self.states, other)
+            models += other.anisotropy()
+        facts = {
+            "sampled_tokens": len(sample.tokens),
+            "sampled_words": len(sample.words),
+            "max_length": sample.max_length,
+            "compared": list(self._others),
+        }
+        tables = [Table.of_rows("anisotropy", models, ANISOTROPY), Table.of_rows("cka", rows, CKA)]
+        return InputFindings("geometry", facts, tables, _summary(*tables))
+
+
+def inspect_layers(
+    predictor: Predictor, texts: TextFile, others: Many[str | Path] = (), seed: int = 0
+) -> InputFindings:
+    """Describe the layers of a model, and compare them with those of others. Arguments, errors: as in `LayerComparison`."""
+    layers = LayerComparison(predictor, texts, others, seed)
+    read_layers(predictor, texts, layers.states)
+    return layers.findings()
+
+
+def read_layers(predictor: Predictor, texts: TextFile, states: LayerStates) -> None:
+    """Show the hidden states of all texts that count to the analysis."""
+    for block in _quiet_blocks(texts):
+        short = [sequence for sequence in block if len(sequence) <= states.sample.max_length]
+        states.add(short)
+        read_hidden(predictor.model, short, states.see_hidden, f"layers of {states.name}")
+
+
+def _quiet_blocks(texts: TextFile) -> Iterator[list[Sequence]]:
+    """Yield the blocks of texts without warnings: those of the pass that counts are enough."""
+    blocks = texts.blocks()
+    while True:
+        with console.silenced():
+            block = next(blocks, None)
+        if block is None:
+            return
+        yield block
+
+
+def _summary(anisotropy: Table, cka: Table) -> list[str]:
+    """Describe the last layer, and the layer that differs most from that of another model."""
+    own = cka.rows()[0]["model_a"]
+    last = [row for row in anisotropy.rows() if row["model"] == own][-1]
+    lines = [
+        f"anisotropy of layer {last['layer']}: {_cosine(last['anisotropy'])}; cosine of the same word in two texts: "
+        f"{_cosine(last['self_similarity'])}"
+    ]
+    for name in dict.fromkeys(row["model_b"] for row in cka.rows() if row["model_b"] != own):
+        same = [row for row in cka.rows() if row["model_b"] == name and row["layer_a"] == row["layer_b"]]
+        known = [row for row in same if row["cka_debiased"] is not None]
+        if known:
+            least = min(known, key=lambda row: row["cka_debiased"])
+            equal = least["cka_debiased"] > 1 - 1e-6
+            where = f"differs most in layer {least['layer_a']}, CKA {least['cka_debiased']:.2f}"
+            lines.append(f"{name}: {'the same hidden states in all layers' if equal else where}")
+    return lines
+
+
+def _cosine(value: float | None) -> str:
+    return "unknown: too few texts" if value is None else f"{value:.2f}"

@@ -43,14 +43,7 @@ class Measure:
     """For every head, the better direction: 0 from the dependent to its head, 1 from the head to its dependent."""
 
 
-def measures(tables: Mapping[str, Table]) -> list[Measure]:
-    """Return the measures that the tables have."""
-    return [*_attention(tables), *_relations(tables), *_coreference(tables), *_losses(tables)]
-
-
 def _attention(tables: Mapping[str, Table]) -> list[Measure]:
-    if "heads" not in tables:
-        return []
     heads, uniform = tables["heads"].plain(), tables["uniform_head"].plain()
     found = []
     for name, meaning in STATISTICS.items():
@@ -63,8 +56,6 @@ def _attention(tables: Mapping[str, Table]) -> list[Measure]:
 
 
 def _relations(tables: Mapping[str, Table]) -> list[Measure]:
-    if "relations" not in tables:
-        return []
     best = {row["relation"]: row for row in tables["relations"].rows()}
     columns = tables["relation_heads"].columns
     names = np.asarray(columns["relation"], dtype=object)
@@ -73,27 +64,16 @@ def _relations(tables: Mapping[str, Table]) -> list[Measure]:
         accuracy = np.asarray(columns["accuracy"])[names == relation].reshape(2, -1)  # directions, then heads
         row = best[relation]
         words = f"{row['words']:,} {'word' if row['words'] == 1 else 'words'}"
-        found.append(
-            Measure(
-                f"relation-{relation}",
-                "Relations",
-                relation,
-                f"share of {words} with the relation {relation} whose syntactic head is found",
-                "share",
-                _rounded(accuracy.max(0).tolist()),
-                row["baseline"],
-                f"The word at {row['offset']:+d}".replace("-", "−"),
-                row["words"],
-                relation,
-                accuracy.argmax(0).tolist(),
-            )
-        )
+        label = f"share of {words} with the relation {relation} whose syntactic head is found"
+        values, directions = _rounded(accuracy.max(0).tolist()), accuracy.argmax(0).tolist()
+        base, rule = row["baseline"], f"The word at {row['offset']:+d}".replace("-", "−")
+        key, count = f"relation-{relation}", row["words"]
+        measure = Measure(key, "Relations", relation, label, "share", values, base, rule, count, relation, directions)
+        found.append(measure)
     return found
 
 
 def _coreference(tables: Mapping[str, Table]) -> list[Measure]:
-    if "coreference" not in tables:
-        return []
     rows = [row for row in tables["coreference"].rows() if row["method"] == "attention"]
     found = []
     for best in tables["coreference_best"].rows():
@@ -107,8 +87,6 @@ def _coreference(tables: Mapping[str, Table]) -> list[Measure]:
 
 
 def _losses(tables: Mapping[str, Table]) -> list[Measure]:
-    if "head_importance" not in tables:
-        return []
     table = tables["head_importance"]
     columns = table.plain()
     scales: dict[str, Scale] = {"importance": "share", "loss_increase": "difference"}
@@ -122,3 +100,11 @@ def _losses(tables: Mapping[str, Table]) -> list[Measure]:
 def _rounded(values: list[Any]) -> list[float | None]:
     """Return values with four digits, which is enough for colors and text."""
     return [None if value is None else float(f"{value:.4g}") for value in values]
+
+
+_BUILD = {"heads": _attention, "relations": _relations, "coreference": _coreference, "head_importance": _losses}
+
+
+def measures(tables: Mapping[str, Table]) -> list[Measure]:
+    """Return the measures that the tables have."""
+    return [measure for name, build in _BUILD.items() if name in tables for measure in build(tables)]

@@ -11,20 +11,53 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from bertie.errors import UserError
-from bertie.inspect.pronouns import PRONOUNS
 from bertie.tasks.data.rows import parse_index, read_lines, require_file, shorten
+
+Gender = Literal["feminine", "masculine", "neuter"]
+
+
+class Agreement(NamedTuple):
+    """Properties that a pronoun shares with its antecedent. None: not known, so everything agrees."""
+
+    person: int | None = None
+    plural: bool | None = None
+    gender: Gender | None = None
+
+    def agrees(self, other: Agreement) -> bool:
+        """Return whether no property contradicts."""
+        return all(a is None or b is None or a == b for a, b in zip(self, other, strict=True))
+
+
+PRONOUNS: dict[str, Agreement] = {
+    word: agreement
+    for words, agreement in (
+        ("i me my mine myself", Agreement(1, False)),
+        ("we us our ours ourselves", Agreement(1, True)),
+        ("you your yours", Agreement(2)),
+        ("yourself", Agreement(2, False)),
+        ("yourselves", Agreement(2, True)),
+        ("he him his himself", Agreement(3, False, "masculine")),
+        ("she her hers herself", Agreement(3, False, "feminine")),
+        ("it its itself", Agreement(3, False, "neuter")),
+        ("they them their theirs themselves", Agreement(3, True)),
+    )
+    for word in words.split()
+}
+
 
 MentionKind = Literal["pronoun", "proper noun", "nominal", "other"]
 GAP_COLUMNS = ["ID", "Text", "Pronoun", "Pronoun-offset", "A", "A-offset", "A-coref", "B", "B-offset", "B-coref", "URL"]
 CONLL_COLUMNS = 12  # of a word without predicates
 _WORD, _PART_OF_SPEECH = 3, 4
-_KIND_OF_TAG: dict[str, MentionKind] = {"NNP": "proper noun", "NNPS": "proper noun", "NN": "nominal", "NNS": "nominal"}
-_PLURAL_TAGS, _SINGULAR_TAGS = ("NNS", "NNPS"), ("NN", "NNP")
+_OF_TAG: dict[str, tuple[MentionKind, bool]] = {  # part of speech -> kind of the mention, whether it is plural
+    **{"NNP": ("proper noun", False), "NNPS": ("proper noun", True)},
+    **{"NN": ("nominal", False), "NNS": ("nominal", True)},
+}
 _ESCAPED = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "/.": ".", "/?": "?"}
 _SPLIT = re.compile(r"\w+|[^\w\s]")
 
@@ -169,34 +202,36 @@ class _Part:
 def _read_conll(path: Path, lines: _Lines) -> Iterator[MentionText | UserError]:
     part: _Part | None = None
     for number, line in lines:
-        place = f"{path}:{number}"
+        place, error = f"{path}:{number}", None
         if isinstance(line, UserError):
-            if part is None:
-                yield line
-            else:
-                part.error = part.error or line
+            error = line
         elif line.startswith("#begin"):
             if part is not None:
                 yield part.error or UserError(f'{place}: expected "#end document" before the next document')
             part = _Part(number, [], [], {}, [])
         elif line.startswith("#end"):
-            if part is None:
-                yield UserError(f'{place}: "#end document" without "#begin document"')
-            else:
-                yield _end_part(path, part)
+            yield (
+                UserError(f'{place}: "#end document" without "#begin document"')
+                if part is None
+                else _end_part(path, part)
+            )
             part = None
         elif line.strip() and not line.startswith("#"):
             if part is None:
-                yield UserError(f'{place}: a word before "#begin document"')
-            elif part.error is None:
-                columns = line.rstrip("\r\n").split("\t") if "\t" in line else line.split()
-                part.error = _add_word(part, columns, place)
+                error = UserError(f'{place}: a word before "#begin document"')
+            else:
+                error = part.error or _add_word(part, line, place)
+        if part is not None:
+            part.error = part.error or error
+        elif error is not None:
+            yield error
     if part is not None:
         yield part.error or UserError(f'{path}:{part.number}: the document has no "#end document"')
 
 
-def _add_word(part: _Part, columns: list[str], place: str) -> UserError | None:
+def _add_word(part: _Part, line: str, place: str) -> UserError | None:
     """Add a word to a document. Returns what is wrong with its line."""
+    columns = line.rstrip("\r\n").split("\t") if "\t" in line else line.split()
     if len(columns) < CONLL_COLUMNS:
         return UserError(f"{place}: expected at least {CONLL_COLUMNS} columns, found {len(columns)}")
     word = len(part.words)
@@ -235,5 +270,4 @@ def _conll_mention(first: int, last: int, part: _Part) -> Mention:
     tag, word = part.tags[last], part.words[last].lower()
     if first == last and (tag in ("PRP", "PRP$") or (tag in ("-", "_") and word in PRONOUNS)):
         return Mention(first, last, "pronoun")
-    plural = tag in _PLURAL_TAGS if tag in _PLURAL_TAGS + _SINGULAR_TAGS else None
-    return Mention(first, last, _KIND_OF_TAG.get(tag, "other"), plural)
+    return Mention(first, last, *_OF_TAG.get(tag, ("other", None)))

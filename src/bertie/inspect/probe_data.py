@@ -11,7 +11,7 @@ layers  the embeddings and every layer    D  hidden size    E  size of the word 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,7 +28,7 @@ from bertie.contracts import Sequence
 from bertie.errors import UserError
 from bertie.inspect.attention import Group, observed, require_transformer
 from bertie.inspect.treebank import ParsedSentence
-from bertie.inspect.words import WordGrid, encode_words
+from bertie.inspect.words import WordGrid, encode_words, words_of
 from bertie.model.model import Model
 from bertie.text.tokenizer import Tokenizer
 
@@ -62,19 +62,14 @@ class EncodedTreebank:
         encoded = encode_words(tokenizer, [sentence.words for sentence in trees], max_length)
         kept = [trees[sequence.example] for sequence in encoded.sequences]
         sequences = [_with_places(sequence) for sequence in encoded.sequences]
-        missing = sum(len(s.words) + 1 - len(set(places_of(q)) - {-1}) for s, q in zip(kept, sequences, strict=True))
+        present = [len(set(words_of(sequence).tolist()) - {-1}) for sequence in sequences]
+        missing = sum(len(sentence.words) + 1 for sentence in kept) - sum(present)
         return cls(kept, sequences, encoded.too_long, len(sentences) - len(trees), missing)
 
 
 def universal(relation: str) -> str:
     """Return a relation without its subtype: "nmod" of "nmod:poss"."""
     return relation.split(":")[0]
-
-
-def places_of(sequence: Sequence) -> list[int]:
-    """Return the place of each token."""
-    assert sequence.offsets is not None
-    return sequence.offsets[:, 0].tolist()
 
 
 def _with_places(sequence: Sequence) -> Sequence:
@@ -131,38 +126,37 @@ class WordBatch:
         return torch.as_tensor(grid, device=self.valid.device)
 
 
-class TreebankVectors:
-    """The word embeddings of a model, for the words of a treebank. They are scaled to a mean square of 1."""
+ReadVectors = Callable[[list[int], int], Float[Tensor, "S P E"]]
+"""Returns the vectors of some sentences, given by their numbers, for so many places. 0 where a word has no token."""
 
-    def __init__(self, model: Model, treebank: EncodedTreebank):
-        """Take the embeddings of a model. `treebank`: the sentences, in the tokens of that model.
 
-        Raises:
-            UserError: The model computes its word embeddings from characters.
-        """
-        table = getattr(model.encoder.embeddings, "word", None)
-        if not isinstance(table, nn.Embedding):
-            raise UserError("the vectors of the words come from characters: give a model with word embeddings")
-        self._table = table.weight.detach().float()
-        self._scale = float(self._table.square().mean().sqrt().clamp(min=1e-30))
-        self._sequences = treebank.sequences
+def treebank_vectors(model: Model, treebank: EncodedTreebank) -> ReadVectors:
+    """Return what reads the word embeddings of a model, for the words of a treebank, scaled to a mean square of 1.
 
-    @property
-    def size(self) -> int:
-        """E."""
-        return self._table.shape[1]
+    Args:
+        model: The model.
+        treebank: The sentences, in the tokens of that model.
 
-    def read(self, numbers: list[int], places: int) -> Float[Tensor, "S P E"]:
-        """Return the vectors of some sentences. 0 where a word has no token."""
-        group = _group([self._sequences[number] for number in numbers], numbers, self._table.device)
-        mean = WordGrid.of(group, places).mean
-        return mean @ self._table[group.input_ids.clamp(min=0)] / self._scale
+    Raises:
+        UserError: The model computes its word embeddings from characters.
+    """
+    word = getattr(model.encoder.embeddings, "word", None)
+    if not isinstance(word, nn.Embedding):
+        raise UserError("the vectors of the words come from characters: give a model with word embeddings")
+    table = word.weight.detach().float()
+    scale = float(table.square().mean().sqrt().clamp(min=1e-30))
+
+    def read(numbers: list[int], places: int) -> Float[Tensor, "S P E"]:
+        group = _group([treebank.sequences[number] for number in numbers], numbers, table.device)
+        return WordGrid.of(group, places).mean @ table[group.input_ids.clamp(min=0)] / scale
+
+    return read
 
 
 class WordReader:
     """Computes what a model makes of the words of a treebank."""
 
-    def __init__(self, model: Model, treebank: EncodedTreebank, vectors: TreebankVectors):
+    def __init__(self, model: Model, treebank: EncodedTreebank, vectors: ReadVectors):
         """Prepare the reading. `vectors` are those of the same sentences, perhaps of another model."""
         self._model = model.eval()
         self._encoder = require_transformer(model.encoder)
@@ -181,7 +175,7 @@ class WordReader:
                 hidden = self._encoder(group.batch, all_layers=True)
             rows = group.padding.rows
             states = torch.stack([grid.mean @ layer[rows].float() for layer in hidden.layers or ()])
-            vectors = self._vectors.read(numbers, places)
+            vectors = self._vectors(numbers, places)
         return WordBatch(sentences, numbers, grid.valid, states, torch.cat(attention, 1), vectors)
 
     def batches(self, numbers: Many[int], tokens: int = TEST_TOKENS) -> Iterator[WordBatch]:

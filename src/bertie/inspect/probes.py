@@ -1,9 +1,13 @@
-"""All probes of a model, trained on one treebank and tested on another, beside a control that is not trained."""
+"""All probes of a model, trained on one treebank and tested on another, beside a control that is not trained.
+
+All probes of a model share the passes over the treebank. Adam treats every weight on its own, and the losses of probes are
+added. A probe therefore learns the same as if it were trained alone.
+"""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence as Many
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,48 +16,96 @@ import torch
 
 from bertie import console, runtime, seeding
 from bertie.console import percent
-from bertie.errors import UserError, require_range
+from bertie.errors import UserError
 from bertie.inspect.attention import require_transformer
-from bertie.inspect.dependency_probes import ATTENTION, VECTORS, DependencyProbes
-from bertie.inspect.findings import InputFindings
-from bertie.inspect.head_baselines import RIGHT
+from bertie.inspect.dependency_probes import ATTENTION, RIGHT, VECTORS, DependencyProbes
 from bertie.inspect.layer_probes import PART_OF_SPEECH, RELATION, LayerProbes, ProbeTask
-from bertie.inspect.probe_data import EncodedTreebank, StateScale, TreebankVectors, WordReader
-from bertie.inspect.probe_training import ProbeSet, fit, measure, split
-from bertie.inspect.readable import Readable, warn_left_out
+from bertie.inspect.probe_data import EncodedTreebank, StateScale, WordReader, treebank_vectors
 from bertie.inspect.structural_probe import CHAIN, UNDIRECTED, StructuralProbes
-from bertie.inspect.tables import Table
+from bertie.inspect.tables import InputFindings, Table
+from bertie.inspect.texts import Readable, warn_left_out
 from bertie.inspect.treebank import ParsedSentence, read_treebank
 from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.predict.predictor import Predictor
 
+HELD_OUT_EVERY = 10  # every tenth training sentence serves to choose a layer
+
+
+ProbeSets = tuple[DependencyProbes, StructuralProbes, LayerProbes]
+"""All probes of a model, which are trained and tested together. They keep only counts of the test sentences."""
+
+
+def split(sentences: int) -> tuple[list[int], list[int]]:
+    """Split the numbers of training sentences into those to train on and those held out.
+
+    With fewer than ten sentences, all are in both parts.
+    """
+    numbers = list(range(sentences))
+    held_out = numbers[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]
+    return (numbers, numbers) if not held_out else (sorted(set(numbers) - set(held_out)), held_out)
+
+
+def fit(reader: WordReader, numbers: Many[int], probes: ProbeSets, epochs: int, seed: int, title: str) -> None:
+    """Train probes with Adam. The learning rates fall linearly to 0.
+
+    Args:
+        reader: Reads the training sentences.
+        numbers: The sentences to train on.
+        probes: The probes.
+        epochs: Passes over the sentences.
+        seed: Random seed of the order of the sentences.
+        title: Name of the work in the progress bar.
+    """
+    groups = [{"params": weights, "lr": rate} for each in probes for weights, rate in each.learning_rates]
+    optimizer = torch.optim.Adam(groups)
+    steps = sum(len(reader.shuffled(numbers, seed, epoch)) for epoch in range(epochs))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
+    with console.progress(title, epochs * len(numbers), "sentences", passing=True) as bar:
+        for epoch in range(epochs):
+            for members in reader.shuffled(numbers, seed, epoch):
+                batch = reader.read(members)
+                optimizer.zero_grad()
+                torch.stack([each.loss(batch) for each in probes]).sum().backward()
+                optimizer.step()
+                schedule.step()
+                bar.advance(len(members))
+
+
+@torch.no_grad()
+def measure(train: WordReader, held_out: Many[int], test: WordReader, probes: ProbeSets, title: str) -> None:
+    """Show the held-out training sentences and then the test sentences to the probes.
+
+    Args:
+        train: Reads the training sentences.
+        held_out: Those that are held out.
+        test: Reads the test sentences.
+        probes: The trained probes.
+        title: Name of the work in the progress bar.
+    """
+    count = len(test.treebank.sentences)
+    with console.progress(title, len(held_out) + count, "sentences", passing=True) as bar:
+        for batch in train.batches(held_out):
+            probes[0].hold_out(batch)  # the tables of the others have every layer
+            bar.advance(len(batch.numbers))
+        for batch in test.batches(range(count)):
+            for each in probes:
+                each.test(batch)
+            bar.advance(len(batch.numbers))
+
+
 UNTRAINED = 15  # random stream of the purpose INSPECT
+RANK = 128  # of the structural probes; at most the hidden size
 TRAINED_NAME, UNTRAINED_NAME = "trained", "untrained"
-
-
-@dataclass(frozen=True)
-class ProbeSettings:
-    """Settings of the probes."""
-
-    epochs: int = 5
-    """Passes over the training sentences."""
-    rank: int = 128
-    """Rank of the structural probes; at most the hidden size."""
-    seed: int = 0
-    """Random seed."""
-
-    def __post_init__(self) -> None:
-        require_range("", self, "epochs", "rank", low=1, high=100_000)
-        require_range("", self, "seed", low=0)
 
 
 def inspect_probes(
     predictor: Predictor,
     train: Path,
     test: Path,
-    settings: ProbeSettings = ProbeSettings(),
+    epochs: int = 5,
+    seed: int = 0,
     vectors: Predictor | None = None,
 ) -> InputFindings:
     """Train probes on a treebank in CoNLL-U format and test them on another.
@@ -62,7 +114,8 @@ def inspect_probes(
         predictor: The model. It does not change.
         train: The treebank to train the probes on.
         test: The treebank to test them on.
-        settings: Settings.
+        epochs: Passes over the training sentences.
+        seed: Random seed.
         vectors: Model whose word embeddings the dependency probes use, such as GloVe. None: those of the model.
 
     Raises:
@@ -79,19 +132,19 @@ def inspect_probes(
     own = treebanks
     if vectors is not None:  # it only looks up vectors: there is no longest sentence
         own = [EncodedTreebank.of(each.sentences, vectors.tokenizer, sys.maxsize) for each in treebanks]
-    embeddings = [TreebankVectors((vectors or predictor).model, each) for each in own]
+    embeddings = [treebank_vectors((vectors or predictor).model, each) for each in own]
     tables: dict[str, list[Table]] = {}
     for name in (TRAINED_NAME, UNTRAINED_NAME):
-        model = predictor.model if name == TRAINED_NAME else untrained(predictor.model, settings.seed)
+        model = predictor.model if name == TRAINED_NAME else untrained(predictor.model, seed)
         readers = [WordReader(model, *each) for each in zip(treebanks, embeddings, strict=True)]
-        for table in _probe(readers[0], readers[1], settings, name):
+        for table in _probe(readers[0], readers[1], epochs, seed, name):
             tables.setdefault(table.name, []).append(table)
     joined = [Table.join(each) for each in tables.values()]
     facts = {
         "train": {"file": train.name, **_facts(treebanks[0])},
         "test": {"file": test.name, **_facts(treebanks[1])},
-        "epochs": settings.epochs,
-        "rank": settings.rank,
+        "epochs": epochs,
+        "rank": RANK,
         "vectors": (vectors or predictor).folder.absolute().name,
     }
     return InputFindings("probes", facts, joined, _summary({table.name: table for table in joined}))
@@ -108,20 +161,20 @@ def untrained(model: Model, seed: int) -> Model:
     return Model(encoder, {}).to(model.device).eval()
 
 
-def _probe(train: WordReader, test: WordReader, settings: ProbeSettings, name: str) -> list[Table]:
+def _probe(train: WordReader, test: WordReader, epochs: int, seed: int, name: str) -> list[Table]:
     """Train and test the probes of one model."""
     numbers, held_out = split(len(train.treebank.sentences))
     sentences = [train.treebank.sentences[number] for number in numbers]
-    scale = StateScale.estimate(train, numbers, settings.seed)
+    scale = StateScale.estimate(train, numbers, seed)
     example = train.read(numbers[:1])
-    device, seed = example.valid.device, settings.seed
+    device = example.valid.device
     tasks = [ProbeTask.of(task, sentences, test.treebank.sentences, seed) for task in (PART_OF_SPEECH, RELATION)]
-    probes: list[ProbeSet] = [
+    probes = (
         DependencyProbes(example, scale, sentences, seed, name, control=name == UNTRAINED_NAME),
-        StructuralProbes(scale, settings.rank, seed, name, device, control=name == UNTRAINED_NAME),
+        StructuralProbes(scale, RANK, seed, name, device, control=name == UNTRAINED_NAME),
         LayerProbes(scale, [task for task in tasks if task is not None], name, device),
-    ]
-    fit(train, numbers, probes, settings.epochs, seed, f"train probes, {name} model")
+    )
+    fit(train, numbers, probes, epochs, seed, f"train probes, {name} model")
     measure(train, held_out, test, probes, f"test probes, {name} model")
     return [table for each in probes for table in each.tables()]
 

@@ -26,12 +26,17 @@ from bertie.checkpoints.folder import (
 from bertie.checkpoints.huggingface import from_config_json
 from bertie.errors import UsageError
 from bertie.inspect.attention import gated, require_transformer
-from bertie.inspect.head_losses import HeadLosses, first_sequences, task_losses, text_losses
-from bertie.inspect.importance import head_importance, mean_and_error
+from bertie.inspect.importance import (
+    HeadLosses,
+    first_sequences,
+    head_importance,
+    mean_and_error,
+    task_losses,
+    text_losses,
+)
 from bertie.inspect.texts import TextFile
 from bertie.model.config import TransformerConfig
 from bertie.predict.load import load
-from bertie.predict.predictor import Predictor
 
 CARD = "README.md"
 OTHER_FILES = (CARD, "config.toml")  # the settings of a run say how long its sequences were
@@ -83,13 +88,17 @@ def prune_heads(
     predictor = load(model)
     config = require_transformer(predictor.model.encoder).config
     _require_heads(chosen, lowest, config)
-    losses = _losses(predictor, text, text_column, task_data, loss_tokens, seed)
+    losses = None
+    if task_data is not None:
+        losses = task_losses(predictor, Path(task_data), loss_tokens, seed)
+    elif text is not None:
+        texts = TextFile(Path(text), predictor.tokenizer, predictor.max_length, text_column)
+        losses = text_losses(predictor, first_sequences(texts.blocks(), loss_tokens), seed)
     if lowest and losses is not None:
         chosen = lowest_heads(head_importance(losses), lowest)
-    loss = _compare(losses, chosen) if losses is not None else None
+    loss = {"loss": _compare(losses, chosen)} if losses is not None else {}
     _write(find_model_folder(model), out, chosen)
-    result: dict[str, Any] = {"out": str(out), "heads": [list(head) for head in chosen]}
-    return result if loss is None else {**result, "loss": loss}
+    return {"out": str(out), "heads": [list(head) for head in chosen], **loss}
 
 
 def parse_heads(text: str) -> list[tuple[int, int]]:
@@ -136,23 +145,6 @@ def _require_heads(chosen: list[tuple[int, int]], lowest: int, config: Transform
     most = layers * (heads - 1)
     if lowest < 0 or lowest > most:
         raise UsageError(f"--lowest {lowest}: give 1 to {most}, because the most important head of each layer is kept")
-
-
-def _losses(
-    predictor: Predictor,
-    text: str | Path | None,
-    text_column: str,
-    task_data: str | Path | None,
-    max_tokens: int,
-    seed: int,
-) -> HeadLosses | None:
-    """Return the batches for the loss; None if there is no text and no data."""
-    if task_data is not None:
-        return task_losses(predictor, Path(task_data), max_tokens, seed)
-    if text is None:
-        return None
-    texts = TextFile(Path(text), predictor.tokenizer, predictor.max_length, text_column)
-    return text_losses(predictor, first_sequences(texts.blocks(), max_tokens), seed)
 
 
 def _write(source: Path, out: Path, chosen: list[tuple[int, int]]) -> None:

@@ -15,18 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bertie.inspect.attention import Group, head_names
-from bertie.inspect.best_heads import Answers, BestColumns, best_table, find_best
+from bertie.inspect.attention import Group, SeeLayer, head_names
+from bertie.inspect.best_heads import Answers, best_table, find_best
 from bertie.inspect.tables import Table
 from bertie.inspect.treebank import ParsedSentence
-from bertie.inspect.words import EncodedWords, WordGrid
+from bertie.inspect.words import EncodedWords, WordGrid, words_of
 from bertie.model.transformer import TransformerEncoder
 
 DIRECTIONS = ("dependent to head", "head to dependent")
@@ -38,76 +39,28 @@ POSSESSOR, MARKED = "nmod:poss", " ('s)"
 word before it, as in the paper."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Block:
-    """Sentences that are read together, and the words whose head is asked for."""
-
-    word: np.ndarray
-    """int64 [questions]: the words."""
-    head: np.ndarray
-    """int64 [questions]: their heads."""
-    places: np.ndarray
-    """int64 [sentences + 1]: the first question of each sentence."""
-    answers: Answers
-    """The answers."""
-
-
 class Relations:
     """Finds the best attention head for every relation of a treebank.
 
-    Use `add` for some sentences, then `see` for their attention, and so on. `tables` returns the results.
+    Use `add` for some sentences, give what it returns their attention, and so on. `tables` returns the results.
     """
 
     def __init__(self, encoder: TransformerEncoder):
         """Prepare the analysis of an encoder."""
         self._encoder = encoder
-        self._block = self._ask([], [])
-        self._answers = [self._block.answers]
-        self._grid: tuple[Group, WordGrid] | None = None
+        self._answers: list[Answers] = []
+        self.add([], EncodedWords([], 0, 0))
 
-    def add(self, sentences: Many[ParsedSentence], encoded: EncodedWords) -> None:
-        """Add sentences. `encoded`: what `encode_words` made of their words; `see` receives its sequences next."""
-        parsed = [sentences[sequence.example] for sequence in encoded.sequences]
-        present = [_words_with_tokens(sequence.offsets) for sequence in encoded.sequences]
-        self._block = self._ask(parsed, present)
-        self._answers.append(self._block.answers)
+    def add(self, sentences: Many[ParsedSentence], encoded: EncodedWords) -> SeeLayer:
+        """Ask for the heads of all words that have one. `encoded`: what `encode_words` made of the words of the sentences.
 
-    def see(self, group: Group, layer: int, probabilities: Float[Tensor, "S N L L"]) -> None:
-        """Record which heads are right."""
-        block = self._block
-        counts = np.diff(block.places)[group.indices]
-        if not counts.sum():
-            return
-        questions = np.concatenate([np.arange(*block.places[index : index + 2]) for index in group.indices])
-        sequence = np.repeat(np.arange(len(counts)), counts)
-        named = named_words(self._grid_of(group), probabilities, sequence, block.word[questions])
-        right = named == block.head[questions, None, None]
-        block.answers.record(layer, questions, right.reshape(len(questions), -1))
-
-    def _grid_of(self, group: Group) -> WordGrid:
-        if self._grid is None or self._grid[0] is not group:
-            last = max(
-                int(sequence.offsets[:, 0].max()) for sequence in group.sequences if sequence.offsets is not None
-            )
-            self._grid = group, WordGrid.of(group, last + 1)
-        return self._grid[1]
-
-    def tables(self) -> list[Table]:
-        """Return `relations`, with one row per relation, and `relation_heads`, with the accuracy of every head."""
-        answers = Answers.join(self._answers)
-        columns = BestColumns(
-            ("relation", "UD relation; `nmod` includes its subtypes, such as `nmod:poss`"),
-            ("words", "words with this relation to their head"),
-            _CHOICE,
-            self._describe,
-        )
-        return [best_table("relations", find_best(answers), columns), self._heads_table(answers)]
-
-    def _ask(self, parsed: Many[ParsedSentence], present: Many[set[int]]) -> _Block:
-        """Ask for the heads of all words that have one. `present`: the words of each sentence that have a token."""
+        Returns:
+            What records which heads are right, when it sees the attention in the sequences of `encoded`.
+        """
         asked: list[tuple[int, int, int]] = []
         groups: dict[str, list[int]] = {}
-        for number, (sentence, words) in enumerate(zip(parsed, present, strict=True)):
+        for number, sequence in enumerate(encoded.sequences):
+            sentence, words = sentences[sequence.example], set(words_of(sequence).tolist()) - {-1}
             for word, head in enumerate(sentence.heads):
                 if word in words and head in words:  # not the root, nor a word that the tokenizer drops
                     for source, names in _askers(sentence, word, words):
@@ -115,16 +68,29 @@ class Relations:
                             groups.setdefault(name, []).append(len(asked))
                         asked.append((number, source, head))
         sentence_of, word_of, head_of = np.array(asked, np.int64).reshape(-1, 3).T
-        config = self._encoder.config
-        answers = Answers.prepare(
-            sentence_of,
-            len(parsed),
-            (head_of - word_of)[:, None] == OFFSETS,
-            groups,
-            layers=config.num_hidden_layers,
-            per_layer=len(DIRECTIONS) * config.num_attention_heads,
-        )
-        return _Block(word_of, head_of, np.searchsorted(sentence_of, np.arange(len(parsed) + 1)), answers)
+        config, size = self._encoder.config, len(encoded.sequences)
+        shape = config.num_hidden_layers, len(DIRECTIONS) * config.num_attention_heads
+        answers = Answers.prepare(sentence_of, size, (head_of - word_of)[:, None] == OFFSETS, groups, *shape)
+        self._answers.append(answers)
+        first = np.searchsorted(sentence_of, np.arange(size + 1))
+        grid_of = lru_cache(1)(WordGrid.of)
+
+        def see(group: Group, layer: int, probabilities: Float[Tensor, "S N L L"]) -> None:
+            counts = np.diff(first)[group.indices]
+            if counts.sum():
+                questions = np.concatenate([np.arange(*first[index : index + 2]) for index in group.indices])
+                sequence = np.repeat(np.arange(len(counts)), counts)
+                named = named_words(grid_of(group), probabilities, sequence, word_of[questions])
+                right = named == head_of[questions, None, None]
+                answers.record(layer, questions, right.reshape(len(questions), -1))
+
+        return see
+
+    def tables(self) -> list[Table]:
+        """Return `relations`, with one row per relation, and `relation_heads`, with the accuracy of every head."""
+        answers = Answers.join(self._answers)
+        best = best_table("relations", find_best(answers), _GROUP | _CHOICE, self._describe)
+        return [best, self._heads_table(answers)]
 
     def _describe(self, head: int, baseline: int) -> dict[str, int | str]:
         heads = self._encoder.config.num_attention_heads
@@ -133,38 +99,34 @@ class Relations:
         return {"layer": layer + 1, "head": place % heads + 1, "direction": direction, "offset": int(OFFSETS[baseline])}
 
     def _heads_table(self, answers: Answers) -> Table:
-        layers, heads = head_names(self._encoder)
-        shape = len(answers.bits), len(DIRECTIONS), self._encoder.config.num_attention_heads
-        right = [answers.count(words).reshape(shape).swapaxes(0, 1).reshape(-1) for words in answers.groups.values()]
-        sizes = np.array([len(words) for words in answers.groups.values()], int)
-        each, groups = len(DIRECTIONS) * len(layers), len(answers.groups)
-        accuracy = np.concatenate(right or [np.zeros(0)]) / np.repeat(sizes, each)
-        return Table(
-            "relation_heads",
-            {
-                "relation": np.repeat(np.array(list(answers.groups), dtype=object), each),
-                "direction": np.tile(np.repeat(np.array(DIRECTIONS, dtype=object), len(layers)), groups),
-                "layer": np.tile(layers, len(DIRECTIONS) * groups),
-                "head": np.tile(heads, len(DIRECTIONS) * groups),
-                "words": np.repeat(sizes, each),
-                "accuracy": accuracy,
-            },
-            {
-                "relation": "UD relation; `nmod` includes its subtypes, such as `nmod:poss`",
-                "direction": _CHOICE["direction"],
-                "layer": "layer, from 1",
-                "head": "attention head, from 1",
-                "words": "words with this relation to their head",
-                "accuracy": "share of these words whose syntactic head is named",
-            },
-        )
+        layers, heads = (column.tolist() for column in head_names(self._encoder))
+        rows: list[dict[str, Any]] = []
+        for name, words in answers.groups.items():
+            right = answers.count(words)[: answers.heads].reshape(-1, len(DIRECTIONS), max(heads)) / len(words)
+            for direction, shares in zip(DIRECTIONS, right.swapaxes(0, 1), strict=True):
+                row = {"relation": name, "direction": direction, "words": len(words)}
+                for layer, head, share in zip(layers, heads, shares.flatten().tolist(), strict=True):
+                    rows.append({**row, "layer": layer, "head": head, "accuracy": share})
+        return Table.of_rows("relation_heads", rows, _MEANING)
 
 
+_GROUP = {
+    "relation": "UD relation; `nmod` includes its subtypes, such as `nmod:poss`",
+    "words": "words with this relation to their head",
+}
 _CHOICE = {
     "layer": "layer of the best attention head, from 1",
     "head": "the best attention head, from 1",
     "direction": "which of the two words attends to the other",
     "offset": "distance of the word that the best baseline names: -2 is the second word to the left",
+}
+_MEANING = {
+    "relation": _GROUP["relation"],
+    "direction": _CHOICE["direction"],
+    "layer": "layer, from 1",
+    "head": "attention head, from 1",
+    "words": _GROUP["words"],
+    "accuracy": "share of these words whose syntactic head is named",
 }
 
 
@@ -191,11 +153,6 @@ def named_words(
         value, place = attention.max(dim)
         named.append(torch.where(value > 0, place, -1)[rows])
     return torch.stack(named, 1).cpu().numpy()
-
-
-def _words_with_tokens(offsets: np.ndarray | None) -> set[int]:
-    assert offsets is not None
-    return set(offsets[:, 0].tolist()) - {-1}
 
 
 def _askers(sentence: ParsedSentence, word: int, present: set[int]) -> Iterator[tuple[int, list[str]]]:

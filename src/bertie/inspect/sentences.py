@@ -11,6 +11,7 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -19,10 +20,10 @@ from bertie import console
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
 from bertie.inspect.attention import attention_in, require_transformer
-from bertie.inspect.tables import Table
+from bertie.inspect.tables import HEAD, Table
 from bertie.inspect.texts import TextFile
 from bertie.inspect.treebank import ParsedSentence, read_treebank
-from bertie.inspect.words import encode_words
+from bertie.inspect.words import encode_words, words_of
 from bertie.predict.predictor import Predictor
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
@@ -34,8 +35,7 @@ SENTENCE_TABLE = "sentence_attention"
 MOST_NUMBERS = 4_000_000  # probabilities of all sentences together: some 6 MB of the page
 
 
-@dataclass(frozen=True)
-class Arc:
+class Arc(NamedTuple):
     """A word and its head in a dependency tree."""
 
     relation: str
@@ -121,8 +121,7 @@ def sentence_table(sentences: Many[Sentence]) -> Table:
 
 _MEANING = {
     "sentence": "number of the sentence, from 1",
-    "layer": "layer, from 1",
-    "head": "head in the layer, from 1",
+    **HEAD,
     "from": "number of the token that attends, from 1",
     "from_token": "this token",
     "to": "number of the token that is attended to, from 1",
@@ -154,8 +153,7 @@ def shown_tokens(tokenizer: Tokenizer, ids: np.ndarray) -> list[str]:
 
 
 def _arcs(sentence: ParsedSentence, sequence: Sequence) -> list[Arc]:
-    assert sequence.offsets is not None
-    words, firsts = np.unique(sequence.offsets[:, 0], return_index=True)
+    words, firsts = np.unique(words_of(sequence), return_index=True)
     first = {word: int(token) for word, token in zip(words.tolist(), firsts, strict=True) if word >= 0}
     return [
         Arc(relation, first[word], first[head])

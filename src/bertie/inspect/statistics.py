@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bertie.inspect.attention import Group, head_names
-from bertie.inspect.tables import Table
+from bertie.inspect.tables import HEAD, Table
 from bertie.model.transformer import TransformerEncoder
 from bertie.text.tokenizer import Tokenizer
 
@@ -96,9 +96,8 @@ class HeadStatistics:
         means = (self.sums / sees[:, None]).flatten(0, 1).numpy()
         uniform = (self.uniform / self.sees[None]).numpy()
         distances = self._distance_table(means[:, len(_NAMES) :], uniform[len(_NAMES) :])
-        names = {"layer": "layer, from 1", "head": "head in the layer, from 1"}
         columns: dict[str, Any] = {name: means[:, i] for i, name in enumerate(_NAMES)}
-        heads = Table("heads", {"layer": layer, "head": head, **columns}, names | STATISTICS)
+        heads = Table("heads", {"layer": layer, "head": head, **columns}, HEAD | STATISTICS)
         row: dict[str, Any] = {name: uniform[i : i + 1] for i, name in enumerate(_NAMES)}
         return [heads, Table("uniform_head", row, dict(STATISTICS)), distances]
 
@@ -114,8 +113,7 @@ class HeadStatistics:
             "uniform": np.tile(uniform[possible], len(layer)),
         }
         meaning = {
-            "layer": "layer, from 1",
-            "head": "head in the layer, from 1",
+            **HEAD,
             "distance": "position of the attended token relative to the attending one, in tokens; negative: before it",
             "attention": "mean attention over the tokens that see a token at this distance; empty where no token does",
             "uniform": "the same for a head that attends to all tokens equally",

@@ -4,17 +4,17 @@ The distance probe trains a matrix B so that |B (h_i - h_j)|² is the number of 
 trains B so that |B h_i|² is the number of arcs between word i and the root. All layers are trained at once.
 
 S  sentences    P  places    D  hidden size    R  rank    layers  the embeddings and every layer
+n  words of a sentence    B  sentences or layers that are computed together
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from bertie import seeding
@@ -22,7 +22,65 @@ from bertie.inspect.intervals import UnitSums, meaning_of_interval, ratio, resam
 from bertie.inspect.probe_data import StateScale, WordBatch
 from bertie.inspect.tables import Table
 from bertie.inspect.treebank import ParsedSentence
-from bertie.inspect.trees import LENGTHS, rank_correlations, spanning_trees, tree_distances
+
+LENGTHS = range(5, 51)
+"""Lengths of the sentences whose rank correlations count, in words (Hewitt & Manning 2019, section 4.2)."""
+
+
+def tree_distances(heads: Many[int]) -> tuple[Int[np.ndarray, "n n"], Int[np.ndarray, " n"]]:
+    """Return the number of arcs between each two words, and between each word and the root.
+
+    Args:
+        heads: The head of each word, -1 for the root. They form a tree.
+    """
+    n = len(heads)
+    above = np.zeros((n, n), bool)  # above[i, a]: a is word i or one of its ancestors
+    words, reached = np.arange(n), np.arange(n)
+    while len(words):
+        above[words, reached] = True
+        reached = np.array(heads)[reached]
+        words, reached = words[reached >= 0], reached[reached >= 0]
+    depth = above.sum(1) - 1
+    common = above.astype(int) @ above.T.astype(int) - 1  # depth of the lowest common ancestor
+    return depth[:, None] + depth - 2 * common, depth
+
+
+def spanning_trees(distances: Float[Tensor, "B n n"], nodes: Bool[Tensor, "B n"]) -> Int[Tensor, "B n"]:
+    """Find minimum spanning trees by Prim's algorithm.
+
+    Args:
+        distances: Symmetric distances.
+        nodes: The nodes to connect.
+
+    Returns:
+        For each node the one to which it was connected; -1 for the first node and others that are not connected.
+    """
+    rows = torch.arange(len(distances), device=distances.device)
+    parent = torch.full(nodes.shape, -1, device=distances.device)
+    first = nodes.int().argmax(1)
+    open_ = nodes.clone()
+    open_[rows, first] = False
+    nearest, via = distances[rows, first].clone(), first[:, None].repeat(1, nodes.shape[1])
+    for _ in range(int(nodes.sum(1).max()) - 1 if nodes.numel() else 0):
+        chosen = nearest.masked_fill(~open_, torch.inf).argmin(1)
+        real = open_[rows, chosen]
+        parent[rows[real], chosen[real]] = via[rows[real], chosen[real]]
+        open_[rows, chosen] = False
+        closer = (distances[rows, chosen] < nearest) & real[:, None]
+        nearest = torch.where(closer, distances[rows, chosen], nearest)
+        via = torch.where(closer, chosen[:, None], via)
+    return parent
+
+
+def rank_correlations(x: Float[np.ndarray, "*B n"], y: Float[np.ndarray, "*B n"]) -> Float[np.ndarray, "*B"]:
+    """Return Spearman's correlation of the last dimension, with mean ranks for ties. 0 if one side is constant."""
+    from scipy.stats import rankdata
+
+    ranks = [rankdata(values, axis=-1) for values in np.broadcast_arrays(x, y)]
+    x, y = (rank - rank.mean(-1, keepdims=True) for rank in ranks)
+    scale = np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
+    return np.divide((x * y).sum(-1), scale, out=np.zeros(scale.shape), where=scale > 0)
+
 
 WEIGHTS = 12  # random stream of the purpose INSPECT
 LEARNING_RATE = 1e-3
@@ -50,15 +108,11 @@ class StructuralProbes(nn.Module):
         rng = seeding.generator(seed, seeding.INSPECT, WEIGHTS)
         initial = rng.normal(0, (2 / (size * rank)) ** 0.5, (2, layers, size, rank))  # |B h|² starts near 2
         self.maps = nn.Parameter(torch.as_tensor(initial, dtype=torch.float32, device=device))
+        self.learning_rates = [(list(self.parameters()), LEARNING_RATE)]
         self._deviation = scale.deviation.to(device)
         self._name = name
         self._counts = [TreeCounts() for _ in range(layers)]
         self._chain = [] if control else [TreeCounts()]
-
-    @property
-    def learning_rates(self) -> list[tuple[Iterator[nn.Parameter], float]]:
-        """The weights with their learning rates."""
-        return [(self.parameters(), LEARNING_RATE)]
 
     def predict(self, batch: WordBatch) -> tuple[Float[Tensor, "layers S P P"], Float[Tensor, "layers S P"]]:
         """Return the predicted distances and depths of all places."""
@@ -77,9 +131,6 @@ class StructuralProbes(nn.Module):
         pairs = words[:, :, None] * weight[:, None] / words.sum(1)[:, None, None].clamp(min=1)
         errors = ((distances - gold_distances).abs() * pairs).sum((1, 2, 3))
         return (errors + ((depths - gold_depths).abs() * weight).sum((1, 2))).sum()
-
-    def hold_out(self, batch: WordBatch) -> None:
-        """Do nothing: the table has every layer."""
 
     def test(self, batch: WordBatch) -> None:
         """Count the right arcs, roots and rank correlations of every layer, and of the chain."""
@@ -124,11 +175,10 @@ class TreeCounts:
             correlations = 0.0, 0, 0.0
             present = np.flatnonzero(words[s])
             if len(present) in LENGTHS:
-                gold_distance, gold_depth = (
-                    gold[_square(present - 1, gold)] for gold in tree_distances(sentence.heads)
-                )
-                by_word = rank_correlations(distance[s][np.ix_(present, present)], gold_distance)
-                by_depth = rank_correlations(depth[s][present], gold_depth)
+                square, gold_square = np.ix_(present, present), np.ix_(present - 1, present - 1)
+                gold_distance, gold_depth = tree_distances(sentence.heads)
+                by_word = rank_correlations(distance[s][square], gold_distance[gold_square])
+                by_depth = rank_correlations(depth[s][present], gold_depth[present - 1])
                 correlations = float(by_word.sum()), len(present), float(by_depth)
             has_root = bool(counted[s].any())
             right_root = has_root and heads[roots[s]] == 0
@@ -136,38 +186,26 @@ class TreeCounts:
             self.rows.append([len(arcs & found), len(arcs), right_root, has_root, *correlations])
 
     def summary(self) -> dict[str, float]:
-        """Return the measures with their intervals."""
+        """Return the measures with their intervals. Rank correlations are averaged by length, then over the lengths."""
         rows = np.array(self.rows, float).reshape(-1, 7)
         lengths = rows[:, 5].astype(int)
-        by_length = np.zeros((len(rows), len(LENGTHS), 3))
+        by_length = np.zeros((len(rows), len(LENGTHS), 4))
         inside = np.flatnonzero(lengths)
-        by_length[inside, lengths[inside] - LENGTHS.start] = rows[inside][:, [4, 5, 6]]
-        ones = by_length[:, :, 1] > 0
-        terms = np.concatenate([rows[:, :4], by_length.reshape(len(rows), -1), ones.astype(float)], 1)
-        samples = resample_alone(UnitSums(np.array(self.numbers, int), terms))
-        found: dict[str, float] = {}
-        totals = _measures(terms.sum(0, keepdims=True))
-        for name, value, values in zip(MEASURES, totals, _measures(samples), strict=True):
-            found |= with_interval(name, value[0], values)
-        return found
-
-
-def _measures(sums: Float[np.ndarray, "samples K"]) -> list[Float[np.ndarray, " samples"]]:
-    """Return the measures from sums over sentences. Rank correlations are averaged by length, then over the lengths."""
-    by_length = sums[:, 4 : 4 + 3 * len(LENGTHS)].reshape(len(sums), len(LENGTHS), 3)
-    sentences = sums[:, 4 + 3 * len(LENGTHS) :]
-    distance, depth = ratio(by_length[:, :, 0], by_length[:, :, 1]), ratio(by_length[:, :, 2], sentences)
-    return [ratio(sums[:, 0], sums[:, 1]), _mean(distance), ratio(sums[:, 2], sums[:, 3]), _mean(depth)]
+        by_length[inside, lengths[inside] - LENGTHS.start] = np.insert(rows[inside, 4:], 3, 1, axis=1)
+        terms = np.concatenate([rows[:, :4], by_length.reshape(len(rows), -1)], 1)
+        sums = resample_alone(UnitSums(np.array(self.numbers, int), terms))
+        distance, words, depth, sentences = sums[:, 4:].reshape(len(sums), len(LENGTHS), 4).transpose(2, 0, 1)
+        return {
+            **with_interval(UNDIRECTED, ratio(sums[:, 0], sums[:, 1])),
+            **with_interval(DISTANCE, _mean(ratio(distance, words))),
+            **with_interval(ROOT, ratio(sums[:, 2], sums[:, 3])),
+            **with_interval(DEPTH, _mean(ratio(depth, sentences))),
+        }
 
 
 def _mean(values: Float[np.ndarray, "samples lengths"]) -> Float[np.ndarray, " samples"]:
     """Return the mean over the lengths that occur."""
     return ratio(np.nansum(values, 1), np.isfinite(values).sum(1))
-
-
-def _square(index: np.ndarray, array: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return the index of some words in every dimension of an array."""
-    return np.ix_(*[index] * array.ndim)
 
 
 def _gold(sentences: Many[ParsedSentence], places: int) -> tuple[Tensor, Tensor]:

@@ -1,17 +1,20 @@
-"""Tables: what every analysis returns, and what the files and the page are made of."""
+"""Tables and findings: what every analysis returns, and what the files and the page are made of."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bertie import storage
+
+HEAD = {"layer": "layer, from 1", "head": "head in the layer, from 1"}
+"""What the columns `layer` and `head` hold, in a table with a row for every head."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,3 +81,17 @@ def write_numbers(path: Path, about: dict[str, Any], tables: Many[Table], only_m
 def _plain(value: Any) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@dataclass(frozen=True, eq=False)
+class InputFindings:
+    """What the analyses of one input found."""
+
+    name: str
+    """Name of the input, such as "text": its key in inspect.json."""
+    facts: dict[str, Any]
+    """Numbers about the input, such as how many texts were read, for inspect.json."""
+    tables: list[Table]
+    """The tables."""
+    summary: Many[str] = field(default=())
+    """Lines for the terminal."""

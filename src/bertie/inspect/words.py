@@ -48,6 +48,12 @@ def encode_words(tokenizer: Tokenizer, texts: Many[Many[str]], max_length: int) 
     return EncodedWords(sequences, len(texts) - len(sequences), without_tokens)
 
 
+def words_of(sequence: Sequence) -> np.ndarray:
+    """Return the word of each token, int [n], from the offsets that `encode_words` sets; -1 for special tokens."""
+    assert sequence.offsets is not None
+    return sequence.offsets[:, 0]
+
+
 @dataclass(frozen=True, eq=False)
 class WordGrid:
     """Which tokens of a group belong to which words. Merges attention between tokens to attention between words."""
@@ -58,12 +64,12 @@ class WordGrid:
     """The same, divided by the number of tokens of the word."""
 
     @classmethod
-    def of(cls, group: Group, words: int) -> WordGrid:
-        """Build the grid of a group from the offsets that `encode_words` sets. `words`: W."""
+    def of(cls, group: Group, words: int = 0) -> WordGrid:
+        """Build the grid of a group from the offsets that `encode_words` sets. `words`: W; 0: those that have a token."""
+        words = words or 1 + max(int(words_of(sequence).max()) for sequence in group.sequences)
         word_SL = torch.full(group.valid.shape, -1)
         for s, sequence in enumerate(group.sequences):
-            assert sequence.offsets is not None
-            word_SL[s, : len(sequence)] = torch.as_tensor(sequence.offsets[:, 0].astype(np.int64))
+            word_SL[s, : len(sequence)] = torch.as_tensor(words_of(sequence).astype(np.int64))
         belongs = (word_SL[:, None, :] == torch.arange(words)[:, None]).float().to(group.valid.device)
         return cls(belongs, belongs / belongs.sum(-1, keepdim=True).clamp(min=1))
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from bertie import seeding
 from bertie.batches.collate import collate, join
-from bertie.batches.layouts import Layout, LayoutEpoch
+from bertie.batches.layouts import Layout
 from bertie.contracts import MicroBatch, Sequence
 from bertie.errors import UserError
 from bertie.objectives import AnyObjective
 from bertie.pretraining.feed import label_row
+from bertie.text.batching import up_to
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
 
@@ -36,7 +35,9 @@ def eval_batches(
     """
     groups: list[list[Sequence]] = [[]]
     tokens = 0
-    for sequence in _first_sequences(layout.epoch(corpus, tokenizer, 0, 0), max_tokens):
+    epoch = layout.epoch(corpus, tokenizer, 0, 0)
+    spans = (span for window in range(epoch.windows) for span in epoch.window(window))
+    for sequence in up_to(map(epoch.sequence, spans), max_tokens):
         if groups[-1] and tokens + len(sequence) > EVAL_ROW_TOKENS:
             groups.append([])
             tokens = 0
@@ -49,14 +50,3 @@ def eval_batches(
     return [
         join([label_row(batch, objectives, tokenizer, 0, stream, i, held_out=True)]) for i, batch in enumerate(batches)
     ]
-
-
-def _first_sequences(epoch: LayoutEpoch, max_tokens: int) -> Iterator[Sequence]:
-    """Yield sequences of an epoch, at least one, up to `max_tokens` tokens in total."""
-    tokens = 0
-    for window in range(epoch.windows):
-        for span in epoch.window(window):
-            if tokens and tokens + len(span) > max_tokens:
-                return
-            tokens += len(span)
-            yield epoch.sequence(span)

@@ -1,4 +1,4 @@
-"""Lists of items up to a total size."""
+"""Items up to a total size."""
 
 from __future__ import annotations
 
@@ -31,3 +31,13 @@ def batches(
             batch, total = [], 0
     if batch:
         yield batch
+
+
+def up_to(items: Iterable[T], limit: int, size: Callable[[Any], int] = len) -> Iterator[T]:
+    """Yield the first items, at least one, up to a total size of `limit`."""
+    total = 0
+    for item in items:
+        if total and total + size(item) > limit:
+            return
+        total += size(item)
+        yield item

@@ -26,6 +26,7 @@ from bertie.text.special_tokens import (
     SpecialTokens,
     add_user_tokens,
     read_engine,
+    read_lines,
     require_ids_without_gaps,
     without_automatic_changes,
 )
@@ -256,19 +257,13 @@ def load_vocabulary(folder: Path) -> BPEBackend:
         UserError: A file is damaged or missing, or the vocabulary has no special token to start a sequence with.
     """
     vocabulary = storage.read_json(folder / "vocab.json")
-    if not isinstance(vocabulary, dict) or sorted(map(str, vocabulary.values())) != sorted(
-        map(str, range(len(vocabulary)))
-    ):
+    if sorted(map(str, vocabulary.values())) != sorted(map(str, range(len(vocabulary)))):
         raise UserError(f"{folder / 'vocab.json'} is damaged: its ids do not run from 0 to one below their number")
     path = folder / "merges.txt"
     if not path.is_file():
         raise UserError(f"{folder} has vocab.json but no merges.txt: byte-level BPE needs both")
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     merges = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         if not line or (number == 1 and line.startswith("#version")):
             continue
         pair = line.split(" ")
@@ -281,14 +276,9 @@ def load_vocabulary(folder: Path) -> BPEBackend:
 
 def _read_config(folder: Path) -> dict[str, Any]:
     """Return the entries of special_tokens_map.json and tokenizer_config.json. The latter take precedence."""
-    paths = [folder / "special_tokens_map.json", folder / "tokenizer_config.json"]
-    merged: dict[str, Any] = {}
-    for path in paths:
-        content = storage.read_json(path) if path.is_file() else {}
-        if not isinstance(content, dict):
-            raise UserError(f"{path} is damaged: it holds no JSON object")
-        merged |= {name: value for name, value in content.items() if value is not None}
-    return merged
+    paths = (folder / "special_tokens_map.json", folder / "tokenizer_config.json")
+    entries = [item for path in paths if path.is_file() for item in storage.read_json(path).items()]
+    return {name: value for name, value in entries if value is not None}
 
 
 def _read_roles(folder: Path, vocabulary: dict[str, int]) -> SpecialTokens:

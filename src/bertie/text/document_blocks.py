@@ -9,20 +9,22 @@ blocks/00000.json                   names and counts of the group's blocks; its 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from bertie import storage
+from bertie.contracts import Document
 from bertie.errors import UsageError
 from bertie.files.sources import Source
 from bertie.text import duplicates
 from bertie.text.batching import batches
 from bertie.text.duplicates import BLOCKS
-from bertie.text.read_counts import ReadCounts
-from bertie.text.readers import ReaderOptions, read_sources
+from bertie.text.readers import ReadCounts, ReaderOptions, read_sources
+from bertie.text.shards import LANGUAGES
 
 SEPARATOR = b"\x00"  # documents with a NUL byte are skipped
 
@@ -50,18 +52,42 @@ class Filters:
 
 
 @dataclass(frozen=True)
-class FileGroup:
-    """Work item of this stage: some files, and how to read them.
+class Settings:
+    """The arguments of `prepare` that its stages need, besides the files. They determine the bytes of the shards."""
 
-    work: the hidden work folder of `prepare`; block_bytes: UTF-8 bytes after which a block ends.
-    """
-
-    work: Path
-    number: int
-    files: tuple[Source, ...]
+    eval_share: float
+    language: str
     reader_options: ReaderOptions
     filters: Filters
-    block_bytes: int
+    shard_bytes: int
+    fingerprint: str  # of the tokenizer
+
+    def __post_init__(self) -> None:
+        if not 0 < self.eval_share < 1:
+            raise UsageError(
+                f"--eval-share {self.eval_share:g}: give a share of the documents between 0 and 1, for example 0.01"
+            )
+        if self.shard_bytes < 1:
+            raise UsageError(f"--shard-bytes {self.shard_bytes}: give at least 1")
+        if self.reader_options.languages and self.language != "en":
+            raise UsageError("--languages also sets the languages of sentence splitting: remove --language")
+        if self.reader_options.languages and self.filters.duplicates == "paragraphs":
+            raise UsageError(
+                "--duplicates paragraphs would remove a paragraph without its translation: with --languages, choose "
+                "documents or keep"
+            )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the settings as the manifest lists them."""
+        languages = list(self.reader_options.languages)
+        return {
+            **({LANGUAGES: languages} if languages else {}),
+            "eval_share": self.eval_share,
+            "language": self.language,
+            "shard_bytes": self.shard_bytes,
+            "filters": asdict(self.filters),
+            "reading": asdict(self.reader_options) | {"languages": languages},
+        }
 
 
 def run_once(path: Path, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -74,49 +100,49 @@ def run_once(path: Path, compute: Callable[[], dict[str, Any]]) -> dict[str, Any
     return result
 
 
-def read_group(group: FileGroup) -> dict[str, Any]:
+def read_group(settings: Settings, work: Path, group: tuple[int, list[Source]]) -> dict[str, Any]:
     """Read a group of files and write its blocks, unless that is already done.
+
+    Args:
+        settings: How to read the files.
+        work: The hidden work folder of `prepare`.
+        group: Number of the group, and its files.
 
     Returns:
         {"blocks": names, "documents": count, "bytes": of UTF-8 text, "filtered": reason -> documents, "languages": for
         each language the documents that have it}, and the counts of `ReadCounts.as_json`.
     """
-    folder = group.work / BLOCKS
-    return run_once(folder / f"{group.number:05d}.json", lambda: _read_group(group, folder))
+    number, files = group
+    path = work / BLOCKS / f"{number:05d}.json"
+    return run_once(path, lambda: _read_group(settings, files, path))
 
 
-def _read_group(group: FileGroup, folder: Path) -> dict[str, Any]:
-    folder.mkdir(parents=True, exist_ok=True)
-    read_counts = ReadCounts()
-    languages = group.reader_options.languages
-    result: dict[str, Any] = {
-        "blocks": [],
-        "documents": 0,
-        "bytes": 0,
-        "filtered": {},
-        "languages": [0] * len(languages),
-    }
-    for block in batches(_documents(group, read_counts, result["filtered"]), group.block_bytes):
-        name = f"{group.number:05d}-{len(result['blocks']):05d}"
-        storage.write_atomic(folder / f"{name}.txt", SEPARATOR.join(block))
-        duplicates.write_hashes(folder / name, block, group.filters.duplicates)
+def _read_group(settings: Settings, files: list[Source], path: Path) -> dict[str, Any]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    read_counts, filtered, languages = ReadCounts(), Counter[str](), settings.reader_options.languages
+    result: dict[str, Any] = {"blocks": [], "documents": 0, "bytes": 0, "languages": [0] * len(languages)}
+    documents = read_sources(files, settings.reader_options, read_counts)
+    for block in batches(_passing(documents, settings.filters, filtered), settings.shard_bytes):
+        name = f"{path.stem}-{len(result['blocks']):05d}"
+        storage.write_atomic(path.with_name(f"{name}.txt"), SEPARATOR.join(block))
+        duplicates.write_hashes(path.with_name(name), block, settings.filters.duplicates)
         result["blocks"].append(name)
         result["documents"] += len(block)
         result["bytes"] += sum(map(len, block))
         for document in block if languages else []:
             for number, text in enumerate(document.split(SEPARATOR)):
                 result["languages"][number] += bool(text)
-    return {**result, **read_counts.as_json()}
+    return {**result, "filtered": filtered, **read_counts.as_json()}
 
 
-def _documents(group: FileGroup, read_counts: ReadCounts, filtered: dict[str, int]) -> Iterator[bytes]:
+def _passing(documents: Iterator[Document], filters: Filters, filtered: Counter[str]) -> Iterator[bytes]:
     """Yield the documents that pass the filters, as UTF-8, and count the others."""
-    minimum, maximum = group.filters.min_characters, group.filters.max_characters
-    for document in read_sources(list(group.files), group.reader_options, read_counts):
-        length = len(document.text)
-        if length < minimum or (maximum and length > maximum):
-            reason = f"under {minimum:,} characters" if length < minimum else f"over {maximum:,} characters"
-            filtered[reason] = filtered.get(reason, 0) + 1
+    minimum, maximum = filters.min_characters, filters.max_characters
+    for document in documents:
+        if len(document.text) < minimum:
+            filtered[f"under {minimum:,} characters"] += 1
+        elif maximum and len(document.text) > maximum:
+            filtered[f"over {maximum:,} characters"] += 1
         else:
             yield SEPARATOR.join(text.encode() for text in document.translations or (document.text,))
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,15 +25,12 @@ KINDS = ("documents", "paragraphs")
 BLANK_LINE = re.compile(r"\n\s*\n")
 
 
-@dataclass(frozen=True)
-class HashPart:
+class HashPart(NamedTuple):
     """Work item of the second stage: part `number` of `parts` of the hash space, for one of KINDS."""
 
-    work: Path
     kind: str
     number: int
     parts: int
-    blocks: tuple[str, ...]
 
 
 def kinds(choice: str) -> tuple[str, ...]:
@@ -74,21 +70,20 @@ def hash_parts(work: Path, kind: str, blocks: list[str]) -> list[HashPart]:
     size = sum((work / BLOCKS / f"{name}.{kind}.npy").stat().st_size for name in blocks)
     # A power of two: the leading bits of a hash select its part.
     count = 1 << max(0, -(-size // PART_BYTES) - 1).bit_length()
-    return [HashPart(work, kind, number, count, tuple(blocks)) for number in range(count)]
+    return [HashPart(kind, number, count) for number in range(count)]
 
 
-def find_duplicates(part: HashPart) -> dict[str, Any]:
+def find_duplicates(work: Path, blocks: list[str], part: HashPart) -> None:
     """Write the repeated documents or paragraphs, all but the earliest of equal ones.
 
     The file holds int64 [2, n], sorted by columns: block, number in the block.
     """
-    path = part.work / DUPLICATES / f"{part.kind}-{part.number:05d}-of-{part.parts:05d}.npy"
+    path = work / DUPLICATES / f"{part.kind}-{part.number:05d}-of-{part.parts:05d}.npy"
     if not path.exists():
-        rows = _sorted(_rows(part))
+        rows = _sorted(_rows(work, blocks, part))
         repeated = rows[2:, 1:][:, (rows[:2, 1:] == rows[:2, :-1]).all(0)]
         path.parent.mkdir(exist_ok=True)
         storage.write_array(path, _sorted(repeated.astype(np.int64)))
-    return {"found": np.load(path, mmap_mode="r").shape[1]}
 
 
 def _sorted(rows: np.ndarray) -> np.ndarray:
@@ -96,13 +91,13 @@ def _sorted(rows: np.ndarray) -> np.ndarray:
     return rows[:, np.lexsort(rows[::-1])]
 
 
-def _rows(part: HashPart) -> np.ndarray:
+def _rows(work: Path, blocks: list[str], part: HashPart) -> np.ndarray:
     """Read uint64 [4, n]: hash (two rows), block, number in the block. When sorted, the earliest of equals is first."""
     width = (1 << 64) // part.parts
     first, last = np.uint64(part.number * width), np.uint64((part.number + 1) * width - 1)
     slices = [np.zeros((4, 0), np.uint64)]
-    for number, name in enumerate(part.blocks):
-        rows = np.load(part.work / BLOCKS / f"{name}.{part.kind}.npy", mmap_mode="r")
+    for number, name in enumerate(blocks):
+        rows = np.load(work / BLOCKS / f"{name}.{part.kind}.npy", mmap_mode="r")
         start, stop = np.searchsorted(rows[0], first), np.searchsorted(rows[0], last, side="right")
         block = np.full(int(stop - start), number, np.uint64)
         slices.append(np.stack([*rows[:2, start:stop], block, rows[2, start:stop]]))

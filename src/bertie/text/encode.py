@@ -8,20 +8,22 @@ encoded/train/00000.….npy   a shard of the block's training documents, if it h
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, compress
+from operator import not_
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bertie import storage
-from bertie.text import document_blocks, duplicates, shards
+from bertie.text import document_blocks, duplicates
 from bertie.text.batching import batches
+from bertie.text.document_blocks import Settings
 from bertie.text.sentences import split_sentences
-from bertie.text.shard_writer import TokenizedDocuments, write_shard
+from bertie.text.shards import SPLITS, TOKENIZER, TokenizedDocuments, write_shard
 from bertie.text.special_tokens import LINE_BREAK
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.word_cache import WordCache
@@ -30,30 +32,21 @@ FOLDER = "encoded"
 LOWEST = 9  # hashes per block in its counts: enough to suggest an --eval-share that holds out up to 8 documents
 
 
-@dataclass(frozen=True)
-class DocumentBlock:
-    """Work item of this stage: a block of documents, and how to tokenize and split it."""
-
-    work: Path  # the hidden work folder of `prepare`
-    name: str  # file name of the block, see `document_blocks`
-    number: int  # index among all blocks
-    language: str
-    languages: tuple[str, ...]  # of the translations of a document; () if documents have one text each
-    eval_share: float
-    duplicates: str  # `Filters.duplicates`
-    fingerprint: str  # of the tokenizer in `work`
-
-
-def encode_block(block: DocumentBlock) -> dict[str, Any]:
+def encode_block(settings: Settings, work: Path, block: tuple[int, str]) -> dict[str, Any]:
     """Write the shards of a block, unless that is already done.
+
+    Args:
+        settings: How to tokenize and split the documents.
+        work: The hidden work folder of `prepare`.
+        block: Number of the block among all, and its file name, see `document_blocks`.
 
     Returns:
         {"duplicates": kind -> {"count", "bytes"} left out, "empty": documents without tokens, "lowest": the
         smallest hashes of its documents, as fractions (an `eval_share` above one holds that document out),
         "train": `_split_counts`, "eval": `_split_counts`}.
     """
-    path = block.work / FOLDER / f"{block.number:05d}.json"
-    return document_blocks.run_once(path, lambda: _encode(block))
+    path = work / FOLDER / f"{block[0]:05d}.json"
+    return document_blocks.run_once(path, lambda: _encode(settings, work, *block))
 
 
 def split_hash(text: str) -> float:
@@ -69,65 +62,58 @@ def _word_cache(folder: Path, fingerprint: str) -> WordCache:
     return cache
 
 
-def _encode(block: DocumentBlock) -> dict[str, Any]:
-    cache = _word_cache(block.work / shards.TOKENIZER, block.fingerprint)
-    texts = _FilteredDocuments(block)
-    documents, nonempty = tokenize_documents(texts, cache, block.language, block.languages)
-    hashes = np.array(texts.hashes, np.float64)[nonempty]
-    is_eval = hashes < block.eval_share
-    result: dict[str, Any] = {"duplicates": texts.dropped, "empty": len(texts.hashes) - len(nonempty)}
+def _encode(settings: Settings, work: Path, number: int, name: str) -> dict[str, Any]:
+    cache = _word_cache(work / TOKENIZER, settings.fingerprint)
+    languages, folder = settings.reader_options.languages, work / FOLDER
+    all_hashes: list[float] = []
+    dropped = {kind: Counter(count=0, bytes=0) for kind in duplicates.kinds(settings.filters.duplicates)}
+    block = document_blocks.load_block(work, name, len(languages) or 1)
+    repeated = {kind: duplicates.duplicates_in_block(work, kind, number) for kind in dropped}
+    texts = _without_duplicates(block, repeated, dropped, all_hashes)
+    documents, nonempty = tokenize_documents(texts, cache, settings.language, languages)
+    hashes = np.array(all_hashes, np.float64)[nonempty]
+    is_eval = hashes < settings.eval_share
+    result: dict[str, Any] = {"duplicates": dropped, "empty": len(all_hashes) - len(nonempty)}
     result["lowest"] = np.sort(hashes)[:LOWEST].tolist()
     counts = []
-    for name, split in ((shards.SPLITS[0], documents.select(~is_eval)), (shards.SPLITS[1], documents.select(is_eval))):
+    folder.mkdir(exist_ok=True)
+    for split_name, chosen in zip(SPLITS, (~is_eval, is_eval), strict=True):
+        split = documents.select(chosen)
         if len(split.ids):
-            write_shard(block.work / FOLDER / name, block.number, split, cache.tokenizer)
-        result[name] = _split_counts(split, cache.tokenizer, len(block.languages))
+            write_shard(folder / split_name, number, split, cache.tokenizer)
+        result[split_name] = _split_counts(split, cache.tokenizer, len(languages))
         counts.append(np.bincount(split.ids, minlength=cache.tokenizer.size))
-    (block.work / FOLDER).mkdir(exist_ok=True)
-    storage.write_array(block.work / FOLDER / f"{block.number:05d}.counts.npy", np.stack(counts))
+    storage.write_array(folder / f"{number:05d}.counts.npy", np.stack(counts))
     return result
 
 
-class _FilteredDocuments:
-    """Iterate over the texts of a block without duplicates.
+def _without_duplicates(
+    documents: list[bytes], repeated: dict[str, set[int]], dropped: dict[str, Counter[str]], hashes: list[float]
+) -> Iterator[str]:
+    """Yield the texts of a block without duplicates.
 
-    After the iteration, `hashes` holds a number from 0 to 1 per text, and `dropped` the count and bytes of duplicates by kind.
+    Args:
+        documents: The documents.
+        repeated: Numbers in the block of the documents and paragraphs that have an equal one earlier in the corpus, by kind.
+        dropped: Receives the number of these and their bytes, by kind.
+        hashes: Receives the hash of each text.
     """
-
-    def __init__(self, block: DocumentBlock):
-        self.block = block
-        self.hashes: list[float] = []
-        self.dropped = {kind: {"count": 0, "bytes": 0} for kind in duplicates.kinds(block.duplicates)}
-
-    def __iter__(self) -> Iterator[str]:
-        block = self.block
-        repeated = {kind: duplicates.duplicates_in_block(block.work, kind, block.number) for kind in self.dropped}
-        first = 0  # number of the document's first paragraph in the block
-        for index, raw in enumerate(document_blocks.load_block(block.work, block.name, len(block.languages) or 1)):
-            text = raw.decode()
-            paragraphs = duplicates.split_paragraphs(text) if "paragraphs" in repeated else []
-            numbers, first = range(first, first + len(paragraphs)), first + len(paragraphs)
-            if index in repeated.get("documents", ()):
-                self._drop("documents", len(raw))
-                continue
-            if not repeated.get("paragraphs", set()).isdisjoint(numbers):
-                text = self._without(repeated["paragraphs"], zip(numbers, paragraphs, strict=True))
-            # Hash the text after the removal of paragraphs: texts that are equal now go to the same split.
-            self.hashes.append(split_hash(text))
-            yield text
-
-    def _without(self, repeated: set[int], paragraphs: Iterable[tuple[int, str]]) -> str:
-        kept = []
-        for number, paragraph in paragraphs:
-            if number in repeated:
-                self._drop("paragraphs", len(paragraph.encode()))
-            else:
-                kept.append(paragraph)
-        return "\n\n".join(kept)
-
-    def _drop(self, kind: str, size: int) -> None:
-        self.dropped[kind]["count"] += 1
-        self.dropped[kind]["bytes"] += size
+    first = 0  # number of the document's first paragraph in the block
+    for index, raw in enumerate(documents):
+        text = raw.decode()
+        paragraphs = duplicates.split_paragraphs(text) if "paragraphs" in repeated else []
+        again = [first + place in repeated["paragraphs"] for place in range(len(paragraphs))]
+        first += len(paragraphs)
+        if index in repeated.get("documents", ()):
+            dropped["documents"].update(count=1, bytes=len(raw))
+            continue
+        if any(again):
+            for paragraph in compress(paragraphs, again):
+                dropped["paragraphs"].update(count=1, bytes=len(paragraph.encode()))
+            text = "\n\n".join(compress(paragraphs, map(not_, again)))
+        # Hash the text after the removal of paragraphs: texts that are equal now go to the same split.
+        hashes.append(split_hash(text))
+        yield text
 
 
 def tokenize_documents(

@@ -10,13 +10,14 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from bertie import threads
+from bertie import console, threads
 from bertie.errors import MachineError, UsageError, UserError, install
 
 Item = TypeVar("Item")
@@ -96,6 +97,37 @@ class RayExecutor:
         finally:
             if owns_cluster:
                 ray.shutdown()
+
+
+def run(
+    executor: Executor,
+    function: Callable[[Item], ItemResult],
+    items: Sequence[Item],
+    title: str,
+    unit: str,
+    size: Callable[[Item], float] = lambda _: 1,
+    detail: Callable[[], str] | None = None,
+) -> Iterator[ItemResult]:
+    """Yield `function(item)` for each item, in order, with a progress line.
+
+    Args:
+        executor: Where to run.
+        function: What to run. Its errors are those of `Executor.run`.
+        items: The work items.
+        title: Name of the work.
+        unit: Unit of the sizes.
+        size: Returns the size of an item.
+        detail: Returns a note for the progress line while no item ends.
+    """
+    sizes = [size(item) for item in items]
+    with (
+        console.progress(title, sum(sizes), unit) as bar,
+        console.status(bar, detail) if detail else nullcontext(),
+        closing(executor.run(function, items)) as results,
+    ):
+        for done, result in zip(sizes, results, strict=True):
+            yield result
+            bar.advance(done)
 
 
 def import_ray() -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -131,18 +131,6 @@ class SegmentedWords:
         return pairs
 
 
-class PairQueue(Protocol):
-    """Order in which pairs are merged."""
-
-    def update(self, changed: np.ndarray, merged: int) -> None:
-        """Take note that the pair `merged` was merged, which changed the counts of the pairs `changed`, int64 [n]."""
-        ...
-
-    def pop(self) -> int | None:
-        """Return the best pair, on ties the one with the lowest number, or None if no pair is left."""
-        ...
-
-
 class FrequencyQueue:
     """Merge the most frequent pair first, as byte-pair encoding does (Sennrich et al. 2016).
 
@@ -155,11 +143,13 @@ class FrequencyQueue:
         heapq.heapify(self.heap)
 
     def update(self, changed: np.ndarray, merged: int) -> None:  # noqa: ARG002 - LikelihoodQueue needs it
+        """Take note that the pair `merged` was merged, which changed the counts of the pairs `changed`, int64 [n]."""
         for pair in changed.tolist():
             if (count := self.counts.get(pair, 0)) >= self.min_frequency:
                 heapq.heappush(self.heap, (-count, pair))
 
     def pop(self) -> int | None:
+        """Return the best pair, on ties the one with the lowest number, or None if no pair is left."""
         while self.heap:
             count, pair = heapq.heappop(self.heap)
             if self.counts.get(pair) == -count:
@@ -191,6 +181,7 @@ class LikelihoodQueue:
         self._refresh()
 
     def update(self, changed: np.ndarray, merged: int) -> None:
+        """Take note of a merge, as `FrequencyQueue.update`."""
         counts = np.fromiter((self.words.counts.get(pair, 0) for pair in changed.tolist()), np.int64, len(changed))
         slots = np.searchsorted(self.pairs[: self.old], changed)
         known = self.pairs[np.minimum(slots, self.old - 1)] == changed
@@ -204,6 +195,7 @@ class LikelihoodQueue:
         self.is_candidate[may_rise[self._scores(may_rise) >= self.threshold]] = True
 
     def pop(self) -> int | None:
+        """Return the best pair, as `FrequencyQueue.pop`."""
         for refresh in (len(self.new_slots) >= self.MAX_NEW_PAIRS, True):
             if refresh:
                 self._refresh()
@@ -274,10 +266,9 @@ def _rest(whole: np.ndarray | float, part: np.ndarray) -> np.ndarray:
     return np.where(left > 0, left * np.log1p(-part / whole), 0.0)
 
 
-QUEUES: dict[Criterion, type[FrequencyQueue] | type[LikelihoodQueue]] = {
-    "frequency": FrequencyQueue,
-    "likelihood": LikelihoodQueue,
-}
+PairQueue = FrequencyQueue | LikelihoodQueue
+"""Order in which pairs are merged."""
+QUEUES: dict[Criterion, type[PairQueue]] = {"frequency": FrequencyQueue, "likelihood": LikelihoodQueue}
 
 
 def merge_pieces(

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from bertie import storage
+from bertie import console, storage
 from bertie.contracts import Document
 from bertie.errors import UsageError, UserError
 from bertie.files import encodings, lines, sources
 from bertie.files.formats import NoHeaderError, Record, missing_field, read_records, require_field
 from bertie.files.lines import HALF_SURROGATE, NUL_BYTE, OVERSIZE, BadRecord, Line, decode_lines, require_line_feeds
 from bertie.files.sources import HUB, Source
-from bertie.text.read_counts import ReadCounts
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,77 @@ class ReaderOptions:
     def fields(self) -> tuple[str, ...]:
         """The keys or columns of the text."""
         return self.languages or (self.text_field,)
+
+
+@dataclass
+class ReadCounts:
+    """Counts of what the readers skipped.
+
+    Attributes:
+        strict: Whether the first record that cannot be used is an error.
+        skipped: By reason: the number of records, and the message about the first one.
+        encodings: By name: the number of files, and the first file whose encoding was guessed (or None).
+        last: The message about the last skipped record of the file that is read; "" if there is none.
+        blank: The number of records without text.
+    """
+
+    strict: bool = False
+    skipped: dict[str, list[Any]] = field(default_factory=dict)
+    encodings: dict[str, list[Any]] = field(default_factory=dict)
+    last: str = ""
+    blank: int = 0
+
+    def skip(self, record: BadRecord, place: str) -> None:
+        """Count a record that cannot be used. Raises UserError if `strict`.
+
+        Args:
+            record: The problem. Each of its lines counts as one record.
+            place: The file and the line.
+        """
+        self.last = f"{place}: {record.detail}"
+        if self.strict:
+            raise UserError(self.last)
+        _add(self.skipped, record.reason, record.lines, self.last)
+
+    def encoding(self, name: str, file: str, guessed: bool) -> None:
+        """Count the encoding of a file. Raises UserError if it was guessed and `strict`."""
+        if guessed and self.strict:
+            raise UserError(f"{file} is not UTF-8 and seems to be {name}: name its encoding with --encoding")
+        _add(self.encodings, name, 1, file if guessed else None)
+
+    def add(self, other: dict[str, Any]) -> None:
+        """Add counts that `as_json` returned in another process."""
+        self.blank += other["blank"]
+        for entries, others in ((self.skipped, other["skipped"]), (self.encodings, other["encodings"])):
+            for name, entry in others.items():
+                _add(entries, name, *entry)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"skipped": self.skipped, "encodings": self.encodings, "blank": self.blank}
+
+    def lines(self, places: bool = True) -> list[str]:
+        """Return one sentence for each kind of skipped record, guessed encoding and blank records.
+
+        Args:
+            places: Name files and lines, as only makes sense on this machine.
+        """
+        sentences = [
+            f"skipped {console.plural(count, 'record')}: {reason}" + f" (the first: {first})" * places
+            for reason, (count, first) in self.skipped.items()
+        ]
+        for name, (count, first) in self.encodings.items():
+            if first:
+                others = f" and others, {count:,} files in total" * (count > 1)
+                files = f"{first}{others}" if places else f"{count:,} files"
+                sentences.append(f"encoding guessed as {name} (set it with --encoding): {files}")
+        if self.blank:
+            sentences.append(f"{self.blank:,} records have no text")
+        return sentences
+
+
+def _add(entries: dict[str, list[Any]], name: str, count: int, first: str | None) -> None:
+    before, known = entries.get(name, (0, None))
+    entries[name] = [before + count, known or first]
 
 
 def read(
@@ -79,12 +149,11 @@ def read_sources(files: list[Source], options: ReaderOptions, counts: ReadCounts
                 f"{source.path} has no fields, which --languages names: give .jsonl, .csv, .tsv or .parquet"
             )
     for source in files:
-        skipped_before = counts.total_skipped
-        empty = True
+        counts.last, empty = "", True
         for document in _documents(source, options, counts):
             empty = False
             yield document
-        if empty and counts.total_skipped > skipped_before:
+        if empty and counts.last:
             raise UserError(f"no record of {source.path} can be used: {counts.last}")
         sources.require_unchanged(source)
 
@@ -175,8 +244,8 @@ def _texts_of(record: dict[str, Any], options: ReaderOptions) -> list[str] | Bad
     if not any(field in record for field in fields):
         return BadRecord(f"no field {' or '.join(map(repr, fields))}", f"no field {missing_field(record, fields)}")
     texts: list[str] = []
-    for field in fields:
-        text = "" if options.languages and record.get(field) is None else _text_of(record[field], field)
+    for name in fields:
+        text = "" if options.languages and record.get(name) is None else _text_of(record[name], name)
         if isinstance(text, BadRecord):
             return text
         texts.append(text.strip())

@@ -66,6 +66,14 @@ def read_engine(path: Path) -> Any:
         raise UserError(f"{path} is damaged or is not a tokenizer: {error}") from error
 
 
+def read_lines(path: Path) -> list[str]:
+    """Read a file in UTF-8. Only a line feed ends a line: U+2028 is a token. Raises UserError."""
+    try:
+        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
 def require_ids_without_gaps(path: Path, vocabulary: dict[str, int]) -> None:
     """Raise UserError if the ids of a tokenizer.json do not run from 0."""
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -12,8 +13,8 @@ import numpy as np
 from bertie.console import plural
 from bertie.errors import UserError
 from bertie.report import Page
-from bertie.text import shards, unigram
-from bertie.text.read_counts import ReadCounts
+from bertie.text.readers import ReadCounts
+from bertie.text.shards import SPLITS, unigram_loss
 from bertie.text.special_tokens import printable
 from bertie.text.tokenizer import Tokenizer
 
@@ -33,26 +34,24 @@ class CorpusStatistics:
     bytes: int = 0  # of their text, as UTF-8
     empty: int = 0  # documents without tokens
     lowest: list[float] = field(default_factory=list)  # smallest hashes of documents, 0 to 1, ascending
-    filtered: dict[str, int] = field(default_factory=dict)  # reason -> documents
-    duplicates: dict[str, dict[str, int]] = field(default_factory=dict)  # kind -> {"count", "bytes"}
+    filtered: Counter[str] = field(default_factory=Counter)  # reason -> documents
+    duplicates: dict[str, Counter[str]] = field(default_factory=dict)  # kind -> {"count", "bytes"}
     read_counts: ReadCounts = field(default_factory=ReadCounts)
     languages: tuple[str, ...] = ()  # names of the languages; () if the corpus has none
     language_documents: list[int] = field(default_factory=list)  # documents read that have text in each language
     splits: dict[str, dict[str, Any]] = field(default_factory=dict)  # split -> counts
     lengths: dict[str, dict[str, list[int]]] = field(default_factory=dict)  # split -> LENGTHS -> histogram (`encode`)
-    unigram_loss: float = 0.0  # on the held-out text, see `unigram.unigram_loss`
+    unigram_loss: float = 0.0  # on the held-out text, see `shards.unigram_loss`
     most_frequent: list[list[Any]] = field(default_factory=list)  # [token, occurrences in the training set]
 
     def add_group(self, result: dict[str, Any]) -> None:
         """Add the result of `document_blocks.read_group`."""
         self.documents += result["documents"]
         self.bytes += result["bytes"]
-        for reason, count in result["filtered"].items():
-            self.filtered[reason] = self.filtered.get(reason, 0) + count
+        self.filtered.update(result["filtered"])
         self.read_counts.add(result)
-        found = result["languages"]
-        before = self.language_documents or [0] * len(found)
-        self.language_documents = [a + b for a, b in zip(before, found, strict=True)]
+        totals = zip_longest(self.language_documents, result["languages"], fillvalue=0)
+        self.language_documents = [before + more for before, more in totals]
 
     def require_languages(self) -> None:
         """Raise UserError if a language has no text at all: its name is probably wrong."""
@@ -66,10 +65,8 @@ class CorpusStatistics:
         self.lowest = sorted(fraction for result in results for fraction in result["lowest"])[: FEW + 1]
         for result in results:
             for kind, dropped in result["duplicates"].items():
-                counted = self.duplicates.setdefault(kind, {"count": 0, "bytes": 0})
-                for key in counted:
-                    counted[key] += dropped[key]
-        for name in shards.SPLITS:
+                self.duplicates.setdefault(kind, Counter()).update(dropped)
+        for name in SPLITS:
             self.splits[name] = {key: sum(result[name][key] for result in results) for key in COUNTS}
             self.lengths[name] = {
                 key: [sum(bins) for bins in zip_longest(*(result[name][key] for result in results), fillvalue=0)]
@@ -88,7 +85,7 @@ class CorpusStatistics:
         if total == 0:
             reason = f"all {self.empty} documents are without tokens" if self.empty else "the files hold no documents"
             if self.filtered:
-                reason = f"{sum(self.filtered.values()):,} documents were left out: {', '.join(self.filtered)}"
+                reason = f"{self.filtered.total():,} documents were left out: {', '.join(self.filtered)}"
             raise UserError(f"no text to prepare: {reason}")
         for name, title, change in (("eval", "evaluation", "raise"), ("train", "training", "lower")):
             if (documents := self.splits[name]["documents"]) < 2:
@@ -109,12 +106,12 @@ class CorpusStatistics:
             shard_counts: Number of shards of each split.
             tokenizer: The tokenizer of the shards.
         """
-        for name, split_counts, number in zip(shards.SPLITS, counts, shard_counts, strict=True):
+        for name, split_counts, number in zip(SPLITS, counts, shard_counts, strict=True):
             self.splits[name] |= {
                 "shards": number,
                 "unknown": int(split_counts[tokenizer.unk_id]) if tokenizer.special.unk else 0,
             }
-        self.unigram_loss = unigram.unigram_loss(counts[0], counts[1], tokenizer.special_ids)
+        self.unigram_loss = unigram_loss(counts[0], counts[1], tokenizer.special_ids)
         for token in np.argsort(-counts[0], kind="stable")[:MOST_FREQUENT].tolist():
             self.most_frequent.append([tokenizer.vocabulary[token], int(counts[0, token])])
 
@@ -173,7 +170,7 @@ def _suggest_eval_share(lowest: list[float], total: int) -> tuple[float, int]:
 
 def corpus_page(corpus: CorpusStatistics) -> str:
     """Render report.html."""
-    train, evaluation = (corpus.splits[name] for name in shards.SPLITS)
+    train, evaluation = (corpus.splits[name] for name in SPLITS)
     size = sum(file["bytes"] for file in corpus.files)
     text = f"{corpus.documents:,} documents, {corpus.bytes / 1e6:,.1f} MB of text, from {plural(len(corpus.files), 'file')}"
     page = Page("Corpus", f"{text} ({size / 1e6:,.1f} MB on disk).")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from contextlib import closing
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,10 +16,9 @@ from bertie.files.sources import Source
 from bertie.text import bpe, word_counts, wordpiece
 from bertie.text.accents import counting_rules, decide_accents
 from bertie.text.coverage import measure_coverage, warn_of_unknown
-from bertie.text.executors import Executor, LocalExecutor
+from bertie.text.executors import Executor, LocalExecutor, run
 from bertie.text.merges import Criterion
-from bertie.text.read_counts import ReadCounts
-from bertie.text.readers import ReaderOptions, read_sources
+from bertie.text.readers import ReadCounts, ReaderOptions, read_sources
 from bertie.text.special_tokens import LINE_BREAK, printable
 from bertie.text.tokenizer import (
     CONTINUATION,
@@ -211,17 +210,6 @@ def _save(tokenizer: Tokenizer, out: Path, table: WordCounts, settings: dict[str
     warn_of_unknown(str(out), coverage.unknown, coverage.unknown_characters)
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Work item: some files whose words to count."""
-
-    files: tuple[Source, ...]
-    normalization: NormalizerOptions | ByteLevel
-    user_tokens: tuple[str, ...]
-    limit: int
-    reader_options: ReaderOptions
-
-
 def count_words(
     texts: Iterable[str | Path],
     normalization: NormalizerOptions | ByteLevel,
@@ -245,17 +233,12 @@ def count_words(
         UserError: A file cannot be read.
         MachineError: A worker was lost.
     """
-    groups = [
-        _Group(tuple(group), normalization, tuple(user_tokens), limit, reader_options)
-        for group in sources.groups(sources.find(texts))
-    ]
     table, read_counts = WordCounts(limit), ReadCounts()
-    sizes = [sum(file.size for file in group.files) / 1e6 for group in groups]
-    with console.progress("count words", sum(sizes), "MB") as bar, closing(executor.run(_count, groups)) as results:
-        for size, (counts, forgotten, group_read_counts) in zip(sizes, results, strict=True):
-            table.add(counts, forgotten)
-            read_counts.add(group_read_counts)
-            bar.advance(size)
+    own = partial(word_counts.count_words, normalization=normalization, user_tokens=user_tokens, limit=limit)
+    count, groups = partial(_count, reader_options, own), sources.groups(sources.find(texts))
+    for part, part_read_counts in run(executor, count, groups, "count words", "MB", sources.megabytes):
+        table.add(part.counts, part.forgotten)
+        read_counts.add(part_read_counts)
     for line in read_counts.lines():
         console.info(line)
     if table.forgotten:
@@ -266,14 +249,13 @@ def count_words(
     return table
 
 
-def _count(group: _Group) -> tuple[dict[str, int], int, dict[str, Any]]:
-    """Count the words of a group: word -> occurrences, dropped occurrences, and `ReadCounts.as_json`."""
+def _count(
+    reader_options: ReaderOptions, count: Callable[[Iterable[str]], WordCounts], files: list[Source]
+) -> tuple[WordCounts, dict[str, Any]]:
+    """Count the words of a group of files. Also returns `ReadCounts.as_json`."""
     read_counts = ReadCounts()
-    documents = read_sources(list(group.files), group.reader_options, read_counts)
-    table = word_counts.count_words(
-        (document.text for document in documents), group.normalization, group.user_tokens, group.limit
-    )
-    return dict(table.counts), table.forgotten, read_counts.as_json()
+    counted = count(document.text for document in read_sources(files, reader_options, read_counts))
+    return counted, read_counts.as_json()
 
 
 def _reserved_entries(user_tokens: Sequence[str], unused: int, vocab_size: int) -> list[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
+from bertie.text.batching import batches
 from bertie.text.bpe_backend import split_at_spaces
 from bertie.text.sentences import split_long_text
 from bertie.text.tokenizer import ByteLevel, NormalizerOptions
@@ -72,32 +74,15 @@ def count_words(
             texts = (part for text in texts for part in user_token.split(text))
         else:
             texts = (user_token.sub(" ", text) for text in texts)
-    bytelevel = isinstance(normalization, ByteLevel)
-    for strings in _count_strings(texts, split_at_spaces if bytelevel else _split_between_spaces):
-        words = _split_bytelevel(strings, normalization) if bytelevel else normalize_words(strings, normalization)
-        table.add(words)
+    for batch in batches(texts, COUNT_BATCH):
+        # Only distinct strings are normalized: far fewer than there are words in the text.
+        parts = chain.from_iterable(split_long_text(text, NORMALIZE_BATCH) for text in batch)
+        if isinstance(normalization, ByteLevel):
+            table.add(_split_bytelevel(Counter(chain.from_iterable(map(split_at_spaces, parts))), normalization))
+        else:
+            strings = (part.replace("\n", " ").split(" ") for part in parts)
+            table.add(normalize_words(Counter(chain.from_iterable(strings)), normalization))
     return table
-
-
-def _split_between_spaces(text: str) -> list[str]:
-    return text.replace("\n", " ").split(" ")
-
-
-def _count_strings(texts: Iterable[str], split: Callable[[str], list[str]]) -> Iterator[Counter[str]]:
-    """Count the strings that `split` returns, for COUNT_BATCH characters at a time.
-
-    Only distinct strings are then normalized: far fewer than there are words in the text.
-    """
-    counts: Counter[str] = Counter()
-    size = 0
-    for text in texts:
-        for part in split_long_text(text, NORMALIZE_BATCH):
-            counts.update(split(part))
-        size += len(text)
-        if size >= COUNT_BATCH:
-            yield counts
-            counts, size = Counter(), 0
-    yield counts
 
 
 def normalize_words(strings: Counter[str], normalization: NormalizerOptions) -> Counter[str]:

@@ -20,6 +20,7 @@ from bertie.text.special_tokens import (
     add_user_tokens,
     printable,
     read_engine,
+    read_lines,
     require_ids_without_gaps,
     without_automatic_changes,
 )
@@ -211,11 +212,7 @@ def _drops_punctuation(engine: tokenizers.Tokenizer) -> bool:
 
 def read_entries(path: Path) -> list[str]:
     """Read vocab.txt: one entry per line, in id order. The line break is written as a backslash and an n."""
-    try:
-        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # not splitlines: U+2028 is a token
-        return [LINE_BREAK if line == printable(LINE_BREAK) else line for line in lines]
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+    return [LINE_BREAK if line == printable(LINE_BREAK) else line for line in read_lines(path)]
 
 
 def load_vocabulary(folder: Path) -> WordPieceBackend:

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertie.batches import contiguous
-from bertie.batches.contiguous import ContiguousEpoch, ContiguousSpan, DocSentences, FullSentences
+from bertie.batches import spans as layout_spans
+from bertie.batches.contiguous import DocSentences, FullSentences
 from bertie.batches.loader import Loader, Position, StepShape
+from bertie.batches.spans import LayoutEpoch
 from bertie.errors import UsageError
 from bertie.text.shards import Corpus, Shards, open_shards
 from bertie.text.tokenizer import Tokenizer
@@ -38,30 +40,32 @@ def corpus_of(documents: list[list[int]], word_starts: np.ndarray | None = None)
     )
 
 
-def spans_of(epoch: ContiguousEpoch) -> list[ContiguousSpan]:
+def spans_of(epoch: LayoutEpoch) -> list[list[int]]:
     return [span for window in range(epoch.windows) for span in epoch.window(window)]
 
 
-def in_order(epoch: ContiguousEpoch) -> list[ContiguousSpan]:
-    return sorted(spans_of(epoch), key=lambda span: span.parts)
+def in_order(epoch: LayoutEpoch) -> list[list[int]]:
+    return sorted(spans_of(epoch))
 
 
-def check(corpus: Corpus, epoch: ContiguousEpoch, max_length: int) -> None:
+def parts_of(corpus: Corpus, span: list[int]) -> list[tuple[int, int]]:
+    """The tokens of each document that a span has."""
+    start, stop = span
+    return list(pairwise([start, *(edge for edge in corpus.document_starts.tolist() if start < edge < stop), stop]))
+
+
+def check(corpus: Corpus, epoch: LayoutEpoch, max_length: int) -> None:
     """Check the properties that every epoch of every corpus has."""
-    spans = in_order(epoch)
-    parts = [part for span in spans for part in span.parts]
+    parts = [part for span in in_order(epoch) for part in parts_of(corpus, span)]
     total = int(corpus.document_starts[-1])
     assert [parts[0][0], *(stop for _, stop in parts)] == [*(start for start, _ in parts), total]  # every token, once
     documents = [np.searchsorted(corpus.document_starts, part, side="right").tolist() for part in parts]
     for (start, stop), (first, _) in zip(parts, documents, strict=True):
         assert start < stop <= corpus.document_starts[first]
-    for span in spans:
-        assert len(span) <= max_length
-        for (_, stop), (start, _) in pairwise(span.parts):
-            assert stop == start
-            assert start in corpus.document_starts
     for window in range(epoch.windows):
-        assert epoch.lengths(window).tolist() == [len(span) for span in epoch.window(window)]
+        lengths = [len(epoch.sequence(span)) for span in epoch.window(window)]
+        assert max(lengths) <= max_length
+        assert epoch.lengths(window).tolist() == lengths
 
 
 @settings(max_examples=60, deadline=None)
@@ -89,11 +93,11 @@ def test_every_corpus_is_read_once(
     layout = kind(max_length=max_length, short_seq_prob=short_seq_prob)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(contiguous, "BLOCK", block)
-        patch.setattr(contiguous, "WINDOW", 5)
+        patch.setattr(layout_spans, "WINDOW", 5)
         epoch = layout.epoch(corpus, small_tokenizer, seed, 0)
         check(corpus, epoch, max_length)
         if kind is DocSentences:
-            assert all(len(span.parts) == 1 for span in spans_of(epoch))
+            assert all(len(parts_of(corpus, span)) == 1 for span in spans_of(epoch))
     if short_seq_prob == 0:  # the size of the blocks has no effect
         assert in_order(epoch) == in_order(layout.epoch(corpus, small_tokenizer, seed, 1))
 
@@ -117,7 +121,7 @@ def test_sequences_are_as_long_as_whole_sentences_allow(kind: Kind, shards: Shar
             expected[-1][-1] = (expected[-1][-1][0], stop)
         length += added
     found = in_order(kind(max_length=longest).epoch(corpus, shards.tokenizer, 0, 0))
-    assert [list(span.parts) for span in found] == expected
+    assert [parts_of(corpus, span) for span in found] == expected
 
 
 def test_full_sentences_cross_documents_with_a_separator(small_tokenizer: Tokenizer) -> None:
@@ -128,7 +132,7 @@ def test_full_sentences_cross_documents_with_a_separator(small_tokenizer: Tokeni
     first, last = in_order(epoch)
     sequence = epoch.sequence(first)
     assert sequence.input_ids.tolist() == [cls, *ids[:5], sep, *ids[5:7], sep, *ids[7:11], sep]
-    assert len(sequence) == len(first) == 15  # one token too few for the next sentence
+    assert len(sequence) == 15  # one token too few for the next sentence
     assert sequence.token_type_ids.tolist() == [0] * 15
     assert sequence.word_starts.all()
     assert sequence.pair_label == -1
@@ -139,14 +143,14 @@ def test_full_sentences_cross_documents_with_a_separator(small_tokenizer: Tokeni
 def test_doc_sentences_end_with_their_document(small_tokenizer: Tokenizer) -> None:
     corpus = corpus_of([[3, 2], [2], [4, 5]])
     epoch = DocSentences(max_length=11).epoch(corpus, small_tokenizer, 0, 0)
-    assert [span.parts for span in in_order(epoch)] == [((0, 5),), ((5, 7),), ((7, 16),)]
+    assert in_order(epoch) == [[0, 5], [5, 7], [7, 16]]
 
 
 @each_layout
 def test_a_long_sentence_is_split_at_a_word(kind: Kind, small_tokenizer: Tokenizer) -> None:
     corpus = corpus_of([[100, 4]], np.arange(104) % 3 == 0)  # words of three subwords
-    spans = in_order(kind(max_length=34).epoch(corpus, small_tokenizer, 0, 0))
-    assert [span.parts for span in spans] == [((0, 30),), ((30, 60),), ((60, 90),), ((90, 104),)]
+    found = in_order(kind(max_length=34).epoch(corpus, small_tokenizer, 0, 0))
+    assert found == [[0, 30], [30, 60], [60, 90], [90, 104]]
 
 
 def test_documents_of_several_shards_are_joined(shards: Shards) -> None:
@@ -155,8 +159,8 @@ def test_documents_of_several_shards_are_joined(shards: Shards) -> None:
     assert edge < corpus.shard_starts[-1]
     epochs = [FullSentences(max_length=longest).epoch(corpus, shards.tokenizer, 0, 0) for longest in range(48, 64)]
     pairs = [(epoch, span) for epoch in epochs for span in spans_of(epoch)]
-    epoch, span = next((epoch, span) for epoch, span in pairs if span.parts[0][0] < edge < span.parts[-1][1])
-    expected = [i for start, stop in span.parts for i in [*corpus.slice(start, stop)[0].tolist(), sep]]
+    epoch, span = next((epoch, span) for epoch, span in pairs if span[0] < edge < span[1])
+    expected = [i for start, stop in parts_of(corpus, span) for i in [*corpus.slice(start, stop)[0].tolist(), sep]]
     assert epoch.sequence(span).input_ids.tolist() == [shards.tokenizer.cls_id, *expected]
 
 
@@ -164,9 +168,9 @@ def test_documents_of_several_shards_are_joined(shards: Shards) -> None:
 def test_sequences_are_a_pure_function_of_seed_and_epoch(
     kind: Kind, shards: Shards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contiguous, "WINDOW", 100)
+    monkeypatch.setattr(layout_spans, "WINDOW", 100)
 
-    def epoch(seed: int, number: int, short_seq_prob: float = 0.2) -> ContiguousEpoch:
+    def epoch(seed: int, number: int, short_seq_prob: float = 0.2) -> LayoutEpoch:
         return kind(max_length=48, short_seq_prob=short_seq_prob).epoch(shards.train, shards.tokenizer, seed, number)
 
     first = epoch(0, 0)
@@ -181,7 +185,7 @@ def test_sequences_are_a_pure_function_of_seed_and_epoch(
 
 @each_layout
 def test_order_is_shuffled(kind: Kind, shards: Shards) -> None:
-    starts = [span.parts[0][0] for span in spans_of(kind(max_length=48).epoch(shards.train, shards.tokenizer, 0, 0))]
+    starts = [start for start, _ in spans_of(kind(max_length=48).epoch(shards.train, shards.tokenizer, 0, 0))]
     assert abs(np.corrcoef(starts, np.arange(len(starts)))[0, 1]) < 0.1
 
 
@@ -195,7 +199,7 @@ def test_short_seq_prob_shortens_sequences(kind: Kind, shards: Shards) -> None:
 
 @each_layout
 def test_steps_resume_at_any_position(kind: Kind, shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contiguous, "WINDOW", 100)
+    monkeypatch.setattr(layout_spans, "WINDOW", 100)
     loader = Loader(shards.train, shards.tokenizer, kind(max_length=48, short_seq_prob=0.1), StepShape(4, 512), seed=0)
     steps = list(islice(loader.steps(Position()), 40))
     assert steps[15].position.epoch < steps[-1].position.epoch

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertie import seeding
-from bertie.batches import sentence_pairs
+from bertie.batches import spans as layout_spans
 from bertie.batches.sentence_pairs import (
     IS_NEXT,
     IS_RANDOM,
@@ -18,8 +18,8 @@ from bertie.batches.sentence_pairs import (
     UNLABELED,
     PairSpan,
     SentencePairs,
-    SentencePairsEpoch,
 )
+from bertie.batches.spans import LayoutEpoch
 from bertie.errors import UsageError, UserError
 from bertie.text.shards import Corpus, Shards, open_shards
 from bertie.text.tokenizer import Tokenizer
@@ -49,8 +49,13 @@ def corpus_of(documents: list[list[int]], word_starts: bool | np.ndarray = True)
     )
 
 
-def spans_of(epoch: SentencePairsEpoch) -> list[PairSpan]:
+def spans_of(epoch: LayoutEpoch) -> list[PairSpan]:
     return [span for window in range(epoch.windows) for span in epoch.window(window)]
+
+
+def length(span: PairSpan) -> int:
+    """The length of the sequence of a pair, with its special tokens."""
+    return span.a[1] - span.a[0] + span.b[1] - span.b[0] + 3
 
 
 def document(corpus: Corpus, token: int) -> int:
@@ -71,7 +76,7 @@ def check(corpus: Corpus, spans: list[PairSpan], max_length: int) -> None:
     """Check the properties that every epoch of every corpus has."""
     sentences = set(corpus.sentence_starts.tolist())
     for span in spans:
-        assert len(span) <= max_length
+        assert length(span) <= max_length
         for start, stop in (span.a, span.b):
             assert start < stop
             assert document(corpus, start) == document(corpus, stop - 1)
@@ -139,7 +144,7 @@ def test_labels_are_a_fair_coin(shards: Shards) -> None:
 
 
 def test_pairs_are_a_pure_function_of_seed_epoch_and_window(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sentence_pairs, "WINDOW", 200)
+    monkeypatch.setattr(layout_spans, "WINDOW", 200)
     layout = SentencePairs(max_length=64)
 
     def windows(seed: int, epoch: int, order: list[int]) -> dict[int, list[PairSpan]]:
@@ -157,7 +162,7 @@ def test_pairs_are_a_pure_function_of_seed_epoch_and_window(shards: Shards, monk
 
 
 def test_every_window_draws_from_its_own_stream(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sentence_pairs, "WINDOW", 200)
+    monkeypatch.setattr(layout_spans, "WINDOW", 200)
     keys: list[tuple[int, ...]] = []
     original = seeding.generator
 
@@ -176,7 +181,7 @@ def test_every_window_draws_from_its_own_stream(shards: Shards, monkeypatch: pyt
 def test_lengths_are_upper_bounds_and_nearly_exact(wiki: Shards) -> None:
     epoch = SentencePairs().epoch(wiki.train, wiki.tokenizer, 0, 0)
     before = epoch.lengths(0)
-    after = np.array([len(span) for span in epoch.window(0)])
+    after = np.array([length(span) for span in epoch.window(0)])
     assert len(before) == len(after)
     assert (after <= before).all()
     assert (before - after).mean() < 1  # trimming removes less than a token on average
@@ -243,11 +248,11 @@ def test_a_sequence_has_special_tokens_and_segments(shards: Shards) -> None:
         assert sequence.token_type_ids.tolist() == [0] * (len(a) + 2) + [1] * (len(b) + 1)
         assert sequence.word_starts.tolist() == tokenizer.word_starts_table[sequence.input_ids].tolist()
         assert sequence.pair_label == span.pair_label
-        assert len(sequence) == len(span)
+        assert len(sequence) == length(span)
         assert {sequence.input_ids.dtype, sequence.token_type_ids.dtype} == {np.dtype(np.int32)}
 
 
-def swapped_epoch(shards: Shards, seed: int, epoch: int, max_length: int = 48) -> SentencePairsEpoch:
+def swapped_epoch(shards: Shards, seed: int, epoch: int, max_length: int = 48) -> LayoutEpoch:
     return SentencePairs(max_length=max_length, negatives="swapped").epoch(shards.train, shards.tokenizer, seed, epoch)
 
 
@@ -257,7 +262,7 @@ def test_half_of_the_pairs_are_swapped(shards: Shards) -> None:
         first, second = (span.b, span.a) if span.pair_label == IS_SWAPPED else (span.a, span.b)
         assert first[0] < first[1] == second[0] < second[1]
         assert document(shards.train, first[0]) == document(shards.train, second[1] - 1)
-        assert len(span) <= 48
+        assert length(span) <= 48
     labels = np.array([span.pair_label for span in spans])
     assert set(labels.tolist()) == {0, 1}
     assert labels.mean() == pytest.approx(0.5, abs=3 * 0.5 / np.sqrt(len(labels)))
@@ -269,7 +274,7 @@ def test_swapped_pairs_read_every_token_of_their_chunks_once(shards: Shards) -> 
     counts = read_counts(shards.train, spans)
     assert counts.max() == 1
     assert counts.mean() > 0.99  # a chunk of one token is no pair
-    assert epoch.lengths(0).tolist() == [len(span) for span in epoch.window(0)]  # no trimming
+    assert epoch.lengths(0).tolist() == [length(span) for span in epoch.window(0)]  # no trimming
 
 
 def test_swapped_pairs_are_a_pure_function_of_seed_and_epoch(shards: Shards) -> None:

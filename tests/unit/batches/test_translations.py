@@ -8,14 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertie.batches import translations
+from bertie.batches import spans as layout_spans
 from bertie.batches.loader import Loader, Position, StepShape
-from bertie.batches.translations import Translations, TranslationsEpoch, TranslationSpan
+from bertie.batches.spans import LayoutEpoch
+from bertie.batches.translations import Translations
 from bertie.contracts import FILLER
 from bertie.errors import UsageError, UserError
 from bertie.text.shards import Corpus, Shards, open_shards
 from bertie.text.tokenizer import Tokenizer
 
+Texts = tuple[tuple[int, int], ...]
 Documents = list[dict[int, list[int]]]
 """For each document, the lengths of the sentences by language."""
 
@@ -30,7 +32,7 @@ def roberta_tokenizer(small_texts: list[str]) -> Tokenizer:
     from bertie.text import bpe, word_counts
     from bertie.text.tokenizer import ByteLevel
 
-    return Tokenizer.build_bpe(*bpe.train(word_counts.count_words(small_texts, ByteLevel()).counts, vocab_size=400))
+    return Tokenizer.build_bpe(*bpe.train(word_counts.count_words(small_texts, ByteLevel()).counts, vocab_size=410))
 
 
 def corpus_of(documents: Documents, word_starts: np.ndarray | None = None) -> Corpus:
@@ -48,44 +50,43 @@ def corpus_of(documents: Documents, word_starts: np.ndarray | None = None) -> Co
     )
 
 
-def spans_of(epoch: TranslationsEpoch) -> list[TranslationSpan]:
+def spans_of(epoch: LayoutEpoch) -> list[Texts]:
     return [span for window in range(epoch.windows) for span in epoch.window(window)]
 
 
-def texts_of(epoch: TranslationsEpoch) -> list[tuple[tuple[int, int], ...]]:
+def texts_of(epoch: LayoutEpoch) -> list[Texts]:
     """The texts of every sequence, in the order of the corpus, whichever text is first."""
-    return sorted(tuple(sorted(span.texts)) for span in spans_of(epoch))
+    return sorted(tuple(sorted(span)) for span in spans_of(epoch))
 
 
 def document_of(corpus: Corpus, token: int) -> int:
     return int(np.searchsorted(corpus.document_starts, token, side="right"))
 
 
-def check(corpus: Corpus, epoch: TranslationsEpoch, max_length: int) -> None:
+def check(corpus: Corpus, epoch: LayoutEpoch, max_length: int) -> None:
     """Check the properties that every epoch of every corpus has."""
     spans = spans_of(epoch)
-    parts = sorted(text for span in spans for text in span.texts)
+    parts = sorted(text for span in spans for text in span)
     total = int(corpus.document_starts[-1])
     assert [parts[0][0], *(stop for _, stop in parts)] == [*(start for start, _ in parts), total]  # every token, once
     assert corpus.languages is not None
     for span in spans:
-        assert len(span) <= max_length
-        for start, stop in span.texts:
+        for start, stop in span:
             assert start < stop
             assert document_of(corpus, start) == document_of(corpus, stop - 1)
             sentences = np.searchsorted(corpus.sentence_starts, [start, stop - 1], side="right") - 1
             assert len(set(corpus.languages[sentences[0] : sentences[1] + 1].tolist())) == 1
-        if len(span.texts) == 2:
-            first, second = (start for start, _ in span.texts)
+        if len(span) == 2:
+            first, second = (start for start, _ in span)
             assert document_of(corpus, first) == document_of(corpus, second)
             assert corpus.language(first) != corpus.language(second)
         sequence = epoch.sequence(span)
         arrays = (sequence.input_ids, sequence.token_type_ids, sequence.position_ids, sequence.language_ids)
-        assert len(span) == len(sequence) == len(sequence.word_starts)
+        assert len(sequence) == len(sequence.word_starts) <= max_length
         assert sequence.word_starts.dtype == bool
-        assert all(array is not None and len(array) == len(span) and array.dtype == np.int32 for array in arrays)
+        assert all(array is not None and len(array) == len(sequence) and array.dtype == np.int32 for array in arrays)
     for window in range(epoch.windows):
-        assert epoch.lengths(window).tolist() == [len(span) for span in epoch.window(window)]
+        assert epoch.lengths(window).tolist() == [len(epoch.sequence(span)) for span in epoch.window(window)]
 
 
 texts = st.lists(st.integers(1, 40), min_size=1, max_size=5)
@@ -116,10 +117,10 @@ def test_every_corpus_is_read_once_and_no_documents_are_mixed(
     corpus = corpus_of(documents, starts)
     layout = Translations(max_length=max_length, translation_prob=translation_prob)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(translations, "WINDOW", 5)
+        patch.setattr(layout_spans, "WINDOW", 5)
         epoch = layout.epoch(corpus, roberta_tokenizer if two_separators else small_tokenizer, seed, 0)
         check(corpus, epoch, max_length)
-        counts = {len(span.texts) for span in spans_of(epoch)}
+        counts = {len(span) for span in spans_of(epoch)}
     if translation_prob == 0 or all(len(document) == 1 for document in documents):
         assert counts == {1}
     elif translation_prob == 1 and any(len(document) > 1 for document in documents):
@@ -137,10 +138,10 @@ def test_a_long_translation_keeps_both_sides(
     )
     spans = spans_of(epoch)
     if len(spans) <= min(first, second):
-        assert all(len(span.texts) == 2 for span in spans)
+        assert all(len(span) == 2 for span in spans)
     for span in spans:
-        if len(span.texts) == 2 and len(span) == max_length:
-            sizes = sorted(stop - start for start, stop in span.texts)
+        if len(span) == 2 and len(epoch.sequence(span)) == max_length:
+            sizes = sorted(stop - start for start, stop in span)
             expected = (max_length - 3) * min(first, second) / (first + second)
             assert sizes[0] == pytest.approx(expected, abs=2)
 
@@ -150,7 +151,7 @@ def test_a_text_and_its_translation_make_a_sequence(small_tokenizer: Tokenizer) 
     epoch = Translations(max_length=16, translation_prob=1.0).epoch(corpus, small_tokenizer, 0, 0)
     [span] = spans_of(epoch)
     ids, cls, sep = corpus.tokens[0].tolist(), small_tokenizer.cls_id, small_tokenizer.sep_id
-    a, b = ([0, 3], [3, 7]) if span.texts[0][0] == 0 else ([3, 7], [0, 3])
+    a, b = ([0, 3], [3, 7]) if span[0][0] == 0 else ([3, 7], [0, 3])
     sequence = epoch.sequence(span)
     assert sequence.position_ids is not None
     assert sequence.language_ids is not None
@@ -171,7 +172,7 @@ def test_roberta_has_two_separators_and_no_segments(roberta_tokenizer: Tokenizer
     tokenizer = roberta_tokenizer
     epoch = Translations(max_length=16, translation_prob=1.0).epoch(corpus_of([{0: [3], 1: [2]}]), tokenizer, 0, 0)
     [span] = spans_of(epoch)
-    n, m = (stop - start for start, stop in span.texts)
+    n, m = (stop - start for start, stop in span)
     sequence = epoch.sequence(span)
     assert sequence.position_ids is not None
     assert sequence.language_ids is not None
@@ -216,23 +217,23 @@ def test_three_languages_make_a_pair_and_a_single_text(small_tokenizer: Tokenize
     corpus, seen = corpus_of([{0: [2], 1: [2], 2: [2]}]), set()
     for number in range(40):
         spans = spans_of(Translations(translation_prob=1.0).epoch(corpus, small_tokenizer, 0, number))
-        assert sorted(len(span.texts) for span in spans) == [1, 2]
-        seen |= {span.texts for span in spans if len(span.texts) == 2}
+        assert sorted(len(span) for span in spans) == [1, 2]
+        seen |= {span for span in spans if len(span) == 2}
     assert len(seen) == 6  # every two languages, in both orders
 
 
 def test_the_share_of_translations_is_the_probability(small_tokenizer: Tokenizer) -> None:
     corpus = corpus_of([{0: [2], 1: [2]}] * 2000)
     spans = spans_of(Translations(translation_prob=0.3).epoch(corpus, small_tokenizer, 0, 0))
-    pairs = sum(len(span.texts) == 2 for span in spans)
+    pairs = sum(len(span) == 2 for span in spans)
     assert pairs / 2000 == pytest.approx(0.3, abs=0.04)
     assert len(spans) == 2 * 2000 - pairs
 
 
 def test_sequences_are_a_pure_function_of_seed_and_epoch(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translations, "WINDOW", 100)
+    monkeypatch.setattr(layout_spans, "WINDOW", 100)
 
-    def epoch(seed: int, number: int) -> TranslationsEpoch:
+    def epoch(seed: int, number: int) -> LayoutEpoch:
         return Translations(max_length=48).epoch(shards.train, shards.tokenizer, seed, number)
 
     first = epoch(0, 0)
@@ -241,7 +242,7 @@ def test_sequences_are_a_pure_function_of_seed_and_epoch(shards: Shards, monkeyp
     assert [windows[window] for window in (0, 1, 2)] == [epoch(0, 0).window(window) for window in (0, 1, 2)]
     for other in (epoch(0, 1), epoch(1, 0)):
         assert texts_of(other) != texts_of(first)
-    starts = [span.texts[0][0] for span in spans_of(first)]
+    starts = [span[0][0] for span in spans_of(first)]
     assert abs(np.corrcoef(starts, np.arange(len(starts)))[0, 1]) < 0.1  # shuffled
     check(shards.train, first, 48)
 
@@ -249,7 +250,7 @@ def test_sequences_are_a_pure_function_of_seed_and_epoch(shards: Shards, monkeyp
 def test_rows_hold_positions_and_languages_and_resume_at_any_position(
     shards: Shards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(translations, "WINDOW", 100)
+    monkeypatch.setattr(layout_spans, "WINDOW", 100)
     loader = Loader(shards.train, shards.tokenizer, Translations(max_length=48), StepShape(4, 512), seed=0)
     steps = list(islice(loader.steps(Position()), 60))
     assert steps[15].position.epoch < steps[-1].position.epoch

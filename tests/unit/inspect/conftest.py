@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -73,8 +73,8 @@ def plant(word_tokenizer: Tokenizer) -> Plant:
 @pytest.fixture(scope="session")
 def planted_trees() -> list[ParsedSentence]:
     """80 sentences of 1 to 9 words with random trees. The part of speech follows from the word, the relation from the depth."""
+    from bertie.inspect.structural_probe import tree_distances
     from bertie.inspect.treebank import ParsedSentence
-    from bertie.inspect.trees import tree_distances
 
     rng = np.random.default_rng(0)
     sentences = []
@@ -147,10 +147,8 @@ def train_probe() -> Callable[..., None]:
     """Train a set of probes on batches with Adam, with a factor for its learning rates."""
     import torch
 
-    from bertie.inspect.probe_training import ProbeSet
-
-    def train(probe: ProbeSet, batches: list[WordBatch], epochs: int, factor: float = 1.0) -> None:
-        groups = [{"params": list(weights), "lr": rate * factor} for weights, rate in probe.learning_rates]
+    def train(probe: Any, batches: list[WordBatch], epochs: int, factor: float = 1.0) -> None:
+        groups = [{"params": weights, "lr": rate * factor} for weights, rate in probe.learning_rates]
         optimizer = torch.optim.Adam(groups)
         for _ in range(epochs):
             for batch in batches:

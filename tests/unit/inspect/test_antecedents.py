@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bertie.inspect.antecedents import RULES, choose
-from bertie.inspect.mentions import Mention, MentionText
-from bertie.inspect.pronouns import PRONOUNS
+from bertie.inspect.mention_windows import RULES, choose
+from bertie.inspect.mentions import PRONOUNS, Mention, MentionText
 
 SENTENCE = "The old king saw two queens . A king told them that he saw Anna and her dog"
 KING, QUEENS, A_KING, THEM, HE, ANNA, HER, DOG = range(8)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bertie.inspect import best_heads
-from bertie.inspect.best_heads import Answers, BestColumns, best_table, find_best
+from bertie.inspect.best_heads import Answers, best_table, find_best
 from bertie.inspect.intervals import in_report_half
 
 UNITS, PER_UNIT = 40, 3
@@ -19,7 +19,7 @@ def answers_of(
     unit = np.repeat(np.arange(len(right) // PER_UNIT), PER_UNIT)
     groups = {"all": list(range(len(unit)))} if groups is None else groups
     per_layer = right.shape[1] // layers
-    answers = Answers.prepare(unit, len(right) // PER_UNIT, baselines, groups, layers=layers, per_layer=per_layer)
+    answers = Answers.prepare(unit, len(right) // PER_UNIT, baselines, groups, layers, per_layer)
     for layer in range(layers):
         answers.record(layer, np.arange(len(unit)), right[:, layer * per_layer :][:, :per_layer])
     return answers
@@ -30,10 +30,13 @@ def test_answers_are_kept_as_bits(per_layer: int, monkeypatch: pytest.MonkeyPatc
     right = np.random.default_rng(0).random((UNITS * PER_UNIT, 2 * per_layer)) < 0.4
     answers = answers_of(right, right[:, :1], 2)
     some = np.array([5, 0, 77])
-    np.testing.assert_array_equal(answers.right(some), right[some])
-    np.testing.assert_array_equal(answers.count(some), right[some].sum(0))
+    both = np.hstack([right, right[:, :1]])  # heads, and a baseline that is right where the first head is
+    np.testing.assert_array_equal(answers.right(some), both[some])
+    np.testing.assert_array_equal(answers.count(some), both[some].sum(0))
+    for column in range(both.shape[1]):
+        np.testing.assert_array_equal(answers.column(column, some), both[some, column])
     monkeypatch.setattr(best_heads, "_BITS_AT_ONCE", 50)
-    np.testing.assert_array_equal(answers.count(np.arange(len(right))), right.sum(0))
+    np.testing.assert_array_equal(answers.count(np.arange(len(right))), both.sum(0))
 
 
 def test_blocks_are_joined() -> None:
@@ -50,8 +53,10 @@ def test_blocks_are_joined() -> None:
     joined = Answers.join(parts)
     assert list(joined.groups) == ["a", "b", "c"]
     assert joined.units == whole.units
-    for name in ("unit", "baselines", "baseline_bits", "bits"):
-        np.testing.assert_array_equal(getattr(joined, name), getattr(whole, name))
+    assert joined.widths == whole.widths == [5, 5, 2]
+    np.testing.assert_array_equal(joined.unit, whole.unit)
+    for bits, expected in zip(joined.bits, whole.bits, strict=True):
+        np.testing.assert_array_equal(bits, expected)
     for name, numbers in whole.groups.items():
         np.testing.assert_array_equal(joined.groups[name], numbers)
     assert find_best(joined) == find_best(whole)
@@ -62,8 +67,7 @@ def test_a_question_takes_a_bit_per_head_and_a_few_bytes() -> None:
     right = np.random.default_rng(3).random((UNITS * PER_UNIT, 12 * 24)) < 0.4
     everything = list(range(len(right)))
     answers = answers_of(right, right[:, :10], 12, {"a": everything, "b": everything, "c": everything})
-    np.testing.assert_array_equal(answers.baselines_right(np.array([7, 3])), right[[7, 3], :10])
-    arrays = answers.unit, answers.baseline_bits, answers.bits, *answers.groups.values()
+    arrays = answers.unit, *answers.bits, *answers.groups.values()
     assert sum(array.nbytes for array in arrays) == len(right) * (4 + 2 + 36 + 3 * 4)
 
 
@@ -83,17 +87,17 @@ def test_the_held_out_accuracy_is_measured_where_the_head_was_not_chosen() -> No
     right[:, 4] = ~reported
     right[:, 1] = np.arange(questions) % PER_UNIT > 0
     base[:, 1] = np.arange(questions) % PER_UNIT == 0
-    best = find_best(answers_of(right, base, 2))["all"]
-    assert best.everywhere.head == 1
-    assert best.everywhere.questions == questions
-    assert [best.everywhere.columns[name] for name in ("accuracy", "low", "high")] == [2 / 3] * 3
-    assert (best.everywhere.baseline, best.everywhere.columns["baseline"]) == (1, 1 / 3)
-    assert best.everywhere.columns["gain"] == pytest.approx(1 / 3)
-    assert best.held_out is not None
-    assert best.held_out.head == 4
-    assert best.held_out.questions == questions / 2
-    assert best.held_out.columns["accuracy"] == 0
-    assert best.held_out.columns["gain"] == pytest.approx(-1 / 3)
+    best = find_best(answers_of(right, base, 2))
+    everywhere, held_out = best["all", False], best["all", True]
+    assert everywhere.head == 1
+    assert everywhere.questions == questions
+    assert [everywhere.columns[name] for name in ("accuracy", "low", "high")] == [2 / 3] * 3
+    assert (everywhere.baseline, everywhere.columns["baseline"]) == (1, 1 / 3)
+    assert everywhere.columns["gain"] == pytest.approx(1 / 3)
+    assert held_out.head == 4
+    assert held_out.questions == questions / 2
+    assert held_out.columns["accuracy"] == 0
+    assert held_out.columns["gain"] == pytest.approx(-1 / 3)
 
 
 def test_the_interval_of_the_gain_is_paired() -> None:
@@ -103,7 +107,7 @@ def test_the_interval_of_the_gain_is_paired() -> None:
     base = np.repeat(unit_is_right, PER_UNIT)[:, None]
     right = base.copy()
     base = base & (np.arange(UNITS * PER_UNIT) >= PER_UNIT)[:, None]
-    best = find_best(answers_of(right, base, 1))["all"].everywhere.columns
+    best = find_best(answers_of(right, base, 1))["all", False].columns
     assert best["gain"] == pytest.approx(1 / UNITS)
     assert best["high"] - best["low"] > 0.25
     assert best["gain_low"] == 0
@@ -113,10 +117,14 @@ def test_the_interval_of_the_gain_is_paired() -> None:
 def test_a_group_in_one_unit_has_no_interval_and_no_held_out_accuracy() -> None:
     right = np.ones((UNITS * PER_UNIT, 1), bool)
     answers = answers_of(right, ~right, 1, {"rare": [0, 1]})
-    columns = BestColumns(("group", "g"), ("questions", "q"), {"head": "h"}, lambda head, _: {"head": head})
-    found = best_table("best", find_best(answers), columns).plain()
+    meaning = {"group": "g", "questions": "q", "head": "h"}
+
+    def describe(head: int, _: int) -> dict[str, int | str]:
+        return {"head": head}
+
+    found = best_table("best", find_best(answers), meaning, describe).plain()
     assert (found["group"], found["questions"], found["accuracy"], found["gain"]) == (["rare"], [2], [1], [1])
     assert found["low"] == found["high"] == found["gain_low"] == [None]
     assert [found[name] for name in found if name.startswith("held_out_")] == [[None]] * 9
-    empty = best_table("best", find_best(answers_of(right[:0], right[:0], 1, {})), columns)
+    empty = best_table("best", find_best(answers_of(right[:0], right[:0], 1, {})), meaning, describe)
     assert set(map(len, empty.plain().values())) == {0}

@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from bertie.batches.collate import collate
-from bertie.inspect.antecedents import RULES
 from bertie.inspect.attention import observed, read_attention, require_transformer
 from bertie.inspect.coreference import Coreference
-from bertie.inspect.mention_windows import encode_mentions
+from bertie.inspect.mention_windows import RULES, encode_mentions
 from bertie.inspect.mentions import AntecedentQuestion, Mention, MentionText
 from bertie.inspect.tables import Table
 from bertie.model.model import Model
@@ -30,8 +29,7 @@ def run(
     analysis = Coreference(require_transformer(model.encoder))
     for block in blocks:
         windows = encode_mentions(tokenizer, block, max_length)
-        analysis.add(windows)
-        read_attention(model, windows.sequences, analysis.see)
+        read_attention(model, windows.sequences, analysis.add(windows))
     best, heads = analysis.tables()
     assert (best.name, heads.name) == ("coreference_best", "coreference")
     return best, heads

@@ -13,12 +13,14 @@ from bertie.inspect.dependency_probes import (
     ATTENTION,
     DISTANCES,
     GOLD,
+    RIGHT,
     VECTORS,
     AttentionProbe,
     AttentionVectorsProbe,
     DependencyProbes,
+    OffsetBaseline,
+    baselines,
 )
-from bertie.inspect.head_baselines import RIGHT, OffsetBaseline, baselines
 from bertie.inspect.probe_data import StateScale, WordBatch
 from bertie.inspect.treebank import ParsedSentence
 

@@ -16,8 +16,15 @@ from bertie.checkpoints.folder import write_model
 from bertie.contracts import Batch, MicroBatch, Ragged, Targets
 from bertie.errors import UsageError, UserError
 from bertie.inspect.attention import gated
-from bertie.inspect.head_losses import HeadLosses, first_sequences, task_losses, text_losses
-from bertie.inspect.importance import head_importance, masked_losses, mean_and_error
+from bertie.inspect.importance import (
+    HeadLosses,
+    first_sequences,
+    head_importance,
+    masked_losses,
+    mean_and_error,
+    task_losses,
+    text_losses,
+)
 from bertie.model.config import TransformerConfig
 from bertie.model.electra import build_generator
 from bertie.model.encoder import build_encoder

@@ -22,9 +22,10 @@ def test_samples_draw_whole_units_and_the_parts_are_paired(monkeypatch: pytest.M
     first = UnitSums(np.array([0, 1]), np.array([[1.0], [10.0]]))
     second = UnitSums(np.array([1]), np.array([[100.0, 0.0]]))
     a, b = resample(2, [first, second])
-    assert (a.shape, b.shape) == ((SAMPLES, 1), (SAMPLES, 2))
-    assert sorted(set(a[:, 0])) == [2, 11, 20]
-    assert 0.4 < np.mean(a[:, 0] == 11) < 0.6
+    assert (a.shape, b.shape) == ((1 + SAMPLES, 1), (1 + SAMPLES, 2))
+    assert (a[0], b[0].tolist()) == (11, [100, 0])  # without resampling
+    assert sorted(set(a[1:, 0])) == [2, 11, 20]
+    assert 0.4 < np.mean(a[1:, 0] == 11) < 0.6
     np.testing.assert_array_equal(b[:, 0], 100 * (a[:, 0] - 2) / 9)
     monkeypatch.setattr(intervals, "_COUNTS_AT_ONCE", 14)
     np.testing.assert_array_equal(resample(2, [first, second])[0], a)
@@ -33,7 +34,7 @@ def test_samples_draw_whole_units_and_the_parts_are_paired(monkeypatch: pytest.M
 def test_an_interval_of_independent_words_is_that_of_a_proportion() -> None:
     right = np.arange(400) % 4 == 0
     sums = UnitSums.of(np.arange(400), np.stack([right, np.ones(400)], 1))
-    samples = resample(400, [sums])[0]
+    samples = resample(400, [sums])[0][1:]
     low, high = interval(ratio(samples[:, 0], samples[:, 1]))
     half_width = 1.96 * math.sqrt(0.25 * 0.75 / 400)
     assert low == pytest.approx(0.25 - half_width, abs=0.006)
@@ -45,7 +46,7 @@ def test_samples_without_data_are_ignored_and_no_data_has_no_interval() -> None:
     assert np.isnan(values[0])
     assert interval(values) == pytest.approx((0.5 + 0.5 * 0.025, 1 - 0.5 * 0.025))
     assert np.isnan(interval(np.full(SAMPLES, np.nan))).all()
-    assert resample(0, [UnitSums(np.zeros(0, int), np.zeros((0, 2)))])[0].shape == (SAMPLES, 2)
+    assert resample(0, [UnitSums(np.zeros(0, int), np.zeros((0, 2)))])[0].shape == (1 + SAMPLES, 2)
 
 
 @pytest.mark.parametrize("units", [0, 1, 2, 11])

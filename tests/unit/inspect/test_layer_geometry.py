@@ -12,7 +12,7 @@ import torch
 from bertie.checkpoints.folder import write_model
 from bertie.errors import UsageError, UserError
 from bertie.inspect.inspect import Inspection, inspect_model
-from bertie.inspect.layer_geometry import LayerComparison, inspect_layers, read_layers
+from bertie.inspect.layers import LayerComparison, inspect_layers, read_layers
 from bertie.inspect.texts import TextFile
 from bertie.model.encoder import build_encoder
 from bertie.model.model import Model
@@ -112,9 +112,10 @@ def test_the_attention_of_the_heads_comes_from_the_same_pass(predictor: Predicto
 def test_warnings_about_the_texts_come_once(
     predictor: Predictor, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    layers = LayerComparison.of(predictor, replace(texts_of(predictor, text), max_length=20), [], 0)
+    texts = replace(texts_of(predictor, text), max_length=20)
+    layers = LayerComparison(predictor, texts)
     assert capsys.readouterr().err == ""
-    read_layers(predictor, layers.texts, layers.states)
+    read_layers(predictor, replace(texts), layers.states)
     layers.findings()
     assert capsys.readouterr().err == ""
     inspect_model(predictor, Inspection(text=text, loss_tokens=0), tmp_path / "out")
@@ -126,15 +127,15 @@ def test_models_that_cannot_be_compared_are_refused(predictor: Predictor, text: 
     tokenizer = predictor.tokenizer.with_vocabulary(predictor.tokenizer.vocabulary[::-1])
     folder = save(tmp_path / "other", Model(predictor.model.encoder, {}), tokenizer)
     with pytest.raises(UserError, match="have different tokenizers"):
-        LayerComparison.of(predictor, texts, [folder])
+        LayerComparison(predictor, texts, [folder])
     with pytest.raises(UsageError, match="given twice"):
-        LayerComparison.of(predictor, texts, [predictor.folder])
+        LayerComparison(predictor, texts, [predictor.folder])
     with pytest.raises(UsageError, match="does not exist"):
-        LayerComparison.of(predictor, texts, [tmp_path / "none"])
+        LayerComparison(predictor, texts, [tmp_path / "none"])
     with pytest.raises(UsageError, match="add --text"):
         Inspection(compare=("x",), treebank=text)
     (tmp_path / "long.txt").write_text("the " * 60)
     short = build_encoder(StaticConfig(hidden_size=8, vocab_size=predictor.tokenizer.size, max_position_embeddings=30))
     folder = save(tmp_path / "short", Model(short, {}), predictor.tokenizer)
     with pytest.raises(UserError, match="no text has at most 30 tokens"):
-        LayerComparison.of(predictor, texts_of(predictor, tmp_path / "long.txt"), [folder])
+        LayerComparison(predictor, texts_of(predictor, tmp_path / "long.txt"), [folder])

@@ -14,7 +14,8 @@ from bertie.batches.collate import collate
 from bertie.contracts import Hidden, Sequence
 from bertie.errors import UserError
 from bertie.inspect.attention import Group, read_hidden
-from bertie.inspect.layers import LayerStates, Sample, anisotropy_table, cka_rows, cka_table
+from bertie.inspect.layers import ANISOTROPY, CKA, LayerStates, Sample, cka_rows
+from bertie.inspect.tables import Table
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.text import truncation
@@ -173,11 +174,11 @@ def test_unrelated_states_have_a_debiased_cka_near_zero(predictor: Predictor) ->
 def test_undefined_values_are_not_numbers(predictor: Predictor) -> None:
     few = [truncation.encode(predictor.tokenizer, ["go the"], max_length=64)[0]]
     states = described(few, draw(few, predictor.tokenizer), lambda s: torch.ones(len(s), 2), table_of())
-    rows = cka_table(cka_rows(states, states)).rows()
+    rows = Table.of_rows("cka", list(cka_rows(states, states)), CKA).rows()
     assert rows[0]["cka"] is None
     assert rows[3]["cka"] == pytest.approx(1)
     assert {row["cka_debiased"] for row in rows} == {None}
-    assert anisotropy_table(states.anisotropy()).rows()[0]["self_similarity"] is None
+    assert Table.of_rows("anisotropy", states.anisotropy(), ANISOTROPY).rows()[0]["self_similarity"] is None
     with pytest.raises(UserError, match="at most 2 tokens"):
         Sample.draw([few], predictor.tokenizer, 2, 0)
 

@@ -14,8 +14,9 @@ import torch
 from bertie.batches.collate import collate
 from bertie.errors import UserError
 from bertie.inspect.attention import observed, require_transformer
-from bertie.inspect.probe_data import EncodedTreebank, StateScale, TreebankVectors, WordReader, places_of, universal
+from bertie.inspect.probe_data import EncodedTreebank, StateScale, WordReader, treebank_vectors, universal
 from bertie.inspect.treebank import ParsedSentence
+from bertie.inspect.words import words_of
 from bertie.model.characters import Characters
 from bertie.model.encoder import build_encoder
 from bertie.model.lstm import LstmConfig
@@ -43,7 +44,7 @@ def predictor(pretrained: Path) -> Predictor:
 @pytest.fixture(scope="module")
 def reader(predictor: Predictor) -> WordReader:
     treebank = EncodedTreebank.of([sentence(text) for text in TEXTS], predictor.tokenizer, 64)
-    return WordReader(predictor.model, treebank, TreebankVectors(predictor.model, treebank))
+    return WordReader(predictor.model, treebank, treebank_vectors(predictor.model, treebank))
 
 
 def test_words_have_the_states_attention_and_vectors_of_their_tokens(predictor: Predictor, reader: WordReader) -> None:
@@ -60,7 +61,7 @@ def test_words_have_the_states_attention_and_vectors_of_their_tokens(predictor: 
             alone = collate([sequence], len(sequence)).tensors()
             layers = torch.stack(encoder(alone, all_layers=True).layers or ())
         tokens_of = [
-            np.flatnonzero(np.array(places_of(sequence)) == place) for place in range(1 + len(TEXTS[number].split()))
+            np.flatnonzero(np.array(words_of(sequence)) == place) for place in range(1 + len(TEXTS[number].split()))
         ]
         assert tokens_of[0].tolist() == [0]
         pieces = max(pieces, *map(len, tokens_of))
@@ -106,7 +107,7 @@ def test_sentences_and_words_that_cannot_be_used_are_counted() -> None:
     treebank = EncodedTreebank.of(given, tokenizer, 10)
     assert treebank.sentences == [given[0], given[3]]
     assert (treebank.too_long, treebank.not_trees, treebank.without_tokens) == (1, 1, 2)
-    assert sorted(set(places_of(treebank.sequences[0]))) == [-1, 0, 1, 3]
+    assert sorted(set(words_of(treebank.sequences[0]))) == [-1, 0, 1, 3]
 
 
 def test_the_scale_is_the_mean_and_the_deviation_of_words(reader: WordReader) -> None:
@@ -125,7 +126,7 @@ def test_vectors_of_another_model_have_its_tokens(predictor: Predictor, reader: 
     torch.manual_seed(0)
     encoder = build_encoder(replace(require_transformer(predictor.model.encoder).config, vocab_size=tokenizer.size))
     treebank = EncodedTreebank.of(reader.treebank.sentences, tokenizer, 1 << 30)
-    vectors = TreebankVectors(Model(encoder, {}), treebank)
+    vectors = treebank_vectors(Model(encoder, {}), treebank)
     found = WordReader(predictor.model, reader.treebank, vectors).read([1])
     torch.testing.assert_close(found.states, reader.read([1]).states)
     table = encoder.embeddings.word.weight.detach()
@@ -136,7 +137,7 @@ def test_vectors_of_another_model_have_its_tokens(predictor: Predictor, reader: 
 def test_vectors_from_characters_are_refused(reader: WordReader) -> None:
     config = LstmConfig(num_hidden_layers=1, hidden_size=8, cell_size=8, vocab_size=500, input=Characters())
     with pytest.raises(UserError, match="from characters"):
-        TreebankVectors(Model(build_encoder(config), {}), reader.treebank)
+        treebank_vectors(Model(build_encoder(config), {}), reader.treebank)
 
 
 def test_relations_without_subtypes() -> None:

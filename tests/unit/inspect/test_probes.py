@@ -9,17 +9,14 @@ import pytest
 import torch
 
 from bertie.errors import UsageError, UserError
-from bertie.inspect.dependency_probes import ATTENTION, VECTORS
-from bertie.inspect.findings import InputFindings
-from bertie.inspect.head_baselines import RIGHT
-from bertie.inspect.probe_training import split
-from bertie.inspect.probes import ProbeSettings, inspect_probes, untrained
+from bertie.inspect.dependency_probes import ATTENTION, RIGHT, VECTORS
+from bertie.inspect.probes import inspect_probes, split, untrained
 from bertie.inspect.structural_probe import CHAIN
+from bertie.inspect.tables import InputFindings
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-QUICK = ProbeSettings(epochs=1, rank=8)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +58,7 @@ def test_tables_have_both_models_all_layers_and_the_baselines(
     predictor: Predictor, treebanks: tuple[Path, Path]
 ) -> None:
     before = {name: tensor.clone() for name, tensor in predictor.model.state_dict().items()}
-    part = inspect_probes(predictor, *treebanks, QUICK)
+    part = inspect_probes(predictor, *treebanks, epochs=1)
     assert all(torch.equal(tensor, before[name]) for name, tensor in predictor.model.state_dict().items())
     assert all(parameter.grad is None for parameter in predictor.model.parameters())
     tables = {table.name: table.rows() for table in part.tables}
@@ -93,19 +90,17 @@ def test_tables_have_both_models_all_layers_and_the_baselines(
 
 def test_results_depend_on_the_seed_only(predictor: Predictor, treebanks: tuple[Path, Path]) -> None:
     torch.manual_seed(1)
-    first = content(inspect_probes(predictor, *treebanks, QUICK))
+    first = content(inspect_probes(predictor, *treebanks, epochs=1))
     torch.manual_seed(2)
-    assert content(inspect_probes(predictor, *treebanks, QUICK)) == first
-    other = content(inspect_probes(predictor, *treebanks, ProbeSettings(epochs=1, rank=8, seed=1)))
+    assert content(inspect_probes(predictor, *treebanks, epochs=1)) == first
+    other = content(inspect_probes(predictor, *treebanks, epochs=1, seed=1))
     assert other["structural_probe"] != first["structural_probe"]
 
 
 def test_training_improves_the_probes(predictor: Predictor, treebanks: tuple[Path, Path]) -> None:
     """In the synthetic treebank, the part of speech follows from the ending of a word."""
     train, _ = treebanks
-    one, many = (
-        inspect_probes(predictor, train, train, ProbeSettings(epochs=epochs, rank=8)).tables for epochs in (1, 25)
-    )
+    one, many = (inspect_probes(predictor, train, train, epochs).tables for epochs in (1, 25))
     for table, column in (("layer_probes", "accuracy"), ("structural_probe", "uuas"), ("dependency_probes", "uas")):
         before, after = (
             next(each for each in tables if each.name == table).rows()[1][column] for tables in (one, many)
@@ -119,8 +114,8 @@ def test_vectors_of_another_model_are_used(
     other = load(pretrained)
     torch.manual_seed(0)
     torch.nn.init.normal_(other.model.encoder.embeddings.word.weight)  # pyright: ignore[reportArgumentType]
-    own = content(inspect_probes(predictor, *treebanks, QUICK))
-    found = content(inspect_probes(predictor, *treebanks, QUICK, other))
+    own = content(inspect_probes(predictor, *treebanks, epochs=1))
+    found = content(inspect_probes(predictor, *treebanks, epochs=1, vectors=other))
     assert found["dependency_probes"]["uas"][0] == own["dependency_probes"]["uas"][0]
     assert found["dependency_probes"]["uas"][1:3] != own["dependency_probes"]["uas"][1:3]
     assert found["structural_probe"] == own["structural_probe"]
@@ -147,7 +142,7 @@ def test_held_out_sentences_are_not_trained_on() -> None:
 def test_sentences_of_one_word_have_no_arcs(predictor: Predictor, tmp_path: Path) -> None:
     path = tmp_path / "one.conllu"
     path.write_text("1\tgo\t_\t_\t_\t_\t0\troot\t_\t_\n\n" * 3)
-    part = inspect_probes(predictor, path, path, QUICK)
+    part = inspect_probes(predictor, path, path, epochs=1)
     tables = {table.name: table.rows() for table in part.tables}
     assert {row["uas"] for row in tables["dependency_probes"]} == {1}
     assert {row["uuas"] for row in tables["structural_probe"]} == {None}
@@ -162,18 +157,16 @@ def test_what_cannot_be_read_is_said(
     roots = "1\ta\t_\t_\t_\t_\t0\tx\t_\t_\n2\tb\t_\t_\t_\t_\t0\tx\t_\t_\n\n"
     long = "".join(f"{i}\tgo\t_\t_\t_\t_\t{i - 1}\tx\t_\t_\n" for i in range(1, 80))
     bad.write_text(roots + "1\tgo\n\n" + long + "\n1\tgo\t_\t_\t_\t_\t0\troot\t_\t_\n\n")
-    facts = inspect_probes(predictor, treebanks[0], bad, QUICK).facts["test"]
+    facts = inspect_probes(predictor, treebanks[0], bad, epochs=1).facts["test"]
     assert (facts["sentences"], facts["too_long"], facts["not_trees"]) == (1, 1, 1)
     printed = capsys.readouterr().err
     for text in ("bad.conllu:4", "1 sentence with more than 64 tokens", "1 sentence whose arcs are not a tree"):
         assert text in printed
     bad.write_text(roots)
     with pytest.raises(UserError, match="no sentence is a tree"):
-        inspect_probes(predictor, treebanks[0], bad, QUICK)
+        inspect_probes(predictor, treebanks[0], bad, epochs=1)
     with pytest.raises(UsageError, match="no such file"):
-        inspect_probes(predictor, treebanks[0], tmp_path / "none.conllu", QUICK)
-    with pytest.raises(UsageError, match="rank is 0"):
-        ProbeSettings(rank=0)
+        inspect_probes(predictor, treebanks[0], tmp_path / "none.conllu", epochs=1)
 
 
 @pytest.mark.slow
@@ -183,7 +176,7 @@ def test_a_real_model_knows_more_than_the_baselines(minilm: Path, shared_data: P
         blocks = (shared_data / "treebank" / f"en_ewt-ud-{part}.conllu").read_text(encoding="utf-8").split("\n\n")
         paths.append(tmp_path / f"{part}.conllu")
         paths[-1].write_text("\n\n".join(blocks[:count]) + "\n\n", encoding="utf-8")
-    part = inspect_probes(load(minilm), paths[0], paths[1], ProbeSettings(epochs=3))
+    part = inspect_probes(load(minilm), paths[0], paths[1], epochs=3)
     tables = {table.name: table.rows() for table in part.tables}
     uas = {(row["model"], row["probe"]): row["uas"] for row in tables["dependency_probes"]}
     assert uas["trained", ATTENTION] > uas["", RIGHT] + 0.1

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bertie.batches.collate import collate
-from bertie.inspect.attention import Group, observed, read_attention, require_transformer
+from bertie.inspect.attention import Group, SeeLayer, observed, read_attention, require_transformer
 from bertie.inspect.relations import DIRECTIONS, Relations, named_words
 from bertie.inspect.tables import Table
 from bertie.inspect.treebank import ParsedSentence
@@ -43,8 +43,7 @@ def run(
     relations = Relations(require_transformer(model.encoder))
     for block in blocks:
         encoded = encode_words(tokenizer, [each.words for each in block], max_length)
-        relations.add(block, encoded)
-        read_attention(model, encoded.sequences, relations.see)
+        read_attention(model, encoded.sequences, relations.add(block, encoded))
     best, heads = relations.tables()
     assert (best.name, heads.name) == ("relations", "relation_heads")
     return best, heads
@@ -220,11 +219,11 @@ def test_no_group_is_left_over_between_blocks(plant: Plant, word_tokenizer: Toke
     relations = Relations(require_transformer(model.encoder))
     for block in ([OBJECTS[0]], [OBJECTS[2]]):
         encoded = encode_words(word_tokenizer, [each.words for each in block], 64)
-        relations.add(block, encoded)
+        record = relations.add(block, encoded)
 
-        def see(group: Group, layer: int, probabilities: torch.Tensor) -> None:
+        def see(group: Group, layer: int, probabilities: torch.Tensor, record: SeeLayer = record) -> None:
             groups.append(group)
-            relations.see(group, layer, probabilities)
+            record(group, layer, probabilities)
 
         read_attention(model, encoded.sequences, see)
     found = row(relations.tables()[1], relation="obj", layer=1, head=1, direction="head to dependent")

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from bertie.inspect.probe_data import StateScale, WordBatch
-from bertie.inspect.structural_probe import CHAIN, MEASURES, StructuralProbes
+from bertie.inspect.structural_probe import CHAIN, MEASURES, StructuralProbes, tree_distances
 from bertie.inspect.treebank import ParsedSentence
-from bertie.inspect.trees import tree_distances
 
 CPU = torch.device("cpu")
 

@@ -8,8 +8,8 @@ import torch
 from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 from scipy.stats import spearmanr
 
+from bertie.inspect.structural_probe import rank_correlations, spanning_trees, tree_distances
 from bertie.inspect.treebank import ParsedSentence
-from bertie.inspect.trees import rank_correlations, spanning_trees, tree_distances
 
 
 def random_tree(rng: np.random.Generator, n: int) -> list[int]:

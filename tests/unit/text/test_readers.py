@@ -18,8 +18,7 @@ from bertie.contracts import Document
 from bertie.errors import MachineError, UsageError, UserError
 from bertie.files import encodings, lines, sources
 from bertie.text import readers
-from bertie.text.read_counts import ReadCounts
-from bertie.text.readers import ReaderOptions
+from bertie.text.readers import ReadCounts, ReaderOptions
 
 TEXT = "One line.\nAnother line.\n\n \nSecond document.\n\n\n"
 COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstandard.compress}

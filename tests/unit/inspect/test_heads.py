@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bertie.errors import UserError
-from bertie.inspect import readable
+from bertie.inspect import texts
+from bertie.inspect.heads import inspect_coreference, inspect_relations
 from bertie.inspect.mentions import GAP_COLUMNS
-from bertie.inspect.syntax import inspect_coreference, inspect_relations
 from bertie.inspect.tables import Table
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
@@ -60,7 +60,7 @@ def test_a_treebank_is_read_in_blocks_and_bad_sentences_are_counted(
     path = tmp_path / "a.conllu"
     broken = conllu("dog 9 obj", "sees 0 root")
     path.write_text(conllu(*OBJECT_FIRST) + broken + conllu(*LONG) + conllu(*OBJECT_LAST) + conllu(*OBJECT_FIRST))
-    monkeypatch.setattr(readable, "AT_ONCE", at_once)
+    monkeypatch.setattr(texts, "AT_ONCE", at_once)
     part = inspect_relations(predictor, path)
     best = part.tables[0]
     assert part.facts == {
@@ -97,7 +97,7 @@ def test_mentions_are_read_in_blocks_and_bad_texts_are_counted(
         gap(near.replace("she", "he"), "he", "paul", "anna", "TRUE"),
     ]
     path.write_text("\t".join(GAP_COLUMNS) + "\n" + "".join(lines))
-    monkeypatch.setattr(readable, "AT_ONCE", at_once)
+    monkeypatch.setattr(texts, "AT_ONCE", at_once)
     part = inspect_coreference(predictor, path)
     best = part.tables[0]
     assert part.facts == {
