@@ -13,7 +13,8 @@ from bertie.errors import UsageError, UserError
 from bertie.text.document_blocks import Filters
 from bertie.text.prepare import prepare
 from bertie.text.readers import ReaderOptions
-from bertie.text.shards import open_shards, unlisted_files
+from bertie.text.shard_format import unlisted_files
+from bertie.text.shards import open_shards
 from bertie.text.tokenizer import Tokenizer
 
 

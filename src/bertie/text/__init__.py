@@ -9,8 +9,8 @@ Start with the three public functions, then follow their imports:
    special_tokens.py. word_cache.py does the same faster on running text, in the portions of batching.py. truncation.py turns
    texts of any length into model inputs of at most `max_length` tokens. valid_texts.py refuses what is no text.
 3. prepare.py (`prepare`): document_blocks.py (read and filter documents), duplicates.py, encode.py (sentences.py, then ids),
-   shards.py, statistics.py (report.html). executors.py runs the stages in parallel.
-4. shards.py describes, writes and opens the result, and has the baseline that counts words.
+   shard_writer.py, statistics.py (report.html). executors.py runs the stages in parallel.
+4. shard_format.py describes the result, shards.py opens it and has the baseline that counts words.
 
 cooccurrence.py computes initial token embeddings from finished shards. spelling.py spells tokens for models that read
 characters.

@@ -24,7 +24,7 @@ from bertie.text import duplicates
 from bertie.text.batching import batches
 from bertie.text.duplicates import BLOCKS
 from bertie.text.readers import ReadCounts, ReaderOptions, read_sources
-from bertie.text.shards import LANGUAGES
+from bertie.text.shard_format import LANGUAGES
 
 SEPARATOR = b"\x00"  # documents with a NUL byte are skipped
 
@@ -52,7 +52,7 @@ class Filters:
 
 
 @dataclass(frozen=True)
-class Settings:
+class PrepareSettings:
     """The arguments of `prepare` that its stages need, besides the files. They determine the bytes of the shards."""
 
     eval_share: float
@@ -100,7 +100,7 @@ def run_once(path: Path, compute: Callable[[], dict[str, Any]]) -> dict[str, Any
     return result
 
 
-def read_group(settings: Settings, work: Path, group: tuple[int, list[Source]]) -> dict[str, Any]:
+def read_group(settings: PrepareSettings, work: Path, group: tuple[int, list[Source]]) -> dict[str, Any]:
     """Read a group of files and write its blocks, unless that is already done.
 
     Args:
@@ -117,7 +117,7 @@ def read_group(settings: Settings, work: Path, group: tuple[int, list[Source]]) 
     return run_once(path, lambda: _read_group(settings, files, path))
 
 
-def _read_group(settings: Settings, files: list[Source], path: Path) -> dict[str, Any]:
+def _read_group(settings: PrepareSettings, files: list[Source], path: Path) -> dict[str, Any]:
     path.parent.mkdir(parents=True, exist_ok=True)
     read_counts, filtered, languages = ReadCounts(), Counter[str](), settings.reader_options.languages
     result: dict[str, Any] = {"blocks": [], "documents": 0, "bytes": 0, "languages": [0] * len(languages)}

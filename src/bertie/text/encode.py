@@ -21,9 +21,10 @@ import numpy as np
 from bertie import storage
 from bertie.text import document_blocks, duplicates
 from bertie.text.batching import batches
-from bertie.text.document_blocks import Settings
+from bertie.text.document_blocks import PrepareSettings
 from bertie.text.sentences import split_sentences
-from bertie.text.shards import SPLITS, TOKENIZER, TokenizedDocuments, write_shard
+from bertie.text.shard_format import SPLITS, TOKENIZER
+from bertie.text.shard_writer import TokenizedDocuments, write_shard
 from bertie.text.special_tokens import LINE_BREAK
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.word_cache import WordCache
@@ -32,7 +33,7 @@ FOLDER = "encoded"
 LOWEST = 9  # hashes per block in its counts: enough to suggest an --eval-share that holds out up to 8 documents
 
 
-def encode_block(settings: Settings, work: Path, block: tuple[int, str]) -> dict[str, Any]:
+def encode_block(settings: PrepareSettings, work: Path, block: tuple[int, str]) -> dict[str, Any]:
     """Write the shards of a block, unless that is already done.
 
     Args:
@@ -62,7 +63,7 @@ def _word_cache(folder: Path, fingerprint: str) -> WordCache:
     return cache
 
 
-def _encode(settings: Settings, work: Path, number: int, name: str) -> dict[str, Any]:
+def _encode(settings: PrepareSettings, work: Path, number: int, name: str) -> dict[str, Any]:
     cache = _word_cache(work / TOKENIZER, settings.fingerprint)
     languages, folder = settings.reader_options.languages, work / FOLDER
     all_hashes: list[float] = []

@@ -23,9 +23,9 @@ import numpy as np
 from bertie import __version__, console, storage
 from bertie.files import sources
 from bertie.files.sources import Source
-from bertie.text import document_blocks, duplicates, encode, shards, statistics
+from bertie.text import document_blocks, duplicates, encode, shard_format, shard_writer, statistics
 from bertie.text.coverage import warn_of_unknown
-from bertie.text.document_blocks import Filters, Settings
+from bertie.text.document_blocks import Filters, PrepareSettings
 from bertie.text.executors import Executor, LocalExecutor, run
 from bertie.text.readers import ReaderOptions
 from bertie.text.statistics import CorpusStatistics
@@ -72,11 +72,11 @@ def prepare(
         MachineError: A worker was lost. The same call resumes.
     """
     texts, out = sources.as_list(texts), Path(out)
-    if (out / shards.MANIFEST).is_file():
+    if (out / shard_format.MANIFEST).is_file():
         storage.discard_work(out)
     storage.require_fresh(out, "the shards")
     sources.require_outside(out, texts)
-    settings = Settings(eval_share, language, reader_options, filters, shard_bytes, tokenizer.fingerprint)
+    settings = PrepareSettings(eval_share, language, reader_options, filters, shard_bytes, tokenizer.fingerprint)
     files = sources.find(texts)
     with storage.work_folder(out, _plan(settings, files)) as work:
         names = [{"name": file.name, "bytes": file.size} for file in files]
@@ -86,12 +86,14 @@ def prepare(
         storage.write_atomic(folder / statistics.PAGE, statistics.corpus_page(corpus))
         train = corpus.splits["train"]
         warn_of_unknown("the training set", train["unknown"] / max(train["words"], 1))
-        manifest = shards.write_manifest(folder, tokenizer, corpus.splits, {**settings.as_json(), **corpus.counts()})
+        manifest = shard_writer.write_manifest(
+            folder, tokenizer, corpus.splits, {**settings.as_json(), **corpus.counts()}
+        )
         storage.publish(folder, out.resolve())
     return manifest
 
 
-def _plan(settings: Settings, files: list[Source]) -> dict[str, Any]:
+def _plan(settings: PrepareSettings, files: list[Source]) -> dict[str, Any]:
     """Return everything that determines the bytes of the shards. A run resumes only work with an equal plan."""
     return {
         **settings.as_json(),
@@ -102,7 +104,7 @@ def _plan(settings: Settings, files: list[Source]) -> dict[str, Any]:
 
 
 def _run_stages(
-    settings: Settings,
+    settings: PrepareSettings,
     tokenizer: Tokenizer,
     executor: Executor,
     work: Path,
@@ -110,8 +112,8 @@ def _run_stages(
     corpus: CorpusStatistics,
 ) -> Path:
     """Run all stages, add their results to `corpus`, and return the folder of the shards, without a manifest."""
-    tokenizer.save(work / shards.TOKENIZER)
-    storage.remove_leftovers(work / shards.TOKENIZER)
+    tokenizer.save(work / shard_format.TOKENIZER)
+    storage.remove_leftovers(work / shard_format.TOKENIZER)
 
     def text_so_far() -> str:
         return f"{document_blocks.bytes_written(work) / 1e6:,.0f} MB of text"
@@ -147,17 +149,20 @@ def _assemble(work: Path, encoded: list[dict[str, Any]], tokenizer: Tokenizer, c
     """
     folder = work / "shards"
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(work / shards.TOKENIZER, folder / shards.TOKENIZER)
+    shutil.copytree(work / shard_format.TOKENIZER, folder / shard_format.TOKENIZER)
     source = work / encode.FOLDER
-    counts = np.zeros((len(shards.SPLITS), tokenizer.size), np.int64)
+    counts = np.zeros((len(shard_format.SPLITS), tokenizer.size), np.int64)
     for number in range(len(encoded)):
         counts += np.load(source / f"{number:05d}.counts.npy")
-    train, evaluation = shards.SPLITS
+    train, evaluation = shard_format.SPLITS
     train_blocks = [number for number, result in enumerate(encoded) if result[train]["documents"]]
     (folder / train).mkdir()
     for shard, number in enumerate(train_blocks):
-        for kind in shards.array_kinds(bool(corpus.languages)):
-            _link(source / train / shards.array_name(number, kind), folder / train / shards.array_name(shard, kind))
+        for kind in shard_format.array_kinds(bool(corpus.languages)):
+            _link(
+                source / train / shard_format.array_name(number, kind),
+                folder / train / shard_format.array_name(shard, kind),
+            )
     eval_blocks = [number for number, result in enumerate(encoded) if result[evaluation]["documents"]]
     first_tokens = np.cumsum([0, *(encoded[number][evaluation]["tokens"] for number in eval_blocks)])[:-1]
     shard_tokens = max(result[train]["tokens"] for result in encoded)
@@ -165,7 +170,7 @@ def _assemble(work: Path, encoded: list[dict[str, Any]], tokenizer: Tokenizer, c
     eval_shards = np.unique(shard_of)
     for shard, value in enumerate(eval_shards):
         parts = [(source / evaluation, number) for number, of in zip(eval_blocks, shard_of, strict=True) if of == value]
-        shards.merge_shards(folder / evaluation, shard, parts, bool(corpus.languages))
+        shard_writer.merge_shards(folder / evaluation, shard, parts, bool(corpus.languages))
     corpus.add_shards(counts, [len(train_blocks), len(eval_shards)], tokenizer)
     return folder
 

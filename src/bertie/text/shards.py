@@ -1,195 +1,31 @@
-"""Token shards: the on-disk format of a prepared corpus. One folder of plain .npy arrays and a manifest.
-
-manifest.json                   format version, tokenizer, counts, entropy, size and sha256 of every other file
-tokenizer/                      the tokenizer's files: the shards alone suffice for pre-training
-train/00000.tokens.npy          uint16 [n] (uint32 for vocabularies of more than 65536 entries), no special tokens
-train/00000.word_starts.npy     bool   [n], false for tokens that continue a word
-train/00000.sentences.npy       int64  [sentences + 1], first token of each sentence in this shard, and n
-train/00000.documents.npy       int64  [documents + 1], first token of each document in this shard, and n
-train/00000.languages.npy       uint16 [sentences], language of each sentence, an index into `languages` of the manifest;
-                                only if the manifest has this key. A document has all sentences of a language together
-eval/…                          the same for the held-out documents
-"""
+"""Opens token shards (shard_format.py describes them), and has the baseline that counts words."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from bertie import storage
 from bertie.errors import UsageError, UserError
+from bertie.text.shard_format import (
+    FORMAT,
+    MANIFEST,
+    SPLITS,
+    TOKENIZER,
+    array_kinds,
+    array_name,
+    check_arrays,
+    join_starts,
+    manifest_sha256,
+    read_languages,
+    require_listed,
+)
 from bertie.text.tokenizer import Tokenizer
-
-FORMAT = 1
-MANIFEST = "manifest.json"
-TOKENIZER = "tokenizer"
-SPLITS: tuple[Literal["train", "eval"], ...] = ("train", "eval")
-ARRAYS = ("tokens", "word_starts", "sentences", "documents")
-LANGUAGES = "languages"  # the array and the key of the manifest
-
-
-def read_languages(manifest: dict[str, Any]) -> tuple[str, ...]:
-    """Return the names of the languages, or raise ValueError."""
-    names = manifest.get(LANGUAGES, [])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
-        raise ValueError(f"languages is {names!r:.60}")
-    return tuple(names)
-
-
-def manifest_sha256(manifest: dict[str, Any]) -> str:
-    rest = {name: value for name, value in manifest.items() if name != "sha256"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
-
-
-def require_listed(folder: Path, manifest: dict[str, Any]) -> None:
-    """Raise UserError if the manifest lacks a file of a shard: alterations of that file would go unnoticed."""
-    for name in SPLITS:
-        for shard in range(manifest["splits"][name]["shards"]):
-            for kind in array_kinds(LANGUAGES in manifest):
-                if f"{name}/{array_name(shard, kind)}" not in manifest["files"]:
-                    raise UserError(
-                        f"{folder / MANIFEST} does not list {name}/{array_name(shard, kind)}: prepare again"
-                    )
-
-
-def unlisted_files(folder: Path, manifest: dict[str, Any]) -> list[str]:
-    """List the files in the folder that the manifest does not list, as relative paths."""
-    names = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    return sorted(name for name in names if name != MANIFEST and name not in manifest["files"])
-
-
-def check_arrays(
-    tokens: np.ndarray, word_starts: np.ndarray, sentences: np.ndarray, documents: np.ndarray, vocabulary_size: int
-) -> None:
-    """Raise ValueError for arrays that cannot be a shard: another program may have written them and the manifest."""
-    arrays = (tokens, word_starts, sentences, documents)
-    dtypes = [array.dtype for array in arrays]
-    expected = [token_dtype(vocabulary_size), bool, np.int64, np.int64]
-    if dtypes != expected or any(array.ndim != 1 for array in arrays):
-        raise ValueError(f"wrong dtypes or dimensions: {', '.join(map(str, dtypes))}")
-    for starts in (sentences, documents):
-        if len(starts) < 2 or starts[0] != 0 or starts[-1] != len(tokens) or (np.diff(starts) <= 0).any():
-            raise ValueError("sentence or document starts do not rise from 0 to the number of tokens")
-    nested = (sentences[np.searchsorted(sentences, documents)] == documents).all()  # both rise: much faster than isin
-    if len(word_starts) != len(tokens) or not nested or tokens.max() >= vocabulary_size:
-        raise ValueError("tokens, word starts, sentences and documents do not match")
-
-
-def array_kinds(languages: bool) -> tuple[str, ...]:
-    """Return the arrays of a shard: ARRAYS, and the languages if the corpus has any."""
-    return (*ARRAYS, LANGUAGES) if languages else ARRAYS
-
-
-def array_name(shard: int, kind: str) -> str:
-    """Return the file name of an array."""
-    return f"{shard:05d}.{kind}.npy"
-
-
-def token_dtype(vocabulary_size: int) -> np.dtype:
-    """Return the dtype of token ids on disk."""
-    return np.dtype(np.uint16 if vocabulary_size <= 1 << 16 else np.uint32)
-
-
-def join_starts(starts: list[np.ndarray], shard_starts: np.ndarray) -> np.ndarray:
-    """Turn starts within each shard into starts within the split. The end of a shard is the start of the next."""
-    parts = [shard[:-1] + offset for shard, offset in zip(starts, shard_starts[:-1], strict=True)]
-    return np.concatenate([*parts, shard_starts[-1:]])
-
-
-@dataclass(frozen=True, eq=False)
-class TokenizedDocuments:
-    """Tokenized documents, end to end. No document and no sentence is empty.
-
-    Attributes:
-        ids: int32 [n], token ids.
-        sentences: int64 [sentences], tokens of each sentence.
-        documents: int64 [documents], sentences of each document.
-        languages: uint16 [sentences], language of each sentence; None if the corpus has no languages.
-    """
-
-    ids: np.ndarray
-    sentences: np.ndarray
-    documents: np.ndarray
-    languages: np.ndarray | None = None
-
-    def select(self, chosen: np.ndarray) -> TokenizedDocuments:
-        """Return the documents for which `chosen`, bool [documents], is true."""
-        sentences = np.repeat(chosen, self.documents)
-        return TokenizedDocuments(
-            self.ids[np.repeat(sentences, self.sentences)],
-            self.sentences[sentences],
-            self.documents[chosen],
-            None if self.languages is None else self.languages[sentences],
-        )
-
-
-def write_shard(folder: Path, shard: int, documents: TokenizedDocuments, tokenizer: Tokenizer) -> None:
-    """Write documents, at least one, as one shard."""
-    sentence_starts = np.concatenate([[0], np.cumsum(documents.sentences)])
-    arrays = (
-        documents.ids.astype(token_dtype(tokenizer.size)),
-        tokenizer.word_starts(documents.ids, sentence_starts[:-1]),
-        sentence_starts,
-        sentence_starts[np.concatenate([[0], np.cumsum(documents.documents)])],
-        *([] if documents.languages is None else [documents.languages]),
-    )
-    _write(folder, shard, arrays)
-
-
-def merge_shards(folder: Path, shard: int, parts: list[tuple[Path, int]], languages: bool) -> None:
-    """Write several shards, each given as (folder, shard number), as one. languages: whether the corpus has languages."""
-    loaded = [[np.load(part / array_name(number, kind)) for kind in array_kinds(languages)] for part, number in parts]
-    tokens, word_starts, sentences, documents, *more = zip(*loaded, strict=True)
-    shard_starts = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
-    arrays = (
-        np.concatenate(tokens),
-        np.concatenate(word_starts),
-        join_starts(list(sentences), shard_starts),
-        join_starts(list(documents), shard_starts),
-        *map(np.concatenate, more),
-    )
-    _write(folder, shard, arrays)
-
-
-def _write(folder: Path, shard: int, arrays: tuple[np.ndarray, ...]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for kind, array in zip(array_kinds(len(arrays) > len(ARRAYS)), arrays, strict=True):
-        storage.write_array(folder / array_name(shard, kind), array)
-
-
-def write_manifest(
-    folder: Path, tokenizer: Tokenizer, splits: dict[str, dict[str, Any]], settings: dict[str, Any]
-) -> dict[str, Any]:
-    """Write the manifest, which completes the folder: it lists every file with its size and sha256.
-
-    Args:
-        folder: The folder of shards.
-        tokenizer: The tokenizer of the shards.
-        splits: Split name -> counts of the split, see SPLITS. Needs "shards".
-        settings: Further entries of the manifest.
-
-    Returns:
-        The manifest.
-    """
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    manifest = {
-        "format": FORMAT,
-        "tokenizer": {"fingerprint": tokenizer.fingerprint, "size": tokenizer.size, "lowercase": tokenizer.lowercase},
-        "dtype": token_dtype(tokenizer.size).name,
-        "splits": splits,
-        **settings,
-        "files": storage.checksums(folder, paths),
-    }
-    manifest["sha256"] = manifest_sha256(manifest)
-    storage.write_json(folder / MANIFEST, manifest)
-    return manifest
 
 
 def unigram_loss(train: np.ndarray, held_out: np.ndarray, special_ids: np.ndarray) -> float:

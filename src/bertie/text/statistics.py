@@ -14,7 +14,8 @@ from bertie.console import plural
 from bertie.errors import UserError
 from bertie.report import Page
 from bertie.text.readers import ReadCounts
-from bertie.text.shards import SPLITS, unigram_loss
+from bertie.text.shard_format import SPLITS
+from bertie.text.shards import unigram_loss
 from bertie.text.special_tokens import printable
 from bertie.text.tokenizer import Tokenizer
 

@@ -17,13 +17,14 @@ from bertie.cli import main
 from bertie.contracts import Document
 from bertie.errors import UsageError, UserError
 from bertie.files import sources
-from bertie.text import duplicates, readers, shards, word_counts, wordpiece
+from bertie.text import duplicates, readers, shard_format, word_counts, wordpiece
 from bertie.text.document_blocks import Filters
 from bertie.text.executors import LocalExecutor
 from bertie.text.prepare import prepare
 from bertie.text.readers import ReadCounts, ReaderOptions
 from bertie.text.sentences import split_sentences
-from bertie.text.shards import Corpus, open_shards, unlisted_files
+from bertie.text.shard_format import unlisted_files
+from bertie.text.shards import Corpus, open_shards
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import train_tokenizer
 
@@ -162,7 +163,7 @@ def test_shards_know_the_language_of_every_sentence(tmp_path: Path, tokenizer: T
     ]
     found = [documents(split) for split in (opened.train, opened.eval)]
     assert sorted([*found[0], *found[1]]) == sorted(expected)
-    for name, split in zip(shards.SPLITS, found, strict=True):
+    for name, split in zip(shard_format.SPLITS, found, strict=True):
         present = [{language for language, _ in document} for document in split]
         counts = manifest["splits"][name]
         assert counts["languages"] == {

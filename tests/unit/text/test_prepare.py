@@ -262,7 +262,7 @@ def test_killed_run_resumes_with_the_same_bytes(
         "encode_block": encode,
         "_assemble": module,
     }.get(stage)
-    owner = owner or {"write_manifest": module.shards, "publish": storage}[stage]
+    owner = owner or {"write_manifest": module.shard_writer, "publish": storage}[stage]
     work, calls = getattr(owner, stage), []
 
     def killed(*arguments: object) -> object:

@@ -12,7 +12,7 @@ import pytest
 
 from bertie import storage
 from bertie.errors import UsageError, UserError
-from bertie.text import shards as shards_module
+from bertie.text import shard_format, shard_writer
 from bertie.text.shards import open_shards, unigram_loss
 from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
@@ -30,12 +30,12 @@ def write(folder: Path) -> Path:
         for number, documents in enumerate(parts):
             sentences = [sentence for document in documents for sentence in document]
             ids = np.concatenate(sentences).astype(np.int32)
-            tokenized = shards_module.TokenizedDocuments(
+            tokenized = shard_writer.TokenizedDocuments(
                 ids, np.array(list(map(len, sentences))), np.array(list(map(len, documents)))
             )
-            shards_module.write_shard(folder / name, number, tokenized, tokenizer)
+            shard_writer.write_shard(folder / name, number, tokenized, tokenizer)
         splits[name] = {"shards": len(parts)}
-    shards_module.write_manifest(folder, tokenizer, splits, {})
+    shard_writer.write_manifest(folder, tokenizer, splits, {})
     return folder
 
 
@@ -73,8 +73,8 @@ def test_arrays_on_disk(folder: Path) -> None:
 
 
 def test_token_dtype_depends_on_the_vocabulary_size() -> None:
-    assert shards_module.token_dtype(65536) == np.uint16
-    assert shards_module.token_dtype(65537) == np.uint32
+    assert shard_format.token_dtype(65536) == np.uint16
+    assert shard_format.token_dtype(65537) == np.uint32
 
 
 def test_the_unigram_model_knows_the_training_text_only(folder: Path) -> None:
@@ -171,4 +171,4 @@ def test_file_that_the_manifest_does_not_list_is_an_error(folder: Path) -> None:
     storage.write_json(folder / "manifest.json", manifest)
     with pytest.raises(UserError, match=r"does not list train/00000\.tokens\.npy: prepare again"):
         open_shards(folder)
-    assert shards_module.unlisted_files(folder, manifest) == ["train/00000.tokens.npy"]
+    assert shard_format.unlisted_files(folder, manifest) == ["train/00000.tokens.npy"]

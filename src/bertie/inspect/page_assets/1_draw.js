@@ -129,9 +129,9 @@ function exportable(figure, name, rows) {
     button.addEventListener("click", action);
     buttons.append(button);
   };
-  const visible = () => [...figure.querySelectorAll("svg")].find((each) => each.getClientRects().length);
-  add("SVG", () => save(`${name()}.svg`, standalone(visible()).text, "image/svg+xml"));
-  add("PNG", () => savePng(name(), visible()));
+  const drawing = () => figure.querySelector("svg");
+  add("SVG", () => save(`${name()}.svg`, standalone(drawing()).text, "image/svg+xml"));
+  add("PNG", () => savePng(name(), drawing()));
   if (rows) add("CSV", () => save(`${name()}.csv`, csv(rows()), "text/csv"));
   figure.append(buttons);
 }
