@@ -36,10 +36,13 @@ class Ended:
 
     code: int
 
-    def exit_code(self) -> int:
+    def poll(self) -> int:
         return self.code
 
-    def stop(self) -> None:
+    def terminate(self) -> None:
+        pass
+
+    def wait(self) -> None:
         pass
 
 
