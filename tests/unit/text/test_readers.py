@@ -359,7 +359,7 @@ def test_lines_after_an_open_quote_are_counted_as_skipped(tmp_path: Path) -> Non
     counts = ReadCounts()
     path = write(tmp_path / "a.csv", "text,id\ngood,0\n" + '"open,1\n' + "lost,2\n" * 99)
     assert [d.text for d in readers.read([path], counts=counts)] == ["good"]
-    assert counts.total_skipped == 100
+    assert [count for count, _ in counts.skipped.values()] == [100]
     assert "the 99 lines after it are lost, too" in counts.last
 
 
