@@ -6,23 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from bertie import seeding
 from bertie.batches.spans import LayoutEpoch, last_word_start
+from bertie.config import Range, ranges
 from bertie.contracts import Sequence
-from bertie.errors import require_range
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
 
 BLOCK = 1 << 20  # sentences that are grouped into sequences at once, to limit memory
-
-
-def _check(layout: FullSentences | DocSentences) -> None:
-    require_range("layout", layout, "max_length", low=3)
-    require_range("layout", layout, "short_seq_prob", low=0, high=1)
 
 
 def _epoch(
@@ -47,12 +42,12 @@ class FullSentences:
     """
 
     kind: Literal["full_sentences"] = "full_sentences"
-    max_length: int = 128
+    max_length: Annotated[int, Range(3)] = 128
     """Maximum sequence length in tokens, including [CLS] and every [SEP]."""
-    short_seq_prob: float = 0.0
+    short_seq_prob: Annotated[float, Range(0, 1)] = 0.0
     """Probability that a sequence ends at a random shorter length, after at least one sentence. 0: the sequences are the
     same in every epoch, in another order."""
-    __post_init__ = _check
+    __post_init__ = ranges("layout")
     epoch = _epoch
 
 
@@ -66,12 +61,12 @@ class DocSentences:
     """
 
     kind: Literal["doc_sentences"] = "doc_sentences"
-    max_length: int = 128
+    max_length: Annotated[int, Range(3)] = 128
     """Maximum sequence length in tokens, including [CLS] and [SEP]."""
-    short_seq_prob: float = 0.0
+    short_seq_prob: Annotated[float, Range(0, 1)] = 0.0
     """Probability that a sequence ends at a random shorter length, after at least one sentence. 0: the sequences are the
     same in every epoch, in another order."""
-    __post_init__ = _check
+    __post_init__ = ranges("layout")
     epoch = _epoch
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from bertie import seeding
 from bertie.batches.spans import LayoutEpoch, last_word_start
+from bertie.config import Range, ranges
 from bertie.contracts import Sequence
-from bertie.errors import UserError, require_range
+from bertie.errors import UserError
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
 
@@ -42,16 +43,14 @@ class SentencePairs:
     """
 
     kind: Literal["pairs"] = "pairs"
-    max_length: int = 128
+    max_length: Annotated[int, Range(5)] = 128  # three special tokens, one token of A and one of B
     """Maximum sequence length in tokens, including [CLS] and both [SEP]."""
-    short_seq_prob: float = 0.1
+    short_seq_prob: Annotated[float, Range(0, 1)] = 0.1
     """Probability that a chunk ends at a random shorter length, so that the model also sees short inputs."""
     negatives: Literal["random", "swapped"] = "random"
     """Pairs of label 1. random: B comes from another document, as in BERT. swapped: A follows B, as in ALBERT."""
 
-    def __post_init__(self) -> None:
-        require_range("layout", self, "max_length", low=5)  # three special tokens, one token of A and one of B
-        require_range("layout", self, "short_seq_prob", low=0, high=1)
+    __post_init__ = ranges("layout")
 
     def epoch(self, corpus: Corpus, tokenizer: Tokenizer, seed: int, epoch: int) -> LayoutEpoch:
         """Split the corpus into chunks and shuffle them, for one epoch.

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from bertie import seeding
 from bertie.batches.spans import LayoutEpoch, last_word_start
+from bertie.config import Range, ranges
 from bertie.contracts import Sequence
-from bertie.errors import UserError, require_range
+from bertie.errors import UserError
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.truncation import TokenizedText, add_special_tokens, special_tokens
@@ -31,15 +32,13 @@ class Translations:
     """
 
     kind: Literal["translations"] = "translations"
-    max_length: int = 128
+    max_length: Annotated[int, Range(6)] = 128  # up to four special tokens, one token of each text
     """Maximum sequence length in tokens, including [CLS] and every [SEP]."""
-    translation_prob: float = 0.5
+    translation_prob: Annotated[float, Range(0, 1)] = 0.5
     """Probability that the texts of a document are read together with their translations. Otherwise, and if a document has
     a single text, each text is read alone. 0: masked LM on texts of several languages. 1: every translation is used."""
 
-    def __post_init__(self) -> None:
-        require_range("layout", self, "max_length", low=6)  # up to four special tokens, one token of each text
-        require_range("layout", self, "translation_prob", low=0, high=1)
+    __post_init__ = ranges("layout")
 
     def epoch(self, corpus: Corpus, tokenizer: Tokenizer, seed: int, epoch: int) -> LayoutEpoch:
         """Join the texts of every document, split what is too long, and shuffle the sequences, for one epoch.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from bertie import runtime
-from bertie.errors import MAX_INT32, UsageError, require_range
+from bertie.config import Range, check_ranges
+from bertie.errors import MAX_INT32, UsageError
 from bertie.model.layer_selection import LayerSelection
 from bertie.tasks import AnyTask
 from bertie.training.optimizers import Optimizer
@@ -16,41 +18,37 @@ from bertie.training.schedules import Schedule
 class FinetuneTraining:
     """Settings of the training loop."""
 
-    epochs: int = 3
+    epochs: Annotated[int, Range(1)] = 3
     """Passes over the training examples."""
-    steps: int = 0
+    steps: Annotated[int, Range(0)] = 0
     """Number of optimizer steps; 0: as many as the epochs take."""
-    batch_size: int = 32
+    batch_size: Annotated[int, Range(1)] = 32
     """Examples per optimizer step."""
-    learning_rate: float = 5e-5
+    learning_rate: Annotated[float, Range(0)] = 5e-5
     """Peak learning rate of the schedule."""
-    layer_decay: float = 1.0
+    layer_decay: Annotated[float, Range(0, 1, above=True)] = 1.0
     """Layer-wise learning rate decay: factor from each layer to the layer below it, such as 0.95; 1: no decay."""
-    reinit_layers: int = 0
+    reinit_layers: Annotated[int, Range(0)] = 0
     """Number of top layers to initialize randomly, together with the pooler (Zhang et al. 2021)."""
-    max_grad_norm: float = 1.0
+    max_grad_norm: Annotated[float, Range(0, above=True)] = 1.0
     """Maximum gradient norm. Larger gradients are scaled down to it (gradient clipping)."""
-    row_tokens: int = 8192
+    row_tokens: Annotated[int, Range(1)] = 8192
     """Maximum number of tokens per forward pass, as if all sequences had max_length. Larger batches are split into
     micro-batches (gradient accumulation)."""
     precision: runtime.Precision = "auto"
     """Floating-point precision; auto: bf16 if the hardware supports it and it is faster, otherwise fp32."""
-    eval_every: int = 0
+    eval_every: Annotated[int, Range(0)] = 0
     """Steps between evaluations of the dev loss; 0: only at the end."""
-    patience: int = 0
+    patience: Annotated[int, Range(0)] = 0
     """Early stopping: end the run after this many evaluations without a lower dev loss, and keep the weights with the
     lowest dev loss; 0: off."""
-    checkpoint_every: int = 500
+    checkpoint_every: Annotated[int, Range(0)] = 500
     """Steps between checkpoints; 0: only at the end."""
-    keep_checkpoints: int = 1
+    keep_checkpoints: Annotated[int, Range(1)] = 1
     """Number of newest checkpoints to keep; older ones are deleted."""
 
     def __post_init__(self) -> None:
-        require_range("training", self, "epochs", "batch_size", "row_tokens", "keep_checkpoints", low=1)
-        require_range("training", self, "steps", "learning_rate", "eval_every", "checkpoint_every", low=0)
-        require_range("training", self, "patience", "reinit_layers", low=0)
-        require_range("training", self, "max_grad_norm", low=0, above=True)
-        require_range("training", self, "layer_decay", low=0, high=1, above=True)
+        check_ranges("training", self)
         if self.patience and not self.eval_every:
             remedy = "set training.eval_every, the number of steps between them"
             raise UsageError(f"training.patience counts evaluations: {remedy}")
@@ -99,19 +97,19 @@ class FinetuneConfig:
     """Settings of the training loop."""
     grid: GridSearch = GridSearch()
     """Hyperparameters to search."""
-    restarts: int = 1
+    restarts: Annotated[int, Range(1, 1000)] = 1
     """Number of runs per setting. Each run has its own random seed (seed, seed + 1, …), and so other initial head
     weights and another order of the examples."""
     metric: str = ""
     """The dev score that selects the best run; empty: the task's default metric."""
-    seed: int = 0
+    seed: Annotated[int, Range(0)] = 0
     """Random seed of the initial head weights, the order of the examples, and dropout."""
     max_length: int = 128
     """Maximum sequence length in tokens. Longer texts are truncated or read in windows, as task.truncation says; span
     always reads them in windows."""
     language: str = ""
     """Language of the texts, for a model with language embeddings; empty: the model's own, by default its first."""
-    max_train_examples: int = 0
+    max_train_examples: Annotated[int, Range(0)] = 0
     """Use a random subset of this many training examples, the same for every seed; 0: all."""
     strict: bool = False
     """Refuse files with rows that cannot be read, instead of skipping and counting those rows."""
@@ -119,23 +117,21 @@ class FinetuneConfig:
     """Feature-based fine-tuning: train only the head, on hidden states of the frozen encoder that are computed once."""
     layers: LayerSelection = "last"
     """The layers that the head reads; scalar_mix: a learned weighted mean of the embeddings and all layers."""
-    lstm_hidden_size: int = 0
+    lstm_hidden_size: Annotated[int, Range(0, 1 << 16)] = 0
     """Hidden size, per direction, of a two-layer BiLSTM between encoder and head; 0: no BiLSTM."""
     from_scratch: bool = False
     """Use only the size and vocabulary of the checkpoint, with random initial weights: the baseline without
     pre-training."""
-    hidden_dropout_prob: float = 0.1
+    hidden_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
     """Dropout probability of the hidden layers and of the head's input. It replaces the checkpoint's value."""
-    attention_probs_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
     """Dropout probability of the attention weights. It replaces the checkpoint's value."""
 
     def __post_init__(self) -> None:
-        require_range("", self, "seed", "max_train_examples", low=0)
-        require_range("", self, "restarts", low=1, high=1000)
+        check_ranges("", self)
         if self.seed > MAX_INT32 - self.restarts:
             most = f"with {self.restarts} restarts it can be at most {MAX_INT32 - self.restarts:,}"
             raise UsageError(f"seed is {self.seed}: {most}")
-        require_range("", self, "lstm_hidden_size", low=0, high=1 << 16)
         training = self.training
         if self.frozen and (self.from_scratch or training.reinit_layers or training.layer_decay < 1):
             raise UsageError(
@@ -154,4 +150,3 @@ class FinetuneConfig:
             raise UsageError(f"{self.task.kind} has no head weights, so frozen leaves nothing to train: remove frozen")
         if self.grid.epochs and self.training.steps:
             raise UsageError("training.steps and grid.epochs both set the length of a run: remove one of them")
-        require_range("", self, "hidden_dropout_prob", "attention_probs_dropout_prob", low=0, high=0.99)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 
-from bertie.config import NoFlag
+from bertie.config import NoFlag, Range, check_ranges
 from bertie.console import percent
 from bertie.contracts import Batch, Sequence, Targets
-from bertie.errors import UsageError, UserError, require_range
+from bertie.errors import UsageError, UserError
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
@@ -54,7 +54,7 @@ class Classify:
     truncation: Truncation = "head"
     """Part to read of a text that is too long. head: the beginning. tail: the end. head_tail: both, a quarter of the
     tokens from the beginning. windows: all of it, in overlapping windows."""
-    doc_stride: int = 0
+    doc_stride: Annotated[int, Range(0)] = 0
     """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
     pooling: TaskPooling = "model"
     """What the head reads. model: what the model's `classifier_pooling` says, which for BERT is always token. token: the state of
@@ -65,7 +65,7 @@ class Classify:
     """Whether examples are pairs; set from the training examples."""
 
     def __post_init__(self) -> None:
-        require_range("task", self, "doc_stride", low=0)
+        check_ranges("task", self)
         if len(set(self.labels)) < len(self.labels):
             raise UsageError(f"task.labels names a class twice: {join_names(self.labels)}")
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from bertie.config import NoFlag
+from bertie.config import NoFlag, Range, ranges
 from bertie.contracts import Batch, PairTargets, Sequence
-from bertie.errors import UserError, require_range
+from bertie.errors import UserError
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts
@@ -57,7 +57,7 @@ class Embed:
     """Column of the score, if there is one; empty: detected from the header."""
     pooling: Pooling = "mean"
     """Pooling of the token vectors into the vector of the text."""
-    scale: float = 20.0
+    scale: Annotated[float, Range(0, above=True)] = 20.0
     """Factor on the cosines before the softmax, 1 / temperature; only for pairs without scores."""
     scored: NoFlag[bool] = False
     """Whether pairs have scores; set from the training examples."""
@@ -66,8 +66,7 @@ class Embed:
     highest: NoFlag[float] = 1.0
     """The score that corresponds to cosine 1; set from the training examples."""
 
-    def __post_init__(self) -> None:
-        require_range("task", self, "scale", low=0, above=True)
+    __post_init__ = ranges("task")
 
     @property
     def unit(self) -> Unit:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 
-from bertie.config import NoFlag
+from bertie.config import NoFlag, Range, check_ranges
 from bertie.console import percent
 from bertie.contracts import Batch, Sequence, Targets
-from bertie.errors import UsageError, UserError, require_range
+from bertie.errors import UsageError, UserError
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
@@ -79,7 +79,7 @@ class MultiLabel:
     truncation: Truncation = "head"
     """Part to read of a text that is too long. head: the beginning. tail: the end. head_tail: both, a quarter of the
     tokens from the beginning. windows: all of it, in overlapping windows."""
-    doc_stride: int = 0
+    doc_stride: Annotated[int, Range(0)] = 0
     """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
     pooling: TaskPooling = "model"
     """What the head reads. model: what the model's `classifier_pooling` says, which for BERT is always token. token: the state of
@@ -92,7 +92,7 @@ class MultiLabel:
     """The smallest probability of each label that predicts it; empty: 0.5. Tuned on dev examples."""
 
     def __post_init__(self) -> None:
-        require_range("task", self, "doc_stride", low=0)
+        check_ranges("task", self)
         require_distinct_columns(text=self.text, text_pair=self.text_pair, label=self.label)
         if len(set(self.labels)) < len(self.labels):
             raise UsageError(f"task.labels names a label twice: {join_names(self.labels)}")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 
-from bertie.config import NoFlag
+from bertie.config import NoFlag, Range, ranges
 from bertie.contracts import Batch, Sequence, Targets
-from bertie.errors import UserError, require_range
+from bertie.errors import UserError
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
@@ -52,7 +52,7 @@ class Regress:
     truncation: Truncation = "head"
     """Part to read of a text that is too long. head: the beginning. tail: the end. head_tail: both, a quarter of the
     tokens from the beginning. windows: all of it, in overlapping windows."""
-    doc_stride: int = 0
+    doc_stride: Annotated[int, Range(0)] = 0
     """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
     pooling: TaskPooling = "model"
     """What the head reads. model: what the model's `classifier_pooling` says, which for BERT is always token. token: the state of
@@ -62,8 +62,7 @@ class Regress:
     paired: NoFlag[bool | None] = None
     """Whether examples are pairs; set from the training examples."""
 
-    def __post_init__(self) -> None:
-        require_range("task", self, "doc_stride", low=0)
+    __post_init__ = ranges("task")
 
     @property
     def text_pooling(self) -> TaskPooling:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 
+from bertie.config import Range, check_ranges
 from bertie.contracts import Batch, Sequence, Targets
-from bertie.errors import UsageError, UserError, require_range
+from bertie.errors import UsageError, UserError
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts
@@ -71,13 +72,13 @@ class Span:
     answers: str = ""
     """Column of the answer; an empty cell means no answer. In .jsonl, also a list of answers or SQuAD's object. Empty:
     answers or answer."""
-    doc_stride: int = 128
+    doc_stride: Annotated[int, Range(0)] = 128
     """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
-    max_query_length: int = 64
+    max_query_length: Annotated[int, Range(1)] = 64
     """Maximum question length in tokens, limited to half a window. Longer questions are truncated."""
-    max_answer_length: int = 30
+    max_answer_length: Annotated[int, Range(1)] = 30
     """Maximum length of a predicted answer in tokens."""
-    n_best_size: int = 20
+    n_best_size: Annotated[int, Range(1)] = 20
     """Number of best spans that a prediction lists."""
     conditional: bool = False
     """Predict the end of the answer given its start. In the paper, the two are independent."""
@@ -88,8 +89,7 @@ class Span:
     """
 
     def __post_init__(self) -> None:
-        require_range("task", self, "max_query_length", "max_answer_length", "n_best_size", low=1)
-        require_range("task", self, "doc_stride", low=0)
+        check_ranges("task", self)
         if self.threshold is not None and not np.isfinite(self.threshold):
             raise UsageError(f"task.threshold is {self.threshold}: set a finite number, or None")
 

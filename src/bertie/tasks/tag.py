@@ -9,14 +9,15 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 
 from bertie import console
+from bertie.config import Range, check_ranges
 from bertie.console import percent
 from bertie.contracts import Batch, Sequence, Targets
-from bertie.errors import UsageError, UserError, require_range
+from bertie.errors import UsageError, UserError
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts
@@ -63,7 +64,7 @@ class Tag:
     with_pooling, relevance = same_task, no_relevance
 
     kind: Literal["tag"] = "tag"
-    word: int = -1
+    word: Annotated[int, Range(-1)] = -1
     """Column of the word in a CoNLL file, from 0; -1: the second (FORM) in .conllu, else the first."""
     tag: int = -1
     """Column of the tag in a CoNLL file, from 0; negative: from the end. Required for .conllu, where 3 is UPOS."""
@@ -76,12 +77,11 @@ class Tag:
     truncation: Truncation = "windows"
     """Part to read of a sentence that is too long. windows: all of it, in overlapping windows. head, tail, head_tail:
     only the beginning, the end, or both; other words get no prediction."""
-    doc_stride: int = 0
+    doc_stride: Annotated[int, Range(0)] = 0
     """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
 
     def __post_init__(self) -> None:
-        require_range("task", self, "doc_stride", low=0)
-        require_range("task", self, "word", low=-1)
+        check_ranges("task", self)
         if len(set(self.labels)) < len(self.labels):
             raise UsageError(f"task.labels names a tag twice: {join_names(self.labels)}")
 

@@ -173,7 +173,7 @@ def test_best_run_of_a_killed_grid_is_trained_again(
     config = replace(CONFIG, restarts=3)
     whole = finetune(config, rows, start, tmp_path / "whole")
     with monkeypatch.context() as patch:
-        patch.setattr(finetuning, "_write_dev_evaluation", lambda *_: pytest.fail("killed"))
+        patch.setattr(finetuning, "write_evaluation", lambda *_: pytest.fail("killed"))
         with pytest.raises(pytest.fail.Exception):
             finetune(config, rows, start, tmp_path / "cut")
     found = finetune(config, rows, start, tmp_path / "cut")

@@ -42,9 +42,7 @@ def test_page_shows_scores_settings_and_machine(tmp_path):
     assert "median speed of a step: 260 tokens per second" in html  # the median of 161 … 360
     assert "3 threads of Some &lt;CPU&gt;, in bf16; torch 9.9." in html
     assert "learning_rate = 0.25" in html
-    assert (
-        html.count("unigram model 7.14</text>") == 2
-    )  # in the chart of the masked-LM loss only, for light and dark mode
+    assert html.count("unigram model 7.14</text>") == 1  # in the chart of the masked-LM loss only
 
 
 def test_run_of_one_step_has_a_page(tmp_path):

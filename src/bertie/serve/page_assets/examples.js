@@ -15,13 +15,15 @@ const PAIRS = [
   ["contradiction", { text: "The cat sleeps on the mat.", pair: "The cat is awake." }],
 ];
 
+/** Return the examples of a task for a model: one or two texts, unless it has some of its own below. */
+const examplesOf = (task, card) => EXAMPLES[task.id]?.(card) ?? (card.paired ? PAIRS : SINGLE);
+
 const EXAMPLES = {
   "fill-mask": (card) => [
     ["a capital", { text: `The capital of France is ${card.mask_token}.` }],
     ["two masks", { text: `She opened the ${card.mask_token} and read the first ${card.mask_token}.` }],
     ["a comparison", { text: `Paris is to France as Rome is to ${card.mask_token}.` }],
   ],
-  classify: (card) => (card.paired ? PAIRS : SINGLE),
   regress: (card) => (card.paired === false ? SINGLE : PAIRS),
   choose: () => [
     [

@@ -15,7 +15,7 @@ function buildView(card, task) {
   const programs = snippetsView();
   const view = { card, task, status, result, output, button };
   const tool = (view.tool = task.build(card, () => run(view)));
-  const examples = EXAMPLES[task.id](card).map(([name, values]) => {
+  const examples = examplesOf(task, card).map(([name, values]) => {
     const example = html("button", { type: "button", class: "plain" }, name);
     example.addEventListener("click", () => {
       fill(tool, values);
@@ -41,7 +41,7 @@ function buildView(card, task) {
     event.preventDefault();
     if (button.getAttribute("aria-disabled") !== "true") run(view);
   });
-  fill(tool, EXAMPLES[task.id](card)[0][1]);
+  fill(tool, examplesOf(task, card)[0][1]);
   view.refresh();
   result.append(html("p", { class: "empty" }, "Run the request to see its result here."));
   const about = html("p", { class: "about" }, task.about(card));
