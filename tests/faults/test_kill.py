@@ -87,17 +87,17 @@ def test_kill_during_the_creation_of_the_run_folder(
         ("truncate", 1),  # metrics.jsonl on resume
         ("fsync", 1),  # metrics.jsonl before the checkpoint
         ("save_file model", 1),
-        ("save_file optimizer", 1),
+        pytest.param("save_file optimizer", 1, marks=pytest.mark.slow),
         ("write_atomic counters", 1),
         ("replace manifest", 1),
         ("rename /.step-", 1),  # a complete checkpoint is renamed to its final name
-        ("rename /step-", 1),  # an old checkpoint is renamed before it is removed
+        pytest.param("rename /step-", 1, marks=pytest.mark.slow),  # an old checkpoint is renamed before it is removed
         ("unlink", 4),
         ("rmdir", 2),
-        ("save_file /run/.model", 1),  # the finished model
-        ("replace /run/.model", 1),
-        ("write_atomic /run/config.json", 1),
-        ("write_atomic /run/manifest", 1),
+        pytest.param("save_file /run/.model", 1, marks=pytest.mark.slow),  # the finished model
+        pytest.param("replace /run/.model", 1, marks=pytest.mark.slow),
+        pytest.param("write_atomic /run/config.json", 1, marks=pytest.mark.slow),
+        pytest.param("write_atomic /run/manifest", 1, marks=pytest.mark.slow),
     ],
 )
 def test_kill_before_every_kind_of_write(

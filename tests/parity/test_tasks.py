@@ -30,14 +30,6 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 @pytest.fixture(scope="module")
-def two_layers(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("two_layers")
-    transformers.BertModel.from_pretrained(minilm, num_hidden_layers=2).save_pretrained(folder)
-    transformers.AutoTokenizer.from_pretrained(minilm).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def tokenizer(two_layers: Path) -> Any:
     return transformers.AutoTokenizer.from_pretrained(two_layers)
 

@@ -284,10 +284,10 @@ def test_a_fine_tuned_run_loads_in_transformers(run: Path, tmp_path: Path, small
     assert expected.std(0).max() > 3e-5
 
 
-def test_fine_tuning_has_the_same_losses_as_in_transformers(minilm: Path, shared_data: Path) -> None:
+def test_fine_tuning_has_the_same_losses_as_in_transformers(two_layers: Path, shared_data: Path) -> None:
     """The first 20 losses on MRPC, with the same initial weights, batches, AdamW, schedule and gradient clipping, without
     dropout."""
-    steps, size, rate = 20, 4, 5e-5
+    steps, size, rate = 20, 4, 5e-4
     data = read_examples(shared_data / "glue" / "MRPC" / "train.tsv")[:400]
     training = FinetuneTraining(steps=steps, batch_size=size, learning_rate=rate, max_grad_norm=1.0, precision="fp32")
     config = FinetuneConfig(
@@ -299,16 +299,16 @@ def test_fine_tuning_has_the_same_losses_as_in_transformers(minilm: Path, shared
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    ours = bertie.finetune(config, data, data[:4], minilm, threads=1)
+    ours = bertie.finetune(config, data, data[:4], two_layers, threads=1)
 
     # A learning rate of 0 gives the initial weights.
     no_training = replace(config, training=replace(training, learning_rate=0.0, steps=1))
-    initial = bertie.finetune(no_training, data, data[:4], minilm, threads=1).model
+    initial = bertie.finetune(no_training, data, data[:4], two_layers, threads=1).model
     theirs = transformers.BertForSequenceClassification.from_pretrained(
-        minilm, num_labels=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, attn_implementation="eager"
+        two_layers, num_labels=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, attn_implementation="eager"
     )
     theirs.load_state_dict(family.to_huggingface(bert.FAMILY, initial.state_dict(), shapes_of(initial)))
-    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(two_layers)
     not_decayed = [p for name, p in theirs.named_parameters() if "LayerNorm" in name or name.endswith("bias")]
     decayed = [p for name, p in theirs.named_parameters() if "LayerNorm" not in name and not name.endswith("bias")]
     groups = [{"params": decayed, "weight_decay": 0.01}, {"params": not_decayed, "weight_decay": 0.0}]

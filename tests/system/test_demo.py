@@ -121,6 +121,7 @@ def test_an_output_folder_inside_the_corpus_is_refused(tmp_path: Path, capsys: p
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_fewer")
 def test_demo_of_another_folder(tmp_path: Path, corpus_folder: Path) -> None:
     out = tmp_path / "own"

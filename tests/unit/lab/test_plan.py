@@ -308,7 +308,12 @@ def test_a_wrong_file_is_refused(lab_file: File, lab_data: Path, changes: File, 
         planned(lab_file | changes, lab_data)
 
 
-@pytest.mark.parametrize("name", config.shipped("lab"))
+LONG = ("modern", "relatives")  # read and check the largest data
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in config.shipped("lab")]
+)
 def test_every_shipped_lab_can_run(name: str, shared_data: Path) -> None:
     plan = make_plan(config.load(LabConfig, name, "lab"), shared_data)
     check(plan)
