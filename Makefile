@@ -11,12 +11,8 @@ demo: .venv/base
 
 # One test at a time on each core: most of them are too small to gain from a second thread.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
-# Their subject is the shapes that bertie.model's annotations promise. Checking them takes a fifth of a training's time.
-SHAPES = tests/unit/model tests/parity
-
 test: .venv/dev
-	$(PYTEST) --jaxtyping-packages= $(SHAPES:%=--ignore=%)
-	$(PYTEST) $(SHAPES)
+	$(PYTEST)
 
 # With the tests marked slow, which `make test` leaves out.
 test-all: .venv/dev
