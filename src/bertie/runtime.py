@@ -134,6 +134,20 @@ def resolve_precision(precision: Precision, target: torch.device) -> Literal["fp
     return "bf16" if _bf16_is_faster() else "fp32"
 
 
+def require_precision(precision: Literal["fp32", "bf16"], model: torch.nn.Module) -> None:
+    """Check that oneDNN can compute the LSTMs of a model. Its other layers run in every precision on every processor.
+
+    Raises UsageError if an LSTM is to be computed in bf16 on a CPU without bf16 instructions.
+    """
+    lstms = (layer for layer in model.modules() if isinstance(layer, torch.nn.LSTM))
+    if precision == "fp32" or device().type != "cpu" or not any(lstm.proj_size == 0 for lstm in lstms):
+        return  # torch has its own LSTM for those with a projection
+    if torch.backends.mkldnn.is_available() and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        raise UsageError(
+            "training.precision is bf16, and this processor has no bf16 instructions, which an LSTM needs: set it to auto"
+        )
+
+
 @functools.cache  # one answer per process, so that all models of a comparison use the same precision
 def _bf16_is_faster() -> bool:
     features: Any = getattr(torch.cpu, "get_capabilities", dict)()  # missing in older versions of torch

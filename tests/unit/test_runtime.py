@@ -4,11 +4,13 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 
 import pytest
 import torch
 
 from bertie import runtime
+from bertie.errors import UsageError
 
 
 def test_environment_records_versions_and_works_without_git(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,6 +54,19 @@ def test_auto_precision_is_bf16_if_it_is_faster(
     assert runtime.resolve_precision("auto", torch.device("cpu")) == expected
     assert runtime.resolve_precision("fp32", torch.device("cpu")) == "fp32"
     assert runtime.resolve_precision("bf16", torch.device("cpu")) == "bf16"
+
+
+@pytest.mark.parametrize(("projected", "has_bf16"), [(0, False), (4, False), (0, True)])
+def test_lstms_in_bf16_need_a_processor_with_bf16(
+    projected: int, has_bf16: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "device", lambda: torch.device("cpu"))
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: has_bf16)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LSTM(8, 8, proj_size=projected))
+    refused = not projected and not has_bf16
+    with pytest.raises(UsageError, match=r"training\.precision is bf16") if refused else nullcontext():
+        runtime.require_precision("bf16", model)
+    runtime.require_precision("fp32", model)
 
 
 def test_other_programs_do_not_change_the_precision(monkeypatch: pytest.MonkeyPatch) -> None:

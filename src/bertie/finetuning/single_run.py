@@ -78,6 +78,7 @@ def train_run(
     model, started = initialized_model(config, data.task, checkpoint, data.encoder)
     asked = config.training.precision
     precision = run.precision(asked) if run else runtime.resolve_precision(asked, model.device)
+    runtime.require_precision(precision, model)
     losses: list[float] = []
     pad_id, multiple = checkpoint.tokenizer.pad_id, _token_multiple(precision, model.device)
     batcher = _MicroBatcher(config, data.task, pad_id, checkpoint.config.pooled_token, multiple)

@@ -151,6 +151,7 @@ class Setup:
         if run is not None and self.teacher is not None:
             run.require_same("teacher", storage.sha256(self.teacher.folder / "model.safetensors"))
         model = self._initial_model()
+        runtime.require_precision(precision, model)
         optimizer = self._optimizer(model)
         several = (phase for phase in self.feed.phases if phase.shape.rows > 1)
         samples = (partial(self.feed.first_rows, self.feed.first_step(phase)) for phase in several)
