@@ -63,7 +63,7 @@ class LocalExecutor:
         except BrokenProcessPool as error:
             raise MachineError(
                 f"one of {workers} workers was killed, perhaps because memory ran out: repeat the command; "
-                "fewer --workers need less memory"
+                "fewer workers need less memory"
             ) from error
         finally:
             pool.shutdown(kill_workers=True)  # the results of running items are not needed any more
