@@ -35,6 +35,8 @@ sys.exit(main(sys.argv[6:]))
 """
 Point = tuple[str, int]  # the title of a progress bar, and at which of its advances; or "publish", just before the end
 NOWHERE = ("", 0)
+EARLY = [("read", 1), ("find duplicates", 1), ("encode", 1)]
+LATE = [("read", 7), ("find duplicates", 20), ("encode", 9), ("publish", 1)]
 
 
 @pytest.fixture(scope="module")
@@ -69,14 +71,21 @@ def whole(command: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[
     return contents(out)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("how", "points"),
+    [
+        (signal.SIGKILL, LATE),
+        pytest.param(signal.SIGKILL, EARLY, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, [*EARLY, *LATE], marks=pytest.mark.slow),
+    ],
+    ids=["kill", "early kill", "term"],
+)
 def test_killed_again_and_again(
-    command: list[str], whole: dict[str, bytes], tmp_path: Path, how: signal.Signals
+    command: list[str], whole: dict[str, bytes], tmp_path: Path, how: signal.Signals, points: list[Point]
 ) -> None:
     """The process that leads waits at each point; its workers are wherever they come to meanwhile."""
     out, held = tmp_path / "shards", tmp_path / "held"
-    points = [("read", 1), ("read", 7), ("find duplicates", 1), ("find duplicates", 20), ("encode", 1), ("encode", 9)]
-    for point in [*points, ("publish", 1)]:
+    for point in points:
         with child(command, out, point=point) as process:
             wait_for(held, process)
             process.send_signal(how)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from killing import ONE_THREAD, STEPS, Nursery, differences, holds, pretrain_command, wait_for, without_timing
+from killing import STEPS, Nursery, differences, holds, pretrain_command, wait_for, without_timing
 
 STATE = "checkpoints/step-00000012"
 
@@ -48,11 +48,17 @@ def test_number_of_ranks_changes_only_rounding(nursery: Nursery, shards: Path, t
     assert records(tmp_path / "again") == records(tmp_path / "run")
 
 
+@pytest.fixture(scope="module")
+def whole(nursery: Nursery, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of two ranks without faults."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    assert nursery.start(pretrain_command(shards, run), ranks=2).wait() == 0
+    return run
+
+
 def test_ranks_resume_exactly_and_with_another_number_up_to_rounding(
-    nursery: Nursery, shards: Path, tmp_path: Path
+    nursery: Nursery, shards: Path, whole: Path, tmp_path: Path
 ) -> None:
-    whole = tmp_path / "whole"
-    assert nursery.start(pretrain_command(shards, whole), ranks=2).wait() == 0
     cut = tmp_path / "cut"
     victim = nursery.start(pretrain_command(shards, cut), ["die_after_step", 12], ranks=2)
     victim.wait_until(lambda: (cut / STATE).exists())
@@ -69,7 +75,7 @@ def test_ranks_resume_exactly_and_with_another_number_up_to_rounding(
 def test_ranks_agree_on_the_clock(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
     """They would hang or fail if one of them made another step, or read other phases."""
     run = tmp_path / "run"
-    together = nursery.start([*pretrain_command(shards, run), "--budget", "3s"], ranks=2)
+    together = nursery.start([*pretrain_command(shards, run), "--budget", "1s"], ranks=2)
     assert together.wait() == 0, together.texts
     assert together.codes == [0, 0]
     steps = [record for record in records(run) if record["split"] == "train"]
@@ -77,15 +83,14 @@ def test_ranks_agree_on_the_clock(nursery: Nursery, shards: Path, tmp_path: Path
     assert (run / "model.safetensors").exists()
 
 
-def test_signal_to_one_rank_saves_and_stops_all(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
-    run, whole = tmp_path / "run", tmp_path / "whole"
+def test_signal_to_one_rank_saves_and_stops_all(nursery: Nursery, shards: Path, whole: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
     victim = nursery.start_held(pretrain_command(shards, run), "hold_at", "pretrain", 5, 1, ranks=2)
     os.kill(victim.pids[1], signal.SIGTERM)
     victim.wait()
     assert victim.codes == [130, 130], victim.texts
     assert "saved" in victim.text
     assert nursery.start(pretrain_command(shards, run), ranks=2).wait() == 0
-    assert nursery.start(pretrain_command(shards, whole), ranks=2).wait() == 0
     assert records(run) == records(whole)
 
 
@@ -114,53 +119,44 @@ def test_batch_that_ranks_cannot_share_is_refused(nursery: Nursery, shards: Path
     ],
 )
 def test_ranks_with_different_settings_are_refused(
-    shards: Path, tmp_path: Path, flag: str, value: str, key: str
+    nursery: Nursery, shards: Path, tmp_path: Path, flag: str, value: str, key: str
 ) -> None:
-    script = tmp_path / "start.sh"
-    script.write_text(f'[ "$RANK" = 1 ] && set -- "$@" {flag} {value}; exec {sys.executable} -m bertie "$@"\n')
     command = pretrain_command(shards, tmp_path / "run")
-    program = ("--max-restarts", "0", "--no-python", "sh", str(script))
-    _, text = torchrun(*command, program=program).communicate(timeout=600)
-    assert f"bertie: {key} is " in text
-    assert "start every process with the same command" in text
+    victim = nursery.start(command, ["with_flags", 1, flag, value], ranks=2)
+    victim.wait()
+    assert victim.codes
+    assert victim.codes[1] == 2, victim.texts
+    assert victim.codes[0] != 0, victim.texts
+    assert f"bertie: {key} is " in victim.texts[1]
+    assert "start every process with the same command" in victim.texts[1]
     assert not (tmp_path / "run").exists()
-
-
-def torchrun(
-    *argv: str, program: tuple[str, ...] = ("-m", "bertie"), env: dict[str, str] | None = None
-) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["--max-restarts", "2", *program, *argv]
-    return subprocess.Popen(command, env=env or os.environ | ONE_THREAD, stderr=subprocess.PIPE, text=True)
-
-
-def torchrun_held(folder: Path, *argv: str) -> tuple[subprocess.Popen[str], list[int]]:
-    """Started, with rank 1 waiting for a signal after step 4; and the ranks' process ids."""
-    place = folder / "held"
-    started = torchrun(*argv, env=holds(folder / "python", place, "pretrain", 4, rank=1))
-    wait_for(place, started)
-    children = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
-    return started, [int(child) for child in children]
-
-
-def test_torchrun_restarts_and_resumes_after_a_kill(shards: Path, undisturbed: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    started, ranks = torchrun_held(tmp_path, *pretrain_command(shards, run))
-    os.kill(ranks[-1], signal.SIGKILL)
-    _, text = started.communicate(timeout=600)
-    assert started.returncode == 0, text
-    assert "resuming" in text
-    assert_close(records(run), records(undisturbed))
 
 
 @pytest.mark.parametrize(
     "everyone", [pytest.param(False, marks=pytest.mark.slow), True], ids=["torchrun", "all processes"]
 )
-def test_sigterm_to_torchrun_saves_the_run(shards: Path, tmp_path: Path, everyone: bool) -> None:
+def test_torchrun_restarts_after_a_kill_and_saves_at_sigterm(
+    nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path, everyone: bool
+) -> None:
     """Slurm signals all processes, and torchrun signals its processes again."""
-    run = tmp_path / "run"
-    started, ranks = torchrun_held(tmp_path, *pretrain_command(shards, run))
-    for pid in [*(ranks if everyone else []), started.pid]:
-        os.kill(pid, signal.SIGTERM)
-    _, text = started.communicate(timeout=600)
-    assert f"saved {run} after step 4 of {STEPS}" in text
+    run, held = tmp_path / "run", tmp_path / "held"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["--max-restarts", "2", "-m", "bertie", *pretrain_command(shards, run)]
+    environment = holds(tmp_path / "python", held, "pretrain", 4, rank=1)
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as started:
+        wait_for(held, started)
+        held.unlink()  # so that the next rank 1 waits, too
+        os.kill(children(started)[-1], signal.SIGKILL)
+        wait_for(held, started)
+        for pid in [*(children(started) if everyone else []), started.pid]:
+            os.kill(pid, signal.SIGTERM)
+        _, text = started.communicate(timeout=600)
+    assert "resuming" in text
+    assert f"saved {run} after step 7 of {STEPS}" in text
+    assert nursery.start(pretrain_command(shards, run), ranks=2).wait() == 0
+    assert_close(records(run), records(undisturbed))
+
+
+def children(process: subprocess.Popen[str]) -> list[int]:
+    """Their process ids, the ranks' in order."""
+    return [int(child) for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]

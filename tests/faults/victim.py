@@ -19,15 +19,22 @@ from pathlib import Path
 from typing import Any
 
 import holding
-import matplotlib.backends.backend_svg  # noqa: F401 - what runs import late, here once
-import scipy.sparse  # noqa: F401
-import torch._dynamo  # noqa: F401 - what optimizers import when they are first made: a second
 
-from bertie import storage, tasks  # noqa: F401
+# What commands import late, here once: seconds for each that the tests start.
+import matplotlib.backends.backend_svg
+import matplotlib.figure  # noqa: F401
+import sklearn.metrics  # noqa: F401
+import torch._dynamo
+
+import bertie.commands.parser
+import bertie.finetuning.finetune
+import bertie.predict.embed
+import bertie.pretraining.pretrain  # noqa: F401
+from bertie import runtime, storage
 from bertie.checkpoints import folder as model_folder
 from bertie.checkpoints import training_state
 from bertie.cli import main
-from bertie.commands import finetune, glue, pretrain  # noqa: F401 - imported here, once, because it takes seconds
+from bertie.commands import embed, finetune, glue, pretrain  # noqa: F401
 from bertie.training import trainer
 
 
@@ -103,7 +110,7 @@ def hold_at(place: str, title: str, number: int, rank: int = 0) -> None:
 
 def disk_full_after_step(step: int, largest: int) -> None:
     """From the checkpoint of that step on, no file may grow beyond `largest` bytes."""
-    after_save(step, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest)))
+    after_save(step, lambda: disk_full(largest))
 
 
 def forget(part: str) -> None:
@@ -126,7 +133,30 @@ def forget(part: str) -> None:
     training_state.load_state = patched
 
 
-PATCHES = (die_after_step, die_before, hold_before, hold_torn, hold_at, disk_full_after_step, forget)
+def disk_full(largest: int) -> None:
+    """No file may grow beyond `largest` bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
+
+
+def with_flags(rank: int, *flags: str) -> None:
+    """One of the ranks gets these flags, too."""
+    global main
+    if int(os.environ["RANK"]) == rank:
+        command = main
+        main = lambda argv: command([*argv, *flags])  # noqa: E731
+
+
+PATCHES = (
+    die_after_step,
+    die_before,
+    hold_before,
+    hold_torn,
+    hold_at,
+    disk_full,
+    disk_full_after_step,
+    forget,
+    with_flags,
+)
 
 
 def child(order: dict[str, Any], rank: int, port: int) -> int:
@@ -136,6 +166,7 @@ def child(order: dict[str, Any], rank: int, port: int) -> int:
     log = os.open(order["logs"][rank], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
     known = {patch.__name__: patch for patch in PATCHES}
     for name, *arguments in order["patches"]:
         known[name](*arguments)
@@ -161,6 +192,7 @@ def fork(order: dict[str, Any], rank: int, port: int) -> int:
 
 
 if __name__ == "__main__":
+    runtime.matrix_rate("fp32", torch.device("cpu"))  # measured once, too
     print("ready", flush=True)
     for line in sys.stdin:
         order, port = json.loads(line), free_port()
