@@ -20,6 +20,7 @@ from bertie.lab.plan import Cell, Plan
 from bertie.lab.steps import FinetuneStep, GloveStep, PretrainStep, ShardsStep
 from bertie.model.encoder import EncoderConfig, with_language
 from bertie.model.static import StaticConfig
+from bertie.pretraining.glove import GloveConfig
 from bertie.pretraining.initial_weights import new_model, read_teacher
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.tasks import AnyTask
@@ -37,19 +38,20 @@ def check(plan: Plan) -> None:
     Raises:
         UserError: A cell cannot run. The message names it. It is a UsageError if the settings are the reason.
     """
-    done: set[str] = set()
     fit: Fit = lru_cache(maxsize=None)(partial(_fit, lru_cache(maxsize=None)(_read)))
-    require_text = lru_cache(maxsize=None)(_require_text)
+    require_text, model_size = lru_cache(maxsize=None)(_require_text), lru_cache(maxsize=None)(_model_size)
+    check_finetuning = lru_cache(maxsize=None)(partial(_check_finetuning, fit))
     for cell in plan.cells:
         with naming(cell.name):
-            text = _text(plan, cell)
+            text, step = _text(plan, cell), plan.steps[cell.model]
             require_text(text.inputs, text.text_field)
-            size = _model_size(plan, cell)
-            for name in sorted(set(cell.tasks.values()) - done):
+            assert isinstance(step, PretrainStep | GloveStep)
+            settings = step.settings if isinstance(step, GloveStep) else replace(step.recipe, seed=0)
+            size = model_size(settings, text.vocab_size)
+            for name in cell.tasks.values():
                 step = plan.steps[name]
                 assert isinstance(step, FinetuneStep)
-                _check_finetuning(step, size, fit)
-                done.add(name)
+                check_finetuning(step.train, step.dev, replace(step.recipe, seed=0), size)
 
 
 def _text(plan: Plan, cell: Cell) -> LabText:
@@ -67,13 +69,10 @@ def _require_text(inputs: tuple[str, ...], text_field: str) -> None:
             raise UserError(f"{', '.join(inputs)}: the text is empty: correct text.inputs")
 
 
-def _model_size(plan: Plan, cell: Cell) -> EncoderConfig:
-    """Build the model of a cell, and return the configuration of its encoder."""
-    step, entries = plan.steps[cell.model], _text(plan, cell).vocab_size
-    if isinstance(step, GloveStep):
-        return StaticConfig(step.settings.hidden_size, vocab_size=entries)
-    assert isinstance(step, PretrainStep)
-    recipe = step.recipe
+def _model_size(recipe: PretrainConfig | GloveConfig, entries: int) -> EncoderConfig:
+    """Build the model of a recipe, and return the configuration of its encoder."""
+    if isinstance(recipe, GloveConfig):
+        return StaticConfig(recipe.hidden_size, vocab_size=entries)
     if recipe.layout.kind == "translations":
         raise UsageError(
             'layout.kind is "translations", which needs text in several languages, and a lab prepares text in one: choose '
@@ -107,8 +106,8 @@ def _continued(recipe: PretrainConfig, entries: int) -> PretrainConfig:
     return replace(recipe, model=replace(checkpoint.config, vocab_size=0))
 
 
-def _check_finetuning(step: FinetuneStep, size: EncoderConfig, fit: Fit) -> None:
-    recipe, task = step.recipe, fit(step.train, step.dev, replace(step.recipe, seed=0))
+def _check_finetuning(fit: Fit, train: str, dev: str, recipe: FinetuneConfig, size: EncoderConfig) -> None:
+    task = fit(train, dev, recipe)
     with_language(size, recipe.language)
     if recipe.max_length > size.max_position_embeddings:
         raise UsageError(
