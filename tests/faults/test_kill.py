@@ -183,6 +183,7 @@ def test_bertie_command_is_interrupted_and_resumed(shards: Path, undisturbed: Pa
         said = process.communicate()[1]
     assert process.returncode == 130
     assert "Traceback" not in said
+    assert (run / "checkpoints/step-00000007").exists()
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | ONE_THREAD, check=False)
     assert done.returncode == 0, done.stderr
     assert "resuming" in done.stderr

@@ -90,6 +90,7 @@ def test_signal_to_one_rank_saves_and_stops_all(nursery: Nursery, shards: Path, 
     victim.wait()
     assert victim.codes == [130, 130], victim.texts
     assert "saved" in victim.text
+    assert (run / "checkpoints/step-00000005").exists()
     assert nursery.start(pretrain_command(shards, run), ranks=2).wait() == 0
     assert records(run) == records(whole)
 
@@ -153,6 +154,7 @@ def test_torchrun_restarts_after_a_kill_and_saves_at_sigterm(
         _, text = started.communicate(timeout=600)
     assert "resuming" in text
     assert f"saved {run} after step 7 of {STEPS}" in text
+    assert (run / "checkpoints/step-00000007").exists()
     assert nursery.start(pretrain_command(shards, run), ranks=2).wait() == 0
     assert_close(records(run), records(undisturbed))
 
