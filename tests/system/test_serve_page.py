@@ -352,11 +352,14 @@ def test_the_page_works_by_keyboard(page: Page) -> None:
 def test_every_control_has_a_name(page: Page, models: dict[str, Path]) -> None:
     script = """() => [...document.querySelectorAll('input, textarea, select, button')].filter((each) => each.checkVisibility()
         && !each.labels?.length && !each.textContent.trim() && !each.getAttribute('aria-label')).map((each) => each.outerHTML)"""
+    seen = set()
     for model in models:
         page.select_option("#model", model)
-        for number in range(page.get_by_role("tab").count()):
-            page.get_by_role("tab").nth(number).click()
-            assert page.evaluate(script) == []
+        for number, name in enumerate(page.get_by_role("tab").all_inner_texts()):
+            if name == "Rerank documents" or name not in seen:  # which asks for a class, if the model has classes
+                page.get_by_role("tab").nth(number).click()
+                assert page.evaluate(script) == []
+            seen.add(name)
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (800, "light"), (1280, "dark")])
