@@ -32,6 +32,13 @@ from bertie.text.word_cache import WordCache
 TEXTS = [f"Cat {i} sat on the mat. It was {i * i} years old!\nThen it went home." for i in range(300)]
 
 
+@pytest.fixture(autouse=True)
+def _one_process_without_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless a test names workers. Charts, which tests/unit/test_report.py looks at, take longer than a small text."""
+    monkeypatch.setattr("bertie.threads.cpu_quota", lambda: 1)
+    monkeypatch.setattr("bertie.report._svg", lambda *_: "")
+
+
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     every_letter = "The quick brown fox jumps over the lazy dog, same paragraph, number, twice."
