@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Page
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+PATIENCE = 300_000  # milliseconds that a busy machine may take
 
 COMMON = [
     "the",
@@ -134,13 +136,46 @@ def refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Chromium, for the tests of pages."""
+def window() -> Iterator[Page]:
+    """A window of Chromium, for all tests of a page: each new one costs a second of processor time."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("needs Chromium")
     sync_api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        yield browser
+        context = browser.new_context(accept_downloads=True, permissions=["clipboard-read", "clipboard-write"])
+        context.set_default_timeout(PATIENCE)
+        yield context.new_page()
         browser.close()
+
+
+@contextmanager
+def visited(window: Page, address: str, *allowed: str, refused: bool = False) -> Iterator[Page]:
+    """Load a page. Errors and warnings of its scripts, and requests to other places, fail the test.
+
+    Args:
+        window: The window. Nothing is left of what it showed before.
+        address: The address of the page.
+        allowed: How the addresses of requests may begin.
+        refused: Whether the server refuses requests in this test, which the console reports.
+    """
+    errors: list[str] = []
+    listeners: dict[Any, Callable[[Any], None]] = {
+        "pageerror": lambda error: errors.append(str(error)),
+        "console": lambda message: errors.append(message.text) if message.type in ("error", "warning") else None,
+        "request": lambda request: None if request.url.startswith(allowed) else errors.append(request.url),
+    }
+    window.goto("about:blank")
+    window.set_viewport_size({"width": 1280, "height": 900})
+    window.emulate_media(color_scheme="light")
+    for event, listener in listeners.items():
+        window.on(event, listener)
+    try:
+        window.goto(address)
+        yield window
+    finally:
+        window.unroute_all()
+        for event, listener in listeners.items():
+            window.remove_listener(event, listener)
+    assert [error for error in errors if not (refused and "Failed to load resource" in error)] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -157,7 +158,7 @@ def test_folders_without_a_model(refuse: Refuse, data: Path, small_shards: Path,
     refuse(["fill-mask", "a forgotten run [MASK]", "text"], 2, "is not a folder, and the download from the hub failed")
 
 
-@pytest.mark.parametrize("where", ["http://127.0.0.1:9", "http://nosuch.invalid"])
+@pytest.mark.parametrize("where", ["http://127.0.0.1:9", pytest.param("http://nosuch.invalid", marks=pytest.mark.slow)])
 def test_an_unreachable_hub_gives_one_line(where: str, tmp_path: Path) -> None:
     """Runs in a process of its own, because the hub's client reads its settings on import."""
     settings = {"HF_ENDPOINT": where, "HF_HOME": str(tmp_path)}
@@ -368,14 +369,14 @@ def test_values_that_are_not_texts(predictor: Predictor) -> None:
 
 def test_a_closed_pipe_is_no_error(classifier: Path, tmp_path: Path) -> None:
     """Like `bertie predict … | head -1`, with more output than a pipe buffers, and with less."""
-    rows = [{"text": "the big ship"}] * 3000
-    for count in (3000, 3):
-        path = write(tmp_path / "many.jsonl", *rows[:count])
-        command = [str(Path(sys.executable).with_name("bertie")), "predict", str(classifier), "--input", str(path)]
+    path = write(tmp_path / "many.jsonl", *[{"text": "the big ship"}] * 3000)
+    predict = ["predict", str(classifier), "--input", str(path)]
+    for arguments in (predict, ["--help"]):
+        command = [str(Path(sys.executable).with_name("bertie")), *arguments]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert process.stdout
             assert process.stderr
-            if count == 3000:
+            if arguments == predict:
                 assert json.loads(process.stdout.readline())["label"] in "xy"
             process.stdout.close()
             assert process.stderr.read() == ""
@@ -399,26 +400,35 @@ def test_one_text_per_line_from_a_file_or_a_pipe(
     assert found[0].count(b"\n") == 3
 
 
-def test_predictions_are_utf8_in_an_ascii_locale(classifier: Path, tmp_path: Path) -> None:
+def test_predictions_are_utf8_in_an_ascii_locale(
+    classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bertie.cli import main
+
     path = write(tmp_path / "rows.jsonl", {"text": "the big ship"})
     saved = json.loads((classifier / "config.json").read_text())
     model = shutil.copytree(classifier, tmp_path / "model")
     (model / "manifest.json").unlink()
     (model / "task.json").unlink()
     (model / "config.json").write_text(json.dumps({**saved, "id2label": {"0": "gro\u00df", "1": "\u9f8d"}}))
-    command = [str(Path(sys.executable).with_name("bertie")), "predict", str(model), "--input", str(path)]
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(command, capture_output=True, env=environment, check=True)
-    assert set(json.loads(done.stdout.decode())["probabilities"]) == {"gro\u00df", "\u9f8d"}
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="ascii"))
+    assert main(["predict", str(model), "--input", str(path)]) == 0
+    assert set(json.loads(printed.getvalue().decode())["probabilities"]) == {"gro\u00df", "\u9f8d"}
 
 
-def test_arguments_are_utf8_in_every_locale(classifier: Path, tmp_path: Path) -> None:
+def test_arguments_are_utf8_in_every_locale(
+    classifier: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    from bertie.cli import main
+
     bertie = str(Path(sys.executable).with_name("bertie"))
     command = [bertie, "predict", str(classifier)]
     plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}
     word = "the gr\u00f6\u00dfe ship".encode()
-    told = [subprocess.run([*command, word], stdout=-1, env=env, check=True).stdout for env in (None, plain)]
-    assert told[0] == told[1] != b""
+    told = subprocess.run([*command, word], stdout=-1, env=plain, check=True).stdout
+    assert main([*command[1:], word.decode()]) == 0
+    assert told == capfdbinary.readouterr().out != b""
     text = tmp_path / "text.txt"
     text.write_text("the big ship")
     train = [bertie, "tokenizer", "train", str(text), "--vocab-size", "21"]
@@ -432,8 +442,8 @@ def test_arguments_are_utf8_in_every_locale(classifier: Path, tmp_path: Path) ->
         assert words in line
 
 
-def test_a_wrong_flag_with_stdout_closed(classifier: Path) -> None:
-    command = [str(Path(sys.executable).with_name("bertie")), "predict", str(classifier), "--nosuch"]
+def test_a_wrong_flag_with_stdout_closed() -> None:
+    command = [str(Path(sys.executable).with_name("bertie")), "prepare", "text.txt", "--nosuch"]
     done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     [line] = done.stderr.splitlines()

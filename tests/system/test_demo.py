@@ -1,6 +1,7 @@
 """The demo at a small scale, on Python's documentation and on another folder.
 
-All but the slow test have fewer sentences to classify: fine-tuning on all of them takes most of the time.
+All but the slow tests have fewer sentences to classify, and fine-tune in this process: a process of its own, which loads
+torch, takes longer than its fine-tuning.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,37 +17,38 @@ import pytest
 
 from bertie.cli import main
 from bertie.demo import corpus
-
-FEWER = {"_MAX_TRAIN": 40, "_MAX_TEST": 40}  # sentences per label
-SMALL = f"""
-import sys
-from bertie.cli import main
-from bertie.demo import corpus
-vars(corpus).update({FEWER})
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-def run_demo(out: Path, *start: str) -> Path:
-    """Run the demo in its own process, because pytest checks the shapes of every call into bertie.model."""
-    subprocess.run([sys.executable, *start, "demo", "--out", str(out), "--scale", "0.05"], check=True)
-    return out
+from bertie.demo.corpus import DemoData
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run_demo(tmp_path_factory.mktemp("demo") / "out", "-c", SMALL)
+def _small() -> Iterator[None]:
+    """40 sentences per label, one process, and Python's documentation is read once."""
+    read: list[DemoData] = []
+
+    def python_data() -> DemoData:
+        read[:] = read or [corpus.python_data()]
+        return read[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus, "_MAX_TRAIN", 40)
+        patch.setattr(corpus, "_MAX_TEST", 40)
+        patch.setattr("bertie.demo.main.python_data", python_data)
+        patch.setattr("bertie.threads.cpu_quota", lambda: 1)
+        yield
 
 
-@pytest.fixture
-def _fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, count in FEWER.items():
-        monkeypatch.setattr(corpus, name, count)
+@pytest.fixture(scope="module")
+def demo(_small: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("demo") / "out"
+    assert main(["demo", "--out", str(out), "--scale", "0.02"]) == 0
+    return out
 
 
 @pytest.mark.slow
 def test_demo_in_full(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    require_complete(run_demo(tmp_path / "out", "-m", "bertie"), capsys)
+    out = tmp_path / "out"
+    subprocess.run([sys.executable, "-m", "bertie", "demo", "--out", str(out), "--scale", "0.05"], check=True)
+    require_complete(out, capsys)
 
 
 def test_demo_writes_a_report_and_a_usable_model(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,7 +77,6 @@ def test_demo_lowers_the_training_loss(demo: Path) -> None:
     assert sum(losses[-10:]) / 10 < sum(losses[:10]) / 10 - 0.1
 
 
-@pytest.mark.usefixtures("_fewer")
 def test_a_second_call_repeats_nothing(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def written() -> dict[Path, int]:
         new = ("report.html", "seconds.json", "corpus.jsonl")  # which every call writes
@@ -83,14 +85,13 @@ def test_a_second_call_repeats_nothing(demo: Path, monkeypatch: pytest.MonkeyPat
 
     before, seconds = written(), json.loads((demo / "seconds.json").read_text())
     monkeypatch.setattr("bertie.demo.main.time", SimpleNamespace(monotonic=lambda: 0.0))
-    assert main(["demo", "--out", str(demo), "--scale", "0.05"]) == 0
+    assert main(["demo", "--out", str(demo), "--scale", "0.02"]) == 0
     # Finished stages keep their times. Every call reads the text.
     assert json.loads((demo / "seconds.json").read_text()) == {**seconds, "read the text": 0.0}
     assert written() == before
     assert {path.name for path in before} > {"model.safetensors", "metrics.jsonl", "comparison.json", "tokenizer.json"}
 
 
-@pytest.mark.usefixtures("_fewer")
 def test_another_scale_in_the_same_folder_is_refused(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", str(demo), "--scale", "0.1"]) == 2
     assert "another" in capsys.readouterr().err
@@ -122,7 +123,7 @@ def test_an_output_folder_inside_the_corpus_is_refused(tmp_path: Path, capsys: p
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_fewer")
+@pytest.mark.usefixtures("_small")
 def test_demo_of_another_folder(tmp_path: Path, corpus_folder: Path) -> None:
     out = tmp_path / "own"
     assert main(["demo", "--out", str(out), "--scale", "0.02", "--corpus", str(corpus_folder)]) == 0

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from tests.system.conftest import visited
 
 import bertie
 from bertie.inspect.inspect import Inspection
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 EVIL = "</script><script>document.title='evil'</script>"
 
-pytestmark = pytest.mark.usefixtures("browser")  # which skips them where Chromium is missing
+pytestmark = pytest.mark.usefixtures("window")  # which skips them where Chromium is missing
 
 
 @pytest.fixture(scope="module")
@@ -37,21 +38,11 @@ def inspection(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture
-def page(browser: Browser, inspection: Path) -> Iterator[Page]:
-    """The page, without a network. Errors of its scripts fail the test."""
-    context = browser.new_context(viewport={"width": 1300, "height": 900}, offline=True, accept_downloads=True)
-    context.set_default_timeout(300_000)  # milliseconds that a busy machine may take
-    page, errors = context.new_page(), list[str]()
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    page.on(
-        "request",
-        lambda request: None if request.url.startswith(("file:", "blob:", "data:")) else errors.append(request.url),
-    )
-    page.goto((inspection / "inspect.html").as_uri())
-    yield page
-    context.close()
-    assert errors == []
+def page(window: Page, inspection: Path) -> Iterator[Page]:
+    """The page, without a network."""
+    window.context.set_offline(True)
+    with visited(window, (inspection / "inspect.html").as_uri(), "file:", "blob:", "data:") as page:
+        yield page
 
 
 def table(inspection: Path, name: str) -> dict[str, list[Any]]:
@@ -180,10 +171,8 @@ def test_the_page_fits_its_window(page: Page, width: int, scheme: Any) -> None:
     assert light == (scheme == "light")
 
 
-def test_texts_are_no_code(browser: Browser, pretrained: Path, tmp_path: Path) -> None:
+def test_texts_are_no_code(window: Page, pretrained: Path, tmp_path: Path) -> None:
     bertie.inspect_model(pretrained, Inspection(sentences=(EVIL,)), tmp_path / "out")
-    page = browser.new_page()
-    page.goto((tmp_path / "out" / "inspect.html").as_uri())
-    assert page.title().startswith("Inside ")
-    assert page.locator("#lines .row").count() > 4
-    page.close()
+    with visited(window, (tmp_path / "out" / "inspect.html").as_uri(), "file:") as page:
+        assert page.title().startswith("Inside ")
+        assert page.locator("#lines .row").count() > 4

@@ -55,6 +55,11 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@functools.cache
+def nodes(tree: ast.Module) -> list[ast.AST]:
+    return list(ast.walk(tree))
+
+
 def imported(node: ast.AST) -> list[str]:
     """The dotted names that a statement imports. `from a import b` gives a.b."""
     if isinstance(node, ast.Import):
@@ -64,9 +69,9 @@ def imported(node: ast.AST) -> list[str]:
     return []
 
 
-def imports(tree: ast.AST) -> Iterator[str]:
+def imports(tree: ast.Module) -> Iterator[str]:
     """Yield the dotted names of a file's imports."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         yield from imported(node)
 
 
@@ -76,7 +81,7 @@ Found = Iterator[tuple[int, str]]  # lines, and what is wrong there
 def imports_from_below(own: str, tree: ast.Module) -> Found:
     if own == "__init__":  # the lazy table of public names
         return
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         for name in imported(node):
             parts = name.split(".")
             other = parts[1] if parts[0] == "bertie" and len(parts) > 1 else own
@@ -85,14 +90,14 @@ def imports_from_below(own: str, tree: ast.Module) -> Found:
 
 
 def size(_: str, tree: ast.Module) -> Found:
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno - node.lineno >= 60:
             yield node.lineno, f"{node.name} is too long"
 
 
 def environment_and_pickles(own: str, tree: ast.Module) -> Found:
     """Only runtime.py and threads.py read the environment, and nothing pickles."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         for name in {"pickle", "random"} & set(imported(node)):
             yield node.lineno, f"imports {name}"
         if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv") and own not in ("runtime", "threads"):
@@ -102,7 +107,7 @@ def environment_and_pickles(own: str, tree: ast.Module) -> Found:
 def numpys_global_generator(own: str, tree: ast.Module) -> Found:
     """Its numbers depend on all earlier draws, so a resumed run would draw other numbers."""
     allowed = {"Generator"} | ({"default_rng", "SeedSequence"} if own == "seeding" else set())
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         of_random = (
             isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "random"
         )
@@ -223,7 +228,7 @@ def names_of_kinds(path: Path, kinds: tuple[type, ...]) -> set[str]:
     """Return the string constants of a file that equal the `kind` of one of these classes, and the uses of their names."""
     constants, classes = {kind.kind for kind in kinds}, {kind.__name__ for kind in kinds}  # pyright: ignore
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(parsed(path)):
         if isinstance(node, ast.Constant) and node.value in constants:
             found.add(str(node.value))
         names = {node.id} if isinstance(node, ast.Name) else {node.attr} if isinstance(node, ast.Attribute) else set()
@@ -259,7 +264,7 @@ def test_every_public_type_has_a_name_of_its_own() -> None:
     """`Args` is what every command calls its arguments, as every command calls its function `run`."""
     files: dict[str, list[str]] = {}
     for path in FILES:
-        for name in public_types(ast.parse(path.read_text(encoding="utf-8"))) - {"Args"}:
+        for name in public_types(parsed(path)) - {"Args"}:
             files.setdefault(name, []).append(str(path.relative_to(SOURCE)))
     assert {name: found for name, found in files.items() if len(found) > 1}.keys() == REPEATED_TYPES
 
@@ -274,7 +279,7 @@ def test_public_types_are_found() -> None:
 def skip_reasons() -> Iterator[str]:
     """What the tests say when they skip; "" where one says nothing."""
     for path in sorted(TESTS.rglob("*.py")):
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for call in nodes(parsed(path)):
             name = call.func.attr if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else ""
             if isinstance(call, ast.Call) and name in ("skip", "skipif", "importorskip"):
                 given = [word.value for word in call.keywords if word.arg == "reason"]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from bertie.model.characters import CharacterCNN
 from bertie.model.xlnet import RelativeAttention
@@ -27,3 +31,18 @@ def initialize_weights(module: nn.Module, standard_deviation: float, truncation:
             nn.init.zeros_(part.bias)
         if isinstance(part, nn.LayerNorm | nn.LSTM | nn.Conv1d | CharacterCNN | RelativeAttention):
             part.reset_parameters()
+
+
+class Uninitialized(TorchFunctionMode):
+    """A context in which new modules get no initial weights: those of a checkpoint follow, or only sizes are asked for.
+
+    Random weights take a second in BERT-base. On the meta device, the first ones load torch's compiler: another second.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", "") == "torch.nn.init":
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return func(*args, **kwargs)

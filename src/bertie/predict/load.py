@@ -10,6 +10,7 @@ from bertie.checkpoints.folder import TASK_FILE, load_weights, read_checkpoint
 from bertie.errors import UserError
 from bertie.model.electra import build_generator
 from bertie.model.encoder import build_encoder, with_language
+from bertie.model.initialization import Uninitialized
 from bertie.model.model import Model
 from bertie.objectives.heads import build_heads, objectives_named
 from bertie.predict.checkpoint_task import choose_task, trained_length
@@ -57,14 +58,15 @@ def load(
     exported = read_exported(checkpoint.folder)
     checkpoint = replace(checkpoint, config=with_language(checkpoint.config, language))
     task = choose_task(task, checkpoint)
-    encoder = build_encoder(checkpoint.config)
-    generator = build_generator(checkpoint.generator, encoder)
-    heads = build_heads(objectives_named(checkpoint.heads), encoder, generator)
-    features = features_from_json(checkpoint.task, task, checkpoint.config, checkpoint.folder / TASK_FILE)
-    if task is not None:
-        width = features.width if features else checkpoint.config.hidden_size
-        heads[task.kind] = build_head(task, checkpoint.config, width)
-        checkpoint = checkpoint.with_head(task.facts.shape, task.kind)
+    with Uninitialized():
+        encoder = build_encoder(checkpoint.config)
+        generator = build_generator(checkpoint.generator, encoder)
+        heads = build_heads(objectives_named(checkpoint.heads), encoder, generator)
+        features = features_from_json(checkpoint.task, task, checkpoint.config, checkpoint.folder / TASK_FILE)
+        if task is not None:
+            width = features.width if features else checkpoint.config.hidden_size
+            heads[task.kind] = build_head(task, checkpoint.config, width)
+            checkpoint = checkpoint.with_head(task.facts.shape, task.kind)
     model = Model(encoder, heads, features, generator).eval()
     result = load_weights(model, checkpoint)
     if result.initialized:

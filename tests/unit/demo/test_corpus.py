@@ -76,6 +76,15 @@ def test_a_python_without_source_files_is_refused(tmp_path: Path, monkeypatch: p
         python_data()
 
 
+def test_modules_are_in_the_order_of_their_paths(tmp_path: Path):
+    names = [f"{package}.{module}" for package in "abcdefgh" for module in ("one", "two")]
+    for name in reversed(names):
+        path = tmp_path / f"{name.replace('.', '/')}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f'"""The documentation of {name}."""')
+    assert [name for name, _ in corpus._modules(tmp_path)] == names
+
+
 def test_docstrings_and_comments_are_read_without_importing():
     source = b'''#!/bin/python
 """Module."""

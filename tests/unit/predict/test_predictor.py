@@ -48,6 +48,12 @@ def load(folder: Path) -> Predictor:
     return bertie.load(folder, threads=1)
 
 
+def test_loading_draws_no_random_weights(tuned: Path) -> None:
+    state = torch.get_rng_state()
+    load(tuned)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 def test_questions_without_ids_get_consecutive_ids(
     tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:

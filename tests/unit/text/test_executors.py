@@ -102,7 +102,8 @@ def test_make_executor_rejects_a_negative_number_of_workers() -> None:
 def ray_cluster() -> Iterator[None]:
     """A real cluster on this machine, with two processors."""
     ray = pytest.importorskip("ray", reason="needs the package ray")
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TASK_MAX_RETRIES", "0")  # of a task whose worker was killed
         warnings.simplefilter("ignore")
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         yield

@@ -215,7 +215,7 @@ def test_workers_threads_and_hash_seeds_do_not_change_the_tokenizer(
     for part in range(4):
         (tmp_path / "texts" / f"{part}.txt").write_text("\n\n".join(lines[part:1600:4]), encoding="utf-8")
     digests = set()
-    for run, workers in enumerate("124"):
+    for run, workers in enumerate("13"):
         environment = {**os.environ, "RAYON_NUM_THREADS": workers, "PYTHONHASHSEED": str(run)}
         command = [
             sys.executable,
