@@ -327,10 +327,11 @@ def _svg(draw: Callable[[Axes], object], description: str, height: float) -> str
     }
     with matplotlib.rc_context(style):
         figure = Figure(figsize=(5.4, height), layout="constrained", facecolor="none")
-        FigureCanvasSVG(figure)
+        canvas = FigureCanvasSVG(figure)
         draw(figure.add_subplot())
         stream = io.StringIO()
-        figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        # Not `savefig`, which draws everything twice.
+        canvas.print_svg(stream, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     svg = stream.getvalue()
     svg = svg[svg.index("<svg") :]
     start = rf'<svg viewBox="\1" role="img"><title>{escape(description)}</title>'

@@ -199,8 +199,14 @@ def autocast(precision: Literal["fp32", "bf16"], target: torch.device) -> Abstra
 
 
 def reseed_torch(seed: int, *stream: int) -> None:
-    """Seed torch's generator (dropout, initial weights) with the key (seed, *stream) of `seeding`."""
-    torch.manual_seed(seeding.torch_seed(seed, *stream))
+    """Seed torch's generators (dropout, initial weights) with the key (seed, *stream) of `seeding`.
+
+    `torch.manual_seed` formats the call stack for every device that is not in use, which takes longer than a small step.
+    """
+    number = seeding.torch_seed(seed, *stream)
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(number)
 
 
 def environment(threads: int) -> dict[str, Any]:

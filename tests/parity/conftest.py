@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+ENTRIES = 8000
+
 
 @pytest.fixture(scope="session")
 def two_layers(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first two layers of `minilm`, with its tokenizer."""
+    """The first two layers of `minilm`, with the first entries of its vocabulary, which has the frequent words first."""
     transformers = pytest.importorskip("transformers", reason="needs the package transformers")
     folder = tmp_path_factory.mktemp("two_layers")
-    transformers.BertModel.from_pretrained(minilm, num_hidden_layers=2).save_pretrained(folder)
+    model = transformers.BertModel.from_pretrained(minilm, num_hidden_layers=2)
+    model.resize_token_embeddings(ENTRIES)
+    model.save_pretrained(folder)
     transformers.AutoTokenizer.from_pretrained(minilm).save_pretrained(folder)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    tokenizer["model"]["vocab"] = {entry: number for entry, number in vocabulary.items() if number < ENTRIES}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    assert transformers.AutoTokenizer.from_pretrained(folder).vocab_size == ENTRIES
     return folder

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def require_equal(found: list[float], expected: list[float]) -> None:
 
 
 def test_losses_of_regress(two_layers: Path, shared_data: Path, tokenizer: Any) -> None:
-    data = list(Regress().reader.read(shared_data / "glue" / "STS-B" / "train.tsv"))[:200]
+    data = list(islice(Regress().reader.read(shared_data / "glue" / "STS-B" / "train.tsv"), 200))
     losses, start = ours(Regress(), data, two_layers)
     model = peer("AutoModelForSequenceClassification", two_layers, start, num_labels=1, problem_type="regression")
 
@@ -114,7 +115,7 @@ def test_losses_of_regress(two_layers: Path, shared_data: Path, tokenizer: Any) 
 
 
 def test_losses_of_choose(two_layers: Path, shared_data: Path, tokenizer: Any) -> None:
-    data = list(Choose().reader.read(shared_data / "choice" / "codah" / "full_data.tsv"))[:200]
+    data = list(islice(Choose().reader.read(shared_data / "choice" / "codah" / "full_data.tsv"), 200))
     losses, start = ours(Choose(), data, two_layers)
     model = peer("AutoModelForMultipleChoice", two_layers, start)
 
@@ -130,7 +131,7 @@ def test_losses_of_choose(two_layers: Path, shared_data: Path, tokenizer: Any) -
 
 def test_losses_of_tag(two_layers: Path, shared_data: Path, tokenizer: Any) -> None:
     [path] = (shared_data / "ner").glob("*train*")
-    data = list(Tag().reader.read(path))[:200]
+    data = list(islice(Tag().reader.read(path), 200))
     losses, start = ours(Tag(), data, two_layers)
     labels = sorted({tag for sentence in data for tag in sentence.tags})
     model = peer("AutoModelForTokenClassification", two_layers, start, num_labels=len(labels))
@@ -154,7 +155,7 @@ def test_losses_of_tag(two_layers: Path, shared_data: Path, tokenizer: Any) -> N
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
 def test_losses_of_span(two_layers: Path, shared_data: Path, tokenizer: Any, version: str) -> None:
     """The loss of transformers includes padding in the softmax over tokens, so each window is computed by itself."""
-    data = list(Span().reader.read(shared_data / "squad" / f"train-v{version}-subset.json"))[:120]
+    data = list(islice(Span().reader.read(shared_data / "squad" / f"train-v{version}-subset.json"), 120))
     losses, start = ours(Span(doc_stride=32), data, two_layers)
     model = peer("AutoModelForQuestionAnswering", two_layers, start)
     features = []
@@ -217,7 +218,7 @@ def test_losses_of_embed(two_layers: Path, shared_data: Path, tokenizer: Any, sc
     from sentence_transformers.sentence_transformer import losses as made
     from sentence_transformers.sentence_transformer.modules.pooling import Pooling
 
-    data = list(Embed().reader.read(shared_data / "glue" / "STS-B" / "train.tsv"))[:200]
+    data = list(islice(Embed().reader.read(shared_data / "glue" / "STS-B" / "train.tsv"), 200))
     if not scored:
         data = [replace(example, label=None) for example in data]
     losses, start = ours(Embed(pooling=pooling), data, two_layers)  # pyright: ignore[reportArgumentType]

@@ -31,8 +31,8 @@ from bertie.model.characters import Characters
 from bertie.model.config import TransformerConfig
 from bertie.model.electra import GENERATOR_HEAD, build_generator, generator_config, generator_sizes
 from bertie.model.encoder import EncoderConfig, build_encoder, spell_entries
-from bertie.model.initialization import Uninitialized
 from bertie.model.lstm import LstmConfig
+from bertie.model.meta import no_weights
 from bertie.model.model import Model
 from bertie.text.tokenizer import Tokenizer
 
@@ -253,7 +253,7 @@ def _require_sizes(
     The check comes before the model is built, because a wrong size could ask for any amount of memory. `load_weights`
     compares the other tensors. Raises UserError.
     """
-    with torch.device("meta"), Uninitialized():  # without memory for the weights
+    with no_weights():
         encoder = build_encoder(config)
         model = Model(encoder, {}, generator=build_generator(generator, encoder))
     sizes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}

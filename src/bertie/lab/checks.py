@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
-import torch
-
 from bertie import console
 from bertie.checkpoints.folder import read_checkpoint
 from bertie.errors import UsageError, UserError, naming
@@ -19,6 +17,7 @@ from bertie.lab.config import LabText
 from bertie.lab.plan import Cell, Plan
 from bertie.lab.steps import FinetuneStep, GloveStep, PretrainStep, ShardsStep
 from bertie.model.encoder import EncoderConfig, with_language
+from bertie.model.meta import no_weights
 from bertie.model.static import StaticConfig
 from bertie.pretraining.glove import GloveConfig
 from bertie.pretraining.initial_weights import new_model, read_teacher
@@ -89,7 +88,7 @@ def _model_size(recipe: PretrainConfig | GloveConfig, entries: int) -> EncoderCo
         sizes = f"model.vocab_size is {recipe.model.vocab_size}, and text.vocab_size is {entries}"
         raise UsageError(f"{sizes}: omit model.vocab_size")
     size = replace(recipe.model, vocab_size=entries)
-    with torch.device("meta"):
+    with no_weights():
         new_model(size, recipe.objectives, recipe.seed)
     return size
 
@@ -115,7 +114,7 @@ def _check_finetuning(fit: Fit, train: str, dev: str, recipe: FinetuneConfig, si
             f"{size.max_position_embeddings} tokens: lower max_length, or raise model.max_position_embeddings"
         )
     require_layers(recipe, task, size)
-    with torch.device("meta"):
+    with no_weights():
         build_model(recipe, task, size)
 
 

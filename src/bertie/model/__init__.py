@@ -16,5 +16,5 @@ Read in this order:
 
 initialization.py sets the random initial weights, initial_attention.py those with which heads start at neighbors and equal
 words. activation.py and dropout.py have faster versions of torch's functions for CPUs. flops.py counts the operations of a
-step.
+step. meta.py builds models without weights, for their shapes.
 """

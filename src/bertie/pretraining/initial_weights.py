@@ -16,6 +16,7 @@ from bertie.model.attention import AttentionKind
 from bertie.model.electra import build_generator
 from bertie.model.encoder import EncoderConfig, build_encoder
 from bertie.model.initialization import initialize_weights
+from bertie.model.meta import no_weights
 from bertie.model.model import Model
 from bertie.objectives import AnyObjective
 from bertie.objectives.heads import build_heads, objectives_named
@@ -75,7 +76,7 @@ def read_teacher(config: PretrainConfig, tokenizer: Tokenizer | None) -> Checkpo
 def vocabulary_weights(checkpoint: Checkpoint) -> tuple[str, ...]:
     """Return the names of the weights of a checkpoint that have one row per vocabulary entry."""
     objectives = tuple(objectives_named(checkpoint.heads))
-    with torch.device("meta"):
+    with no_weights():
         shapes = [
             {name: weight.shape for name, weight in new_model(each, objectives, 0).state_dict().items()}
             for each in (replace(checkpoint.config, vocab_size=entries) for entries in (1000, 1001))

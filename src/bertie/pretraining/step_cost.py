@@ -6,10 +6,9 @@ import statistics
 import time
 from itertools import islice, pairwise
 
-import torch
-
 from bertie.batches.loader import Position
 from bertie.model.flops import model_flops
+from bertie.model.meta import no_weights
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.pretrain import Setup
 from bertie.pretraining.recipe import PretrainConfig
@@ -31,7 +30,7 @@ def flops_per_step(setup: Setup) -> float:
     A generator and a teacher count as they do in training.
     """
     config, feed, total = setup.config, setup.feed, 0.0
-    with torch.device("meta"):  # without memory for the weights
+    with no_weights():
         model = new_model(config.model, config.objectives, config.seed, teacher=setup.teacher)
     for phase in feed.phases:
         total += phase.steps * phase.shape.rows * model_flops(model, feed.first_rows(feed.first_step(phase), 1))

@@ -1,4 +1,4 @@
-"""Scores of classes and numbers, and means over runs with their uncertainty. scikit-learn and SciPy compute them."""
+"""Scores of classes and numbers, and means over runs with their uncertainty."""
 
 from __future__ import annotations
 
@@ -24,15 +24,31 @@ def classification_scores(gold: list[str], predicted: list[str], labels: list[st
         predicted: The predicted labels.
         labels: All classes.
     """
-    from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
-
-    one_class = len({*gold, *predicted}) == 1  # scikit-learn returns 0 here too, but warns
-    scored = labels[1:] if len(labels) == 2 else labels
+    table = confusion(gold, predicted, list(dict.fromkeys([*labels, *gold, *predicted])))
+    right, found, hits, n = table.sum(1), table.sum(0), float(np.trace(table)), float(len(gold))
+    f1 = class_scores(table)[2]
+    covariance, spreads = hits * n - right @ found, [n * n - counts @ counts for counts in (right, found)]
     return {
-        "accuracy": float(accuracy_score(gold, predicted)),
-        "f1": float(f1_score(gold, predicted, labels=scored, average="macro", zero_division=0)),  # pyright: ignore
-        "matthews": 0.0 if one_class else float(matthews_corrcoef(gold, predicted)),
+        "accuracy": hits / n,
+        "f1": float(f1[1] if len(labels) == 2 else f1[: len(labels)].mean()),
+        "matthews": float(covariance / np.sqrt(spreads[0] * spreads[1])) if all(spreads) else 0.0,
     }
+
+
+def confusion(gold: list[str], predicted: list[str], labels: list[str]) -> np.ndarray:
+    """Return float64 [labels, labels]: how many examples of each gold label have each prediction."""
+    number = {label: i for i, label in enumerate(labels)}
+    table = np.zeros((len(labels), len(labels)))
+    np.add.at(table, ([number[label] for label in gold], [number[label] for label in predicted]), 1)
+    return table
+
+
+def class_scores(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return precision, recall and f1 of each class, float64 [labels], from a `confusion`. A fraction 0/0 counts as 0."""
+    right, found, hits = table.sum(1), table.sum(0), np.diag(table)
+    return tuple(
+        part / np.maximum(whole, 1) for part, whole in ((hits, found), (hits, right), (2 * hits, right + found))
+    )
 
 
 def regression_scores(gold: list[float], predicted: list[float]) -> dict[str, float]:

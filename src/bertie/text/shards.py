@@ -148,7 +148,8 @@ def _open_split(folder: Path, counts: dict[str, Any], vocabulary_size: int, lang
     if counts["shards"] < 1:
         raise ValueError(f"{counts['shards']} shards in {folder.name}")
     tokens, word_starts, sentences, documents, *more = (
-        [np.load(folder / array_name(shard, kind), mmap_mode="r") for shard in range(counts["shards"])]
+        # As ordinary arrays over the mapped files: slices of `np.memmap` take several times as long.
+        [np.load(folder / array_name(shard, kind), mmap_mode="r").view(np.ndarray) for shard in range(counts["shards"])]
         for kind in array_kinds(languages > 0)
     )
     for parts in zip(tokens, word_starts, sentences, documents, strict=True):

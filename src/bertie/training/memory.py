@@ -13,6 +13,7 @@ from bertie import runtime
 from bertie.contracts import MicroBatch
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
+from bertie.model.meta import no_weights
 from bertie.model.model import Model
 from bertie.training.distributed import Ranks
 
@@ -63,7 +64,7 @@ def estimate_memory(
             _saved_bytes(build, replace(own, num_hidden_layers=layers), micro, False) for layers in (2, 1)
         )
         activations += two_layers - one_layer
-    with torch.device("meta"):
+    with no_weights():
         model = build(size)
     weights = 4 * model.size
     frozen = 0 if model.teacher is None else 4 * sum(p.numel() for part in model.teacher for p in part.parameters())
@@ -74,7 +75,7 @@ def _saved_bytes(
     build: Callable[[EncoderConfig], Model], size: EncoderConfig, micro: MicroBatch, recompute: bool
 ) -> int:
     """Return the bytes that autograd saves in a forward pass, without the weights."""
-    with torch.device("meta"):
+    with no_weights():
         model = build(size)
     model.recompute_layers(recompute)
     parts = (model, *(model.teacher or ()))

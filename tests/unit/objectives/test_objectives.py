@@ -206,10 +206,16 @@ def teacher(small_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Che
     return read_checkpoint(folder)
 
 
+@pytest.fixture(scope="module")
+def opened(small_shards: Path, translated_shards: Path) -> dict[bool, Shards]:
+    """The shards without and with translations."""
+    return {False: open_shards(small_shards), True: open_shards(translated_shards)}
+
+
 @pytest.fixture(scope="module", params=CASES)
-def case(request: pytest.FixtureRequest, small_shards: Path, translated_shards: Path, teacher: Checkpoint) -> Case:
+def case(request: pytest.FixtureRequest, opened: dict[bool, Shards], teacher: Checkpoint) -> Case:
     loaded, recipe = CONFIGS[request.param], CASES[request.param]
-    shards = open_shards(translated_shards if loaded.layout.kind == "translations" else small_shards)
+    shards = opened[loaded.layout.kind == "translations"]
     imitates = isinstance(loaded.objectives[-1], Distillation)
     size = tiny(loaded.model, shards)
     return Case(recipe, size, loaded.layout, loaded.objectives, shards, teacher if imitates else None)

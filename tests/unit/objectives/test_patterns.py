@@ -175,7 +175,7 @@ def test_heads_add_orthogonal_parts_of_what_they_read(small_shards: Path) -> Non
 
 def test_a_short_run_learns_more(small_shards: Path, tmp_path: Path) -> None:
     """The order of words in the synthetic text is random, except that an ending follows its word."""
-    training = PretrainTraining(60, 32, 3e-3, row_tokens=1024, precision="fp32", eval_every=0, checkpoint_every=0)
+    training = PretrainTraining(40, 32, 3e-3, row_tokens=1024, precision="fp32", eval_every=0, checkpoint_every=0)
     losses = {}
     for name in ("cooccurrence", "patterns"):
         objective = MaskedLM(initialization=name)  # pyright: ignore[reportArgumentType]

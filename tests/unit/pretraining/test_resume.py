@@ -30,7 +30,7 @@ from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 
 TRAINING = PretrainTraining(
-    steps=24, batch_size=32, learning_rate=1e-2, row_tokens=256, precision="fp32", eval_every=10, checkpoint_every=1
+    steps=24, batch_size=16, learning_rate=1e-2, row_tokens=128, precision="fp32", eval_every=10, checkpoint_every=1
 )
 
 
@@ -38,7 +38,7 @@ TRAINING = PretrainTraining(
 def config(tiny_config: TransformerConfig) -> PretrainConfig:
     """A configuration with dropout and two phases, of which the first needs two epochs."""
     size = replace(tiny_config, vocab_size=0, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
-    phases = (Phase(0.9), Phase(0.1, max_length=64, batch_size=8))
+    phases = (Phase(0.9), Phase(0.1, max_length=64, batch_size=4))
     return PretrainConfig(
         size, SentencePairs(max_length=32), (MaskedLM(), NextSentence()), AdamW(), LinearDecay(), TRAINING, phases
     )
@@ -48,7 +48,7 @@ def config(tiny_config: TransformerConfig) -> PretrainConfig:
 def few_shards(small_texts: list[str], small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Shards of so little text that the first of 24 steps are more than an epoch."""
     folder = tmp_path_factory.mktemp("few")
-    (folder / "text.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in small_texts[:100]))
+    (folder / "text.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in small_texts[:50]))
     prepare([folder / "text.jsonl"], small_tokenizer, folder / "shards", eval_share=0.1)
     return folder / "shards"
 
@@ -59,7 +59,7 @@ def few_translated(
 ) -> Path:
     """Shards of the same text in two languages, of which the second has the words from right to left."""
     folder = tmp_path_factory.mktemp("few_translated")
-    records = [{"xa": text, "xb": " ".join(text.split()[::-1])} for text in small_texts[:100]]
+    records = [{"xa": text, "xb": " ".join(text.split()[::-1])} for text in small_texts[:50]]
     (folder / "text.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     options = ReaderOptions(languages=("xa", "xb"))
     prepare([folder / "text.jsonl"], small_tokenizer, folder / "shards", eval_share=0.1, reader_options=options)
@@ -145,7 +145,7 @@ def test_every_layout_and_shared_layers_resume_to_the_same_bytes(
             "layout": Translations(max_length=32),
             "objectives": (MaskedLM(),),
             "model": model,
-            "training": replace(TRAINING, batch_size=80),  # the corpus is twice as long
+            "training": replace(TRAINING, batch_size=40),  # the corpus is twice as long
         },
     }
     shards = few_translated if kind == "translations" else few_shards

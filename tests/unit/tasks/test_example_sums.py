@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertie.tasks import AnyTask, Choose, Classify, Regress, Span, Tag
@@ -76,6 +76,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "metric"), CASES)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 1000))
 def test_the_sum_over_all_examples_gives_the_score(kind: str, metric: str, seed: int) -> None:
     task, found, examples = made(kind, np.random.default_rng(seed), 12)
@@ -89,6 +90,7 @@ def test_the_sum_over_all_examples_gives_the_score(kind: str, metric: str, seed:
 @pytest.mark.parametrize(
     ("kind", "metric"), [case for case in CASES if case[1] != "spearman" and "three" not in case[0]]
 )
+@settings(max_examples=25)
 @given(seed=st.integers(0, 1000))
 def test_a_sample_has_the_score_of_its_examples(kind: str, metric: str, seed: int) -> None:
     rng = np.random.default_rng(seed)

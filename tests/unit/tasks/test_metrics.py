@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertie.tasks.metrics import classification_scores, difference, mean_and_interval, regression_scores
+from bertie.tasks.metrics import (
+    class_scores,
+    classification_scores,
+    confusion,
+    difference,
+    mean_and_interval,
+    regression_scores,
+)
 
 
 def test_scores_of_two_classes_match_a_hand_calculation():
@@ -42,6 +49,28 @@ def test_scores_agree_with_the_confusion_matrix(pairs: list[tuple[str, str]]):
     f1 = [2 * table[i, i] / (table[i].sum() + table[:, i].sum() or 1) for i in range(3)]
     assert scores["f1"] == pytest.approx(np.mean(f1))
     assert -1 <= scores["matthews"] <= 1
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # scikit-learn's about a single class
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("abcd")), min_size=1, max_size=30),
+    st.sampled_from([["a", "b", "c", "d"], ["d", "b"], ["a", "b", "c", "d", "unused"]]),
+)
+def test_scores_are_bit_for_bit_those_of_scikit_learn(pairs: list[tuple[str, str]], labels: list[str]):
+    from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, precision_recall_fscore_support
+
+    gold, predicted = ([pair[side] for pair in pairs if {*pair} <= {*labels}] or [labels[0]] for side in (0, 1))
+    scored = labels[1:] if len(labels) == 2 else labels
+    assert classification_scores(gold, predicted, labels) == {
+        "accuracy": accuracy_score(gold, predicted),
+        "f1": f1_score(gold, predicted, labels=scored, average="macro", zero_division=0),  # pyright: ignore
+        "matthews": matthews_corrcoef(gold, predicted),
+    }
+    expected = precision_recall_fscore_support(gold, predicted, labels=labels, zero_division=0)  # pyright: ignore
+    counts = confusion(gold, predicted, labels)
+    for found, wanted in zip((*class_scores(counts), counts.sum(1)), expected, strict=True):
+        np.testing.assert_array_equal(found, np.asarray(wanted))
 
 
 @pytest.mark.filterwarnings("error")

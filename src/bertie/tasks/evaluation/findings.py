@@ -13,6 +13,7 @@ from bertie.console import plural
 from bertie.report import QUIET, SERIES, Page
 from bertie.tasks.evaluation.calibration import Calibration
 from bertie.tasks.evaluation.passages import Passage
+from bertie.tasks.metrics import class_scores, confusion
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -213,12 +214,10 @@ def class_findings(gold: list[str], predicted: list[str], labels: Sequence[str],
         labels: All classes, including every one that occurs.
         what: The noun for a class, for headings: "tag".
     """
-    from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
-
     names = list(labels)
-    measures = precision_recall_fscore_support(gold, predicted, labels=names, zero_division=0)  # pyright: ignore
-    columns = [np.asarray(column).tolist() for column in measures]
+    counts = confusion(gold, predicted, names)
+    columns = [column.tolist() for column in (*class_scores(counts), counts.sum(1).astype(int))]
     label, count = Counter(gold).most_common(1)[0]
     note = f"Baseline: always predicting {label} has an accuracy of {100 * count / len(gold):.1f}\u00a0%."
     table = Table("classes", f"By {what}", (what, *MEASURES), list(zip(names, *columns, strict=True)), note)
-    return table, Confusion(names, confusion_matrix(gold, predicted, labels=names))
+    return table, Confusion(names, counts.astype(int))
