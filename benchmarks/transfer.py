@@ -115,7 +115,7 @@ def line(task: str, results: Results, starts: list[str]) -> str:
     values = {start: [results[f"{task}/{start}/seed {seed}"] for seed in SEEDS] for start in starts}
     cells = [task, SETTINGS[task].metric]
     for start in starts:
-        mean, _, half = mean_and_interval(values[start])
+        mean, half = mean_and_interval(values[start])
         cells.append(f"{100 * mean:.1f} ± {100 * half:.1f}")
     if len(starts) == 2:
         gain, error = difference(*values.values())

@@ -80,8 +80,8 @@ def documented() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in documented().items() for line in lines])
 def test_documented_commands_parse(name: str, line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for verb in ("predict", "evaluate"):  # their flags depend on the task of the run
-        monkeypatch.setattr(f"bertie.commands.{verb}.read_task", lambda _: Classify())
+    # The flags of predict and evaluate depend on the task of the run.
+    monkeypatch.setattr("bertie.commands.evaluate.read_task", lambda _: Classify())
     if "my.toml" in line:  # a recipe of the reader's own
         monkeypatch.chdir(tmp_path)
         (tmp_path / "my.toml").write_text('extends = "mini"')

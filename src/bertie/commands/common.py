@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -31,14 +31,6 @@ class ExecutorOptions:
 def given(args: Any, *names: str) -> dict[str, Any]:
     """Return arguments of a verb by name, for a function whose parameters have the same names."""
     return {name: getattr(args, name) for name in names}
-
-
-def strictly(results: Iterable[Any]) -> Iterator[Any]:
-    """Yield results, and raise the first `UserError` among them."""
-    for result in results:
-        if isinstance(result, UserError):
-            raise result
-        yield result
 
 
 def print_lines(

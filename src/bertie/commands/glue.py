@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie import config
 from bertie.commands.common import given
+from bertie.commands.finetune import defaults as defaults
 from bertie.commands.flags import Flat, Positional
 from bertie.finetuning.glue import glue
 from bertie.finetuning.recipe import FinetuneConfig
@@ -44,11 +44,6 @@ class Args:
     """TOML file that extends classify. It applies to all tasks."""
     threads: int = 0
     """Number of CPU threads; 0: as before in a resumed run, otherwise all that this process may use."""
-
-
-def defaults(name: str) -> dict[str, Any]:
-    """Return the defaults that a recipe determines."""
-    return {"recipe": config.load(FinetuneConfig, name, "finetune")}
 
 
 def run(args: Args) -> dict[str, Any]:

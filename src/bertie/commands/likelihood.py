@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from bertie import console, storage
-from bertie.commands.common import strictly
 from bertie.commands.flags import Flat, Positional
 from bertie.errors import UsageError, UserError
 from bertie.predict.likelihood import TextScore, perplexity
 from bertie.predict.load import load
 from bertie.predict.token_model import tell_generator
+from bertie.tasks.data.rows import raise_error
 from bertie.tasks.data.unlabeled import UnlabeledReader
 from bertie.text.tokenizer import Tokenizer
 
@@ -58,7 +58,7 @@ def run(args: Args) -> dict[str, Any]:
     causal = predictor.token_model().causal
     tell_generator(predictor.model)
     scores = predictor.score_tokens(texts, args.within_word)
-    scores = strictly(scores) if args.strict else scores
+    scores = map(raise_error, scores) if args.strict else scores
     count = bad = tokens = 0
     total = 0.0
     with _destination(args.out) as file:

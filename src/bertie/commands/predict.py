@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie.commands.common import print_lines, strictly
+from bertie.commands.common import print_lines
+from bertie.commands.evaluate import defaults as defaults
 from bertie.commands.flags import Positional
 from bertie.errors import UsageError
-from bertie.predict.checkpoint_task import read_task
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
 from bertie.tasks import AnyTask
+from bertie.tasks.data.rows import raise_error
 from bertie.tasks.predictions import prediction_to_json
 
 
@@ -40,11 +41,6 @@ class Args:
     """What computes the encoder; by default the engine that a converted model was made for, or else plain."""
 
 
-def defaults(run: str) -> dict[str, Any]:
-    """Return the defaults that a run determines: its task."""
-    return {"task": read_task(run)}
-
-
 def run(args: Args) -> dict[str, Any]:
     if bool(args.text) == bool(args.input):
         raise UsageError("give either texts or --input FILE")
@@ -55,5 +51,5 @@ def run(args: Args) -> dict[str, Any]:
     model = load(args.run, task=args.task, language=args.language, engine=args.engine)
     inputs = [args.text] if args.one_example else args.text
     predictions = model.predict_file(args.input) if args.input else model.predict_stream(inputs)
-    found = strictly(predictions) if args.strict else predictions
+    found = map(raise_error, predictions) if args.strict else predictions
     return print_lines(found, prediction_to_json, args.input, "examples", "prediction")

@@ -8,8 +8,6 @@ from typing import Any
 
 from bertie import console
 from bertie.commands.flags import Flat, Positional
-from bertie.model.layer_selection import Fixed
-from bertie.model.pooling import Pooling
 from bertie.predict.embed import TextUnit
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
@@ -34,10 +32,7 @@ class Args:
     vectors: Path | None = None
     """Vectors of the file that `bertie embed RUN --input FILE --out X.npy` wrote, so that they are not computed again."""
     source: Flat[UnlabeledReader] = UnlabeledReader()
-    pooling: Pooling | None = None
-    """Pooling of the token vectors into the vector of the text. By default as the model was trained, otherwise mean."""
-    layers: Fixed = "last"
-    """Layers whose hidden states to use."""
+    unit: Flat[TextUnit] = TextUnit()
     language: str = ""
     """Language of the texts, for a model with language embeddings; empty: that of fine-tuning, or else the first one."""
     engine: EngineName | None = None
@@ -46,8 +41,7 @@ class Args:
 
 def run(args: Args) -> dict[str, Any]:
     predictor = load(args.run, language=args.language, engine=args.engine)
-    unit = TextUnit(pooling=args.pooling, layers=args.layers)
-    found = search(predictor, args.file, args.query, args.top_k, unit, source=args.source, vectors=args.vectors)
+    found = search(predictor, args.file, args.query, args.top_k, args.unit, source=args.source, vectors=args.vectors)
     for each in found:
         console.info(f"{each.score:.4f}  {printable(each.text)}")
     return {"query": args.query, "found": [asdict(each) for each in found]}

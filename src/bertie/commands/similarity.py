@@ -9,10 +9,9 @@ from typing import Any
 
 from bertie import console
 from bertie.commands.common import print_lines
-from bertie.commands.flags import Positional
+from bertie.commands.flags import Flat, Positional
 from bertie.errors import UsageError
-from bertie.model.layer_selection import Fixed
-from bertie.model.pooling import Pooling
+from bertie.predict.embed import TextUnit
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
@@ -35,10 +34,7 @@ class Args:
     """Column of the first text in the file; empty: found from the header."""
     text_pair: str = ""
     """Column of the second text; empty: found from the header."""
-    pooling: Pooling | None = None
-    """Pooling of the token vectors into the vector of the text. By default as the model was trained, otherwise mean."""
-    layers: Fixed = "last"
-    """Layers whose hidden states to use."""
+    unit: Flat[TextUnit] = TextUnit()
     language: str = ""
     """Language of the texts, for a model with language embeddings; empty: that of fine-tuning, or else the first one."""
     engine: EngineName | None = None
@@ -57,7 +53,7 @@ def run(args: Args) -> dict[str, Any]:
 
 
 def _matrix(predictor: Predictor, args: Args) -> dict[str, Any]:
-    matrix = predictor.similarity(args.texts, None, args.pooling, args.layers)
+    matrix = predictor.similarity(args.texts, None, args.unit.pooling, args.unit.layers)
     digits = len(str(len(args.texts)))
     console.info(" " * digits + "".join(f"{number:>8}" for number in range(1, len(args.texts) + 1)))
     for number, (row, text) in enumerate(zip(matrix.tolist(), args.texts, strict=True), 1):
@@ -69,5 +65,5 @@ def _pairs(predictor: Predictor, args: Args, path: Path) -> dict[str, Any]:
     if sys.stdout is None:
         raise UsageError("stdout is closed, and similarities are written there: redirect it to a file")
     reader = TextReader(args.text, args.text_pair, paired=True)
-    found = pair_similarities(predictor, reader.stream(path), args.pooling, args.layers)
+    found = pair_similarities(predictor, reader.stream(path), args.unit.pooling, args.unit.layers)
     return print_lines(found, lambda value: {"similarity": value}, path, "pairs", "similarity")

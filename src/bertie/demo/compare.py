@@ -85,7 +85,7 @@ class Comparison:
 
 def interval(values: list[float]) -> str:
     """Return mean and 95 % confidence interval over seeds, or the mean alone: two seeds give no useful interval."""
-    mean, _, half = mean_and_interval(values)
+    mean, half = mean_and_interval(values)
     return f"{mean:.3f} ± {half:.3f}" if len(values) > 2 else f"{mean:.3f}"
 
 

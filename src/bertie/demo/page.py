@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +90,9 @@ def _gain_section(report: Page, data: DemoData, comparison: Comparison) -> None:
         f"sentences of other documents, with {seeds_phrase(comparison)}. From scratch means random initial weights. Pre-training "
         f"includes the initial weights that are counted in its text. {gains(comparison)}"
     )
-    scores = {}
-    for start, values in comparison.accuracy.items():
-        mean, _, half = mean_and_interval(values)
-        scores[start] = (mean, half)
-    no_interval = float("nan")
-    scores["bag of words"] = (comparison.bag_of_words, no_interval)
-    scores["most frequent class"] = (comparison.majority, no_interval)
+    scores = {start: mean_and_interval(values) for start, values in comparison.accuracy.items()}
+    scores["bag of words"] = (comparison.bag_of_words, math.nan)
+    scores["most frequent class"] = (comparison.majority, math.nan)
     report.score_chart(scores, "Accuracy on the test sentences", comparison.accuracy)
     report.table(["Initial weights or baseline", "Accuracy", "Accuracy per seed", "Learning rate"], comparison.table())
     rates = list(next(iter(comparison.sweep.values())))

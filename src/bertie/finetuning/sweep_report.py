@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 from bertie.console import plural
@@ -24,7 +23,7 @@ def sweep_page(run: Path, about: str, done: Sweep) -> Page:
     metric, settings, best = done.metric, done.settings, done.best
     page.heading("Settings")
     scores_by_setting = {_setting_name(s.learning_rate, s.batch_size, s.epochs): s.scores for s in settings if s.scores}
-    intervals = {name: _mean_and_half_width(scores) for name, scores in scores_by_setting.items()}
+    intervals = {name: mean_and_interval(scores) for name, scores in scores_by_setting.items()}
     page.score_chart(intervals, f"{metric} on all dev examples", dots=scores_by_setting)
     header = ["Learning rate", "Batch size", "Epochs", "Runs", "Failed runs", "Mean", "Standard deviation"]
     rows = [[s.learning_rate, s.batch_size, s.epochs, s.runs, s.failed, _cell(s.mean), _cell(s.sd)] for s in settings]
@@ -57,15 +56,6 @@ def sweep_page(run: Path, about: str, done: Sweep) -> Page:
 
 def _setting_name(learning_rate: float, batch_size: int, epochs: int) -> str:
     return f"learning rate {learning_rate:g}, batch size {batch_size}, {plural(epochs, 'epoch')}"
-
-
-def _mean_and_half_width(scores: list[float]) -> tuple[float, float]:
-    """Return the mean and the half-width of its 95 % confidence interval, or nan for fewer than three runs.
-
-    The interval of two runs is usually wider than the range of the score.
-    """
-    mean, _, half = mean_and_interval(scores)
-    return mean, half if len(scores) > 2 else math.nan
 
 
 def _cell(value: float | None) -> float | str:

@@ -187,19 +187,20 @@ def best_table(
     """
     (group, of_group), (questions, of_questions), *choice = meaning.items()
     measured = {questions: of_questions, **dict(choice), **_MEANING}
-    held_out = {
-        f"held_out_{key}": f"chosen on one half, measured on the other: {text}" for key, text in measured.items()
-    }
+    held_out = _held_out({key: f"chosen on one half, measured on the other: {text}" for key, text in measured.items()})
 
-    def row(chosen: Chosen | None) -> list[int | float | str | None]:
+    def values(chosen: Chosen | None) -> dict[str, Any]:
         if chosen is None:
-            return [None] * len(measured)
-        described = describe(chosen.head, chosen.baseline)
-        values = {questions: chosen.questions, **described, **chosen.columns}
-        return [values[key] for key in measured]
+            return dict.fromkeys(measured)
+        return {questions: chosen.questions, **describe(chosen.head, chosen.baseline), **chosen.columns}
 
-    names = [group, *measured, *held_out]
-    groups = [key for key, held in best if not held]
-    rows = [[key, *row(best[key, False]), *row(best.get((key, True)))] for key in groups]
-    columns: dict[str, Any] = {column: [values[i] for values in rows] for i, column in enumerate(names)}
-    return Table(name, columns, {group: of_group, **measured, **held_out})
+    rows = [
+        {group: key, **values(chosen), **_held_out(values(best.get((key, True))))}
+        for (key, held), chosen in best.items()
+        if not held
+    ]
+    return Table.of_rows(name, rows, {group: of_group, **measured, **held_out})
+
+
+def _held_out(columns: dict[str, Any]) -> dict[str, Any]:
+    return {f"held_out_{key}": value for key, value in columns.items()}

@@ -23,7 +23,7 @@ from bertie.inspect.attention import Group, SeeLayer, head_names
 from bertie.inspect.best_heads import Answers, best_table, find_best
 from bertie.inspect.intervals import UnitSums, meaning_of_interval, ratio, resample, with_interval
 from bertie.inspect.mention_windows import RULES, MentionWindows, PlacedQuestion
-from bertie.inspect.tables import Table
+from bertie.inspect.tables import HEAD, Table
 from bertie.inspect.words import WordGrid
 from bertie.model.transformer import TransformerEncoder
 
@@ -133,8 +133,7 @@ _BEST_MEANING = {
 _MEANING = {
     "mention_type": _BEST_MEANING["mention_type"],
     "method": "what chooses the antecedent: attention, or a baseline",
-    "layer": "layer of the attention head, from 1",
-    "head": "attention head, from 1",
+    **HEAD,
     "mentions": _BEST_MEANING["mentions"],
     "accuracy": "share of the mentions for which an antecedent is chosen",
     **meaning_of_interval(of="accuracy"),

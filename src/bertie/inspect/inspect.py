@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from bertie import storage
-from bertie.errors import UsageError, require_range
+from bertie.config import Range, check_ranges
+from bertie.errors import UsageError
 from bertie.inspect.attention import require_transformer
 from bertie.inspect.heads import inspect_coreference, inspect_heads, inspect_relations
 from bertie.inspect.importance import inspect_importance
@@ -47,13 +48,13 @@ class Inspection:
     (.conllu and other CoNLL formats)."""
     text_column: str = ""
     """Column of the text, or its key in .jsonl (empty: text, sentence, tokens or words)."""
-    max_texts: int = 0
+    max_texts: Annotated[int, Range(0)] = 0
     """Read only so many texts from the beginning of --text; 0: all."""
     compare: tuple[str, ...] = ()
     """Other models with the same tokenizer, such as checkpoints of a run: compares their layers on --text."""
     task_data: Path | None = None
     """Labeled examples of the task that the model was fine-tuned for, to see which heads it needs."""
-    loss_tokens: int = 4096
+    loss_tokens: Annotated[int, Range(0)] = 4096
     """Tokens on which the loss without each head is measured: the first of --text, or a sample of --task-data. Twice as many
     take twice as long and reduce the standard errors by 30 %. 0: not at all."""
     treebank: Path | None = None
@@ -61,18 +62,17 @@ class Inspection:
     treebank_train: Path | None = None
     """Sentences in the same format to train probes on, which are then tested on --treebank: what do attention and hidden states
     tell about parts of speech, relations and trees?"""
-    probe_epochs: int = 5
+    probe_epochs: Annotated[int, Range(1, 100_000)] = 5
     """Passes over --treebank-train."""
     vectors: str = ""
     """Model whose word embeddings the probes of attention use, such as GloVe; empty: those of the model."""
     coreference: Path | None = None
     """Texts with mentions, to see which heads attend to antecedents: GAP (.tsv) or CoNLL-2012."""
-    seed: int = 0
+    seed: Annotated[int, Range(0)] = 0
     """Random seed."""
 
     def __post_init__(self) -> None:
-        require_range("", self, "max_texts", "loss_tokens", "seed", low=0)
-        require_range("", self, "probe_epochs", low=1, high=100_000)
+        check_ranges("", self)
         if self.text == STDIN:
             raise UsageError("--text - is stdin, and the texts are read several times: give a file")
         if self.compare and self.text is None:

@@ -28,7 +28,7 @@ from bertie.contracts import Sequence
 from bertie.errors import UserError
 from bertie.inspect.attention import Group, observed, require_transformer
 from bertie.inspect.treebank import ParsedSentence
-from bertie.inspect.words import WordGrid, encode_words, words_of
+from bertie.inspect.words import WordGrid, encode_words
 from bertie.model.model import Model
 from bertie.text.tokenizer import Tokenizer
 
@@ -62,9 +62,7 @@ class EncodedTreebank:
         encoded = encode_words(tokenizer, [sentence.words for sentence in trees], max_length)
         kept = [trees[sequence.example] for sequence in encoded.sequences]
         sequences = [_with_places(sequence) for sequence in encoded.sequences]
-        present = [len(set(words_of(sequence).tolist()) - {-1}) for sequence in sequences]
-        missing = sum(len(sentence.words) + 1 for sentence in kept) - sum(present)
-        return cls(kept, sequences, encoded.too_long, len(sentences) - len(trees), missing)
+        return cls(kept, sequences, encoded.too_long, len(sentences) - len(trees), encoded.without_tokens)
 
 
 def universal(relation: str) -> str:

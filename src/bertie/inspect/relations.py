@@ -25,7 +25,7 @@ from torch import Tensor
 
 from bertie.inspect.attention import Group, SeeLayer, head_names
 from bertie.inspect.best_heads import Answers, best_table, find_best
-from bertie.inspect.tables import Table
+from bertie.inspect.tables import HEAD, Table
 from bertie.inspect.treebank import ParsedSentence
 from bertie.inspect.words import EncodedWords, WordGrid, words_of
 from bertie.model.transformer import TransformerEncoder
@@ -123,8 +123,7 @@ _CHOICE = {
 _MEANING = {
     "relation": _GROUP["relation"],
     "direction": _CHOICE["direction"],
-    "layer": "layer, from 1",
-    "head": "attention head, from 1",
+    **HEAD,
     "words": _GROUP["words"],
     "accuracy": "share of these words whose syntactic head is named",
 }

@@ -108,15 +108,13 @@ def sentences_of_treebank(predictor: Predictor, path: Path) -> list[Sentence]:
 
 def sentence_table(sentences: Many[Sentence]) -> Table:
     """Return the table SENTENCE_TABLE: all probabilities of all sentences."""
-    columns: dict[str, list[np.ndarray]] = {name: [] for name in _MEANING}
+    parts = []
     for number, sentence in enumerate(sentences, 1):
-        index = np.indices(sentence.attention.shape).reshape(4, -1)
-        names = np.array(sentence.tokens, dtype=object)
-        values = (np.full(index.shape[1], number), index[0] + 1, index[1] + 1, index[2] + 1, names[index[2]])
-        values = (*values, index[3] + 1, names[index[3]], sentence.attention.reshape(-1))
-        for column, value in zip(columns.values(), values, strict=True):
-            column.append(value)
-    return Table(SENTENCE_TABLE, {name: np.concatenate(parts) for name, parts in columns.items()}, _MEANING)
+        layer, head, query, key = np.indices(sentence.attention.shape).reshape(4, -1)
+        names, place = np.array(sentence.tokens, dtype=object), (np.full(len(layer), number), layer + 1, head + 1)
+        parts.append((*place, query + 1, names[query], key + 1, names[key], sentence.attention.reshape(-1)))
+    columns = map(np.concatenate, zip(*parts, strict=True))
+    return Table(SENTENCE_TABLE, dict(zip(_MEANING, columns, strict=True)), _MEANING)
 
 
 _MEANING = {

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from bertie.errors import UsageError, require_range
+from bertie.config import Range, check_ranges, ranges
+from bertie.errors import UsageError
 
 MEAN = "mean of tasks"
 """The measure that is the mean over all tasks."""
@@ -15,13 +16,12 @@ MEAN = "mean of tasks"
 class Budget:
     """The length of every pre-training. It replaces training.steps of the recipes."""
 
-    amount: float
+    amount: Annotated[float, Range(0, 1e30, above=True)]
     """Optimizer steps, tokens (filler included), floating-point operations, or seconds of training steps."""
     unit: Literal["steps", "tokens", "flops", "seconds"]
     """What is equal in all cells. flops are counted from the first rows of the text, seconds measured on a few steps."""
 
-    def __post_init__(self) -> None:
-        require_range("budget", self, "amount", low=0, high=1e30, above=True)
+    __post_init__ = ranges("budget")
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class LabText:
     """Key or column of the text, in all files but .txt."""
     algorithm: Literal["wordpiece", "bpe"] = "wordpiece"
     """Kind of vocabulary: WordPiece, or byte-level BPE."""
-    vocab_size: int = 8000
+    vocab_size: Annotated[int, Range(1)] = 8000
     """Number of entries of the vocabulary."""
     cased: bool = False
     """Keep case and accents."""
@@ -50,7 +50,7 @@ class LabText:
     def __post_init__(self) -> None:
         if not self.inputs:
             raise UsageError("text.inputs is empty: name text files or folders")
-        require_range("text", self, "vocab_size", low=1)
+        check_ranges("text", self)
         if not 0 < self.eval_share < 1:
             remedy = "give a share of the documents between 0 and 1, such as 0.01"
             raise UsageError(f"text.eval_share is {self.eval_share:g}: {remedy}")
@@ -92,11 +92,11 @@ class Variant:
     """Changes of the fine-tuning recipe of every task."""
     budget: dict[str, Any] = field(default_factory=dict)
     """Changes of `budget`."""
-    checkpoint: int = 0
+    checkpoint: Annotated[int, Range(0)] = 0
     """Fine-tune the checkpoint after this many steps of pre-training; 0: the final model."""
 
     def __post_init__(self) -> None:
-        require_range(f"the variant {self.name}", self, "checkpoint", low=0)
+        check_ranges(f"the variant {self.name}", self)
         if self.glove is not None and (self.pretrain or self.budget):
             key = "pretrain" if self.pretrain else "budget"
             both = f"glove, which takes the place of pre-training, and {key}"

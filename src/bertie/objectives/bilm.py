@@ -15,10 +15,8 @@ from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.lstm import BidirectionalLMHead, LstmEncoder
-from bertie.model.model import Model
-from bertie.objectives.initialization import Vectors, set_cooccurrence_vectors
+from bertie.objectives.initialization import Vectors, initialize_embeddings
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
-from bertie.text.shards import Shards
 
 
 @dataclass(frozen=True)
@@ -27,6 +25,7 @@ class BidirectionalLM:
 
     facts: ClassVar = HeadFacts("LM in both directions", "the next word and the previous one")
     traits: ClassVar = Traits()
+    initialize = initialize_embeddings
     kind: Literal["bilm"] = "bilm"
     weight: Annotated[float, Range(0)] = 1.0
     """Weight of this loss in the total loss."""
@@ -60,11 +59,6 @@ class BidirectionalLM:
         weight[cu_seqlens[:-1], 1] = 0
         labels = np.stack([np.append(ids[1:], 0), np.append(0, ids[:-1])], 1)
         return Labeled(batch, Targets(np.arange(len(ids)), labels, weight))
-
-    def initialize(self, model: Model, shards: Shards) -> None:
-        """Set the initial word embeddings in place, as `initialization` says."""
-        if self.initialization == "cooccurrence":
-            set_cooccurrence_vectors(model.encoder.embeddings.word, shards.train)
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> BidirectionalLMHead:
         """Build the head. The output matrix of both directions is that of the encoder's word embeddings, if it has any."""

@@ -13,12 +13,10 @@ from bertie.contracts import FILLER, Batch, Targets
 from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
-from bertie.model.model import Model
 from bertie.model.vocabulary_heads import CausalLMHead
-from bertie.objectives.initialization import Vectors, set_cooccurrence_vectors
+from bertie.objectives.initialization import Vectors, initialize_embeddings
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 from bertie.objectives.requirements import require_transformer
-from bertie.text.shards import Shards
 
 
 @dataclass(frozen=True)
@@ -27,6 +25,7 @@ class CausalLM:
 
     facts: ClassVar = HeadFacts("causal LM", "the next word", "text-generation", "next")
     traits: ClassVar = Traits(predicts_text=True)
+    initialize = initialize_embeddings
     kind: Literal["clm"] = "clm"
     weight: Annotated[float, Range(0)] = 1.0
     """Weight of this loss in the total loss."""
@@ -69,11 +68,6 @@ class CausalLM:
         weight = np.repeat(batch.example != FILLER, batch.ragged.lengths).astype(np.float32)
         weight[cu_seqlens[1:] - 1] = 0
         return Labeled(batch, Targets(positions, labels, weight))
-
-    def initialize(self, model: Model, shards: Shards) -> None:
-        """Set the initial word embeddings in place, as `initialization` says."""
-        if self.initialization == "cooccurrence":
-            set_cooccurrence_vectors(model.encoder.embeddings.word, shards.train)
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> CausalLMHead:  # noqa: ARG002
         """Build the head, with the encoder's word embeddings as its output matrix."""

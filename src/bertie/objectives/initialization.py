@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -12,9 +12,10 @@ from bertie import console
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.model.initial_attention import CONSTANT, Special, set_initial_attention
+from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
-from bertie.text.shards import Corpus
+from bertie.text.shards import Corpus, Shards
 from bertie.text.tokenizer import Tokenizer
 
 Vectors = Literal["random", "cooccurrence"]
@@ -95,3 +96,9 @@ def set_cooccurrence_vectors(embeddings: nn.Embedding, corpus: Corpus) -> None:
     norms = vectors.norm(dim=1, keepdim=True)
     norm = COOCCURRENCE_NORM * words.norm(dim=1).mean()  # the same for all words: training learns the norms
     words.copy_(torch.where(norms > 0, vectors / norms * norm, words))
+
+
+def initialize_embeddings(objective: Any, model: Model, shards: Shards) -> None:
+    """Set the initial word embeddings in place: `Initializes.initialize` of an objective with a field `initialization`."""
+    if objective.initialization == "cooccurrence":
+        set_cooccurrence_vectors(model.encoder.embeddings.word, shards.train)

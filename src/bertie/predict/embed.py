@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -33,9 +33,8 @@ class TextUnit:
     Lists of words are joined with blanks. The vector of an unreadable row is NaN.
     """
 
-    kind: Literal["text"] = "text"
     pooling: Pooling | None = None
-    """How to pool the tokens; None: as the model was trained, else the mean."""
+    """Pooling of the token vectors into the vector of the text. By default as the model was trained, otherwise mean."""
     layers: Fixed = "last"
     """Layers whose hidden states to use."""
 
@@ -52,7 +51,6 @@ class TextUnit:
 class WordUnit:
     """One vector per word: `Predictor.word_vectors`. An unreadable row has no words."""
 
-    kind: Literal["word"] = "word"
     word_pooling: WordPooling = "first"
     """Vector of a word: that of its first piece, or the mean of its pieces."""
     layers: Fixed = "last"
@@ -116,7 +114,8 @@ def embed(
         UserError: The texts cannot be read. No file is written.
     """
     out = Path(out)
-    require_free(out, words=unit.kind == "word")
+    words = isinstance(unit, WordUnit)
+    require_free(out, words)
     inputs = inputs_of(texts, source)
     total, errors = count_rows(inputs, source, strict)
     predictor = model if isinstance(model, Predictor) else load(model, language=language, engine=engine)
@@ -124,7 +123,7 @@ def embed(
     started = time.monotonic()
     first = count = 0
     with (
-        vector_file(out, width, dtype, words=unit.kind == "word") as write,
+        vector_file(out, width, dtype, words) as write,
         console.progress("embed", total, "texts") as bar,
     ):
         for rows in text_blocks(rows_of(inputs, source), SEQUENCES_AT_ONCE):

@@ -134,7 +134,12 @@ def _write(job: Conversion, folder: Path) -> Exported | None:
     exported = Exported(folder, job.engine)
     if job.to == "torch":
         return _write_activations(job, exported) if job.precision == "int8" else exported
-    return (_write_onnx if job.to == "onnx" else _write_openvino)(job, exported)
+    graph, path = Graph(model), exported.graph
+    path.parent.mkdir()
+    write = _write_onnx if job.to == "onnx" else _write_openvino
+    differences, paths = write(job, graph, path)
+    names = tuple(each.relative_to(folder).as_posix() for each in paths)
+    return replace(exported, files=names, measured={"outputs": differences})
 
 
 def _write_activations(job: Conversion, exported: Exported) -> Exported:
@@ -155,37 +160,28 @@ def _write_activations(job: Conversion, exported: Exported) -> Exported:
     return replace(exported, activations=activations, files=(files.ACTIVATIONS,))
 
 
-def _write_onnx(job: Conversion, exported: Exported) -> Exported:
-    path = exported.graph
-    path.parent.mkdir()
-    graph = Graph(job.source.model)
+Written = tuple[dict[str, float], list[Path]]
+"""The largest difference of each output of a graph in fp32 from torch, relative to the largest value, and the files."""
+
+
+def _write_onnx(job: Conversion, graph: Graph, path: Path) -> Written:
     onnx.write(graph, path)
     differences = export_checks.graph_differences(graph, onnx.outputs(path), job.checked)
     if job.precision == "int8":
         exact = path.rename(path.with_name("exact.onnx"))
         onnx.quantize(exact, path)
         exact.unlink()
-    return _with_graph(exported, differences, path)
+    return differences, [path]
 
 
-def _write_openvino(job: Conversion, exported: Exported) -> Exported:
-    path = exported.graph
-    path.parent.mkdir()
-    graph = Graph(job.source.model)
+def _write_openvino(job: Conversion, graph: Graph, path: Path) -> Written:
     converted = openvino.convert(graph)
     differences = export_checks.graph_differences(graph, openvino.outputs(converted), job.checked)
     if job.precision == "int8":
         console.info(f"quantizing with {console.plural(len(job.calibration), 'sequence')}, which takes minutes")
         converted = openvino.quantize(converted, [export_checks.grid([each]) for each in job.calibration])
     openvino.save(converted, path)
-    return _with_graph(exported, differences, path, path.with_suffix(".bin"))
-
-
-def _with_graph(exported: Exported, differences: dict[str, float], *paths: Path) -> Exported:
-    """Return what was exported with its files, and the largest difference of each output of the graph in fp32 from torch,
-    relative to the largest value."""
-    names = tuple(path.relative_to(exported.folder).as_posix() for path in paths)
-    return replace(exported, files=names, measured={"outputs": differences})
+    return differences, [path, path.with_suffix(".bin")]
 
 
 def _compare(

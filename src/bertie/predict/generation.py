@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 
 from bertie import seeding
-from bertie.errors import UsageError, UserError, require_range
+from bertie.config import Range, check_ranges
+from bertie.errors import UsageError, UserError
 from bertie.predict.token_model import TokenModel
 from bertie.predict.word_search import Pieces
 from bertie.text.valid_texts import require_texts
@@ -31,31 +32,27 @@ class Generation:
     method: Method = "left-to-right"
     """left-to-right: each token once, in order. gibbs: all tokens several times, in random order. A causal model only
     generates from left to right."""
-    length: int = 20
+    length: Annotated[int, Range(1, 100_000)] = 20
     """Number of tokens to generate. A causal model may end earlier."""
-    count: int = 1
+    count: Annotated[int, Range(1, 100_000)] = 1
     """Number of texts."""
-    temperature: float = 1.0
+    temperature: Annotated[float, Range(0, 1000)] = 1.0
     """The log probabilities are divided by it. Below 1, probable tokens become more probable. 0: always the most probable
     token."""
-    top_k: int = 0
+    top_k: Annotated[int, Range(0)] = 0
     """Draw only from this many most probable tokens; 0: from all."""
-    sweeps: int | None = None
+    sweeps: Annotated[int | None, Range(1, 100_000)] = None
     """How often Gibbs sampling draws each token (default: 10). Needs method gibbs."""
-    seed: int = 0
+    seed: Annotated[int, Range(0)] = 0
     """Random seed. Text number n is the same for every `count`."""
 
     def __post_init__(self) -> None:
         for name in ("length", "count", "top_k", "seed", *(() if self.sweeps is None else ("sweeps",))):
             if type(getattr(self, name)) is not int:
                 raise UsageError(f"{name} is {getattr(self, name)!r}: give an integer")
-        if self.sweeps is not None:
-            require_range("", self, "sweeps", low=1, high=100_000)
-            if self.method != "gibbs":
-                raise UsageError("sweeps are those of Gibbs sampling: set method to gibbs, or omit them")
-        require_range("", self, "length", "count", low=1, high=100_000)
-        require_range("", self, "temperature", low=0, high=1000)
-        require_range("", self, "top_k", "seed", low=0)
+        check_ranges("", self)
+        if self.sweeps is not None and self.method != "gibbs":
+            raise UsageError("sweeps are those of Gibbs sampling: set method to gibbs, or omit them")
         if self.method not in get_args(Method):
             raise UsageError(f"method is {self.method!r}: give one of {', '.join(get_args(Method))}")
 

@@ -70,7 +70,7 @@ async def embeddings(call: Call, request: m.EmbeddingsRequest) -> m.EmbeddingsRe
     else:
         job = await _embed_ids(call, model, cast(list[list[int]], values), request.truncate)
     data = await call.service.offload(len(job.results), _embeddings, job.results, request.encoding_format)
-    return m.EmbeddingsResponse(data, model.name, _usage(call, model, job.sequences))
+    return m.EmbeddingsResponse(data, model=model.name, usage=_usage(call, model, job.sequences))
 
 
 async def similarity(call: Call, request: m.SimilarityRequest) -> Response:
@@ -85,7 +85,7 @@ async def similarity(call: Call, request: m.SimilarityRequest) -> Response:
         reserve(COSINE_BYTES * count * (len(texts) - count or count))
         job = await _embed(call, model, texts, request.truncate, "texts", where)
         usage = _usage(call, model, job.sequences)
-        message = m.SimilarityResponse([], model.name, usage)
+        message = m.SimilarityResponse([], model=model.name, usage=usage)
         return await call.service.offload(len(texts), _similarities, message, np.stack(job.results), count)
 
 
@@ -110,14 +110,15 @@ async def rerank(call: Call, request: m.RerankRequest) -> m.RerankResponse:
     best = sorted(range(len(texts)), key=lambda i: -scores[i])[: request.top_n]
     shown = request.return_documents
     results = [m.RerankResult(i, scores[i], m.Document(texts[i]) if shown else None) for i in best]
-    return m.RerankResponse(call.id, results, model.name, _usage(call, model, job.sequences))
+    return m.RerankResponse(call.id, results, model=model.name, usage=_usage(call, model, job.sequences))
 
 
 async def predict(call: Call, request: m.PredictRequest) -> m.PredictResponse:
     """Predict with a fine-tuned model."""
     model = call.service.model(request.model, "predict")
     job, predictions = await _predict(call, model, request.inputs, request.truncate, "inputs")
-    return m.PredictResponse(model.predicting.kind, predictions, model.name, _usage(call, model, job.sequences))
+    kind, usage = model.predicting.kind, _usage(call, model, job.sequences)
+    return m.PredictResponse(kind, predictions, model=model.name, usage=usage)
 
 
 async def fill_mask(call: Call, request: m.FillMaskRequest) -> m.FillMaskResponse:
@@ -135,7 +136,7 @@ async def fill_mask(call: Call, request: m.FillMaskRequest) -> m.FillMaskRespons
         reserve(MASK_BYTES * masks)
         job = await _run(call, model, "fill-mask", encode, list(enumerate(request.inputs)), sizes)
         results = await call.service.offload(count, _candidates, model, job.results, request.top_k)
-        return m.FillMaskResponse(results, model.name, _usage(call, model, job.sequences))
+        return m.FillMaskResponse(results, model=model.name, usage=_usage(call, model, job.sequences))
 
 
 async def attention(call: Call, request: m.AttentionRequest) -> Response:
@@ -151,7 +152,7 @@ async def attention(call: Call, request: m.AttentionRequest) -> Response:
         usage = _usage(call, model, job.sequences)
         read, (layers, heads) = (model.predictor.tokenizer, sequence.input_ids), found.shape[:2]
         tokens, special = shown_tokens(*read), special_places(*read)
-        message = m.AttentionResponse(tokens, special, layers, heads, "", model.name, usage)
+        message = m.AttentionResponse(tokens, special, layers, heads, "", model=model.name, usage=usage)
         return await call.service.offload(found.size, attention_response, message, found, request.encoding_format)
 
 

@@ -96,18 +96,18 @@ def exchange(
                 is_response = isinstance(result, Response)
                 response = result if is_response else await service.offload(size, json_response, result)
         except Refused as refused:
-            reason, response = refused.reason, _error_response(refused)
+            reason, response = refused.reason, error_response(refused)
         except UserError as error:  # an input that does not fit; its message may quote a text, so it is not logged
-            reason, response = "input", _error_response(Refused(422, "input", str(error)))
+            reason, response = "input", error_response(Refused(422, "input", str(error)))
         except asyncio.CancelledError:  # the server stops, and the time to drain is over
             reason = "draining"
-            response = _error_response(
+            response = error_response(
                 Refused(503, reason, "the server has stopped: send the request again", retry_after=1)
             )
         except (ClientGone, ClientDisconnect):
             reason, response = "client_gone", Response(status_code=CLIENT_GONE)
         except Exception as error:
-            reason, response = "bug", _error_response(Refused(500, "bug", BUG))
+            reason, response = "bug", error_response(Refused(500, "bug", BUG))
             service.log.event("bug", "error", id=call.id, error=type(error).__qualname__, where=places(error)[-8:])
         complete(call, name, response, reason)
         return response if len(response.body) < LARGE else LargeResponse(response, service)
@@ -143,7 +143,8 @@ def json_response(message: Any, status: int = 200) -> Response:
     return Response(_encode(message), status, media_type="application/json")
 
 
-def _error_response(refused: Refused) -> Response:
+def error_response(refused: Refused) -> Response:
+    """Return a refusal as a response."""
     param = refused.param and shorten(refused.param, MAX_PARAM)
     error = Error(shorten(refused.message, MAX_MESSAGE), refused.type, param, refused.reason)
     response = json_response(ErrorResponse(error), refused.status)

@@ -112,6 +112,13 @@ class Usage(Struct):
     """Texts that were truncated."""
 
 
+class Answer(Struct, kw_only=True):
+    """What every answer of a model ends with."""
+
+    model: str
+    usage: Usage
+
+
 class Embedding(Struct, tag_field="object", tag="embedding"):
     """The vector of a text."""
 
@@ -119,20 +126,16 @@ class Embedding(Struct, tag_field="object", tag="embedding"):
     embedding: list[float] | str
 
 
-class EmbeddingsResponse(Struct, tag_field="object", tag="list"):
+class EmbeddingsResponse(Answer, tag_field="object", tag="list"):
     """Vectors, in the order of the texts."""
 
     data: list[Embedding]
-    model: str
-    usage: Usage
 
 
-class SimilarityResponse(Struct):
+class SimilarityResponse(Answer):
     """Cosines: one row for each of `texts`, with one number for each of `others`."""
 
     similarities: list[list[float]]
-    model: str
-    usage: Usage
 
 
 class RerankResult(Struct, omit_defaults=True):
@@ -145,23 +148,19 @@ class RerankResult(Struct, omit_defaults=True):
     document: Document | None = None
 
 
-class RerankResponse(Struct, tag_field="object", tag="list"):
+class RerankResponse(Answer, tag_field="object", tag="list"):
     """Documents, most relevant first."""
 
     id: str
     results: list[RerankResult]
-    model: str
-    usage: Usage
 
 
-class PredictResponse(Struct):
+class PredictResponse(Answer):
     """Predictions, in the order of the inputs."""
 
     task: str
     """Kind of the task, which determines the fields of the predictions."""
     predictions: list[Any]  # narrower in the schema: `openapi.PREDICTIONS`
-    model: str
-    usage: Usage
 
 
 class MaskCandidate(Struct):
@@ -173,15 +172,13 @@ class MaskCandidate(Struct):
     probability: float
 
 
-class FillMaskResponse(Struct):
+class FillMaskResponse(Answer):
     """For each text and each of its masks the most probable tokens, most probable first."""
 
     results: list[list[list[MaskCandidate]]]
-    model: str
-    usage: Usage
 
 
-class AttentionResponse(Struct):
+class AttentionResponse(Answer):
     """The attention probabilities of every head: how much each token attends to each token."""
 
     tokens: list[str]
@@ -194,8 +191,6 @@ class AttentionResponse(Struct):
     attention: list[list[list[list[float]]]] | str
     """By layer, head, attending token and attended token. The probabilities of an attending token have the sum 1. Numbers
     are rounded to five decimals."""
-    model: str
-    usage: Usage
 
 
 class ModelCard(Struct, tag_field="object", tag="model"):

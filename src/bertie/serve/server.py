@@ -30,8 +30,8 @@ from bertie import console
 from bertie.errors import UserError
 from bertie.serve.api import ENDPOINTS
 from bertie.serve.connection import MAX_FRAMES, BoundedConnection
-from bertie.serve.exchange import OTHER, Call, complete, exchange, json_response
-from bertie.serve.messages import Error, ErrorResponse
+from bertie.serve.exchange import OTHER, Call, complete, error_response, exchange, json_response
+from bertie.serve.limits import Refused
 from bertie.serve.openapi import openapi
 from bertie.serve.page import page_routes
 from bertie.serve.service import Service
@@ -79,11 +79,10 @@ def build_app(service: Service, origins: tuple[str, ...] = (), page: bool = True
 
 def _http_error(error: HTTPException) -> Response:
     """Return the error of a path or method that does not exist, in the format of all errors."""
-    kind = "not_found_error" if error.status_code == 404 else "invalid_request_error"
     allowed = (error.headers or {}).get("Allow", "")
     other = f"no such method on this path: use {allowed.replace(', ', ' or ')}"
     message = "no such path: /openapi.json lists them" if error.status_code == 404 else other
-    response = json_response(ErrorResponse(Error(message, kind, None, "route")), error.status_code)
+    response = error_response(Refused(error.status_code, "route", message))
     for name, value in (error.headers or {}).items():
         response.headers[name] = value
     return response
@@ -92,8 +91,8 @@ def _http_error(error: HTTPException) -> Response:
 async def _refuse_connection(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request on a connection too many, as an ASGI application."""
     message = "the server has too many open connections: close idle ones, and try again in 1 s"
-    response = json_response(ErrorResponse(Error(message, "overloaded_error", None, "connections")), 503)
-    response.headers.update({"retry-after": "1", "connection": "close"})
+    response = error_response(Refused(503, "connections", message, retry_after=1))
+    response.headers["connection"] = "close"
     await response(scope, receive, send)
 
 

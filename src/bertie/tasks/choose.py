@@ -24,7 +24,7 @@ from bertie.report import TextSpan
 from bertie.tasks.data.choices import ChoiceExample, ChoiceReader
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import parse_index
-from bertie.tasks.encoding import by_example, every_sequence, pooled_position, softmax
+from bertie.tasks.encoding import by_example, every_sequence, own_pooling, pooled_position, softmax
 from bertie.tasks.evaluation.calibration import choice_calibration
 from bertie.tasks.evaluation.findings import Evaluation, class_findings
 from bertie.tasks.evaluation.passages import Passage, mark, shortened
@@ -42,7 +42,7 @@ class Choose:
     """Select the best of several endings of a context."""
 
     facts = HeadFacts("multiple choice", "the best of several endings", "multiple-choice", "choice")
-    prediction, labels, paired = ChoicePrediction, (), True
+    prediction, labels, paired, text_pooling = ChoicePrediction, (), True, own_pooling
     input_form = "a list of a context and its endings"
     unit, metric, untrainable = EXAMPLE, "accuracy", ""
     training_sequences, head_positions, relevance = every_sequence, pooled_position, no_relevance
@@ -60,10 +60,6 @@ class Choose:
     one token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. max: the maximum over all tokens;
     context and ending are encoded separately and combined. attention: the same for texts that attend to each other, with a second
     BiLSTM (GLUE's baselines)."""
-
-    @property
-    def text_pooling(self) -> TaskPooling:
-        return self.pooling
 
     def with_pooling(self, pooling: TextPooling, paired: bool | None) -> Self:  # noqa: ARG002
         return replace(self, pooling=pooling)

@@ -38,7 +38,8 @@ class Classify:
     facts = HeadFacts("classification", "classes", "text-classification", "text")
     prediction = ClassPrediction
     unit, metric, untrainable = SEQUENCE, "accuracy", ""
-    encode, training_sequences = encoding.encode_texts, encoding.every_sequence
+    text_pooling, input_form = encoding.own_pooling, encoding.text_input_form
+    encode, training_sequences, decode = encoding.encode_texts, encoding.every_sequence, encoding.decode_texts
     head_positions, with_pooling = encoding.pooled_position, encoding.with_own_pooling
     prediction_rows, relevance = read_rows, class_relevance
 
@@ -68,14 +69,6 @@ class Classify:
         check_ranges("task", self)
         if len(set(self.labels)) < len(self.labels):
             raise UsageError(f"task.labels names a class twice: {join_names(self.labels)}")
-
-    @property
-    def text_pooling(self) -> TaskPooling:
-        return self.pooling
-
-    @property
-    def input_form(self) -> str:
-        return encoding.text_input_form(self)
 
     @property
     def reader(self) -> TextReader:
@@ -133,16 +126,8 @@ class Classify:
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         return encoding.cls_targets(sequences, index, np.int64)
 
-    def decode(
-        self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Example]
-    ) -> list[ClassPrediction]:
-        """Return the most probable class of each example. The logits of several windows are averaged."""
-        return [
-            self._decode(np.concatenate(rows).mean(0))
-            for rows in encoding.by_example(outputs, sequences, len(examples))
-        ]
-
-    def _decode(self, logits_C: np.ndarray) -> ClassPrediction:
+    def predicted(self, logits_C: np.ndarray) -> ClassPrediction:
+        """Return the most probable class."""
         probabilities = {label: float(p) for label, p in zip(self.labels, encoding.softmax(logits_C), strict=True)}
         return ClassPrediction(self.labels[int(logits_C.argmax())], probabilities)
 

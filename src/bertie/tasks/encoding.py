@@ -31,9 +31,20 @@ class TextTask(Protocol):
         """Return the target of each example, or None if it has no label."""
         ...
 
+    def predicted(self, logits_C: np.ndarray) -> Any:
+        """Return the prediction of an example from the outputs of the head, float32 [C]."""
+        ...
 
+
+@property
+def own_pooling(task: Any) -> TaskPooling:
+    """What the head reads: `Task.text_pooling` of a task with a field `pooling`."""
+    return task.pooling
+
+
+@property
 def text_input_form(task: TextTask) -> str:
-    """Return how an input in memory looks: `Task.input_form` of a task on texts."""
+    """How an input in memory looks: `Task.input_form` of a task on texts."""
     return {True: "a list of two texts", None: "a text, or a list of two", False: "a text"}[task.paired]
 
 
@@ -67,6 +78,13 @@ def encode_texts(task: TextTask, examples: list[Any], tokenizer: Tokenizer, max_
             tokenizer, each, max_length, task.truncation, task.doc_stride, task.pooling in SEPARATE
         )
     ]
+
+
+def decode_texts(
+    task: TextTask, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Any]
+) -> list[Any]:
+    """Return the prediction of each example, as `Task.decode`. The outputs of several windows are averaged."""
+    return [task.predicted(np.concatenate(rows).mean(0)) for rows in by_example(outputs, sequences, len(examples))]
 
 
 def are_pairs(task: TextTask, examples: list[Any]) -> bool:

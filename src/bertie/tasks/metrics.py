@@ -65,18 +65,18 @@ def regression_scores(gold: list[float], predicted: list[float]) -> dict[str, fl
     return {"pearson": pearson, "spearman": spearman, "mse": float(np.mean(errors * errors))}
 
 
-def mean_and_interval(values: list[float]) -> tuple[float, float, float]:
-    """Return the mean, its standard error, and the half-width of its 95 % confidence interval (Student's t).
-
-    The standard error and the half-width are nan for a single value.
-    """
+def standard_error(values: list[float]) -> float:
+    """Return the standard error of the mean; nan for a single value."""
     from scipy import stats
 
-    mean = float(np.mean(values))
-    if len(values) < 2:
-        return mean, math.nan, math.nan
-    error = float(stats.sem(values))
-    return mean, error, float(stats.t.ppf(0.975, len(values) - 1)) * error
+    return float(stats.sem(values)) if len(values) > 1 else math.nan
+
+
+def mean_and_interval(values: list[float]) -> tuple[float, float]:
+    """Return the mean and the half-width of its 95 % confidence interval (Student's t), which is nan for a single value."""
+    from scipy import stats
+
+    return float(np.mean(values)), float(stats.t.ppf(0.975, len(values) - 1)) * standard_error(values)
 
 
 def difference(a: list[float], b: list[float]) -> tuple[float, float]:
@@ -84,6 +84,4 @@ def difference(a: list[float], b: list[float]) -> tuple[float, float]:
 
     The standard error is nan if a sample has fewer than two values.
     """
-    _, error_a, _ = mean_and_interval(a)
-    _, error_b, _ = mean_and_interval(b)
-    return float(np.mean(a) - np.mean(b)), math.hypot(error_a, error_b)
+    return float(np.mean(a) - np.mean(b)), math.hypot(standard_error(a), standard_error(b))

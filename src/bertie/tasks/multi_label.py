@@ -60,7 +60,8 @@ class MultiLabel:
     prediction = LabelSetPrediction
     scored_apart = True
     unit, metric, untrainable = SEQUENCE, "f1", ""
-    encode, training_sequences = encoding.encode_texts, encoding.every_sequence
+    text_pooling, input_form = encoding.own_pooling, encoding.text_input_form
+    encode, training_sequences, decode = encoding.encode_texts, encoding.every_sequence, encoding.decode_texts
     head_positions, with_pooling = encoding.pooled_position, encoding.with_own_pooling
     prediction_rows, relevance = read_rows, class_relevance
 
@@ -100,14 +101,6 @@ class MultiLabel:
             raise UsageError(f"task.thresholds has {len(self.thresholds)} numbers for {len(self.labels)} labels")
         if not all(0 <= threshold <= 1 for threshold in self.thresholds):
             raise UsageError("task.thresholds: each must be from 0 to 1")
-
-    @property
-    def text_pooling(self) -> TaskPooling:
-        return self.pooling
-
-    @property
-    def input_form(self) -> str:
-        return encoding.text_input_form(self)
 
     @property
     def reader(self) -> LabelSetReader:
@@ -172,16 +165,8 @@ class MultiLabel:
         rows = [unknown if sequence.target is None else sequence.target for sequence in sequences]
         return Targets(index, np.stack(rows), encoding.example_weights(sequences))
 
-    def decode(
-        self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[LabelSetExample]
-    ) -> list[LabelSetPrediction]:
-        """Return the labels of each example. The logits of several windows are averaged."""
-        return [
-            self._decode(np.concatenate(rows).mean(0))
-            for rows in encoding.by_example(outputs, sequences, len(examples))
-        ]
-
-    def _decode(self, logits_C: np.ndarray) -> LabelSetPrediction:
+    def predicted(self, logits_C: np.ndarray) -> LabelSetPrediction:
+        """Return the labels whose probability reaches their threshold."""
         p_C = 0.5 * (1 + np.tanh(0.5 * logits_C.astype(np.float64)))  # the sigmoid, without overflow
         probabilities = dict(zip(self.labels, p_C.tolist(), strict=True))
         limits = self._thresholds()

@@ -38,7 +38,8 @@ class Regress:
     facts = HeadFacts("regression", "a number", "text-classification", "text", "regression")
     prediction, labels = NumberPrediction, ()
     unit, metric, untrainable = SEQUENCE, "spearman", ""
-    encode, training_sequences = encoding.encode_texts, encoding.every_sequence
+    text_pooling, input_form = encoding.own_pooling, encoding.text_input_form
+    encode, training_sequences, decode = encoding.encode_texts, encoding.every_sequence, encoding.decode_texts
     head_positions, with_pooling = encoding.pooled_position, encoding.with_own_pooling
     prediction_rows, score_rows = read_rows, score_in_order
 
@@ -63,14 +64,6 @@ class Regress:
     """Whether examples are pairs; set from the training examples."""
 
     __post_init__ = ranges("task")
-
-    @property
-    def text_pooling(self) -> TaskPooling:
-        return self.pooling
-
-    @property
-    def input_form(self) -> str:
-        return encoding.text_input_form(self)
 
     @property
     def reader(self) -> TextReader:
@@ -110,14 +103,9 @@ class Regress:
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         return encoding.cls_targets(sequences, index, np.float32)
 
-    def decode(
-        self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Example]
-    ) -> list[NumberPrediction]:
-        """Return the number of each example. The outputs of several windows are averaged."""
-        return [
-            NumberPrediction(float(np.concatenate(rows).mean()))
-            for rows in encoding.by_example(outputs, sequences, len(examples))
-        ]
+    def predicted(self, logits_C: np.ndarray) -> NumberPrediction:
+        """Return the only output."""
+        return NumberPrediction(float(logits_C[0]))
 
     def relevance(self, label: str) -> Callable[[NumberPrediction], float] | None:
         no_relevance(self, label)

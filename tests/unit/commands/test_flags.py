@@ -40,8 +40,8 @@ def sort_tables(arguments: list[Argument]) -> list[Argument]:
 @pytest.mark.parametrize("kind", ["classify", "regress", "choose", "span", "tag", "embed"])
 def test_the_help_of_a_run_lists_the_flags_of_its_task(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     task = config.build(AnyTask, {"kind": kind}, "task")
+    monkeypatch.setattr("bertie.commands.evaluate.read_task", lambda _: task)
     for verb in ("evaluate", "predict"):
-        monkeypatch.setattr(f"bertie.commands.{verb}.read_task", lambda _: task)
         wanted = [argument.name for argument in sort_tables(variants(verb)[kind])]
         assert listed_flags(help_text(verb, "runs/some")) == wanted
         assert f"--task.… of kind `{kind}`:" in help_text(verb, "")

@@ -178,7 +178,7 @@ def test_memory_does_not_grow_with_the_file(model: Predictor, tmp_path: Path, mo
         source.write_text("".join(f"the ka du {i}\n" for i in range(256 * times)))
         for unit in (TextUnit(), WordUnit()):
             tracemalloc.start()
-            embed(model, source, tmp_path / f"{unit.kind}{times}.npy", unit)
+            embed(model, source, tmp_path / f"{type(unit).__name__}{times}.npy", unit)
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
     assert peaks[4] < 1.2 * peaks[2], peaks

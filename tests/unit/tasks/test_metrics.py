@@ -14,6 +14,7 @@ from bertie.tasks.metrics import (
     difference,
     mean_and_interval,
     regression_scores,
+    standard_error,
 )
 
 
@@ -96,16 +97,17 @@ def test_numbers_that_hardly_differ_are_correlated(scale: float):
 
 
 def test_interval_matches_a_hand_calculation():
-    mean, error, half = mean_and_interval([0.8, 0.82, 0.84])
+    values = [0.8, 0.82, 0.84]
+    mean, half = mean_and_interval(values)
     assert mean == pytest.approx(0.82)
-    assert error == pytest.approx(0.02 / math.sqrt(3))
+    assert standard_error(values) == pytest.approx(0.02 / math.sqrt(3))
     assert half == pytest.approx(4.302653 * 0.02 / math.sqrt(3), rel=1e-6)  # t of 2 degrees of freedom, from a table
 
 
 def test_one_value_has_no_interval():
-    mean, error, half = mean_and_interval([0.5])
+    mean, half = mean_and_interval([0.5])
     assert mean == 0.5
-    assert math.isnan(error)
+    assert math.isnan(standard_error([0.5]))
     assert math.isnan(half)
 
 
@@ -113,7 +115,7 @@ def test_interval_covers_the_mean_in_95_percent_of_samples():
     rng = np.random.default_rng(0)
     covered = 0
     for sample in rng.normal(3.0, 2.0, size=(2000, 4)):
-        mean, _, half = mean_and_interval(sample.tolist())
+        mean, half = mean_and_interval(sample.tolist())
         covered += abs(mean - 3.0) <= half
     assert covered / 2000 == pytest.approx(0.95, abs=0.015)  # three standard errors
 
