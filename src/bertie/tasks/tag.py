@@ -91,7 +91,7 @@ class Tag:
 
     @property
     def reader(self) -> ConllReader:
-        return ConllReader(self.word, self.tag, self.tokens, self.tags)
+        return ConllReader(self.word, self.tag, self.tokens, self.tags, refuse_txt=True)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from bertie.config import Range, check_ranges
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, require_range
 from bertie.files.sources import split_suffix
 from bertie.tasks.data.rows import (
     PROBED_ROWS,
@@ -62,7 +61,7 @@ class ConllReader:
     .parquet.
     """
 
-    word: Annotated[int, Range(-1)] = -1
+    word: int = -1
     """Column of the word in a CoNLL file, from 0; -1: the second in .conllu files, else the first."""
     tag: int = -1
     """Column of the tag, from 0, or from the end: -1 is the last. Required for .conllu files: 3 has the parts of speech."""
@@ -70,9 +69,11 @@ class ConllReader:
     """Key of the words in .jsonl (empty: tokens or words)."""
     tags: str = ""
     """Key of their tags in .jsonl (empty: tags, ner_tags, labels or ner)."""
+    refuse_txt: bool = False
+    """Whether `stream` refuses .txt files, whose lines could be columns or sentences."""
 
     def __post_init__(self) -> None:
-        check_ranges("", self)
+        require_range("", self, "word", low=-1)
         require_distinct_columns(tokens=self.tokens, tags=self.tags)
 
     def read(self, path: Path) -> Iterator[TaggedSentence | UserError]:
@@ -87,9 +88,9 @@ class ConllReader:
         """Read sentences for prediction. Lines of one column are words without tags; a line of stdin is a sentence.
 
         Raises:
-            UsageError: As `read`, or the file is a .txt, whose lines could be columns or sentences.
+            UsageError: As `read`, or the file is a .txt and `refuse_txt` is set.
         """
-        if split_suffix(str(path))[0] == ".txt":
+        if self.refuse_txt and split_suffix(str(path))[0] == ".txt":
             remedy = "Rename it to .conll for columns; pipe sentences: --input -"
             raise UsageError(f"{path}: does it hold columns or sentences? {remedy}")
         return self._read(path, tagged=False)
