@@ -112,7 +112,7 @@ class Usage(Struct):
     """Texts that were truncated."""
 
 
-class Answer(Struct, kw_only=True):
+class ModelAnswer(Struct, kw_only=True):
     """What every answer of a model ends with."""
 
     model: str
@@ -126,13 +126,13 @@ class Embedding(Struct, tag_field="object", tag="embedding"):
     embedding: list[float] | str
 
 
-class EmbeddingsResponse(Answer, tag_field="object", tag="list"):
+class EmbeddingsResponse(ModelAnswer, tag_field="object", tag="list"):
     """Vectors, in the order of the texts."""
 
     data: list[Embedding]
 
 
-class SimilarityResponse(Answer):
+class SimilarityResponse(ModelAnswer):
     """Cosines: one row for each of `texts`, with one number for each of `others`."""
 
     similarities: list[list[float]]
@@ -148,14 +148,14 @@ class RerankResult(Struct, omit_defaults=True):
     document: Document | None = None
 
 
-class RerankResponse(Answer, tag_field="object", tag="list"):
+class RerankResponse(ModelAnswer, tag_field="object", tag="list"):
     """Documents, most relevant first."""
 
     id: str
     results: list[RerankResult]
 
 
-class PredictResponse(Answer):
+class PredictResponse(ModelAnswer):
     """Predictions, in the order of the inputs."""
 
     task: str
@@ -172,13 +172,13 @@ class MaskCandidate(Struct):
     probability: float
 
 
-class FillMaskResponse(Answer):
+class FillMaskResponse(ModelAnswer):
     """For each text and each of its masks the most probable tokens, most probable first."""
 
     results: list[list[list[MaskCandidate]]]
 
 
-class AttentionResponse(Answer):
+class AttentionResponse(ModelAnswer):
     """The attention probabilities of every head: how much each token attends to each token."""
 
     tokens: list[str]
