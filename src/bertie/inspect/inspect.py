@@ -35,6 +35,11 @@ from bertie.predict.predictor import Predictor
 from bertie.tasks.data.rows import STDIN
 
 NUMBERS, TABLES, PAGE = FILES = ("inspect.json", "tables", "inspect.html")
+NEEDS = {
+    **{"compare": "text", "text_column": "text", "max_texts": "text"},
+    **{"treebank_train": "treebank", "vectors": "treebank_train"},
+}
+"""Settings that say something about another one."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +80,12 @@ class Inspection:
         check_ranges("", self)
         if self.text == STDIN:
             raise UsageError("--text - is stdin, and the texts are read several times: give a file")
-        if self.compare and self.text is None:
-            raise UsageError("--compare has the models to compare: add --text, the texts to compare them on")
         if self.task_data is not None and not self.loss_tokens:
             raise UsageError("--task-data is for the losses, and --loss-tokens is 0: omit one of them")
-        if self.treebank_train is not None and self.treebank is None:
-            raise UsageError(
-                "--treebank-train has the sentences to train probes on: add --treebank, the sentences to test them on"
-            )
-        if self.vectors and self.treebank_train is None:
-            raise UsageError("--vectors is for the probes of --treebank-train: add it, or omit --vectors")
+        for name, needed in NEEDS.items():
+            if getattr(self, name) and not getattr(self, needed):
+                flag, other = (f"--{each.replace('_', '-')}" for each in (name, needed))
+                raise UsageError(f"{flag} is for what {other} names: add {other}, or omit {flag}")
 
 
 def inspect_model(

@@ -37,6 +37,7 @@ from bertie.inspect.importance import (
 from bertie.inspect.texts import TextFile
 from bertie.model.config import TransformerConfig
 from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
 
 CARD = "README.md"
 OTHER_FILES = (CARD, "config.toml")  # the settings of a run say how long its sequences were
@@ -85,20 +86,35 @@ def prune_heads(
         raise UsageError("give either --heads or --lowest, at least one head")
     if lowest and text is None and task_data is None:
         raise UsageError("--lowest needs --text FILE or --task-data FILE, to measure the importance of the heads")
+    if (text is not None and task_data is not None) or (text is None and text_column):
+        raise UsageError("give either --text FILE, to which --text-column applies, or --task-data FILE")
+    if loss_tokens < 1:
+        raise UsageError(f"--loss-tokens {loss_tokens}: give at least 1")
     predictor = load(model)
     config = require_transformer(predictor.model.encoder).config
     _require_heads(chosen, lowest, config)
-    losses = None
-    if task_data is not None:
-        losses = task_losses(predictor, Path(task_data), loss_tokens, seed)
-    elif text is not None:
-        texts = TextFile(Path(text), predictor.tokenizer, predictor.max_length, text_column)
-        losses = text_losses(predictor, first_sequences(texts.blocks(), loss_tokens), seed)
+    losses = _losses(predictor, text, text_column, task_data, loss_tokens, seed)
     if lowest and losses is not None:
         chosen = lowest_heads(head_importance(losses), lowest)
     loss = {"loss": _compare(losses, chosen)} if losses is not None else {}
     _write(find_model_folder(model), out, chosen)
     return {"out": str(out), "heads": [list(head) for head in chosen], **loss}
+
+
+def _losses(
+    predictor: Predictor,
+    text: str | Path | None,
+    text_column: str,
+    task_data: str | Path | None,
+    max_tokens: int,
+    seed: int,
+) -> HeadLosses | None:
+    if task_data is not None:
+        return task_losses(predictor, Path(task_data), max_tokens, seed)
+    if text is None:
+        return None
+    texts = TextFile(Path(text), predictor.tokenizer, predictor.max_length, text_column)
+    return text_losses(predictor, first_sequences(texts.blocks(), max_tokens), seed)
 
 
 def parse_heads(text: str) -> list[tuple[int, int]]:
@@ -199,7 +215,8 @@ def _disabled(source: Path, chosen: list[tuple[int, int]]) -> dict[str, Tensor]:
                 changed[name].chunk(3)[2][columns] = 0
     tensors = read_tensors(source / "model.safetensors")
     for name, tensor in to_huggingface(family, changed, {}).items():
-        [own] = [found for found in tensors if found == name or found.endswith(f".{name}")]
+        named = (found for found in tensors if found == name or found.endswith(f".{name}"))
+        [own] = [found for found in named if not found.startswith("generator.")]  # ELECTRA's has layers, too
         tensors[own] = tensor
     return tensors
 

@@ -14,6 +14,7 @@ import bertie
 from bertie import cli
 from bertie.checkpoints.folder import write_model
 from bertie.errors import UsageError, UserError
+from bertie.inspect.inspect import NEEDS
 from bertie.inspect.mentions import GAP_COLUMNS
 from bertie.model.encoder import build_encoder
 from bertie.model.lstm import LstmConfig
@@ -123,6 +124,12 @@ def test_wrong_arguments_are_refused(pretrained: Path, tmp_path: Path) -> None:
         bertie.Inspection(max_texts=-1)
     with pytest.raises(UsageError, match="read several times: give a file"):
         bertie.Inspection(text=Path("-"))
+    for name, needed in NEEDS.items():
+        value = 1 if name == "max_texts" else "x"
+        with pytest.raises(
+            UsageError, match=f"--{name.replace('_', '-')} is for what --{needed.replace('_', '-')} names"
+        ):
+            bertie.Inspection(**{name: value})
     (tmp_path / "two.jsonl").write_text('{"left": "a", "right": "b"}\n')
     with pytest.raises(UsageError, match="Name one with --text-column"):
         bertie.inspect_model(pretrained, bertie.Inspection(text=tmp_path / "two.jsonl"), out)

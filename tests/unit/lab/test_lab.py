@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from bertie.cli import main
 from bertie.errors import MachineError, UsageError
 from bertie.lab import dry_run, schedule, worker
 from bertie.lab.launchers import ProcessLauncher, Work
+from bertie.lab.schedule import only_process
 from bertie.lab.steps import Workplace
 
 File = dict[str, Any]
@@ -199,6 +200,7 @@ def test_a_stopped_lab_resumes_and_ends_with_the_same_scores(
     assert process.returncode == (130 if stop == signal.SIGTERM else -signal.SIGKILL)
     assert (b"run the same command again" in errors) == (stop == signal.SIGTERM)
     assert not workers_of(out)
+    wait_for_lock(out / "steps")
     assert bertie.run_lab(str(file), lab_data, out)["failed"] == 0
     assert done.items() <= states(out / "steps").items()
     assert results(out) == results(finished)[:1]
@@ -237,6 +239,14 @@ def workers_of(out: Path) -> list[str]:
             break
         time.sleep(0.1)
     return running
+
+
+def wait_for_lock(steps: Path) -> None:
+    """Wait until the steps are free: a process that was forked just before the kill holds the lock until it is a worker."""
+    for _ in range(3000):
+        with suppress(UsageError), only_process(steps):
+            return
+        time.sleep(0.1)
 
 
 @pytest.mark.slow
