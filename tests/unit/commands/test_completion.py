@@ -17,7 +17,10 @@ from bertie.commands.completion import Shell, script
 from bertie.commands.flags import variants
 
 # As readline calls the script: the words so far, and the index of the word at the cursor.
-ASK = 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _bertie; printf "%s\\n" "${COMPREPLY[@]}"'
+ASK = (
+    'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
+    'eval "$(complete -p bertie | sed "s/.*-F \\([^ ]*\\) .*/\\1/")" bertie "${@: -1}"; printf "%s\\n" "${COMPREPLY[@]}"'
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +40,7 @@ def complete(scripts: Path, *words: str) -> set[str]:
 
 
 def test_bash_completes_verbs(scripts: Path) -> None:
-    assert complete(scripts, "") == {verb.split()[0] for verb in VERBS} | {"--help", "--version"}
+    assert complete(scripts, "") == {verb.split()[0] for verb in VERBS}
     assert complete(scripts, "pre") == {"prepare", "pretrain", "predict"}
     assert complete(scripts, "tokenizer", "") == {verb.split()[1] for verb in VERBS if verb.startswith("tokenizer ")}
     assert complete(scripts, "runs", "c") == {"compare"}
@@ -58,14 +61,14 @@ def test_bash_completes_the_flags_of_every_verb(scripts: Path, verb: str) -> Non
 
 def test_bash_completes_values(scripts: Path) -> None:
     assert complete(scripts, "pretrain", "mini", "--training.precision", "") == {"auto", "fp32", "bf16"}
-    assert complete(scripts, "pretrain", "mini", "--training.precision", "=", "b") == {"bf16"}
-    assert complete(scripts, "pretrain", "mini", "--training.precision", "=") == {"auto", "fp32", "bf16"}
     assert complete(scripts, "completion", "") == set(get_args(Shell))
 
 
-def test_bash_leaves_file_names_to_the_shell(scripts: Path) -> None:
-    assert complete(scripts, "pretrain", "mini", "--data", "") == set()
-    assert complete(scripts, "no-such-verb", "word", "") == set()
+def test_bash_completes_names_of_files(scripts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shards").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert complete(scripts, "pretrain", "mini", "--data", "s") == {"shards"}
+    assert complete(scripts, "tokenizer", "encode", "s") == {"shards"}
 
 
 @pytest.mark.parametrize("shell", get_args(Shell))
@@ -87,7 +90,7 @@ def test_fish_completes_verbs_recipes_and_flags(scripts: Path) -> None:
 
 def test_completion_prints_the_script(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "zsh"]) == 0
-    assert capsys.readouterr().out == script("zsh")
+    assert capsys.readouterr().out.strip() == script("zsh").strip()
     assert main(["completion", "ksh"]) == 2
 
 
