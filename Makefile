@@ -9,8 +9,8 @@ install: .venv/base
 demo: .venv/base
 	$(BIN)/bertie demo
 
-# One test at a time on each core: most of them are too small to gain from a second thread.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+# Most tests are too small to gain from a second thread. Compiled modules are kept for the processes that tests start.
+PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
 test: .venv/dev
 	$(PYTEST)
 

@@ -26,6 +26,13 @@ SHARED = TESTS.parents[1] / "shared" / "data"
 SHAPES = (TESTS / "unit" / "model", TESTS / "parity")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than cores: it computes while others wait for a browser or for a process that they started."""
+    from bertie.threads import cpu_quota
+
+    return cpu_quota() + 1
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Check the shapes in bertie.model's annotations where they are the subject: it takes a fifth of a training's time."""
