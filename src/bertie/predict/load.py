@@ -13,7 +13,6 @@ from bertie.errors import UserError
 from bertie.model.electra import build_generator
 from bertie.model.encoder import build_encoder, with_language
 from bertie.model.model import Model
-from bertie.objectives import NextSentence
 from bertie.objectives.heads import build_heads, objectives_named
 from bertie.predict.checkpoint_task import choose_task, trained_length
 from bertie.predict.engines import choose
@@ -66,8 +65,6 @@ def load(
     encoder = build_encoder(checkpoint.config)
     generator = build_generator(checkpoint.generator, encoder)
     heads = build_heads(objectives_named(checkpoint.heads), encoder, generator)
-    if not any(name.startswith("pooler.") or ".pooler." in name for name in checkpoint.weights):
-        heads.pop(NextSentence.kind, None)  # left over from pre-training by a class without a pooler
     features = features_from_json(checkpoint.task, task, checkpoint.config, checkpoint.folder / TASK_FILE)
     if task is not None:
         width = features.width if features else checkpoint.config.hidden_size
