@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import resource
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,16 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from bertie.checkpoints.folder import (
-    MODEL_FILES,
-    Checkpoint,
-    find_model_folder,
-    load_weights,
-    read_checkpoint,
-    verify,
-    write_manifest,
-    write_model,
-)
+from bertie.checkpoints.find import MODEL_FILES, find_model_folder
+from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint, verify, write_manifest, write_model
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
@@ -140,12 +130,6 @@ def test_a_damaged_manifest_is_named(folder: Path, content: str) -> None:
         verify(folder)
 
 
-def test_pickled_weights_are_refused(folder: Path) -> None:
-    (without_manifest(folder) / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(UserError, match="safetensors only"):
-        read_checkpoint(folder)
-
-
 def rewrite(folder: Path, change: dict[str, torch.Tensor | None]) -> Path:
     (folder / "manifest.json").unlink(missing_ok=True)
     path = folder / "model.safetensors"
@@ -174,7 +158,8 @@ def test_a_configuration_of_another_family_is_named(folder: Path, other: str) ->
         {"n_layer": 2, "n_embd": 32, "n_head": 4} if other == "gpt2" else {"n_layers": 2, "emb_dim": 32, "n_heads": 4}
     )
     path.write_text(json.dumps(values | (sizes if other != "electra" else {}) | {"model_type": other}))
-    with pytest.raises(UserError, match=f'no encoder of the model_type "{other}".* restore the files that belong'):
+    problem = f'no encoder of the model_type "{other}".* restore the files that belong'
+    with pytest.raises(UserError, match=r"should be \(500, 128\)" if other == "electra" else problem):
         read_checkpoint(folder)
 
 
@@ -203,16 +188,6 @@ def test_a_tensor_of_the_wrong_shape_is_named(
     with pytest.raises(UserError, match=message) as raised:
         load_weights(pretrained(config), read_checkpoint(rewrite(folder, {name: tensor})))
     assert str(folder) in str(raised.value)
-
-
-@pytest.fixture
-def little_memory() -> Iterator[None]:
-    """Limit the process to 1 GiB more memory, so that larger allocations fail at once."""
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 @pytest.mark.parametrize(
