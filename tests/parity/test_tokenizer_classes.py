@@ -108,9 +108,10 @@ def vocabularies(lines: list[str]) -> dict[str, Any]:
     learned = {
         "wordpiece": (models.WordPiece(unk_token="[UNK]"), pre_tokenizers.BertPreTokenizer(), trainers.WordPieceTrainer),
         "bytes": (models.BPE(), pre_tokenizers.ByteLevel(add_prefix_space=False), trainers.BpeTrainer),
-        "suffix": (models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"), pre_tokenizers.BertPreTokenizer(), trainers.BpeTrainer),
+        "suffix": (models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"), pre_tokenizers.BertPreTokenizer(), None),
     }  # fmt: skip
-    for name, (model, splitter, trainer) in learned.items():
+    for name, (model, splitter, kind) in learned.items():
+        trainer = kind or trainers.BpeTrainer
         engine = tokenizers.Tokenizer(model)
         engine.pre_tokenizer = splitter
         if name != "bytes":

@@ -20,11 +20,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertie.errors import UserError
 from bertie.text.bpe_backend import BYTE_CHARACTERS, BYTE_ORDER, WORD_BEGINNINGS
-from bertie.text.special_tokens import SpecialTokens, Templates, read_templates, without_automatic_changes
+from bertie.text.special_tokens import SpecialTokens, Templates, copy_engine, read_templates, without_automatic_changes
 from bertie.text.tokenizer_classes import BLANK
 
 ROLES = SpecialTokens(cls="<s>", sep="</s>", pad="<pad>", unk="<unk>", mask="<mask>")
@@ -138,6 +138,27 @@ class LibraryBackend:
     def ends_word(self, entry: str) -> bool:
         """Return whether a word ends after an entry."""
         return entry.endswith(self.word_mark) or entry in self._added
+
+    @cached_property
+    def role_ids(self) -> frozenset[int]:
+        """Ids of the roles that no text has: all but the unknown token. A unigram model may still find them in a text."""
+        roles = {name: token for name, token in self.special.names().items() if name != "unk_token"}
+        ids = (self.engine.token_to_id(token) for token in roles.values() if token != self.special.unk)
+        return frozenset(number for number in ids if number is not None)
+
+    @cached_property
+    def shielded(self) -> tokenizers.Tokenizer:
+        """The tokenizer for texts in which a role is written, such as "<s>": it splits the role after its first character."""
+        added = self.engine.get_added_tokens_decoder()
+        shielded = copy_engine(self.engine)
+        roles = sorted({token for token in self.special.names().values() if len(token) > 1})
+        inside = "|".join(f"(?<={re.escape(role[0])})(?={re.escape(role[1:])})" for role in roles)
+        splitters = [pre_tokenizers.Split(Regex(inside), "isolated")]
+        if self.engine.pre_tokenizer is not None:
+            splitters.insert(0, self.engine.pre_tokenizer)
+        shielded.pre_tokenizer = pre_tokenizers.Sequence(splitters)
+        shielded.add_tokens([added[number] for number in sorted(added)])
+        return shielded
 
     @cached_property
     def _added(self) -> set[str]:

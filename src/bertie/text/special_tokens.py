@@ -109,9 +109,18 @@ def read_templates(engine: tokenizers.Tokenizer) -> Templates:
 
 def ids_of(engine: tokenizers.Tokenizer, special: SpecialTokens) -> tuple[int, int] | None:
     """Return the ids of the tokens that start and end a sequence. None: the tokenizer has none."""
-    if special.cls is None or special.sep is None:
-        return None
-    return engine.token_to_id(special.cls), engine.token_to_id(special.sep)
+    ids = [None if token is None else engine.token_to_id(token) for token in (special.cls, special.sep)]
+    return None if ids[0] is None or ids[1] is None else (ids[0], ids[1])
+
+
+def copy_engine(engine: tokenizers.Tokenizer) -> Any:
+    """Return a tokenizer with the parts of another one, without its added tokens, truncation and padding."""
+    copied = tokenizers.Tokenizer(engine.model)
+    for part in ("normalizer", "pre_tokenizer", "decoder", "post_processor"):
+        if getattr(engine, part) is not None:
+            setattr(copied, part, getattr(engine, part))
+    copied.encode_special_tokens = True
+    return copied
 
 
 def without_automatic_changes(engine: tokenizers.Tokenizer) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,7 +31,7 @@ from bertie.text.wordpiece_backend import (
 )
 
 __all__ = ["CONTINUATION", "MAX_WORD_CHARACTERS", "SPECIAL_TOKENS", "ByteLevel", "NormalizerOptions", "Tokenizer"]
-Rules = NormalizerOptions | ByteLevel | LibraryRules
+ReadingRules = NormalizerOptions | ByteLevel | LibraryRules
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,14 +80,14 @@ class Tokenizer:
         Args:
             vocabulary: The entries in id order, with RoBERTa's five special tokens among them.
             merges: The pairs of entries to merge, in order.
-            user_tokens: Entries, such as "<url>", that are matched anywhere in the text before it is split into words.
+            user_tokens: Entries, such as "<url>", as for `build`.
         """
         ids = {entry: i for i, entry in enumerate(vocabulary)}
         return cls(bpe_backend.build(ids, merges, user_tokens=user_tokens))
 
     @classmethod
     def build_unigram(cls, pieces: list[tuple[str, float]], user_tokens: Many[str | AddedToken] = ()) -> Tokenizer:
-        """Build a unigram tokenizer from entries with scores, see `library_backend.build_unigram`."""
+        """Build a unigram tokenizer from entries with scores (`library_backend.build_unigram`)."""
         return cls(library_backend.build_unigram(pieces, user_tokens))
 
     @classmethod
@@ -95,12 +95,9 @@ class Tokenizer:
         """Load a tokenizer from a folder of bertie, Hugging Face or Google, as transformers 5 does.
 
         Reads tokenizer.json, or the vocabulary of the folder's class: vocab.txt, vocab.json and merges.txt, or a
-        SentencePiece model. Settings and added tokens are those of tokenizer_config.json, special_tokens_map.json and
-        added_tokens.json. The class is named by tokenizer_config.json or config.json. A bare vocab.txt lowercases unless an
-        entry has uppercase letters. With GPT-2's vocabulary, <|endoftext|> starts and ends sequences and is the padding.
-
-        Args:
-            folder: A folder with such files.
+        SentencePiece model; and tokenizer_config.json, special_tokens_map.json, added_tokens.json, config.json. A bare
+        vocab.txt lowercases unless an entry has uppercase letters. With GPT-2's vocabulary, <|endoftext|> starts and ends
+        sequences and is the padding.
 
         Raises:
             UsageError: The folder has no such file.
@@ -208,9 +205,8 @@ class Tokenizer:
     def word_starts_table(self) -> np.ndarray:
         """Whether each entry starts a word, bool [V].
 
-        WordPiece: false for entries that continue a word ("##…"). Byte-level BPE: true for special tokens and entries
-        that begin with white space ("Ġ…", "Ċ…"). Unigram: true for "▁…" and for entries in scripts without blanks. The
-        first token of a text starts a word too: see `word_starts`.
+        False for entries that continue one ("##…" in WordPiece); true for "Ġ…" and "Ċ…" in byte-level BPE, for "▁…" and
+        entries in scripts without blanks in unigram vocabularies. The first token of a text does, too (`word_starts`).
         """
         return np.array([self.backend.starts_word(entry) for entry in self.vocabulary])
 
@@ -234,11 +230,7 @@ class Tokenizer:
         return np.array([self.backend.ends_word(entry) for entry in self.vocabulary])
 
     def require_words(self, what: str) -> None:
-        """Raise UserError if the vocabulary does not say where words start.
-
-        Args:
-            what: What needs words, for the message.
-        """
+        """Raise UserError if the vocabulary does not say where words start. `what` needs words, for the message."""
         if isinstance(self.backend, LibraryBackend) and not self.backend.has_words:
             raise UserError(f"{what} needs words, and the entries of this tokenizer do not say where a word starts")
 
@@ -259,7 +251,7 @@ class Tokenizer:
         return [added[i] for i in sorted(added) if not added[i].special]
 
     @property
-    def normalization(self) -> Rules:
+    def normalization(self) -> ReadingRules:
         """How text is read. `word_counts.count_words` needs it to count the words that this tokenizer sees."""
         return self.backend.normalization
 
@@ -316,10 +308,7 @@ class Tokenizer:
         return self.backend.split_entry(entry)
 
     def spelling(self, entry: str) -> bytes:
-        """Return the text of an entry as bytes of UTF-8, without marks of word boundaries.
-
-        An entry of byte-level BPE may be a part of a character, and includes the space before a word.
-        """
+        """Return the text of an entry as bytes of UTF-8. In byte-level BPE it may be a part of a character."""
         return self.backend.spelling(entry)
 
     def encode(self, texts: list[str]) -> list[np.ndarray]:
@@ -334,7 +323,7 @@ class Tokenizer:
         Raises:
             UserError: A text is not a valid string.
         """
-        encodings = self._encode(self.backend.engine.encode_batch_fast, texts)
+        encodings = self._encode("encode_batch_fast", texts)
         return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
     def encode_with_offsets(self, texts: list[str]) -> list[Encoding]:
@@ -350,15 +339,17 @@ class Tokenizer:
         Raises:
             UserError: A text is not a valid string.
         """
-        return self._encode(self.backend.engine.encode_batch, texts)
+        return self._encode("encode_batch", texts)
 
-    def _encode(self, encode_batch: Callable[..., list[Encoding]], texts: list[str]) -> list[Encoding]:
+    def _encode(self, method: str, texts: Many[Any], split: bool = False) -> list[Encoding]:
         try:
-            if any(isinstance(text, list | tuple) for text in texts):  # the library would take it for a pair
+            if not split and any(
+                isinstance(text, list | tuple) for text in texts
+            ):  # the library would take it for a pair
                 raise TypeError
-            return encode_batch(texts, add_special_tokens=False)
+            return self._encode_shielded(method, texts, is_pretokenized=split, add_special_tokens=False)
         except TypeError as error:
-            raise invalid_text(texts) from error
+            raise invalid_text([word for words in texts for word in words] if split else list(texts)) from error
         except Exception as error:  # the library raises nothing narrower, such as for a missing unknown token
             raise UserError(f"this tokenizer cannot read a text: {' '.join(str(error).split())}") from error
 
@@ -378,10 +369,16 @@ class Tokenizer:
         if self.backend.word_mark == "Ġ":  # a word in a text follows a space, which is part of its first token
             require_texts(word for words in texts for word in words)
             texts = [[word if word.startswith(" ") else f" {word}" for word in words] for words in texts]
-        try:
-            return self.backend.engine.encode_batch(texts, is_pretokenized=True, add_special_tokens=False)
-        except TypeError as error:
-            raise invalid_text([word for words in texts for word in words]) from error
+        return self._encode("encode_batch", texts, split=True)
+
+    def _encode_shielded(self, method: str, texts: Many[Any], **options: bool) -> list[Encoding]:
+        """Tokenize texts, and once more those in which a model has found a role, such as "<s>": there it is text."""
+        encodings = getattr(self.backend.engine, method)(texts, **options)
+        if isinstance(self.backend, LibraryBackend):
+            for number, encoding in enumerate(encodings):
+                if not self.backend.role_ids.isdisjoint(encoding.ids):
+                    [encodings[number]] = getattr(self.backend.shielded, method)([texts[number]], **options)
+        return encodings
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the vocabulary entry of each id."""

@@ -77,8 +77,9 @@ class TokenizerClass:
         """Return what puts the special tokens around texts, or None if tokenizer.json says it."""
         if self.single is None:
             return None
+        ids = {token: number for token in roles.values() if (number := engine.token_to_id(token)) is not None}
         if self.build is _byte_level and self.roles == _ROBERTA:
-            sep, cls = ((roles[name], engine.token_to_id(roles[name])) for name in ("sep", "cls"))
+            sep, cls = ((roles[name], ids[roles[name]]) for name in ("sep", "cls"))
             return processors.RobertaProcessing(sep, cls, True, engine.pre_tokenizer.add_prefix_space)
         parts = [
             [f"{roles.get(name, '$' + name)}:{kind}" for names, kind in template for name in names.split()]
@@ -216,7 +217,7 @@ _ROBERTA_CLASS = TokenizerClass(
     token_types=False,
     pair=ROBERTAS,
 )
-_AROUND = {"single": (("bos A eos", 0),), "pair": (("bos A eos eos B eos", 0),)}
+_SINGLE, _PAIR = (("bos A eos", 0),), (("bos A eos eos B eos", 0),)
 CLASSES = {
     **dict.fromkeys(("BertTokenizer", "ElectraTokenizer", "MobileBertTokenizer", "SqueezeBertTokenizer"), _BERT_CLASS),
     **dict.fromkeys(("LayoutLMTokenizer",), _BERT_CLASS),
@@ -228,7 +229,7 @@ CLASSES = {
         pair=ROBERTAS,
     ),
     "GPT2Tokenizer": TokenizerClass(
-        *("BPE", _byte_level, dict.fromkeys(("bos", "eos"), "<|endoftext|>"), {"add_prefix_space": False}, "vocab.json"),
+        *("BPE", _byte_level, {"bos": "<|endoftext|>", "eos": "<|endoftext|>"}, {"add_prefix_space": False}, "vocab.json"),
         token_types=False,
         single=None,
     ),
@@ -239,14 +240,16 @@ CLASSES = {
         *("Unigram", _xlm_roberta, _ROBERTA, _PREFIX, "sentencepiece.bpe.model"),
         token_types=False,
         fairseq=_xlm_robertas_ids,
-        **_AROUND,
+        single=_SINGLE,
+        pair=_PAIR,
     ),
     "CamembertTokenizer": TokenizerClass(
         *("Unigram", _camembert, _ROBERTA, _PREFIX, "sentencepiece.bpe.model"),
         token_types=False,
         extra=("<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"),
         fairseq=_camemberts_ids,
-        **_AROUND,
+        single=_SINGLE,
+        pair=_PAIR,
     ),
     "AlbertTokenizer": TokenizerClass(
         "Unigram",

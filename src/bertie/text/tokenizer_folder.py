@@ -21,7 +21,7 @@ from bertie.text import bpe_backend, tokenizer_json, wordpiece_backend
 from bertie.text.bpe_backend import BPEBackend
 from bertie.text.library_backend import LibraryBackend
 from bertie.text.sentencepiece import SentencePieceModel, read_model
-from bertie.text.special_tokens import LINE_BREAK, SpecialTokens, read_templates
+from bertie.text.special_tokens import LINE_BREAK, SpecialTokens, copy_engine, read_templates
 from bertie.text.tokenizer_classes import (
     CLASS_OF_MODEL,
     CLASSES,
@@ -80,8 +80,7 @@ def read_folder(folder: Path) -> TokenizerFolder:
     if padding and "pad" not in settings.named and "pad" not in named:
         named["pad"] = AddedToken(str(padding.get("pad_token")), special=True)
     extra = list(own_extra) if settings.extra is None else settings.extra
-    given = texts(settings.named.values())
-    guarded(folder, lambda: _add_tokens(engine, settings.added, named, extra, given))
+    guarded(folder, lambda: _add_tokens(engine, settings, named, extra, config.get("vocab_size")))
     known = engine.get_vocab(with_added_tokens=True)
     if sorted(known.values()) != list(range(len(known))):
         raise UserError(f"{folder}: the ids of its {len(known)} tokens do not run from 0 to {len(known) - 1}")
@@ -248,30 +247,32 @@ def _decide_case(path: Path, entries: list[str], settings: TokenizerSettings, va
 
 def _add_tokens(
     engine: tokenizers.Tokenizer,
-    added: Sequence[AddedToken],
+    settings: TokenizerSettings,
     named: dict[str, AddedToken],
     extra: Sequence[AddedToken],
-    given: set[str],
+    rows: Any,
 ) -> None:
     """Add the tokens that the engine lacks, in the order of transformers, which decides about their ids.
 
-    Roles that only the class names stay out if the vocabulary lacks them and nothing follows: the model has no such row.
+    Roles that only the class names stay out if the vocabulary lacks them, nothing follows, and the model has no row for
+    them (`rows`: its vocab_size).
     """
     present = engine.get_added_tokens_decoder()
     shown = {repr(token) for token in present.values()}
-    new = [token for token in added if repr(token) not in shown]
+    new = [token for token in settings.added if repr(token) not in shown]
     contents = texts(present.values()) | texts(new)
     ordered = [*(named[role] for role in ROLES if role in named), *(t for r, t in named.items() if r not in ROLES)]
     for token in [*ordered, *extra]:
         if token.content not in contents:
             new.append(token)
             contents.add(token.content)
-    while (
-        new
-        and new[-1].content not in given | texts(added) | texts(extra)
-        and engine.token_to_id(new[-1].content) is None
-    ):
+    given = texts(settings.named.values()) | texts(settings.added) | texts(extra)
+    beyond = sum(engine.token_to_id(token.content) is None for token in new) + engine.get_vocab_size()
+    while new and isinstance(rows, int) and beyond > rows:
+        if new[-1].content in given or engine.token_to_id(new[-1].content) is not None:
+            break
         new.pop()
+        beyond -= 1
     of_role = texts(named.values())
     for token in new:
         token.special = token.special or token.content in of_role
@@ -331,15 +332,11 @@ def _without_roles(
     roles = set(special.names().values())
     added = engine.get_added_tokens_decoder()
     extra = [token.content for token in added.values() if token.special and token.content not in roles]
-    matched = tokenizers.Tokenizer(engine.model)
-    for part in ("normalizer", "pre_tokenizer", "decoder", "post_processor"):
-        if getattr(engine, part) is not None:
-            setattr(matched, part, getattr(engine, part))
+    matched = copy_engine(engine)
     tokens = [added[i] for i in sorted(added)]
     if LINE_BREAK in engine.get_vocab() and LINE_BREAK not in texts(tokens):  # bertie's own vocab.txt
         tokens.append(AddedToken(LINE_BREAK, normalized=False))
     for token in tokens:
         token.special = token.content in roles or (token.special and split)
     matched.add_tokens([*tokens, *(AddedToken(role, special=True) for role in special.names().values())])
-    matched.encode_special_tokens = True
     return matched, () if split else tuple(extra)
