@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,15 +19,17 @@ from typing import Any, ClassVar
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
-from bertie import storage
 from bertie.errors import UserError
 from bertie.text.special_tokens import (
     LINE_BREAK,
+    Place,
     SpecialTokens,
+    Templates,
     add_user_tokens,
-    read_engine,
+    bert_templates,
+    ids_of,
     read_lines,
-    require_ids_without_gaps,
+    read_templates,
     without_automatic_changes,
 )
 
@@ -77,10 +79,12 @@ class BPEBackend:
 
     Attributes:
         engine: The tokenizer of the library `tokenizers` that does the work.
+        templates: Where special tokens stand in a sequence.
         special: The special tokens.
     """
 
     engine: tokenizers.Tokenizer
+    templates: Templates
     special: SpecialTokens
     algorithm: ClassVar = "bpe"
     word_mark: ClassVar = "Ġ"
@@ -90,10 +94,10 @@ class BPEBackend:
         """How text is read."""
         return ByteLevel(self.engine.pre_tokenizer.add_prefix_space, nfc=self.engine.normalizer is not None)
 
-    @cached_property
+    @property
     def separators(self) -> int:
         """Number of separator tokens between two texts: 2 in RoBERTa's format, <s> A </s></s> B </s>."""
-        return 2 if self.engine.num_special_tokens_to_add(is_pair=True) == 4 else 1
+        return self.templates.separators
 
     @cached_property
     def merges(self) -> list[str]:
@@ -108,9 +112,23 @@ class BPEBackend:
     def rules(self) -> list[Any]:
         """Every setting besides vocabulary, merges and user tokens that determines ids, for comparisons."""
         names = [f"{role}={token}" for role, token in self.special.names().items()]
-        whole_words = bool(self.engine.model.ignore_merges)
         nfc = ["nfc"] if self.normalization.nfc else []
-        return ["bpe", self.engine.pre_tokenizer.add_prefix_space, whole_words, self.separators, *names, *nfc]
+        around = [] if self._has_known_templates else [[list(place) for place in self.templates.pair]]
+        settings = ["bpe", self.engine.pre_tokenizer.add_prefix_space, self._whole_words, self.separators]
+        return [*settings, *names, *nfc, *around]
+
+    @property
+    def _has_known_templates(self) -> bool:
+        """Whether special tokens stand where BERT or RoBERTa has them."""
+        ids = ids_of(self.engine, self.special)
+        if ids is None:
+            return False
+        cls, sep, text = Place(ids[0], 0), Place(ids[1], 0), Place(None, 0)
+        return self.templates == bert_templates(*ids) or self.templates.pair == (cls, text, sep, sep, text, sep)
+
+    @property
+    def _whole_words(self) -> bool:
+        return bool(self.engine.model.ignore_merges)
 
     def starts_word(self, entry: str) -> bool:
         """Return whether an entry starts a word: it begins with a space or a line end, or is a special token."""
@@ -120,9 +138,10 @@ class BPEBackend:
     def tokenizer_class(self) -> str:
         """The class of transformers that reads the tokenizer."""
         # The classes of RoBERTa and GPT-2 do not normalize, and have their own special tokens around a text.
-        if not self.normalization.nfc and self.separators == 2:
+        post = self.engine.post_processor
+        if not self.normalization.nfc and isinstance(post, processors.RobertaProcessing) and not self._whole_words:
             return "RobertaTokenizer"
-        if not self.normalization.nfc and self.special.cls == self.special.sep:
+        if not self.normalization.nfc and self.special.cls == self.special.sep and not self._whole_words:
             return "GPT2Tokenizer"
         return "PreTrainedTokenizerFast"
 
@@ -133,7 +152,7 @@ class BPEBackend:
             return config
         config["add_prefix_space"] = self.engine.pre_tokenizer.add_prefix_space
         config |= {"bos_token": self.special.cls, "eos_token": self.special.sep}
-        return {**config, "trim_offsets": True} if self.separators == 2 else config
+        return {**config, "trim_offsets": True} if self.tokenizer_class == "RobertaTokenizer" else config
 
     def vocabulary_files(self, vocabulary: list[str]) -> dict[str, str]:  # noqa: ARG002 - WordPiece needs it
         """Return the files that list the vocabulary: name -> contents. They exist for RoBERTa's and GPT-2's format."""
@@ -187,6 +206,8 @@ def build(
     engine = tokenizers.Tokenizer(models.BPE(vocabulary, list(merges)))
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     engine.decoder = decoders.ByteLevel()
+    assert special.cls is not None
+    assert special.sep is not None
     cls, sep = ((token, vocabulary[token]) for token in (special.cls, special.sep))
     if cls == sep:
         engine.post_processor = _offsets_without_spaces(add_prefix_space)
@@ -198,7 +219,7 @@ def build(
     # Hugging Face's <mask> takes the space before it, as in "Paris is <mask>."
     engine.add_special_tokens([AddedToken(name, lstrip=name == special.mask, normalized=False) for name in names])
     add_user_tokens(engine, user_tokens)
-    return BPEBackend(without_automatic_changes(engine), special)
+    return BPEBackend(without_automatic_changes(engine), _templates(engine, special), special)
 
 
 def _offsets_without_spaces(add_prefix_space: bool) -> Any:
@@ -206,96 +227,49 @@ def _offsets_without_spaces(add_prefix_space: bool) -> Any:
     return processors.ByteLevel(add_prefix_space=add_prefix_space, trim_offsets=True)
 
 
-def is_bpe_json(path: Path) -> bool:
-    """Return whether a tokenizer.json describes BPE. A damaged file does not."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return content["model"]["type"] == "BPE"
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return False
+def is_byte_level(engine: tokenizers.Tokenizer) -> bool:
+    """Return whether an engine is byte-level BPE like those of GPT-2, RoBERTa and ModernBERT."""
+    model, splitter = engine.model, engine.pre_tokenizer
+    return (
+        isinstance(model, models.BPE)
+        and isinstance(engine.normalizer, normalizers.NFC | None)
+        and isinstance(splitter, pre_tokenizers.ByteLevel)
+        and splitter.use_regex
+        and isinstance(engine.decoder, decoders.ByteLevel)
+        and not (model.continuing_subword_prefix or model.end_of_word_suffix or model.byte_fallback)
+    )
 
 
-def load_json(path: Path) -> BPEBackend:
-    """Load tokenizer.json, without its truncation and padding, and with the special tokens of the files beside it.
-
-    Raises:
-        UserError: The file is damaged, or is not a byte-level BPE like those of GPT-2, RoBERTa and ModernBERT.
-    """
-    engine = read_engine(path)
-    splitter, model = engine.pre_tokenizer, engine.model
-    unusual = {
-        "a normalizer other than NFC": not isinstance(engine.normalizer, normalizers.NFC | None),
-        "another word splitter": not isinstance(splitter, pre_tokenizers.ByteLevel) or not splitter.use_regex,
-        "another decoder": not isinstance(engine.decoder, decoders.ByteLevel),
-        "marks at the parts of words": bool(model.continuing_subword_prefix or model.end_of_word_suffix),
-        "dropout": bool(model.dropout),
-        "byte fallback": bool(model.byte_fallback),
-    }
-    if found := [name for name, present in unusual.items() if present]:
-        raise UserError(
-            f"{path} is not byte-level BPE like those of GPT-2, RoBERTa and ModernBERT: it has {', '.join(found)}"
-        )
-    vocabulary = engine.get_vocab(with_added_tokens=True)
-    require_ids_without_gaps(path, vocabulary)
-    special = _read_roles(path.parent, vocabulary)
-    trimmed = _offsets_without_spaces(splitter.add_prefix_space)  # the files of GPT-2 and ModernBERT keep the spaces
-    if isinstance(engine.post_processor, processors.ByteLevel | None):
+def backend_of(engine: tokenizers.Tokenizer, special: SpecialTokens) -> BPEBackend:
+    """Build a backend over an engine that `is_byte_level`. Offsets leave out the space before a word."""
+    prefixed = engine.pre_tokenizer.add_prefix_space
+    trimmed = _offsets_without_spaces(prefixed)  # the files of GPT-2 and ModernBERT keep the spaces
+    post = engine.post_processor
+    if isinstance(post, processors.TemplateProcessing):
+        engine.post_processor = processors.Sequence([trimmed, post])
+    elif isinstance(post, processors.RobertaProcessing):
+        engine.post_processor = processors.RobertaProcessing(post.sep, post.cls, True, prefixed)
+    elif isinstance(post, processors.ByteLevel | None):
         engine.post_processor = trimmed
-    elif isinstance(engine.post_processor, processors.TemplateProcessing):
-        engine.post_processor = processors.Sequence([trimmed, engine.post_processor])
-    elif isinstance(engine.post_processor, processors.RobertaProcessing):
-        engine.post_processor = processors.RobertaProcessing(
-            engine.post_processor.sep, engine.post_processor.cls, True, splitter.add_prefix_space
-        )
-    return BPEBackend(without_automatic_changes(engine), special)
+    return BPEBackend(engine, _templates(engine, special), special)
 
 
-def load_vocabulary(folder: Path) -> BPEBackend:
-    """Build a backend from vocab.json, merges.txt and, if it exists, tokenizer_config.json.
+def _templates(engine: tokenizers.Tokenizer, special: SpecialTokens) -> Templates:
+    """Return where special tokens stand. GPT-2's tokenizer adds none; here <|endoftext|> is around each text."""
+    templates, around = read_templates(engine), ids_of(engine, special)
+    return bert_templates(*around) if around and len(templates.pair) == 2 else templates
 
-    Raises:
-        UserError: A file is damaged or missing, or the vocabulary has no special token to start a sequence with.
-    """
-    vocabulary = storage.read_json(folder / "vocab.json")
-    if sorted(map(str, vocabulary.values())) != sorted(map(str, range(len(vocabulary)))):
-        raise UserError(f"{folder / 'vocab.json'} is damaged: its ids do not run from 0 to one below their number")
-    path = folder / "merges.txt"
+
+def read_merges(path: Path, vocabulary: Container[str]) -> list[tuple[str, str]]:
+    """Read merges.txt. Raises UserError if it is missing, damaged, or merges to what the vocabulary lacks."""
     if not path.is_file():
-        raise UserError(f"{folder} has vocab.json but no merges.txt: byte-level BPE needs both")
+        raise UserError(f"{path.parent} has vocab.json but no merges.txt: BPE needs both")
     merges = []
     for number, line in enumerate(read_lines(path), start=1):
-        if not line or (number == 1 and line.startswith("#version")):
+        if not line or line.startswith("#version"):
             continue
-        pair = line.split(" ")
-        if len(pair) != 2 or not {*pair, "".join(pair)} <= vocabulary.keys():
+        pair = line.removesuffix("\r").split(" ")
+        if len(pair) != 2 or not all(piece in vocabulary for piece in (*pair, "".join(pair))):
             raise UserError(f"{path}:{number}: expected two pieces that vocab.json has, with their merge: {line!r}")
         merges.append((pair[0], pair[1]))
-    add_prefix_space = bool(_read_config(folder).get("add_prefix_space", False))
-    return build(vocabulary, merges, _read_roles(folder, vocabulary), add_prefix_space=add_prefix_space)
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    """Return the entries of special_tokens_map.json and tokenizer_config.json. The latter take precedence."""
-    paths = (folder / "special_tokens_map.json", folder / "tokenizer_config.json")
-    entries = [item for path in paths if path.is_file() for item in storage.read_json(path).items()]
-    return {name: value for name, value in entries if value is not None}
-
-
-def _read_roles(folder: Path, vocabulary: dict[str, int]) -> SpecialTokens:
-    """Find the special tokens: those that the files name, or RoBERTa's, or GPT-2's <|endoftext|> for every role."""
-    config = _read_config(folder)
-
-    def find(names: tuple[str, ...], known: tuple[str | None, ...]) -> str | None:
-        given = (config.get(name) for name in names)
-        named = (value.get("content") if isinstance(value, dict) else value for value in given)
-        return next((token for token in (*named, *known) if isinstance(token, str) and token in vocabulary), None)
-
-    cls = find(("cls_token", "bos_token"), (ROBERTA.cls, END_OF_TEXT))
-    sep = find(("sep_token", "eos_token"), (ROBERTA.sep, END_OF_TEXT))
-    if cls is None or sep is None:
-        raise UserError(
-            f"{folder} has no special token to start or end a sequence with, such as <s> and </s>, or {END_OF_TEXT}: "
-            "name them as cls_token and sep_token in tokenizer_config.json"
-        )
-    pad = find(("pad_token",), (ROBERTA.pad, END_OF_TEXT))
-    return SpecialTokens(cls, sep, pad, find(("unk_token",), (ROBERTA.unk,)), find(("mask_token",), (ROBERTA.mask,)))
+    return merges

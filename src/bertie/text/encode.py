@@ -169,9 +169,9 @@ def _sentences(text: str, language: str, tokenizer: Tokenizer) -> list[str]:
     sentence ends with those that follow it.
     """
     line_breaks = tokenizer.line_break_id is not None
-    if tokenizer.algorithm == "wordpiece" and not line_breaks:
+    if tokenizer.backend.word_mark != "Ġ" and not line_breaks:
         return split_sentences(text, language)
-    space = " " if tokenizer.algorithm == "bpe" else ""
+    space = " " if tokenizer.backend.word_mark == "Ġ" else ""
     sentences: list[str] = []
     for line in text.splitlines(keepends=True):
         found = split_sentences(line, language)

@@ -1,14 +1,14 @@
-"""The roles of a tokenizer's special tokens, and the settings that both algorithms share."""
+"""The roles of a tokenizer's special tokens, where they stand, and the settings that all algorithms share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tokenizers
-from tokenizers import AddedToken
+from tokenizers import AddedToken, models
 
 from bertie.errors import UserError
 
@@ -33,8 +33,8 @@ class SpecialTokens:
         mask: Hides a token.
     """
 
-    cls: str
-    sep: str
+    cls: str | None
+    sep: str | None
     pad: str | None
     unk: str | None
     mask: str | None
@@ -43,6 +43,84 @@ class SpecialTokens:
         """Return the roles under Hugging Face's names, without missing ones."""
         roles = {"pad": self.pad, "unk": self.unk, "cls": self.cls, "sep": self.sep, "mask": self.mask}
         return {f"{role}_token": token for role, token in roles.items() if token is not None}
+
+
+class Place(NamedTuple):
+    """A place in a sequence: a special token, or a text."""
+
+    id: int | None
+    """Id of the special token; None: a text."""
+    type_id: int
+    """Token type of the place."""
+
+
+@dataclass(frozen=True)
+class Templates:
+    """What stands in the sequence of one text and of a pair of texts, in order."""
+
+    single: tuple[Place, ...]
+    pair: tuple[Place, ...]
+
+    def of(self, texts: int) -> tuple[Place, ...]:
+        """Return the places in a sequence of one text or two."""
+        return self.single if texts == 1 else self.pair
+
+    @property
+    def separators(self) -> int:
+        """Number of special tokens between the two texts of a pair."""
+        texts = [number for number, place in enumerate(self.pair) if place.id is None]
+        return texts[1] - texts[0] - 1
+
+    def without_types(self) -> Templates:
+        """Return the templates for a model that is given no token types."""
+        return Templates(*(tuple(Place(place.id, 0) for place in own) for own in (self.single, self.pair)))
+
+
+def bert_templates(cls_id: int, sep_id: int) -> Templates:
+    """Return BERT's: [CLS] A [SEP], and [CLS] A [SEP] B [SEP] with the token type 1 from B on."""
+    cls, sep, text = Place(cls_id, 0), Place(sep_id, 0), Place(None, 0)
+    single = (cls, text, sep)
+    return Templates(single, (*single, Place(None, 1), Place(sep_id, 1)))
+
+
+def read_templates(engine: tokenizers.Tokenizer) -> Templates:
+    """Return where the post-processor of an engine puts special tokens.
+
+    Raises:
+        UserError: It repeats, swaps or drops a text.
+    """
+    probe = tokenizers.Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+    found = []
+    for texts in (1, 2):
+        encodings = [probe.encode("a") for _ in range(texts)]
+        post = engine.post_processor
+        result = encodings[0] if post is None and texts == 1 else None
+        if post is not None:
+            result = post.process(*encodings)
+        if result is None:
+            found.append((Place(None, 0), Place(None, 1)))
+            continue
+        columns = zip(result.ids, result.type_ids, result.sequence_ids, strict=True)
+        found.append(tuple(Place(i if text is None else None, kind) for i, kind, text in columns))
+        if [text for text in result.sequence_ids if text is not None] != list(range(texts)):
+            raise UserError("its post-processor repeats, swaps or drops a text")
+    return Templates(*found)
+
+
+def ids_of(engine: tokenizers.Tokenizer, special: SpecialTokens) -> tuple[int, int] | None:
+    """Return the ids of the tokens that start and end a sequence. None: the tokenizer has none."""
+    ids = [None if token is None else engine.token_to_id(token) for token in (special.cls, special.sep)]
+    return None if ids[0] is None or ids[1] is None else (ids[0], ids[1])
+
+
+def copy_engine(engine: tokenizers.Tokenizer) -> Any:
+    """Return a tokenizer with the parts of another one, without its added tokens, truncation and padding."""
+    copied = tokenizers.Tokenizer(engine.model)
+    for part in ("normalizer", "pre_tokenizer", "decoder", "post_processor"):
+        if getattr(engine, part) is not None:
+            setattr(copied, part, getattr(engine, part))
+    copied.encode_special_tokens = True
+    return copied
 
 
 def without_automatic_changes(engine: tokenizers.Tokenizer) -> Any:

@@ -1,10 +1,10 @@
-"""The tokenizer: text to token ids and back, with BERT's WordPiece or the byte-level BPE of GPT-2 and RoBERTa."""
+"""The tokenizer: text to token ids and back, with WordPiece, byte-level BPE, or any tokenizer of the library `tokenizers`."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 from tokenizers import AddedToken, Encoding
 
-from bertie import console, storage
-from bertie.errors import UsageError, UserError
-from bertie.text import bpe_backend, wordpiece_backend
-from bertie.text.bpe_backend import BPEBackend, ByteLevel
-from bertie.text.special_tokens import LINE_BREAK, SpecialTokens
+from bertie import storage
+from bertie.errors import UserError
+from bertie.text import bpe_backend, library_backend, wordpiece_backend
+from bertie.text.bpe_backend import ByteLevel
+from bertie.text.library_backend import LibraryBackend, LibraryRules
+from bertie.text.special_tokens import LINE_BREAK, SpecialTokens, Templates
+from bertie.text.tokenizer_folder import Backend, read_folder
 from bertie.text.valid_texts import invalid_text, require_texts
 from bertie.text.wordpiece_backend import (
     CONTINUATION,
@@ -29,21 +31,25 @@ from bertie.text.wordpiece_backend import (
 )
 
 __all__ = ["CONTINUATION", "MAX_WORD_CHARACTERS", "SPECIAL_TOKENS", "ByteLevel", "NormalizerOptions", "Tokenizer"]
-Backend = WordPieceBackend | BPEBackend
+ReadingRules = NormalizerOptions | ByteLevel | LibraryRules
 
 
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
-    """A tokenizer, WordPiece or byte-level BPE: text to token ids and back.
+    """A tokenizer: text to token ids and back.
 
-    Create one with `bertie.train_tokenizer`, `Tokenizer.load` or `Tokenizer.build`. V is the vocabulary size. Special
-    tokens in a text, such as "[MASK]", are ordinary text; `encode` never adds special tokens.
+    Create one with `bertie.train_tokenizer`, `Tokenizer.load` or `Tokenizer.build`. V is the vocabulary size. A role in a
+    text, such as "[MASK]", is ordinary text; `encode` never adds special tokens.
 
     Attributes:
         backend: What depends on the algorithm.
+        longest: Length in tokens that the folder names as its limit (model_max_length). None: it names none.
+        extra: User tokens that Hugging Face calls special, such as "[E1]": decoding may leave them out there.
     """
 
     backend: Backend
+    longest: int | None = None
+    extra: tuple[str, ...] = ()
 
     @classmethod
     def build(
@@ -74,47 +80,31 @@ class Tokenizer:
         Args:
             vocabulary: The entries in id order, with RoBERTa's five special tokens among them.
             merges: The pairs of entries to merge, in order.
-            user_tokens: Entries, such as "<url>", that are matched anywhere in the text before it is split into words.
+            user_tokens: Entries, such as "<url>", as for `build`.
         """
         ids = {entry: i for i, entry in enumerate(vocabulary)}
         return cls(bpe_backend.build(ids, merges, user_tokens=user_tokens))
 
     @classmethod
+    def build_unigram(cls, pieces: list[tuple[str, float]], user_tokens: Many[str | AddedToken] = ()) -> Tokenizer:
+        """Build a unigram tokenizer from entries with scores (`library_backend.build_unigram`)."""
+        return cls(library_backend.build_unigram(pieces, user_tokens))
+
+    @classmethod
     def load(cls, folder: Path) -> Tokenizer:
-        """Load a tokenizer from a folder of bertie, Hugging Face or Google.
+        """Load a tokenizer from a folder of bertie, Hugging Face or Google, as transformers 5 does.
 
-        Reads tokenizer.json, without its truncation and padding. If that file is missing, reads vocab.txt (WordPiece),
-        or vocab.json and merges.txt (byte-level BPE). The normalization of vocab.txt is that of tokenizer_config.json.
-        If that does not specify the case, the tokenizer lowercases unless an entry of the vocabulary has uppercase
-        letters. The special tokens of byte-level BPE are those of tokenizer_config.json or special_tokens_map.json, or
-        else RoBERTa's; with GPT-2's vocabulary, <|endoftext|> starts and ends sequences and is the padding.
-
-        Args:
-            folder: A folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt.
+        Reads tokenizer.json, or the vocabulary of the folder's class: vocab.txt, vocab.json and merges.txt, or a
+        SentencePiece model; and tokenizer_config.json, special_tokens_map.json, added_tokens.json, config.json. A bare
+        vocab.txt lowercases unless an entry has uppercase letters. With GPT-2's vocabulary, <|endoftext|> starts and ends
+        sequences and is the padding.
 
         Raises:
             UsageError: The folder has no such file.
-            UserError: A file is damaged, or is not a tokenizer that bertie supports.
+            UserError: A file is damaged, or asks for what bertie does not reproduce.
         """
-        path = folder / "tokenizer.json"
-        if path.is_file() and bpe_backend.is_bpe_json(path):
-            return cls(bpe_backend.load_json(path))
-        if path.is_file():
-            tokenizer = cls(wordpiece_backend.load_json(path))
-            vocabulary_path = folder / "vocab.txt"
-            if vocabulary_path.is_file() and (
-                set(wordpiece_backend.read_entries(vocabulary_path)) - set(tokenizer.vocabulary)
-            ):
-                console.warn(
-                    f"{folder}/vocab.txt has entries that tokenizer.json lacks, and tokenizer.json takes precedence: "
-                    "to use them, copy vocab.txt and tokenizer_config.json into a folder without tokenizer.json"
-                )
-            return tokenizer
-        if (folder / "vocab.txt").is_file():
-            return cls(wordpiece_backend.load_vocabulary(folder))
-        if (folder / "vocab.json").is_file():
-            return cls(bpe_backend.load_vocabulary(folder))
-        raise UsageError(f"{folder} holds no tokenizer: it has neither tokenizer.json, vocab.txt nor vocab.json")
+        found = read_folder(folder)
+        return cls(found.backend, found.longest, found.extra)
 
     def save(self, folder: Path, model_max_length: int = 512) -> None:
         """Write the tokenizer to a folder that Hugging Face's AutoTokenizer reads too.
@@ -130,9 +120,21 @@ class Tokenizer:
         config = {**self.backend.config(), "model_max_length": model_max_length, **names}
         for name, content in self.backend.vocabulary_files(self.vocabulary).items():
             storage.write_atomic(folder / name, content)
-        storage.write_atomic(folder / "tokenizer.json", self.backend.engine.to_str(pretty=True) + "\n")
+        if self.extra:
+            config["extra_special_tokens"] = list(self.extra)
+        storage.write_atomic(folder / "tokenizer.json", self._as_json() + "\n")
         storage.write_json(folder / "tokenizer_config.json", config)
         storage.write_json(folder / "special_tokens_map.json", names)
+
+    def _as_json(self) -> str:
+        """Return the contents of tokenizer.json."""
+        written = self.backend.engine.to_str(pretty=True)
+        if not self.extra:
+            return written
+        content = json.loads(written)
+        for token in content["added_tokens"]:
+            token["special"] = token["special"] or token["content"] in self.extra
+        return json.dumps(content, ensure_ascii=False, indent=2)
 
     @cached_property
     def vocabulary(self) -> list[str]:
@@ -147,7 +149,7 @@ class Tokenizer:
 
     @property
     def algorithm(self) -> str:
-        """The algorithm, "wordpiece" or "bpe"."""
+        """The algorithm: "wordpiece", "bpe" (byte-level), "unigram", or "other"."""
         return self.backend.algorithm
 
     @property
@@ -173,12 +175,12 @@ class Tokenizer:
     @cached_property
     def cls_id(self) -> int:
         """Id of the token that starts a sequence."""
-        return self.vocabulary.index(self.special.cls)
+        return self._special_id("token that starts a sequence", self.special.cls)
 
     @cached_property
     def sep_id(self) -> int:
         """Id of the token that ends a text."""
-        return self.vocabulary.index(self.special.sep)
+        return self._special_id("token that ends a text", self.special.sep)
 
     @cached_property
     def mask_id(self) -> int:
@@ -203,8 +205,8 @@ class Tokenizer:
     def word_starts_table(self) -> np.ndarray:
         """Whether each entry starts a word, bool [V].
 
-        WordPiece: false for entries that continue a word ("##…"). Byte-level BPE: true for special tokens and entries
-        that begin with white space ("Ġ…", "Ċ…"). The first token of a text starts a word too: see `word_starts`.
+        False for entries that continue one ("##…" in WordPiece); true for "Ġ…" and "Ċ…" in byte-level BPE, for "▁…" and
+        entries in scripts without blanks in unigram vocabularies. The first token of a text does, too (`word_starts`).
         """
         return np.array([self.backend.starts_word(entry) for entry in self.vocabulary])
 
@@ -213,12 +215,24 @@ class Tokenizer:
 
         Args:
             ids: Token ids, [n].
-            texts: Positions of the first tokens of texts, which start words in byte-level BPE.
+            texts: Positions of the first tokens of texts, which start words, except in WordPiece ("##…").
         """
         starts = self.word_starts_table[ids]
-        if isinstance(self.backend, BPEBackend):
-            starts[texts] = True
+        if isinstance(self.backend, LibraryBackend) and self.backend.ends_words:
+            starts[1:] = self._word_ends_table[ids[:-1]] | np.isin(ids[1:], self.special_ids)
+        if not isinstance(self.backend, WordPieceBackend):
+            starts[texts[texts < len(ids)]] = True
         return starts
+
+    @cached_property
+    def _word_ends_table(self) -> np.ndarray:
+        assert isinstance(self.backend, LibraryBackend)
+        return np.array([self.backend.ends_word(entry) for entry in self.vocabulary])
+
+    def require_words(self, what: str) -> None:
+        """Raise UserError if the vocabulary does not say where words start. `what` needs words, for the message."""
+        if isinstance(self.backend, LibraryBackend) and not self.backend.has_words:
+            raise UserError(f"{what} needs words, and the entries of this tokenizer do not say where a word starts")
 
     @cached_property
     def user_tokens(self) -> list[str]:
@@ -237,7 +251,7 @@ class Tokenizer:
         return [added[i] for i in sorted(added) if not added[i].special]
 
     @property
-    def normalization(self) -> NormalizerOptions | ByteLevel:
+    def normalization(self) -> ReadingRules:
         """How text is read. `word_counts.count_words` needs it to count the words that this tokenizer sees."""
         return self.backend.normalization
 
@@ -254,7 +268,12 @@ class Tokenizer:
     @property
     def separators(self) -> int:
         """Separator tokens between the two texts of a pair: 1 in BERT's format, 2 in RoBERTa's."""
-        return self.backend.separators
+        return self.templates.separators
+
+    @property
+    def templates(self) -> Templates:
+        """Where special tokens stand in the sequence of one text and of a pair."""
+        return self.backend.templates
 
     def with_vocabulary(self, vocabulary: list[str]) -> Tokenizer:
         """Return a tokenizer with the same normalization and user tokens and another vocabulary.
@@ -289,10 +308,7 @@ class Tokenizer:
         return self.backend.split_entry(entry)
 
     def spelling(self, entry: str) -> bytes:
-        """Return the text of an entry as bytes of UTF-8, without marks of word boundaries.
-
-        An entry of byte-level BPE may be a part of a character, and includes the space before a word.
-        """
+        """Return the text of an entry as bytes of UTF-8. In byte-level BPE it may be a part of a character."""
         return self.backend.spelling(entry)
 
     def encode(self, texts: list[str]) -> list[np.ndarray]:
@@ -307,7 +323,7 @@ class Tokenizer:
         Raises:
             UserError: A text is not a valid string.
         """
-        encodings = self._encode(self.backend.engine.encode_batch_fast, texts)
+        encodings = self._encode("encode_batch_fast", texts)
         return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
     def encode_with_offsets(self, texts: list[str]) -> list[Encoding]:
@@ -323,15 +339,19 @@ class Tokenizer:
         Raises:
             UserError: A text is not a valid string.
         """
-        return self._encode(self.backend.engine.encode_batch, texts)
+        return self._encode("encode_batch", texts)
 
-    def _encode(self, encode_batch: Callable[..., list[Encoding]], texts: list[str]) -> list[Encoding]:
+    def _encode(self, method: str, texts: Many[Any], split: bool = False) -> list[Encoding]:
         try:
-            if any(isinstance(text, list | tuple) for text in texts):  # the library would take it for a pair
+            if not split and any(
+                isinstance(text, list | tuple) for text in texts
+            ):  # the library would take it for a pair
                 raise TypeError
-            return encode_batch(texts, add_special_tokens=False)
+            return self._encode_shielded(method, texts, is_pretokenized=split, add_special_tokens=False)
         except TypeError as error:
-            raise invalid_text(texts) from error
+            raise invalid_text([word for words in texts for word in words] if split else list(texts)) from error
+        except Exception as error:  # the library raises nothing narrower, such as for a missing unknown token
+            raise UserError(f"this tokenizer cannot read a text: {' '.join(str(error).split())}") from error
 
     def encode_words(self, texts: Iterable[Many[str]]) -> list[Encoding]:
         """Tokenize texts that are already split into words, without adding special tokens.
@@ -346,13 +366,19 @@ class Tokenizer:
             UserError: A word is not a valid string.
         """
         texts = [list(words) for words in texts]
-        if self.algorithm == "bpe":  # a word in a text follows a space, which is part of its first token
+        if self.backend.word_mark == "Ġ":  # a word in a text follows a space, which is part of its first token
             require_texts(word for words in texts for word in words)
             texts = [[word if word.startswith(" ") else f" {word}" for word in words] for words in texts]
-        try:
-            return self.backend.engine.encode_batch(texts, is_pretokenized=True, add_special_tokens=False)
-        except TypeError as error:
-            raise invalid_text([word for words in texts for word in words]) from error
+        return self._encode("encode_batch", texts, split=True)
+
+    def _encode_shielded(self, method: str, texts: Many[Any], **options: bool) -> list[Encoding]:
+        """Tokenize texts, and once more those in which a model has found a role, such as "<s>": there it is text."""
+        encodings = getattr(self.backend.engine, method)(texts, **options)
+        if isinstance(self.backend, LibraryBackend):
+            for number, encoding in enumerate(encodings):
+                if not self.backend.role_ids.isdisjoint(encoding.ids):
+                    [encodings[number]] = getattr(self.backend.shielded, method)([texts[number]], **options)
+        return encodings
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the vocabulary entry of each id."""

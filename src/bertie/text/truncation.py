@@ -14,6 +14,7 @@ import numpy as np
 
 from bertie.contracts import Sequence
 from bertie.text.batching import batches
+from bertie.text.special_tokens import Place
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.valid_texts import require_texts
 from bertie.text.word_cache import WordCache
@@ -58,31 +59,39 @@ def tokenize(tokenizer: Tokenizer, texts: list[str], offsets: bool = False) -> l
 
 def special_tokens(tokenizer: Tokenizer, texts: int, separate: bool = False) -> int:
     """Return the number of special tokens in a sequence of one text or two. separate: as in `to_sequences`."""
-    return 2 * texts if separate else 1 + texts + (texts - 1) * (tokenizer.separators - 1)
+    return len(_places(tokenizer, texts, separate)) - texts
+
+
+def _places(tokenizer: Tokenizer, texts: int, separate: bool) -> tuple[Place, ...]:
+    if not separate:
+        return tokenizer.templates.of(texts)
+    return tuple(Place(place.id, number) for number in range(texts) for place in tokenizer.templates.single)
 
 
 def add_special_tokens(tokenizer: Tokenizer, parts: Many[TokenizedText], separate: bool = False) -> Sequence:
     """Build the sequence [CLS] A [SEP], or [CLS] A [SEP] B [SEP], of one text or two.
 
-    RoBERTa's tokenizers have <s> A </s></s> B </s>, without token types. separate: as in `to_sequences`.
+    RoBERTa's tokenizers have <s> A </s></s> B </s>, without token types, and XLNet's A <sep> B <sep> <cls>. separate: as
+    in `to_sequences`.
     """
-    size = special_tokens(tokenizer, len(parts), separate) + sum(len(part.ids) for part in parts)
-    ids, token_type_ids = np.empty(size, np.int32), np.zeros(size, np.int32)
+    places = _places(tokenizer, len(parts), separate)
+    size = len(places) - len(parts) + sum(len(part.ids) for part in parts)
+    ids, token_type_ids = np.empty(size, np.int32), np.empty(size, np.int32)
     offsets = None if any(part.offsets is None for part in parts) else np.zeros((size, 2), np.int32)
-    ids[0], start = tokenizer.cls_id, 1
-    starts = []
-    for number, part in enumerate(parts):
-        if number and (separate or tokenizer.separators == 2):
-            ids[start] = tokenizer.cls_id if separate else tokenizer.sep_id
-            token_type_ids[start] = separate
-            start += 1
-        end = start + len(part.ids)
-        ids[start:end], ids[end] = part.ids, tokenizer.sep_id
-        token_type_ids[start : end + 1] = number if separate or tokenizer.separators == 1 else 0
-        starts.append(start)
-        if offsets is not None and part.offsets is not None:
-            offsets[start:end] = part.offsets
-        start = end + 1
+    start, starts, rest = 0, [], iter(parts)
+    for place in places:
+        if place.id is not None:
+            end = start + 1
+            ids[start] = place.id
+        else:
+            part = next(rest)
+            end = start + len(part.ids)
+            ids[start:end] = part.ids
+            starts.append(start)
+            if offsets is not None and part.offsets is not None:
+                offsets[start:end] = part.offsets
+        token_type_ids[start:end] = place.type_id
+        start = end
     return Sequence(ids, token_type_ids, tokenizer.word_starts(ids, np.array(starts)), offsets)
 
 

@@ -13,10 +13,11 @@ from bertie import console, storage
 from bertie.errors import UsageError, UserError
 from bertie.files import sources
 from bertie.files.sources import Source
-from bertie.text import bpe, word_counts, wordpiece
+from bertie.text import bpe, unigram, word_counts, wordpiece
 from bertie.text.accents import counting_rules, decide_accents
 from bertie.text.coverage import measure_coverage, warn_of_unknown
 from bertie.text.executors import Executor, LocalExecutor, run
+from bertie.text.library_backend import UNIGRAM_RULES
 from bertie.text.merges import Criterion
 from bertie.text.readers import ReadCounts, ReaderOptions, read_sources
 from bertie.text.special_tokens import LINE_BREAK, printable
@@ -26,11 +27,12 @@ from bertie.text.tokenizer import (
     SPECIAL_TOKENS,
     ByteLevel,
     NormalizerOptions,
+    ReadingRules,
     Tokenizer,
 )
 from bertie.text.word_counts import MAX_UNIQUE_WORDS, WordCounts
 
-Algorithm = Literal["wordpiece", "bpe"]
+Algorithm = Literal["wordpiece", "bpe", "unigram"]
 REPORT = "vocabulary.json"
 ALPHABET_LIMIT = 1000
 
@@ -51,14 +53,15 @@ def train_tokenizer(
     reader_options: ReaderOptions = ReaderOptions(),
     executor: Executor = LocalExecutor(),
 ) -> Tokenizer:
-    """Train a WordPiece or byte-level BPE vocabulary on text files and write it, as a tokenizer, to a new folder.
+    """Train a WordPiece, byte-level BPE or unigram vocabulary on text files and write it, as a tokenizer, to a new folder.
 
     The same text gives the same bytes on every run and machine. vocabulary.json reports how well it covers the text.
 
     Args:
         texts: .txt, .jsonl, .csv, .tsv or .parquet files, also compressed; folders, patterns, URLs, hf:DATASET.
         out: Folder to create. It must not exist.
-        algorithm: "wordpiece", or "bpe" (byte-level, with RoBERTa's special tokens), which keeps text as it is.
+        algorithm: "wordpiece"; "bpe" (byte-level, with RoBERTa's special tokens), which keeps text as it is; or "unigram"
+            (Kudo 2018, with XLM-RoBERTa's special tokens), which suits languages that are written without blanks.
         vocab_size: Number of entries, special tokens included. A small text may fill fewer, which is a warning.
         normalization: How WordPiece normalizes text. Undecided accents are kept if 1 % of the words or more have some.
         criterion: Pair to merge next: the most frequent one, or (WordPiece) the one with the highest likelihood.
@@ -81,11 +84,17 @@ def train_tokenizer(
     reserved = _reserved_entries(user_tokens, unused, vocab_size)
     common: Any = {"vocab_size": vocab_size, "min_frequency": min_frequency, "reserved": reserved}
     own = counting_rules(normalization)
-    rules = _bytelevel(normalization, criterion, alphabet_limit, user_tokens) if algorithm == "bpe" else own
+    rules: ReadingRules = own
+    if algorithm != "wordpiece":
+        _require_defaults(algorithm, normalization, criterion, alphabet_limit, user_tokens)
+        rules = ByteLevel() if algorithm == "bpe" else UNIGRAM_RULES
     table = count_words(texts, rules, user_tokens, max_unique_words, reader_options, executor)
     if algorithm == "bpe":
         settings: dict[str, Any] = {"algorithm": algorithm}
         tokenizer = Tokenizer.build_bpe(*bpe.train(table.counts, **common), user_tokens)
+    elif algorithm == "unigram":
+        settings = {"algorithm": algorithm}
+        tokenizer = Tokenizer.build_unigram(unigram.train(table.counts, **common), user_tokens)
     else:
         table, normalization, accents = decide_accents(table, normalization)
         settings = {**accents, "criterion": criterion}
@@ -105,27 +114,31 @@ def _warn_of_small_text(size: int, vocab_size: int, min_frequency: int) -> None:
     )
 
 
-def _bytelevel(
-    normalization: NormalizerOptions, criterion: Criterion, alphabet_limit: int, user_tokens: Sequence[str]
-) -> ByteLevel:
-    """Return the rules of byte-level BPE, or raise UsageError if an option does not apply to it."""
+def _require_defaults(
+    algorithm: Algorithm,
+    normalization: NormalizerOptions,
+    criterion: Criterion,
+    alphabet_limit: int,
+    user_tokens: Sequence[str],
+) -> None:
+    """Raise UsageError if an option does not apply to byte-level BPE or unigram vocabularies."""
+    here = f"--algorithm {algorithm}"
     if normalization != NormalizerOptions():
+        keeps = "keeps text as it is" if algorithm == "bpe" else "keeps case and accents (in Unicode's form NFKC)"
         raise UsageError(
-            "--cased, --keep-accents, --whole-chinese and --drop-punctuation do not apply to --algorithm bpe, which "
-            "keeps text as it is: omit them"
+            f"--cased, --keep-accents, --whole-chinese and --drop-punctuation do not apply to {here}, which {keeps}: omit them"
         )
     if criterion != "frequency":
-        raise UsageError(
-            f"--criterion {criterion} does not apply to --algorithm bpe, which merges by frequency: omit it"
-        )
+        how = "merges by frequency" if algorithm == "bpe" else "merges nothing"
+        raise UsageError(f"--criterion {criterion} does not apply to {here}, which {how}: omit it")
     if alphabet_limit != ALPHABET_LIMIT:
-        raise UsageError("--alphabet-limit does not apply to --algorithm bpe, whose alphabet is the 256 bytes: omit it")
+        which = "whose alphabet is the 256 bytes" if algorithm == "bpe" else "whose alphabet covers 99.95 % of the text"
+        raise UsageError(f"--alphabet-limit does not apply to {here}, {which}: omit it")
     for token in user_tokens:
-        if not token.isascii():
-            raise UsageError(f"--user-tokens {token!r}: with --algorithm bpe, give ASCII characters only")
+        if algorithm == "bpe" and not token.isascii():
+            raise UsageError(f"--user-tokens {token!r}: with {here}, give ASCII characters only")
         if token in bpe.ROBERTA_ORDER:
             raise UsageError(f"--user-tokens {token!r} is already in the vocabulary")
-    return ByteLevel()
 
 
 def extend_tokenizer(
@@ -205,14 +218,14 @@ def _save(tokenizer: Tokenizer, out: Path, table: WordCounts, settings: dict[str
     console.info(
         f"{tokenizer.size:,} entries, {coverage.used:,} of them occur in the text; "
         f"{coverage.pieces_per_word:.3f} pieces per word; {coverage.whole:.1%} of words are a single entry"
-        + (f", {coverage.unknown:.3%} are [UNK]" if tokenizer.algorithm == "wordpiece" else "")
+        + (f", {coverage.unknown:.3%} are [UNK]" if tokenizer.algorithm != "bpe" else "")
     )
     warn_of_unknown(str(out), coverage.unknown, coverage.unknown_characters)
 
 
 def count_words(
     texts: Iterable[str | Path],
-    normalization: NormalizerOptions | ByteLevel,
+    normalization: ReadingRules,
     user_tokens: Sequence[str] = (),
     limit: int = MAX_UNIQUE_WORDS,
     reader_options: ReaderOptions = ReaderOptions(),

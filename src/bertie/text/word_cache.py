@@ -13,7 +13,7 @@ import numpy as np
 
 from bertie.errors import UserError
 from bertie.text.bpe_backend import split_at_spaces
-from bertie.text.tokenizer import ByteLevel, Tokenizer
+from bertie.text.tokenizer import ByteLevel, NormalizerOptions, Tokenizer
 
 BATCH_TEXTS = 1000  # new words to tokenize as one text: every text costs about 10 microseconds
 MAX_CACHED_WORDS = 500_000  # about 80 MB
@@ -25,8 +25,8 @@ class WordCache:
 
     Attributes:
         tokenizer: The tokenizer.
-        matches_across_spaces: Whether the tokenizer has added tokens that match across spaces, or puts a space before
-            texts. bertie creates none, but loaded tokenizers may. Then the cache is not used.
+        matches_across_spaces: Whether the tokenizer has added tokens that match across spaces, puts a space before texts,
+            or is neither WordPiece nor byte-level BPE. Then the cache is not used.
         gap: Characters between two words of a text: 1, or 0 if words include the space.
         rows: cached word -> its number.
         ids: int32 [n], token ids of all cached words, end to end.
@@ -46,7 +46,10 @@ class WordCache:
         normalization = self.tokenizer.normalization
         self.matches_across_spaces = any(
             token.lstrip or token.rstrip or len(token.content.split()) > 1 for token in self.tokenizer.added_tokens
-        ) or (isinstance(normalization, ByteLevel) and normalization.add_prefix_space)
+        ) or not (
+            isinstance(normalization, NormalizerOptions)
+            or (isinstance(normalization, ByteLevel) and not normalization.add_prefix_space)
+        )
         self.gap = 1 if self.tokenizer.algorithm == "wordpiece" else 0
 
     def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -12,8 +12,9 @@ import numpy as np
 
 from bertie.text.batching import batches
 from bertie.text.bpe_backend import split_at_spaces
+from bertie.text.library_backend import LibraryRules
 from bertie.text.sentences import split_long_text
-from bertie.text.tokenizer import ByteLevel, NormalizerOptions
+from bertie.text.tokenizer import ByteLevel, NormalizerOptions, ReadingRules
 
 COUNT_BATCH = 1 << 24  # characters of text to count before normalization
 NORMALIZE_BATCH = 1 << 16  # characters per call of the normalizer, which uses about 150 bytes for each
@@ -53,7 +54,7 @@ class WordCounts:
 
 def count_words(
     texts: Iterable[str],
-    normalization: NormalizerOptions | ByteLevel = NormalizerOptions(),
+    normalization: ReadingRules = NormalizerOptions(),
     user_tokens: Sequence[str] = (),
     limit: int = MAX_UNIQUE_WORDS,
 ) -> WordCounts:
@@ -85,7 +86,7 @@ def count_words(
     return table
 
 
-def normalize_words(strings: Counter[str], normalization: NormalizerOptions) -> Counter[str]:
+def normalize_words(strings: Counter[str], normalization: NormalizerOptions | LibraryRules) -> Counter[str]:
     """Normalize counted strings and split them into words.
 
     Neither step looks across a space. Strings with equal counts are therefore joined and processed in one call.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,20 +12,21 @@ from typing import Any, ClassVar
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
-from bertie import storage
 from bertie.errors import UserError
 from bertie.text.special_tokens import (
     LINE_BREAK,
     SpecialTokens,
+    Templates,
     add_user_tokens,
+    bert_templates,
+    ids_of,
     printable,
-    read_engine,
     read_lines,
-    require_ids_without_gaps,
     without_automatic_changes,
 )
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+BERT = SpecialTokens(CLS, SEP, PAD, UNK, MASK)
 CONTINUATION = "##"
 MAX_WORD_CHARACTERS = 100  # longer words are [UNK], as in Google's code of 2018 and in Hugging Face's
 
@@ -68,13 +69,15 @@ class WordPieceBackend:
 
     Attributes:
         engine: The tokenizer of the library `tokenizers` that does the work.
+        templates: Where special tokens stand in a sequence.
+        special: The special tokens.
     """
 
     engine: tokenizers.Tokenizer
+    templates: Templates
+    special: SpecialTokens = BERT
     algorithm: ClassVar = "wordpiece"
-    special: ClassVar = SpecialTokens(CLS, SEP, PAD, UNK, MASK)
     word_mark: ClassVar = CONTINUATION
-    separators: ClassVar = 1
     merges: ClassVar[list[str]] = []
 
     @property
@@ -94,7 +97,14 @@ class WordPieceBackend:
         flags = [normalizer.lowercase, strip, normalizer.handle_chinese_chars, normalizer.clean_text]
         # Named only if it is in force, so that the fingerprints of other tokenizers stay as they were without the option.
         punctuation = ["drop_punctuation"] if self.normalization.drop_punctuation else []
-        return [*punctuation, *flags, max_word_characters]
+        names = [] if self.special == BERT else [f"{role}={token}" for role, token in self.special.names().items()]
+        places = [] if self._is_berts else [[list(place) for place in self.templates.pair]]
+        return [*punctuation, *names, *places, *flags, max_word_characters]
+
+    @cached_property
+    def _is_berts(self) -> bool:
+        """Whether special tokens stand where BERT has them."""
+        return self.templates == bert_templates(*(ids_of(self.engine, self.special) or (0, 0)))
 
     def starts_word(self, entry: str) -> bool:
         """Return whether an entry starts a word: false for entries that continue one ("##…")."""
@@ -106,16 +116,28 @@ class WordPieceBackend:
 
     def config(self) -> dict[str, Any]:
         """Return the entries of tokenizer_config.json, without the special tokens."""
-        config = {
+        clean_text, max_word_characters = self.rules[-2:]
+        own = clean_text and max_word_characters == MAX_WORD_CHARACTERS and not self.normalization.drop_punctuation
+        inputs = ["input_ids", "token_type_ids", "attention_mask"]
+        if self.templates.without_types() == self.templates:
+            inputs.remove("token_type_ids")
+            own = (
+                own and self.templates == bert_templates(*(ids_of(self.engine, self.special) or (0, 0))).without_types()
+            )
+        else:
+            own = own and self._is_berts
+        config: dict[str, Any] = {
             "tokenizer_class": "BertTokenizer",
             "do_lower_case": self.engine.normalizer.lowercase,
             "strip_accents": self.engine.normalizer.strip_accents,
             "tokenize_chinese_chars": self.engine.normalizer.handle_chinese_chars,
         }
-        if self.normalization.drop_punctuation:  # BertTokenizer ignores the splitter of tokenizer.json
-            inputs = ["input_ids", "token_type_ids", "attention_mask"]
-            changed = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
-            return config | changed | {"drop_punctuation": True}
+        if not own:  # BertTokenizer ignores these settings in tokenizer.json
+            config["tokenizer_class"] = "PreTrainedTokenizerFast"
+        if not own or len(inputs) == 2:
+            config["model_input_names"] = inputs
+        if self.normalization.drop_punctuation:
+            config["drop_punctuation"] = True
         return config
 
     def vocabulary_files(self, vocabulary: list[str]) -> dict[str, str]:
@@ -125,6 +147,10 @@ class WordPieceBackend:
     def require_reproducible(self) -> None:
         """Raise UserError if the tokenizer has settings that `build` does not support."""
         *_, clean_text, max_word_characters = self.rules
+        if self.special != BERT:
+            raise UserError(
+                f"this tokenizer has not BERT's special tokens {' '.join(SPECIAL_TOKENS)}: bertie cannot change it"
+            )
         if not clean_text or max_word_characters != MAX_WORD_CHARACTERS:
             raise UserError(
                 "this tokenizer keeps control characters, or its maximum word length is not BERT's "
@@ -140,7 +166,7 @@ class WordPieceBackend:
         while start < len(entry):
             stop = next((stop for stop in range(len(entry), start, -1) if prefix + entry[start:stop] in known), None)
             if stop is None:
-                return [known[UNK]]
+                return [known[self.special.unk or UNK]]
             ids.append(known[prefix + entry[start:stop]])
             start, prefix = stop, CONTINUATION
         return ids
@@ -161,7 +187,7 @@ def build(
         UserError: A special token is missing.
     """
     vocabulary = {entry: i for i, entry in enumerate(entries)}
-    _require_special(vocabulary, source)
+    require_special(vocabulary, source)
     model = models.WordPiece(
         vocabulary, unk_token=UNK, continuing_subword_prefix=CONTINUATION, max_input_chars_per_word=MAX_WORD_CHARACTERS
     )
@@ -176,32 +202,18 @@ def build(
     )
     backend.add_special_tokens(list(SPECIAL_TOKENS))
     add_user_tokens(backend, user_tokens)
-    return WordPieceBackend(without_automatic_changes(backend))
+    return WordPieceBackend(without_automatic_changes(backend), bert_templates(vocabulary[CLS], vocabulary[SEP]))
 
 
-def load_json(path: Path) -> WordPieceBackend:
-    """Load tokenizer.json, without its truncation and padding.
-
-    Raises:
-        UserError: The file is damaged, or is not BERT's tokenizer.
-    """
-    backend = read_engine(path)
-    parts = (backend.model, backend.normalizer, backend.pre_tokenizer)
-    splitter = pre_tokenizers.Sequence if _drops_punctuation(backend) else pre_tokenizers.BertPreTokenizer
-    kinds = (models.WordPiece, normalizers.BertNormalizer, splitter)
-    for part, kind in zip(parts, kinds, strict=True):
-        if not isinstance(part, kind):
-            name = type(part).__name__ if part is not None else "none"
-            raise UserError(f"{path} is not BERT's tokenizer: it has {name} in place of {kind.__name__}")
-    if backend.model.continuing_subword_prefix != CONTINUATION or backend.model.unk_token != UNK:
-        raise UserError(
-            f"{path} is not BERT's tokenizer: "
-            f"its continuation prefix is not {CONTINUATION} or its unknown token is not {UNK}"
-        )
-    vocabulary = backend.get_vocab(with_added_tokens=True)
-    _require_special(vocabulary, str(path.parent))
-    require_ids_without_gaps(path, vocabulary)
-    return WordPieceBackend(without_automatic_changes(backend))
+def is_wordpiece(engine: tokenizers.Tokenizer) -> bool:
+    """Return whether an engine is WordPiece with BERT's normalizer and word splitter."""
+    model, splitter = engine.model, engine.pre_tokenizer
+    return (
+        isinstance(model, models.WordPiece)
+        and model.continuing_subword_prefix == CONTINUATION
+        and isinstance(engine.normalizer, normalizers.BertNormalizer)
+        and (isinstance(splitter, pre_tokenizers.BertPreTokenizer) or _drops_punctuation(engine))
+    )
 
 
 def _drops_punctuation(engine: tokenizers.Tokenizer) -> bool:
@@ -215,38 +227,28 @@ def read_entries(path: Path) -> list[str]:
     return [LINE_BREAK if line == printable(LINE_BREAK) else line for line in read_lines(path)]
 
 
-def load_vocabulary(folder: Path) -> WordPieceBackend:
-    """Build a backend from vocab.txt and, if it exists, tokenizer_config.json.
+def read_vocabulary(path: Path) -> list[str]:
+    """Read vocab.txt, without the white space after entries.
 
     Raises:
-        UserError: A file is damaged, or the vocabulary repeats a token or lacks a special token.
+        UserError: The file is damaged or repeats a token.
     """
-    path = folder / "vocab.txt"
-    entries = read_entries(path)
+    entries = [entry if entry.isspace() else entry.rstrip() for entry in read_entries(path)]
     line_of: dict[str, int] = {}
     for number, entry in enumerate(entries, start=1):
         if entry in line_of:
             raise UserError(f"{path}:{number}: the token {entry!r} is already on line {line_of[entry]}: remove one")
         line_of[entry] = number
-    config_path = folder / "tokenizer_config.json"
-    config = storage.read_json(config_path) if config_path.is_file() else {}
-    # Entries such as [unused0], [CLS], <S> say nothing about the casing of text.
-    cased = any(entry != entry.lower() for entry in entries if not re.fullmatch(r"\[.*]|<.*>", entry))
-    lowercase = config.get("do_lower_case", not cased)
-    try:
-        normalization = NormalizerOptions(
-            lowercase,
-            config.get("strip_accents"),
-            config.get("tokenize_chinese_chars", True),
-            config.get("drop_punctuation", False),
-        )
-        normalization.normalizer()
-    except TypeError as error:
-        raise UserError(f"{config_path} is damaged: {' '.join(str(error).split())}") from error
-    return build(entries, normalization, str(folder), [LINE_BREAK] if LINE_BREAK in entries else [])
+    return entries
 
 
-def _require_special(vocabulary: dict[str, int], source: str) -> None:
+def is_cased(entries: Iterable[str]) -> bool:
+    """Return whether a vocabulary has uppercase letters. Entries such as [unused0], [CLS], <S> do not count."""
+    return any(entry != entry.lower() for entry in entries if not re.fullmatch(r"\[.*]|<.*>", entry))
+
+
+def require_special(vocabulary: Container[str], source: str) -> None:
+    """Raise UserError if a vocabulary lacks one of BERT's special tokens."""
     for token in SPECIAL_TOKENS:
         if token not in vocabulary:
             raise UserError(f"{source} has no token {token}: BERT needs {' '.join(SPECIAL_TOKENS)}")

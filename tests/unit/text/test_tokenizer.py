@@ -240,14 +240,6 @@ def test_damaged_file_is_named(tmp_path: Path, small: Tokenizer) -> None:
         Tokenizer.load(tmp_path)
 
 
-def test_tokenizer_of_another_kind_is_an_error(tmp_path: Path) -> None:
-    import tokenizers
-
-    tokenizers.Tokenizer(tokenizers.models.Unigram()).save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(UserError, match=r"not BERT's tokenizer: it has Unigram in place of WordPiece"):
-        Tokenizer.load(tmp_path)
-
-
 def test_fingerprint_depends_on_the_options_of_added_tokens(small: Tokenizer) -> None:
     added = [AddedToken("QQ", normalized=n, single_word=s) for n in (True, False) for s in (True, False)]
     built = [Tokenizer.build(small.vocabulary, user_tokens=[token]) for token in added]
@@ -281,20 +273,24 @@ def test_line_break_is_a_token_and_its_name_in_a_text_is_not() -> None:
     assert tokenizer.line_break_id not in tokenizer.special_ids
 
 
-SPLITTERS = (
-    pre_tokenizers.Sequence([pre_tokenizers.Punctuation("removed")]),
-    pre_tokenizers.Sequence([pre_tokenizers.Punctuation("isolated"), pre_tokenizers.BertPreTokenizer()]),
-    pre_tokenizers.Whitespace(),
-)
+def test_the_class_decides_about_words_unless_it_is_the_generic_one(tmp_path: Path, small: Tokenizer) -> None:
+    """As in transformers 5: BertTokenizer takes only the vocabulary of tokenizer.json."""
+    from transformers import AutoTokenizer
 
-
-@pytest.mark.parametrize("splitter", SPLITTERS, ids=["shorter", "isolated", "other"])
-def test_other_splitters_are_refused(tmp_path: Path, small: Tokenizer, splitter: object) -> None:
-    small.save(tmp_path)
-    small.backend.engine.pre_tokenizer = splitter
-    (tmp_path / "tokenizer.json").write_text(small.backend.engine.to_str())
-    with pytest.raises(UserError, match="in place of BertPreTokenizer"):
-        Tokenizer.load(tmp_path)
+    for name, words in (("BertTokenizer", 5), ("PreTrainedTokenizerFast", 3)):
+        folder = tmp_path / name
+        small.save(folder)
+        content = json.loads((folder / "tokenizer.json").read_text())
+        content["pre_tokenizer"] = {"type": "WhitespaceSplit"}
+        (folder / "tokenizer.json").write_text(json.dumps(content))
+        config = json.loads((folder / "tokenizer_config.json").read_text())
+        (folder / "tokenizer_config.json").write_text(json.dumps(config | {"tokenizer_class": name}))
+        (ids,) = Tokenizer.load(folder).encode(["the cat, the-cat"])
+        assert len(ids) == words + (name == "BertTokenizer")
+        assert (
+            AutoTokenizer.from_pretrained(folder)("the cat, the-cat", add_special_tokens=False)["input_ids"]
+            == ids.tolist()
+        )
 
 
 @pytest.fixture(scope="module")
