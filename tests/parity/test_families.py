@@ -102,6 +102,13 @@ CASES = {
         ),
         odd={"pad_token_id": 3},
     ),
+    **{
+        name: Case(
+            *(prefix, {**SIZES, "type_vocab_size": 1, "pad_token_id": 1}, HEADS_OF_BERT, ({"hidden_act": "relu"},)),
+            odd={"type_vocab_size": 4, "pad_token_id": 2},
+        )
+        for name, prefix in (("xlm-roberta", "XLMRoberta"), ("camembert", "Camembert"))
+    },
     "gpt2": Case(
         "GPT2",
         {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "bos_token_id": 0, "eos_token_id": 0},

@@ -18,6 +18,7 @@ PooledToken = Literal["first", "last"]
 ClassifierPooling = Literal["token", "mean"]
 PositionEmbedding = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
 NormPosition = Literal["post", "pre", "modern"]
+SavedAs = Literal["", "xlm-roberta", "camembert"]
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,9 @@ class TransformerConfig:
     """Standard deviation of the initial weights."""
     layer_norm_eps: Annotated[float, Range(0)] = 1e-12
     """Constant that layer normalization adds to the variance."""
+    saved_as: SavedAs = ""
+    """Family of checkpoints (`model_type` in config.json) in whose format the model is saved, if several families have its
+    structure. Empty: the first of them. The model computes the same."""
 
     def __post_init__(self) -> None:
         if self.embedding_size == self.hidden_size:  # without a projection, as files of other libraries are read back

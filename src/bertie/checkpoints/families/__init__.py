@@ -1,20 +1,34 @@
 """The families of checkpoints, one file each: names of weights and configuration keys, bertie's and Hugging Face's.
 
-family.py is what a family is, settings.py has checks that several share. The families: albert.py, bert.py, distilbert.py,
-electra.py, gpt2.py, modernbert.py, roberta.py, xlm.py, xlnet.py, and own.py for models that transformers does not have.
+family.py is what a family is, settings.py has checks that several share. The families: albert.py, bert.py, camembert.py,
+distilbert.py, electra.py, gpt2.py, modernbert.py, roberta.py, xlm.py, xlm_roberta.py, xlnet.py, and own.py for models that
+transformers does not have.
 
 To add a family, add a file here and its `FAMILY` to the list.
 """
 
 from __future__ import annotations
 
-from bertie.checkpoints.families import albert, bert, distilbert, electra, gpt2, modernbert, own, roberta, xlm, xlnet
+from bertie.checkpoints.families import (
+    albert,
+    bert,
+    camembert,
+    distilbert,
+    electra,
+    gpt2,
+    modernbert,
+    own,
+    roberta,
+    xlm,
+    xlm_roberta,
+    xlnet,
+)
 from bertie.checkpoints.families.family import Family
 from bertie.model.encoder import EncoderConfig
 
 FAMILIES = (
     *(roberta.FAMILY, bert.FAMILY, gpt2.FAMILY, distilbert.FAMILY, electra.FAMILY, xlm.FAMILY, modernbert.FAMILY),
-    *(xlnet.FAMILY, albert.FAMILY, own.FAMILY),
+    *(xlnet.FAMILY, albert.FAMILY, xlm_roberta.FAMILY, camembert.FAMILY, own.FAMILY),
 )
 """All families. The first one that represents an encoder is the format in which it is saved."""
 
