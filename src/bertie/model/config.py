@@ -18,7 +18,7 @@ PooledToken = Literal["first", "last"]
 ClassifierPooling = Literal["token", "mean"]
 PositionEmbedding = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
 NormPosition = Literal["post", "pre", "modern"]
-SavedAs = Literal["", "xlm-roberta", "camembert"]
+SavedAs = Literal["first", "xlm-roberta", "camembert", "mpnet"]
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,9 @@ class TransformerConfig:
     """The first layer and every so many layers after it are global. Only with local_attention."""
     local_rotary_base: Annotated[float, Range(1, above=True)] = 10_000.0
     """Base of rotary positions in local layers."""
+    relative_bias_buckets: int = 0
+    """Buckets of distances between tokens. Each has a learned bias of the attention scores of a head, the same in all
+    layers, as in MPNet. It must be a multiple of 4. 0: there are no such biases."""
     norm_position: NormPosition = "post"
     """Place of layer normalization. post: after each residual connection, as in BERT. pre: before each block and after the
     last layer, as in GPT-2; the embeddings are not normalized. modern: as pre, but the embeddings are normalized instead of
@@ -108,9 +111,9 @@ class TransformerConfig:
     """Standard deviation of the initial weights."""
     layer_norm_eps: Annotated[float, Range(0)] = 1e-12
     """Constant that layer normalization adds to the variance."""
-    saved_as: SavedAs = ""
+    saved_as: SavedAs = "first"
     """Family of checkpoints (`model_type` in config.json) in whose format the model is saved, if several families have its
-    structure. Empty: the first of them. The model computes the same."""
+    structure. first: the first of them. The model computes the same."""
 
     def __post_init__(self) -> None:
         if self.embedding_size == self.hidden_size:  # without a projection, as files of other libraries are read back
@@ -123,6 +126,9 @@ class TransformerConfig:
                 f"model.num_hidden_groups is {self.num_hidden_groups}, so layers share their weights, and "
                 f"model.{different} {getattr(self, different)} makes layers differ: change one of them"
             )
+        require_range("model", self, "relative_bias_buckets", low=0, high=1_000_000)
+        if self.relative_bias_buckets % 4:
+            raise UsageError(f"model.relative_bias_buckets is {self.relative_bias_buckets}: it must be a multiple of 4")
         if self.local_attention % 2:
             raise UsageError(f"model.local_attention is {self.local_attention}: it must be even, half to each side")
         if self.hidden_size % self.num_attention_heads:
@@ -158,7 +164,8 @@ class TransformerConfig:
     @property
     def knows_order(self) -> bool:
         """Whether the model can tell in which order its two texts stand."""
-        return self.position_embedding != "none" or self.type_vocab_size > 1 or self.causal
+        by_positions = self.position_embedding != "none" or self.relative_bias_buckets > 0
+        return by_positions or self.type_vocab_size > 1 or self.causal
 
     @property
     def language_id(self) -> int:

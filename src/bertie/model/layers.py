@@ -24,6 +24,7 @@ from bertie.model.attention_window import FULL, AttentionInput, Pattern, pattern
 from bertie.model.config import Activation, TransformerConfig
 from bertie.model.dropout import drop_add
 from bertie.model.positions import rotate
+from bertie.model.relative_bias import RelativeBias
 
 Mix = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """Mixes values by attention. From queries [Q, N, H], keys and values [T, N, H], and the rows of the queries as in
@@ -101,13 +102,15 @@ def _mixed(
 class SelfAttention(nn.Module):
     """Multi-head self-attention, with the query, key and value projections in one matrix."""
 
-    def __init__(self, config: TransformerConfig, implementation: AttentionKind, number: int):
+    def __init__(
+        self, config: TransformerConfig, implementation: AttentionKind, number: int, relative: RelativeBias | None
+    ):
         super().__init__()
         self.heads = config.num_attention_heads
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, config.use_bias)
         self.out = nn.Linear(config.hidden_size, config.hidden_size, config.use_bias)
         self.dropout = config.attention_probs_dropout_prob
-        self.pattern = pattern_of(config, number)
+        self.pattern = pattern_of(config, number, relative)
         self.attend = IMPLEMENTATIONS[implementation]
 
     @property
@@ -137,12 +140,18 @@ class SelfAttention(nn.Module):
 
 
 class Layer(nn.Module):
-    """One Transformer layer. `number`: its number, from 0."""
+    """One Transformer layer. `number`: its number, from 0; `relative`: biases that the encoder has for all layers."""
 
-    def __init__(self, config: TransformerConfig, implementation: AttentionKind, number: int):
+    def __init__(
+        self,
+        config: TransformerConfig,
+        implementation: AttentionKind,
+        number: int,
+        relative: RelativeBias | None = None,
+    ):
         super().__init__()
         width, inner, bias = config.hidden_size, config.intermediate_size, config.use_bias
-        self.attention = SelfAttention(config, implementation, number)
+        self.attention = SelfAttention(config, implementation, number, relative)
         normalized = config.norm_position == "modern" and number == 0  # its input is: the embeddings
         norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias)
         self.attention_norm = nn.Identity() if normalized else norm
