@@ -123,6 +123,30 @@ CASES = {
         odd={"layer_norm_eps": 1e-6, "num_attention_heads": 1},
         pad_id=1,
     ),
+    "deberta-v2": Case(
+        "DebertaV2",
+        {
+            **{**SIZES, "max_position_embeddings": 64, "relative_attention": True, "share_att_key": True},
+            **{"pos_att_type": "p2c|c2p", "position_buckets": 8, "norm_rel_ebd": "layer_norm"},
+            **{"position_biased_input": False, "max_relative_positions": 32, "pooler_hidden_size": 32},
+        },
+        HEADS_OF_BERT,
+        (
+            {"relative_attention": False},
+            {"share_att_key": False},
+            {"pos_att_type": "c2p"},
+            {"norm_rel_ebd": "other"},
+            {"conv_kernel_size": 3},
+            {"embedding_size": 24},
+            {"attention_head_size": 16},
+            {"pooler_hidden_act": "tanh"},
+            {"tie_word_embeddings": False},
+        ),
+        odd={
+            **{"position_buckets": -1, "norm_rel_ebd": "none", "position_biased_input": True, "type_vocab_size": 2},
+            **{"max_relative_positions": -1, "hidden_act": "relu", "num_attention_heads": 1},
+        },
+    ),
     "gpt2": Case(
         "GPT2",
         {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "bos_token_id": 0, "eos_token_id": 0},
@@ -667,3 +691,20 @@ def test_the_buckets_of_distances_are_those_of_mpnet() -> None:
     ahead = torch.arange(-600, 600)[None]
     theirs = transformers.models.mpnet.modeling_mpnet.MPNetEncoder.relative_position_bucket(ahead)
     assert torch.equal(bucket_of(ahead, 32), theirs)
+
+
+def test_a_published_deberta_loads(small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """It has the authors' masked-LM head, a head for replaced tokens and unused positions, and no class."""
+    case = CASES["deberta-v2"]
+    model = case.model("MaskedLM", legacy=False)
+    folder = saved(model, tmp_path / "theirs", small_tokenizer)
+    weights = load_file(folder / "model.safetensors")
+    weights |= {"mask_predictions.dense.weight": torch.zeros(32, 32)}
+    weights |= {"deberta.embeddings.position_embeddings.weight": torch.zeros(64, 32)}
+    save_file(weights, folder / "model.safetensors")
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({key: values[key] for key in values if key != "architectures"}))
+    ours = bertie.load(folder)
+    logits = our_logits(case, ours.model, "MaskedLM")
+    close(logits, their_logits(case, model, "MaskedLM"))
+    close(logits, their_logits(case, loaded("MaskedLM", written(ours, tmp_path / "ours")), "MaskedLM"))

@@ -45,6 +45,8 @@ class Pattern(NamedTuple):
     absolute, so the penalty is symmetric unless `causal`."""
     relative: RelativeBias | None = None
     """Add learned biases to the scores."""
+    disentangled: bool = False
+    """Scores have terms that only `disentangled.disentangled` computes."""
 
     def visible(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "q t"] | None:
         """Return which keys of its own sequence each query attends to. None: all of them."""
@@ -81,7 +83,9 @@ class Pattern(NamedTuple):
 
 def pattern_of(config: TransformerConfig, layer: int, relative: RelativeBias | None = None) -> Pattern:
     """Return the pattern of a layer, counted from 0. relative: the biases that all layers share."""
-    return Pattern(config.causal, config.window(layer), config.position_embedding == "alibi", relative)
+    return Pattern(
+        config.causal, config.window(layer), config.position_embedding == "alibi", relative, config.disentangled
+    )
 
 
 FULL = Pattern()

@@ -81,6 +81,13 @@ class TransformerConfig:
     relative_bias_buckets: int = 0
     """Buckets of distances between tokens. Each has a learned bias of the attention scores of a head, the same in all
     layers, as in MPNet. It must be a multiple of 4. 0: there are no such biases."""
+    disentangled_distances: Annotated[int, Range(0, 1_000_000)] = 0
+    """Distances, to each side, whose embeddings are a part of the attention scores (disentangled attention), as in DeBERTa.
+    Larger distances count as the largest one. 0: attention is that of BERT."""
+    disentangled_buckets: Annotated[int, Range(0, 1_000_000)] = 0
+    """Embeddings, to each side, for these distances: far ones share them. 0: each distance has its own."""
+    disentangled_norm: bool = False
+    """Layer normalization of the embeddings of distances."""
     norm_position: NormPosition = "post"
     """Place of layer normalization. post: after each residual connection, as in BERT. pre: before each block and after the
     last layer, as in GPT-2; the embeddings are not normalized. modern: as pre, but the embeddings are normalized instead of
@@ -129,6 +136,18 @@ class TransformerConfig:
         require_range("model", self, "relative_bias_buckets", low=0, high=1_000_000)
         if self.relative_bias_buckets % 4:
             raise UsageError(f"model.relative_bias_buckets is {self.relative_bias_buckets}: it must be a multiple of 4")
+        if self.disentangled_distances and (
+            self.causal
+            or self.local_attention
+            or self.relative_bias_buckets
+            or self.position_embedding in ("rotary", "alibi")
+        ):
+            raise UsageError(
+                "model.disentangled_distances is for attention among all tokens without other positions in it: remove "
+                "model.causal, local_attention, relative_bias_buckets, and rotary and alibi in position_embedding"
+            )
+        if self.disentangled_distances and self.disentangled_buckets == 1:
+            raise UsageError("model.disentangled_buckets is 1: give 0, or 2 or more")
         if self.local_attention % 2:
             raise UsageError(f"model.local_attention is {self.local_attention}: it must be even, half to each side")
         if self.hidden_size % self.num_attention_heads:
@@ -164,8 +183,8 @@ class TransformerConfig:
     @property
     def knows_order(self) -> bool:
         """Whether the model can tell in which order its two texts stand."""
-        by_positions = self.position_embedding != "none" or self.relative_bias_buckets > 0
-        return by_positions or self.type_vocab_size > 1 or self.causal
+        by_positions = self.position_embedding != "none" or self.relative_bias_buckets or self.disentangled_distances
+        return bool(by_positions) or self.type_vocab_size > 1 or self.causal
 
     @property
     def language_id(self) -> int:
@@ -211,6 +230,11 @@ class TransformerConfig:
         last += 2 * width * (lengths * queries).sum()
         projection = tokens * embedding * width if embedding != width else 0
         return float(projection + (layers - 1) * per_token + 2 * width * attended + last)
+
+    @property
+    def disentangled(self) -> bool:
+        """Whether attention is disentangled: only the plain engine computes it."""
+        return self.disentangled_distances > 0
 
     @property
     def pooled_token(self) -> PooledToken:

@@ -22,8 +22,10 @@ from bertie.model.activation import activation
 from bertie.model.attention import IMPLEMENTATIONS, AttentionKind, automatic, fits_varlen, varlen
 from bertie.model.attention_window import FULL, AttentionInput, Pattern, pattern_of
 from bertie.model.config import Activation, TransformerConfig
+from bertie.model.disentangled import Distances, disentangled
 from bertie.model.dropout import drop_add
 from bertie.model.positions import rotate
+from bertie.model.relative_attention import reach_of
 from bertie.model.relative_bias import RelativeBias
 
 Mix = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
@@ -103,15 +105,21 @@ class SelfAttention(nn.Module):
     """Multi-head self-attention, with the query, key and value projections in one matrix."""
 
     def __init__(
-        self, config: TransformerConfig, implementation: AttentionKind, number: int, relative: RelativeBias | None
+        self,
+        config: TransformerConfig,
+        implementation: AttentionKind,
+        number: int,
+        relative: RelativeBias | Distances | None,
     ):
         super().__init__()
         self.heads = config.num_attention_heads
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, config.use_bias)
         self.out = nn.Linear(config.hidden_size, config.hidden_size, config.use_bias)
         self.dropout = config.attention_probs_dropout_prob
-        self.pattern = pattern_of(config, number, relative)
+        self.pattern = pattern_of(config, number, relative if isinstance(relative, RelativeBias) else None)
         self.attend = IMPLEMENTATIONS[implementation]
+        # In a tuple, so that it is not a submodule: the encoder owns and saves it.
+        self.distances = (relative,) if isinstance(relative, Distances) else ()
 
     @property
     def fits_varlen(self) -> bool:
@@ -134,20 +142,25 @@ class SelfAttention(nn.Module):
         self, ragged: Ragged, q_QNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, rows: Tensor | None
     ) -> Float[Tensor, "Q D"]:
         """Mix values within each sequence of `ragged`. With it, this is a `Mix`."""
+        for distances in self.distances:
+            dropout, size = self.dropout if self.training else 0.0, self.qkv.in_features
+            r_WD = distances(reach_of(ragged)).to(q_QNH.dtype)
+            asked_WD, seen_WD = self._part(r_WD, slice(2 * size)).chunk(2, 1)
+            return disentangled(q_QNH, k_TNH, v_TNH, asked_WD, seen_WD, ragged, dropout).flatten(1)
         queries = ragged if rows is None else Ragged(torch.searchsorted(rows, ragged.cu_seqlens), ragged.max_seqlen)
         dropout = self.dropout if self.training else 0.0
         return self.attend(AttentionInput(q_QNH, k_TNH, v_TNH, queries, ragged, dropout, self.pattern)).flatten(1)
 
 
 class Layer(nn.Module):
-    """One Transformer layer. `number`: its number, from 0; `relative`: biases that the encoder has for all layers."""
+    """One Transformer layer. `number`: its number, from 0; `relative`: what the encoder has for all layers."""
 
     def __init__(
         self,
         config: TransformerConfig,
         implementation: AttentionKind,
         number: int,
-        relative: RelativeBias | None = None,
+        relative: RelativeBias | Distances | None = None,
     ):
         super().__init__()
         width, inner, bias = config.hidden_size, config.intermediate_size, config.use_bias

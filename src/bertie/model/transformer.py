@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from bertie.contracts import Batch, Hidden, Ragged
 from bertie.model.attention import AttentionKind
 from bertie.model.config import TransformerConfig
+from bertie.model.disentangled import Distances
 from bertie.model.embeddings import Embeddings, SharedEmbeddings
 from bertie.model.layers import Layer, SelfAttention
 from bertie.model.positions import layer_angles
@@ -54,7 +55,7 @@ class Layers(nn.Module):
     and saved once.
     """
 
-    def __init__(self, config: TransformerConfig, attention: AttentionKind, relative: RelativeBias | None):
+    def __init__(self, config: TransformerConfig, attention: AttentionKind, relative: RelativeBias | Distances | None):
         super().__init__()
         self.config = config
         for number in range(config.num_hidden_groups or config.num_hidden_layers):
@@ -91,7 +92,8 @@ class TransformerEncoder(nn.Module):
         self.embeddings = embeddings or Embeddings(config)
         buckets = config.relative_bias_buckets
         self.relative = RelativeBias(buckets, config.num_attention_heads) if buckets else None
-        self.layers = Layers(config, attention, self.relative)
+        self.distances = Distances(config) if config.disentangled else None
+        self.layers = Layers(config, attention, self.distances or self.relative)
         norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.use_bias)
         self.final_norm = norm if config.norm_position != "post" else None
         self.recompute = False

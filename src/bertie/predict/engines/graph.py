@@ -51,9 +51,13 @@ class Graph(nn.Module):
         """
         super().__init__()
         encoder = model.encoder
-        if not isinstance(encoder, TransformerEncoder) or encoder.config.language_embeddings:
-            transformer = isinstance(encoder, TransformerEncoder)
-            kind = "a model with language embeddings" if transformer else encoder.config.kind
+        if not isinstance(encoder, TransformerEncoder):
+            kind = encoder.config.kind
+        elif encoder.config.language_embeddings:
+            kind = "a model with language embeddings"
+        else:
+            kind = "disentangled attention" if encoder.config.disentangled else ""
+        if kind:
             raise UsageError(f"{kind} cannot be exported as a graph: use the engine plain")
         self.encoder = encoder
         self.config: TransformerConfig = encoder.config
