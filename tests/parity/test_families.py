@@ -159,6 +159,13 @@ CASES = {
         ),
         odd={"activation_function": "relu", "n_inner": 40},
     ),
+    "openai-gpt": Case(
+        "OpenAIGPT",
+        {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64},
+        (),
+        ({"afn": "silu"}, {"tie_word_embeddings": False}),
+        odd={"afn": "relu", "layer_norm_epsilon": 1e-6},
+    ),
     "distilbert": Case(
         "DistilBert",
         {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 64},
@@ -489,8 +496,9 @@ def encoder_of(folder: Path) -> Any:
     return transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
 
 
-def test_causal_language_models_agree(small_tokenizer: Tokenizer, tmp_path: Path) -> None:
-    case = CASES["gpt2"]
+@pytest.mark.parametrize("name", ["gpt2", "openai-gpt"])
+def test_causal_language_models_agree(name: str, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    case = CASES[name]
     model = case.model("LMHeadModel")
     checkpoint = read_checkpoint(saved(model, tmp_path / "theirs", small_tokenizer))
     encoder = build_encoder(checkpoint.config)
@@ -499,7 +507,7 @@ def test_causal_language_models_agree(small_tokenizer: Tokenizer, tmp_path: Path
     (tmp_path / "ours").mkdir()
     write_model(tmp_path / "ours", ours, small_tokenizer)
     again = loaded("CausalLM", tmp_path / "ours")
-    assert type(again) is transformers.GPT2LMHeadModel
+    assert type(again) is type(model)
     with torch.inference_mode():
         logits = ours.heads["clm"].logits(ours.encoder(collate(sequences(case), 64).tensors()).last)  # type: ignore[operator]
         for theirs in (model, again):

@@ -92,6 +92,8 @@ class TransformerConfig:
     """Place of layer normalization. post: after each residual connection, as in BERT. pre: before each block and after the
     last layer, as in GPT-2; the embeddings are not normalized. modern: as pre, but the embeddings are normalized instead of
     the input of the first attention, and task heads have a dense layer with normalization, as in ModernBERT."""
+    embedding_norm: bool = True
+    """Layer normalization of the embeddings. false: none, as in the first GPT; with norm_position pre there is none anyway."""
     causal: bool = False
     """Each token attends only to itself and earlier tokens (a left-to-right model, such as GPT)."""
     use_bias: bool = True

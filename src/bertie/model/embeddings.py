@@ -34,7 +34,7 @@ class Embeddings(nn.Module):
         self.segment = nn.Embedding(config.type_vocab_size, size) if config.type_vocab_size else None
         self.language = nn.Embedding(len(config.languages), size) if config.language_embeddings else None
         self.language_id = config.language_id
-        self.norm = _norm(config, size) if config.norm_position != "pre" else None
+        self.norm = _norm(config, size) if config.norm_position != "pre" and config.embedding_norm else None
         self.project = nn.Linear(size, config.hidden_size, config.use_bias) if size != config.hidden_size else None
         self.dropout = config.hidden_dropout_prob
 
