@@ -147,6 +147,21 @@ CASES = {
             **{"max_relative_positions": -1, "hidden_act": "relu", "num_attention_heads": 1},
         },
     ),
+    "nomic_bert": Case(
+        "NomicBert",
+        {**SIZES, "max_position_embeddings": 64},
+        ("MaskedLM", "SequenceClassification", "TokenClassification"),
+        (
+            {"hidden_act": "gelu"},
+            {"head_dim": 16},
+            {"n_embd": 64},
+            {"prenorm": True},
+            {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4}},
+            {"tie_word_embeddings": False},
+        ),
+        segments=True,
+        odd={"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}, "layer_norm_eps": 1e-6},
+    ),
     "gpt2": Case(
         "GPT2",
         {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "bos_token_id": 0, "eos_token_id": 0},

@@ -3,7 +3,8 @@
 Read in this order:
 
 1. encoder.py: the encoders and their configurations.
-2. config.py, embeddings.py, positions.py, layers.py, transformer.py: the Transformer, which BERT is with the default settings.
+2. config.py, embeddings.py, positions.py, normalization.py, layers.py, transformer.py: the Transformer, which BERT is with the
+   default settings.
 3. attention.py: the implementations of attention. attention_loop.py, attention_groups.py and attention_half.py have those
    for CPUs. attention_window.py: which keys a query attends to; relative_bias.py: biases by distance; attention_probabilities.py
    shows the probabilities.

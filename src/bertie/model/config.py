@@ -12,6 +12,7 @@ from bertie.contracts import Batch
 from bertie.errors import UsageError, require_range
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "geglu", "swiglu"]
+MlmActivation = Literal["default", "silu"]
 GATED = ("geglu", "swiglu")
 PoolerActivation = Literal["tanh", "relu", "gelu"]
 PooledToken = Literal["first", "last"]
@@ -98,6 +99,8 @@ class TransformerConfig:
     """Each token attends only to itself and earlier tokens (a left-to-right model, such as GPT)."""
     use_bias: bool = True
     """Bias vectors in linear layers and layer normalization."""
+    norm_bias: bool = False
+    """Bias vectors in layer normalization even if use_bias is false."""
     hidden_act: Activation = "gelu"
     """Activation function. gelu: exact GELU, as in BERT's first release. gelu_tanh: its tanh approximation, as in later
     releases. geglu, swiglu: GELU or SiLU of one half of the feed-forward layer, multiplied with the other half; the heads of
@@ -112,6 +115,8 @@ class TransformerConfig:
     mlm_transform: bool = True
     """The masked-LM head has a dense layer, an activation and layer normalization before the output matrix, as in BERT.
     false: only the output matrix and a bias, as in XLM."""
+    mlm_act: MlmActivation = "default"
+    """Activation of the heads of pre-training. default: that of the encoder, or GELU if it is gated."""
     hidden_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
     """Dropout probability after the embeddings and after each attention and feed-forward block."""
     attention_probs_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
@@ -244,8 +249,10 @@ class TransformerConfig:
         return "last" if self.causal else "first"
 
     @property
-    def head_act(self) -> Activation:
-        """Activation of the heads of pre-training: that of the encoder, or GELU if it is gated."""
+    def head_act(self) -> Activation | Literal["silu"]:
+        """Activation of the heads of pre-training."""
+        if self.mlm_act != "default":
+            return self.mlm_act
         return "gelu" if self.gated else self.hidden_act
 
     @property

@@ -24,6 +24,7 @@ from bertie.model.attention_window import FULL, AttentionInput, Pattern, pattern
 from bertie.model.config import Activation, TransformerConfig
 from bertie.model.disentangled import Distances, disentangled
 from bertie.model.dropout import drop_add
+from bertie.model.normalization import norm_of
 from bertie.model.positions import rotate
 from bertie.model.relative_attention import reach_of
 from bertie.model.relative_bias import RelativeBias
@@ -166,11 +167,10 @@ class Layer(nn.Module):
         width, inner, bias = config.hidden_size, config.intermediate_size, config.use_bias
         self.attention = SelfAttention(config, implementation, number, relative)
         normalized = config.norm_position == "modern" and number == 0  # its input is: the embeddings
-        norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias)
-        self.attention_norm = nn.Identity() if normalized else norm
+        self.attention_norm = nn.Identity() if normalized else norm_of(config, width)
         self.up = nn.Linear(width, inner * (2 if config.gated else 1), bias)
         self.down = nn.Linear(inner, width, bias)
-        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias)
+        self.norm = norm_of(config, width)
         self.act: Activation = config.hidden_act
         self.dropout = config.hidden_dropout_prob
         self.norm_first = config.norm_position != "post"

@@ -17,6 +17,7 @@ from bertie.model.config import TransformerConfig
 from bertie.model.disentangled import Distances
 from bertie.model.embeddings import Embeddings, SharedEmbeddings
 from bertie.model.layers import Layer, SelfAttention
+from bertie.model.normalization import norm_of
 from bertie.model.positions import layer_angles
 from bertie.model.relative_bias import RelativeBias
 
@@ -94,8 +95,7 @@ class TransformerEncoder(nn.Module):
         self.relative = RelativeBias(buckets, config.num_attention_heads) if buckets else None
         self.distances = Distances(config) if config.disentangled else None
         self.layers = Layers(config, attention, self.distances or self.relative)
-        norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.use_bias)
-        self.final_norm = norm if config.norm_position != "post" else None
+        self.final_norm = norm_of(config, config.hidden_size) if config.norm_position != "post" else None
         self.recompute = False
         """Activation checkpointing: store only each layer's input and recompute the rest in the backward pass. It needs
         less memory and a third more computation."""

@@ -1,8 +1,8 @@
 """The families of checkpoints, one file each: names of weights and configuration keys, bertie's and Hugging Face's.
 
 family.py is what a family is, settings.py has checks that several share. The families: albert.py, bert.py, camembert.py,
-deberta_v2.py, distilbert.py, electra.py, gpt2.py, modernbert.py, mpnet.py, openai_gpt.py, roberta.py, xlm.py, xlm_roberta.py,
-xlnet.py, and own.py for models that transformers does not have.
+deberta_v2.py, distilbert.py, electra.py, gpt2.py, modernbert.py, mpnet.py, nomic_bert.py, openai_gpt.py, roberta.py, xlm.py,
+xlm_roberta.py, xlnet.py, and own.py for models that transformers does not have.
 
 To add a family, add a file here and its `FAMILY` to the list.
 """
@@ -19,6 +19,7 @@ from bertie.checkpoints.families import (
     gpt2,
     modernbert,
     mpnet,
+    nomic_bert,
     openai_gpt,
     own,
     roberta,
@@ -31,16 +32,8 @@ from bertie.model.encoder import EncoderConfig
 
 FAMILIES = (
     *(roberta.FAMILY, bert.FAMILY, gpt2.FAMILY, distilbert.FAMILY, electra.FAMILY, xlm.FAMILY, modernbert.FAMILY),
-    *(
-        xlnet.FAMILY,
-        albert.FAMILY,
-        xlm_roberta.FAMILY,
-        camembert.FAMILY,
-        mpnet.FAMILY,
-        deberta_v2.FAMILY,
-        openai_gpt.FAMILY,
-        own.FAMILY,
-    ),
+    *(xlnet.FAMILY, albert.FAMILY, xlm_roberta.FAMILY, camembert.FAMILY, mpnet.FAMILY, deberta_v2.FAMILY),
+    *(openai_gpt.FAMILY, nomic_bert.FAMILY, own.FAMILY),
 )
 """All families. The first one that represents an encoder is the format in which it is saved."""
 

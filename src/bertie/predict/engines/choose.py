@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, TypeGuard, cast, get_args
 
 import numpy as np
 import torch
@@ -76,7 +76,7 @@ def use(model: Model, name: EngineName | None, exported: Exported | None) -> Eng
     return chosen
 
 
-def _runs(encoder: Encoder) -> bool:
+def _runs(encoder: Encoder) -> TypeGuard[TransformerEncoder]:
     """Return whether engines compute an encoder."""
     return isinstance(encoder, TransformerEncoder) and not encoder.config.disentangled
 
