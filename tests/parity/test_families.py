@@ -25,6 +25,7 @@ from bertie.model.encoder import build_encoder
 from bertie.model.head_facts import with_facts
 from bertie.model.heads import ReplacedTokenHead
 from bertie.model.model import Model
+from bertie.model.relative_bias import bucket_of
 from bertie.objectives import CausalLM, MaskedLM, ReplacedToken
 from bertie.objectives.heads import build_heads
 from bertie.pretraining.initial_weights import new_model
@@ -64,6 +65,8 @@ class Case:
     """Number of language embeddings."""
     odd: dict[str, Any] = field(default_factory=dict)
     """Other sizes and settings."""
+    pad_id: int = 0
+    """Id of the padding token in its tokenizer."""
     names: dict[str, str] = field(default_factory=dict)
     """Irregular names of classes, without the prefix."""
 
@@ -101,6 +104,63 @@ CASES = {
         ),
         odd={"pad_token_id": 3},
     ),
+    **{
+        name: Case(
+            *(prefix, {**SIZES, "type_vocab_size": 1, "pad_token_id": 1}, HEADS_OF_BERT, ({"hidden_act": "relu"},)),
+            odd={"type_vocab_size": 4, "pad_token_id": 2},
+        )
+        for name, prefix in (("xlm-roberta", "XLMRoberta"), ("camembert", "Camembert"))
+    },
+    "mpnet": Case(
+        *("MPNet", SIZES, HEADS_OF_BERT),
+        (
+            {"hidden_act": "relu"},
+            {"pad_token_id": 0},
+            {"relative_attention_num_buckets": 64},
+            {"tie_word_embeddings": False},
+        ),
+        odd={"layer_norm_eps": 1e-6, "num_attention_heads": 1},
+        pad_id=1,
+    ),
+    "deberta-v2": Case(
+        "DebertaV2",
+        {
+            **{**SIZES, "max_position_embeddings": 64, "relative_attention": True, "share_att_key": True},
+            **{"pos_att_type": "p2c|c2p", "position_buckets": 8, "norm_rel_ebd": "layer_norm"},
+            **{"position_biased_input": False, "max_relative_positions": 32, "pooler_hidden_size": 32},
+        },
+        HEADS_OF_BERT,
+        (
+            {"relative_attention": False},
+            {"share_att_key": False},
+            {"pos_att_type": "c2p"},
+            {"norm_rel_ebd": "other"},
+            {"conv_kernel_size": 3},
+            {"embedding_size": 24},
+            {"attention_head_size": 16},
+            {"pooler_hidden_act": "tanh"},
+            {"tie_word_embeddings": False},
+        ),
+        odd={
+            **{"position_buckets": -1, "norm_rel_ebd": "none", "position_biased_input": True, "type_vocab_size": 2},
+            **{"max_relative_positions": -1, "hidden_act": "relu", "num_attention_heads": 1},
+        },
+    ),
+    "nomic_bert": Case(
+        "NomicBert",
+        {**SIZES, "max_position_embeddings": 64},
+        ("MaskedLM", "SequenceClassification", "TokenClassification"),
+        (
+            {"hidden_act": "gelu"},
+            {"head_dim": 16},
+            {"n_embd": 64},
+            {"prenorm": True},
+            {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4}},
+            {"tie_word_embeddings": False},
+        ),
+        segments=True,
+        odd={"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}, "layer_norm_eps": 1e-6},
+    ),
     "gpt2": Case(
         "GPT2",
         {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "bos_token_id": 0, "eos_token_id": 0},
@@ -112,6 +172,13 @@ CASES = {
             {"activation_function": "mish"},
         ),
         odd={"activation_function": "relu", "n_inner": 40},
+    ),
+    "openai-gpt": Case(
+        "OpenAIGPT",
+        {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64},
+        (),
+        ({"afn": "silu"}, {"tie_word_embeddings": False}),
+        odd={"afn": "relu", "layer_norm_epsilon": 1e-6},
     ),
     "distilbert": Case(
         "DistilBert",
@@ -211,6 +278,14 @@ def _quiet() -> None:
 @pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest) -> Case:
     return CASES[request.param]
+
+
+@pytest.fixture
+def case_tokenizer(case: Case, small_tokenizer: Tokenizer) -> Tokenizer:
+    entries = list(small_tokenizer.vocabulary)
+    pad = entries.index("[PAD]")
+    entries[pad], entries[case.pad_id] = entries[case.pad_id], entries[pad]
+    return Tokenizer.build(entries)
 
 
 HEADS = [pytest.param(CASES[name], kind, id=f"{name}-{kind}") for name in CASES for kind in CASES[name].heads]
@@ -319,10 +394,10 @@ def their_logits(case: Case, model: Any, kind: str) -> Tensor:
 
 @pytest.mark.parametrize("variant", ["usual", "odd"])
 def test_hidden_states_agree_in_both_directions(
-    case: Case, variant: str, small_tokenizer: Tokenizer, tmp_path: Path
+    case: Case, variant: str, case_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     model = case.model("Model", **(case.odd if variant == "odd" else {}))
-    ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
+    ours = bertie.load(saved(model, tmp_path / "theirs", case_tokenizer))
     compare_layers(case, ours.model.encoder, model)
     compare_layers(case, ours.model.encoder, loaded("", written(ours, tmp_path / "ours")))
     assert read_checkpoint(tmp_path / "ours").config == ours.model.encoder.config
@@ -330,9 +405,9 @@ def test_hidden_states_agree_in_both_directions(
 
 
 @pytest.mark.parametrize(("case", "kind"), HEADS)
-def test_logits_agree_in_both_directions(case: Case, kind: str, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_logits_agree_in_both_directions(case: Case, kind: str, case_tokenizer: Tokenizer, tmp_path: Path) -> None:
     model = case.model(kind, **({"num_labels": 3} if KINDS[kind] in ("classify", "tag") else {}))
-    ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
+    ours = bertie.load(saved(model, tmp_path / "theirs", case_tokenizer))
     assert ours.model.kinds == {KINDS[kind]}
     logits = our_logits(case, ours.model, kind)
     close(logits, their_logits(case, model, kind))
@@ -355,11 +430,11 @@ def test_the_mean_of_all_tokens_is_pooled_as_in_transformers(
     assert bertie.load(tmp_path / "ours").task == ours.task
 
 
-def test_a_single_output_is_a_regression(case: Case, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_single_output_is_a_regression(case: Case, case_tokenizer: Tokenizer, tmp_path: Path) -> None:
     if "SequenceClassification" not in case.heads:
         return
     model = case.model("SequenceClassification", num_labels=1)
-    ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
+    ours = bertie.load(saved(model, tmp_path / "theirs", case_tokenizer))
     assert ours.model.kinds == {"regress"}
     again = loaded("SequenceClassification", written(ours, tmp_path / "ours", ours.task))
     assert again.config.problem_type == "regression"
@@ -368,8 +443,8 @@ def test_a_single_output_is_a_regression(case: Case, small_tokenizer: Tokenizer,
 
 
 @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "without"])
-def test_other_prefixes_are_accepted(case: Case, prefix: str, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
-    folder = saved(case.model("Model"), tmp_path / "theirs", small_tokenizer)
+def test_other_prefixes_are_accepted(case: Case, prefix: str, case_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    folder = saved(case.model("Model"), tmp_path / "theirs", case_tokenizer)
     expected = read_checkpoint(folder).weights
     path = folder / "model.safetensors"
     base = "" if prefix == "without" else f"{prefix}{getattr(transformers, f'{case.prefix}Model').base_model_prefix}."
@@ -379,8 +454,8 @@ def test_other_prefixes_are_accepted(case: Case, prefix: str, small_tokenizer: T
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
-def test_unsupported_configurations_are_refused(case: Case, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
-    folder = saved(case.model("Model"), tmp_path / "theirs", small_tokenizer)
+def test_unsupported_configurations_are_refused(case: Case, case_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    folder = saved(case.model("Model"), tmp_path / "theirs", case_tokenizer)
     values = json.loads((folder / "config.json").read_text())
     for change in case.refused:
         (folder / "config.json").write_text(json.dumps(values | change))
@@ -390,19 +465,19 @@ def test_unsupported_configurations_are_refused(case: Case, small_tokenizer: Tok
 
 
 def test_a_model_embeds_and_fills_masks(
-    case: Case, small_tokenizer: Tokenizer, small_texts: list[str], tmp_path: Path
+    case: Case, case_tokenizer: Tokenizer, small_texts: list[str], tmp_path: Path
 ) -> None:
     kind = "MaskedLM" if "MaskedLM" in case.heads else "Model"
-    model = bertie.load(saved(case.model(kind), tmp_path / "theirs", small_tokenizer))
+    model = bertie.load(saved(case.model(kind), tmp_path / "theirs", case_tokenizer))
     assert model.embed([text[:40] for text in small_texts[:3]]).shape == (3, 32)
     if kind == "MaskedLM":
         assert len(model.fill_mask("The [MASK] is here.")[0]) == 5
 
 
 def test_a_model_is_fine_tuned_and_saved_in_its_format(
-    case: Case, small_tokenizer: Tokenizer, small_texts: list[str], tmp_path: Path
+    case: Case, case_tokenizer: Tokenizer, small_texts: list[str], tmp_path: Path
 ) -> None:
-    theirs = saved(case.model("Model"), tmp_path / "theirs", small_tokenizer)
+    theirs = saved(case.model("Model"), tmp_path / "theirs", case_tokenizer)
     rows = [
         {"text": text[:40], "text_pair": text[40:70], "label": ("no", "yes")[i % 2]}
         for i, text in enumerate(small_texts[:12])
@@ -431,8 +506,9 @@ def encoder_of(folder: Path) -> Any:
     return transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
 
 
-def test_causal_language_models_agree(small_tokenizer: Tokenizer, tmp_path: Path) -> None:
-    case = CASES["gpt2"]
+@pytest.mark.parametrize("name", ["gpt2", "openai-gpt"])
+def test_causal_language_models_agree(name: str, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    case = CASES[name]
     model = case.model("LMHeadModel")
     checkpoint = read_checkpoint(saved(model, tmp_path / "theirs", small_tokenizer))
     encoder = build_encoder(checkpoint.config)
@@ -441,7 +517,7 @@ def test_causal_language_models_agree(small_tokenizer: Tokenizer, tmp_path: Path
     (tmp_path / "ours").mkdir()
     write_model(tmp_path / "ours", ours, small_tokenizer)
     again = loaded("CausalLM", tmp_path / "ours")
-    assert type(again) is transformers.GPT2LMHeadModel
+    assert type(again) is type(model)
     with torch.inference_mode():
         logits = ours.heads["clm"].logits(ours.encoder(collate(sequences(case), 64).tensors()).last)  # type: ignore[operator]
         for theirs in (model, again):
@@ -627,3 +703,26 @@ def test_a_model_with_a_generator_loads_as_a_discriminator(small_tokenizer: Toke
                 model.save_pretrained(tmp_path / "ours")
     again = read_checkpoint(tmp_path / "ours")
     assert (again.generator, again.heads) == (None, {"rtd"})
+
+
+def test_the_buckets_of_distances_are_those_of_mpnet() -> None:
+    ahead = torch.arange(-600, 600)[None]
+    theirs = transformers.models.mpnet.modeling_mpnet.MPNetEncoder.relative_position_bucket(ahead)
+    assert torch.equal(bucket_of(ahead, 32), theirs)
+
+
+def test_a_published_deberta_loads(small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """It has the authors' masked-LM head, a head for replaced tokens and unused positions, and no class."""
+    case = CASES["deberta-v2"]
+    model = case.model("MaskedLM", legacy=False)
+    folder = saved(model, tmp_path / "theirs", small_tokenizer)
+    weights = load_file(folder / "model.safetensors")
+    weights |= {"mask_predictions.dense.weight": torch.zeros(32, 32)}
+    weights |= {"deberta.embeddings.position_embeddings.weight": torch.zeros(64, 32)}
+    save_file(weights, folder / "model.safetensors")
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({key: values[key] for key in values if key != "architectures"}))
+    ours = bertie.load(folder)
+    logits = our_logits(case, ours.model, "MaskedLM")
+    close(logits, their_logits(case, model, "MaskedLM"))
+    close(logits, their_logits(case, loaded("MaskedLM", written(ours, tmp_path / "ours")), "MaskedLM"))

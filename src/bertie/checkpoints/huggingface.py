@@ -76,6 +76,8 @@ def to_config_json(
     architecture = family.architectures[frozenset(head.shape for head in heads if head.shape is not None)]
     values = family.settings.to_config(config) | {"architectures": [architecture], "model_type": family.model_type}
     values |= {"dtype": "float32", "pad_token_id": pad_id}
+    if family.pad_id not in (None, pad_id):
+        raise UserError(f"{family.title} needs the padding token {family.pad_id}, and the tokenizer has {pad_id}")
     if family.positions_after_padding:
         values["max_position_embeddings"] += pad_id + 1
     for head in heads:
@@ -176,4 +178,6 @@ def padding_id(family: Family, values: dict[str, Any]) -> int:
     pad_id = values.get("pad_token_id", 1 if family.positions_after_padding else 0)
     if family.positions_after_padding and (type(pad_id) is not int or pad_id < 0):
         raise UsageError(f"pad_token_id is {pad_id!r}: positions start after it, so it must be a number from 0")
+    if family.pad_id not in (None, pad_id):
+        raise UsageError(f"pad_token_id is {pad_id!r}; bertie supports {family.pad_id} in a {family.model_type}")
     return pad_id

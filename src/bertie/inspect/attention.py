@@ -120,7 +120,8 @@ def _by_groups(model: Model, sequences: list[Sequence], read: Callable[[Group], 
 
 def shows_attention(encoder: nn.Module) -> bool:
     """Whether `attention_in` can read the attention of an encoder: a Transformer that torch computes."""
-    return isinstance(encoder, TransformerEncoder | PackedEncoder | HalfEncoder)
+    own = isinstance(encoder, TransformerEncoder) and not encoder.config.disentangled
+    return own or isinstance(encoder, PackedEncoder | HalfEncoder)
 
 
 def attention_in(model: Model, sequences: list[Sequence]) -> list[Float[np.ndarray, "layers N L L"]]:
@@ -171,10 +172,9 @@ def require_transformer(encoder: Encoder) -> TransformerEncoder:
     Raises:
         UserError: It has no attention.
     """
-    if not isinstance(encoder, TransformerEncoder):
-        raise UserError(
-            f"the model is of the kind {encoder.config.kind}, whose heads cannot be inspected: use a Transformer"
-        )
+    if not isinstance(encoder, TransformerEncoder) or not shows_attention(encoder):
+        kind = "disentangled" if isinstance(encoder, TransformerEncoder) else encoder.config.kind
+        raise UserError(f"the model is of the kind {kind}, whose heads cannot be inspected: use a Transformer")
     return encoder
 
 

@@ -8,7 +8,7 @@ process grew to five times the memory that it used (docs/log/2026-11-24.md).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from bertie.model.config import GATED, Activation
 
 
-def activation(name: Activation, x_TF: Float[Tensor, "T F"]) -> Float[Tensor, "T G"]:
+def activation(name: Activation | Literal["silu"], x_TF: Float[Tensor, "T F"]) -> Float[Tensor, "T G"]:
     """Return the activation of x, element by element. F: intermediate size.
 
     G is F. A gated activation returns the activation of the first half, multiplied with the second half: G is F / 2.
@@ -27,6 +27,8 @@ def activation(name: Activation, x_TF: Float[Tensor, "T F"]) -> Float[Tensor, "T
     if name in GATED:
         first, second = x_TF.chunk(2, -1)
         return (F.silu(first) if name == "swiglu" else activation("gelu", first)) * second
+    if name == "silu":
+        return F.silu(x_TF)
     if name == "relu":
         return F.relu(x_TF)
     kind = "tanh" if name == "gelu_tanh" else "none"

@@ -49,8 +49,8 @@ def varlen(x: AttentionInput) -> Float[Tensor, "Q N H"]:
 
     if x.dropout:
         raise ValueError("varlen has no dropout")
-    if x.pattern.alibi:
-        raise ValueError("varlen does not support ALiBi")
+    if x.pattern.alibi or x.pattern.relative is not None:
+        raise ValueError("varlen supports neither ALiBi nor learned biases")
     reach = -1 if x.pattern.window is None else x.pattern.window
     cu_seqlens = (x.queries.cu_seqlens.int(), x.keys.cu_seqlens.int())
     longest, sides = (x.queries.max_seqlen, x.keys.max_seqlen), (reach, 0 if x.pattern.causal else reach)
@@ -87,7 +87,7 @@ def automatic(x: AttentionInput) -> Float[Tensor, "Q N H"]:
 
 def fits_varlen(head_size: int, dropout: float, pattern: Pattern) -> bool:
     """Whether `varlen` supports such attention in half precision on a GPU."""
-    return not dropout and not pattern.alibi and head_size % 8 == 0
+    return not dropout and not pattern.alibi and pattern.relative is None and head_size % 8 == 0
 
 
 AttentionKind = Literal["automatic", "grouped", "looped", "varlen", "dense", "eager"]

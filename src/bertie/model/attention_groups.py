@@ -37,7 +37,8 @@ MIN_LENGTH_RATIO = 0.75
 
 def grouped(x: AttentionInput) -> Float[Tensor, "Q N H"]:
     """Compute attention for groups of sequences with similar lengths (see `attention.Attention`)."""
-    return _Grouped.apply(x.q, x.k, x.v, planned(_plan, x), x.dropout)
+    plan = planned(_plan, x)
+    return _Grouped.apply(x.q, x.k, x.v, plan, x.dropout, x.pattern.bias(x.q.shape[1], *plan.most, x.q))
 
 
 class Side(NamedTuple):
@@ -62,8 +63,8 @@ class _Plan(NamedTuple):
     """For each group: B, q, t."""
     hidden: list[Bool[Tensor, "B q t"] | Bool[Tensor, "B 1 t"] | None]
     """For each group: true where a query must not attend to a key. None if it attends to all."""
-    bias: Float[Tensor, "N q t"] | None
-    """For the longest sequence: what to add to the scores."""
+    most: tuple[int, int]
+    """Highest q and t of all groups."""
 
 
 _PLANS: WeakKeyDictionary[Ragged, dict[Any, Any]] = WeakKeyDictionary()
@@ -95,8 +96,12 @@ def _plan(x: AttentionInput) -> _Plan:
             unseen = unseen.expand(len(rows), heads, -1, shape[2]).flatten(0, 1)
         shapes.append(shape)
         hidden.append(unseen)
-    most_queries, most_keys = (max((shape[side] for shape in shapes), default=0) for side in (1, 2))
-    return _Plan(queries, keys, shapes, hidden, pattern.bias(heads, most_queries, most_keys, x.q))
+    return _Plan(queries, keys, shapes, hidden, most(shapes))
+
+
+def most(shapes: list[tuple[int, int, int]]) -> tuple[int, int]:
+    """Return the highest number of queries and of keys of all groups."""
+    return max((shape[1] for shape in shapes), default=0), max((shape[2] for shape in shapes), default=0)
 
 
 def grid_groups(queries: np.ndarray, keys: np.ndarray, heads: int) -> list[np.ndarray]:
@@ -137,14 +142,22 @@ def grid_side(starts: np.ndarray, lengths: np.ndarray, groups: list[np.ndarray],
 
 class _Grouped(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q_QNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, plan: _Plan, dropout: float) -> Tensor:
+    def forward(
+        ctx: Any,
+        q_QNH: Tensor,
+        k_TNH: Tensor,
+        v_TNH: Tensor,
+        plan: _Plan,
+        dropout: float,
+        bias: Tensor | None,  # [N, q, t] of the longest sequence: to add to the scores
+    ) -> Tensor:
         out, scale = cells_of(q_QNH, plan.queries), 1 / math.sqrt(q_QNH.shape[-1])
         kept: list[Tensor | None] = []
         for i, shape in enumerate(plan.shapes):
             q, k, v = _grid(q_QNH, plan.queries, i), _grid(k_TNH, plan.keys, i), _grid(v_TNH, plan.keys, i)
             scores = product(q, k.transpose(1, 2), scale)
-            if plan.bias is not None:
-                scores.unflatten(0, (-1, len(plan.bias))).add_(plan.bias[:, : shape[1], : shape[2]])
+            if bias is not None:
+                scores.unflatten(0, (-1, len(bias))).add_(bias[:, : shape[1], : shape[2]])
             if (hidden := plan.hidden[i]) is not None:
                 scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
             own = torch.softmax(scores, -1)
@@ -153,15 +166,16 @@ class _Grouped(torch.autograd.Function):
             torch.bmm(used, v, out=out[plan.queries.spans[i]].view(shape[0], shape[1], -1))
             kept += [own, lanes]
         ctx.save_for_backward(q_QNH, k_TNH, v_TNH, *kept)
-        ctx.plan, ctx.dropout = plan, dropout
+        ctx.plan, ctx.dropout, ctx.bias = plan, dropout, None if bias is None else bias.shape
         return packed(out, plan.queries, q_QNH.shape)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         q_QNH, k_TNH, v_TNH, *kept = ctx.saved_tensors
         plan, scale = ctx.plan, 1 / math.sqrt(q_QNH.shape[-1])
         dq, dk, dv = (cells_of(x, side) for x, side in ((q_QNH, plan.queries), (k_TNH, plan.keys), (v_TNH, plan.keys)))
+        d_bias = q_QNH.new_zeros(ctx.bias) if ctx.needs_input_grad[5] else None
         for i, (shape, own, lanes) in enumerate(zip(plan.shapes, kept[::2], kept[1::2], strict=True)):
             q, k, v = _grid(q_QNH, plan.queries, i), _grid(k_TNH, plan.keys, i), _grid(v_TNH, plan.keys, i)
             gradient = _grid(gradients[0], plan.queries, i)
@@ -175,10 +189,12 @@ class _Grouped(torch.autograd.Function):
             queries, keys = plan.queries.spans[i], plan.keys.spans[i]
             torch.bmm(used.transpose(1, 2), gradient, out=dv[keys].view(shape[0], shape[2], -1))
             d_scores = torch.ops.aten._softmax_backward_data(d_own, own, -1, own.dtype)
+            if d_bias is not None:
+                d_bias[:, : shape[1], : shape[2]] += d_scores.unflatten(0, (-1, len(d_bias))).sum(0)
             product(d_scores, k, scale, dq[queries].view(shape[0], shape[1], -1))
             product(d_scores.transpose(1, 2), q, scale, dk[keys].view(shape[0], shape[2], -1))
         dk, dv = (packed(cells, plan.keys, k_TNH.shape) for cells in (dk, dv))
-        return packed(dq, plan.queries, q_QNH.shape), dk, dv, None, None
+        return packed(dq, plan.queries, q_QNH.shape), dk, dv, None, None, d_bias
 
 
 def _grid(x_TNH: Tensor, side: Side, i: int) -> Float[Tensor, "B q H"]:

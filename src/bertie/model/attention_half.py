@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bertie.model.activation import powers_of_two
-from bertie.model.attention_groups import Side, cells_of, flat_rows, grid_groups, grid_side, packed, planned
+from bertie.model.attention_groups import Side, cells_of, flat_rows, grid_groups, grid_side, most, packed, planned
 from bertie.model.attention_loop import product
 from bertie.model.attention_window import AttentionInput, QueryBlock
 from bertie.model.dropout import keep_mask, keep_scale, random_lanes
@@ -34,7 +34,8 @@ HIDDEN = -1e30
 
 def grouped_half(x: AttentionInput) -> Float[Tensor, "Q N H"]:
     """Compute attention in half precision for groups of sequences with similar lengths (see `attention.Attention`)."""
-    return _GroupedHalf.apply(x.q, x.k, x.v, planned(_plan, x), x.dropout)
+    plan = planned(_plan, x)
+    return _GroupedHalf.apply(x.q, x.k, x.v, plan, x.dropout, x.pattern.bias(x.q.shape[1], *most(plan.shapes), x.q))
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +51,6 @@ class _Plan:
     key."""
     real: list[Tensor | None]
     """For each group: 1 for a query, 0 for padding, [S, 1, q, 1]. None if there is no padding."""
-    bias: Float[Tensor, "N q t"] | None
-    """For the longest sequence: what to add to the scores."""
     indices: dict[tuple[int, int, int, int], Tensor] = field(default_factory=dict)
     """Cache of the indices that `_grid` gathers, by group, side, and the strides of a row and of a head."""
 
@@ -81,14 +80,20 @@ def _plan(x: AttentionInput) -> _Plan:
         blocks.append(pattern.blocks(*shape[1:]))
         hidden.append(None if unseen is None else unseen.to(dtype).mul_(HIDDEN))
         real.append(None if no_query is None else (~no_query).to(dtype))
-    most_queries, most_keys = (max((shape[side] for shape in shapes), default=0) for side in (1, 2))
-    bias = pattern.bias(heads, most_queries, most_keys, x.q)
-    return _Plan(queries, keys, shapes, blocks, hidden, real, bias)
+    return _Plan(queries, keys, shapes, blocks, hidden, real)
 
 
 class _GroupedHalf(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q_QNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, plan: _Plan, dropout: float) -> Tensor:
+    def forward(
+        ctx: Any,
+        q_QNH: Tensor,
+        k_TNH: Tensor,
+        v_TNH: Tensor,
+        plan: _Plan,
+        dropout: float,
+        bias: Tensor | None,  # [N, q, t] of the longest sequence: to add to the scores
+    ) -> Tensor:
         out, scale = cells_of(q_QNH, plan.queries), 1 / math.sqrt(q_QNH.shape[-1])
         kept: list[Tensor | None] = []
         for i, shape in enumerate(plan.shapes):
@@ -97,8 +102,8 @@ class _GroupedHalf(torch.autograd.Function):
             kept += [q, k, v]
             for block in plan.blocks[i]:
                 scores = product(q[:, block.queries], k[:, block.keys].transpose(1, 2), scale)
-                if plan.bias is not None:
-                    scores.unflatten(0, (-1, len(plan.bias))).add_(plan.bias[:, block.queries, block.keys])
+                if bias is not None:
+                    scores.unflatten(0, (-1, len(bias))).add_(bias[:, block.queries, block.keys])
                 if (hidden := plan.hidden[i]) is not None:
                     unseen = hidden[:, block.queries if hidden.shape[1] > 1 else slice(None), block.masked]
                     scores[:, :, -unseen.shape[2] :].add_(unseen)
@@ -108,14 +113,15 @@ class _GroupedHalf(torch.autograd.Function):
                 product(used, v[:, block.keys], keep_scale(dropout), mixed[:, block.queries])
                 kept += [own, lanes]
         ctx.save_for_backward(*kept)
-        ctx.plan, ctx.dropout, ctx.shape = plan, dropout, k_TNH.shape
+        ctx.plan, ctx.dropout, ctx.shape, ctx.bias = plan, dropout, k_TNH.shape, None if bias is None else bias.shape
         return packed(out, plan.queries, q_QNH.shape)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         plan, kept, scale = ctx.plan, iter(ctx.saved_tensors), 1 / math.sqrt(gradients[0].shape[-1])
         dq, dk, dv = (cells_of(gradients[0], side) for side in (plan.queries, plan.keys, plan.keys))
+        d_bias = dq.new_zeros(ctx.bias, dtype=torch.float32) if ctx.needs_input_grad[5] else None
         for i, shape in enumerate(plan.shapes):
             q, k, v = next(kept), next(kept), next(kept)
             gradient = _grid(gradients[0], plan, i, 0)
@@ -135,6 +141,9 @@ class _GroupedHalf(torch.autograd.Function):
                     d_own.mul_(mask)
                     used = mask.mul_(own)
                 d_scores = torch.ops.aten._softmax_backward_data(d_own, own, -1, own.dtype)
+                if d_bias is not None:
+                    summed = d_scores.unflatten(0, (-1, len(d_bias))).sum(0, dtype=d_bias.dtype)
+                    d_bias[:, block.queries, block.keys] += summed
                 of_queries = dq[plan.queries.spans[i]].view(shape[0], shape[1], -1)
                 product(d_scores, own_k, scale, of_queries[:, block.queries])
                 products = ((d_scores, own_q, scale), (used, own_gradient, keep_scale(ctx.dropout)))
@@ -147,7 +156,8 @@ class _GroupedHalf(torch.autograd.Function):
                 for x, total in zip(of_keys, sums, strict=True):
                     x.copy_(total)
         dk, dv = (packed(cells, plan.keys, ctx.shape) for cells in (dk, dv))
-        return packed(dq, plan.queries, gradients[0].shape), dk, dv, None, None
+        d_bias = None if d_bias is None else d_bias.to(dq.dtype)
+        return packed(dq, plan.queries, gradients[0].shape), dk, dv, None, None, d_bias
 
 
 def _grid(x_TNH: Tensor, plan: _Plan, i: int, side: int) -> Float[Tensor, "B q H"]:

@@ -92,7 +92,7 @@ class _Looped(torch.autograd.Function):
                 own = scaled_mask(lanes[part.cells].view(part.shape), dropout, scores).mul_(own)
             out_QNH[part.rows] = torch.bmm(own, v).transpose(0, 1)
         ctx.save_for_backward(q_QNH, k_TNH, v_TNH, weights, lanes)
-        ctx.parts, ctx.dropout = parts, dropout
+        ctx.parts, ctx.dropout, ctx.bias = parts, dropout, None if bias is None else bias.shape
         return out_QNH
 
     @staticmethod
@@ -101,6 +101,7 @@ class _Looped(torch.autograd.Function):
         q_QNH, k_TNH, v_TNH, weights, lanes = ctx.saved_tensors
         dq_QNH = torch.empty_like(q_QNH, memory_format=torch.contiguous_format)
         dk_TNH, dv_TNH = (torch.zeros_like(x, memory_format=torch.contiguous_format) for x in (k_TNH, v_TNH))
+        d_bias = q_QNH.new_zeros(ctx.bias) if ctx.needs_input_grad[6] else None
         scale = 1 / math.sqrt(q_QNH.shape[-1])
         for part, q, k, v in _walk(ctx.parts, q_QNH, k_TNH, v_TNH):
             gradient = gradients[0][part.rows].transpose(0, 1)
@@ -112,6 +113,8 @@ class _Looped(torch.autograd.Function):
                 d_own.mul_(mask)
                 used = mask.mul_(own)
             d_scores = torch.ops.aten._softmax_backward_data(d_own, own, -1, own.dtype)
+            if d_bias is not None:
+                d_bias[:, part.block.queries, part.block.keys] += d_scores
             dq_QNH[part.rows] = product(d_scores, k, scale).transpose(0, 1)
             dk = product(d_scores.transpose(1, 2), q, scale).transpose(0, 1)
             dv = torch.bmm(used.transpose(1, 2), gradient).transpose(0, 1)
@@ -120,7 +123,7 @@ class _Looped(torch.autograd.Function):
             else:
                 dk_TNH[part.columns] += dk
                 dv_TNH[part.columns] += dv
-        return dq_QNH, dk_TNH, dv_TNH, None, None, None, None
+        return dq_QNH, dk_TNH, dv_TNH, None, None, None, d_bias
 
 
 def _walk(

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from bertie.contracts import Ragged
 from bertie.model.config import TransformerConfig
+from bertie.model.relative_bias import RelativeBias
 
 # Queries of a block. Smaller blocks skip more of the excluded pairs, larger ones make larger matrix products (docs/log).
 BLOCK = 128
@@ -42,6 +43,10 @@ class Pattern(NamedTuple):
     alibi: bool = False
     """Subtract slope × distance from the scores, with another slope for each head (Press et al. 2022). Distances are
     absolute, so the penalty is symmetric unless `causal`."""
+    relative: RelativeBias | None = None
+    """Add learned biases to the scores."""
+    disentangled: bool = False
+    """Scores have terms that only `disentangled.disentangled` computes."""
 
     def visible(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "q t"] | None:
         """Return which keys of its own sequence each query attends to. None: all of them."""
@@ -68,15 +73,19 @@ class Pattern(NamedTuple):
 
     def bias(self, heads: int, queries: int, keys: int, like: Tensor) -> Float[Tensor, "N q t"] | None:
         """Return what to add to the scores, with the device and dtype of `like`. None: nothing."""
+        learned = None if self.relative is None else self.relative(queries, keys).to(like.dtype)
         if not self.alibi:
-            return None
+            return learned
         slopes = torch.tensor(alibi_slopes(heads), device=like.device)
-        return (-slopes[:, None, None] * _distance(queries, keys, like.device).abs()).to(like.dtype)
+        fixed = (-slopes[:, None, None] * _distance(queries, keys, like.device).abs()).to(like.dtype)
+        return fixed if learned is None else fixed + learned
 
 
-def pattern_of(config: TransformerConfig, layer: int) -> Pattern:
-    """Return the pattern of a layer, counted from 0."""
-    return Pattern(config.causal, config.window(layer), config.position_embedding == "alibi")
+def pattern_of(config: TransformerConfig, layer: int, relative: RelativeBias | None = None) -> Pattern:
+    """Return the pattern of a layer, counted from 0. relative: the biases that all layers share."""
+    return Pattern(
+        config.causal, config.window(layer), config.position_embedding == "alibi", relative, config.disentangled
+    )
 
 
 FULL = Pattern()

@@ -12,12 +12,14 @@ from bertie.contracts import Batch
 from bertie.errors import UsageError, require_range
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "geglu", "swiglu"]
+MlmActivation = Literal["default", "silu"]
 GATED = ("geglu", "swiglu")
 PoolerActivation = Literal["tanh", "relu", "gelu"]
 PooledToken = Literal["first", "last"]
 ClassifierPooling = Literal["token", "mean"]
 PositionEmbedding = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
 NormPosition = Literal["post", "pre", "modern"]
+SavedAs = Literal["first", "xlm-roberta", "camembert", "mpnet"]
 
 
 @dataclass(frozen=True)
@@ -77,14 +79,28 @@ class TransformerConfig:
     """The first layer and every so many layers after it are global. Only with local_attention."""
     local_rotary_base: Annotated[float, Range(1, above=True)] = 10_000.0
     """Base of rotary positions in local layers."""
+    relative_bias_buckets: int = 0
+    """Buckets of distances between tokens. Each has a learned bias of the attention scores of a head, the same in all
+    layers, as in MPNet. It must be a multiple of 4. 0: there are no such biases."""
+    disentangled_distances: Annotated[int, Range(0, 1_000_000)] = 0
+    """Distances, to each side, whose embeddings are a part of the attention scores (disentangled attention), as in DeBERTa.
+    Larger distances count as the largest one. 0: attention is that of BERT."""
+    disentangled_buckets: Annotated[int, Range(0, 1_000_000)] = 0
+    """Embeddings, to each side, for these distances: far ones share them. 0: each distance has its own."""
+    disentangled_norm: bool = False
+    """Layer normalization of the embeddings of distances."""
     norm_position: NormPosition = "post"
     """Place of layer normalization. post: after each residual connection, as in BERT. pre: before each block and after the
     last layer, as in GPT-2; the embeddings are not normalized. modern: as pre, but the embeddings are normalized instead of
     the input of the first attention, and task heads have a dense layer with normalization, as in ModernBERT."""
+    embedding_norm: bool = True
+    """Layer normalization of the embeddings. false: none, as in the first GPT; with norm_position pre there is none anyway."""
     causal: bool = False
     """Each token attends only to itself and earlier tokens (a left-to-right model, such as GPT)."""
     use_bias: bool = True
     """Bias vectors in linear layers and layer normalization."""
+    norm_bias: bool = False
+    """Bias vectors in layer normalization even if use_bias is false."""
     hidden_act: Activation = "gelu"
     """Activation function. gelu: exact GELU, as in BERT's first release. gelu_tanh: its tanh approximation, as in later
     releases. geglu, swiglu: GELU or SiLU of one half of the feed-forward layer, multiplied with the other half; the heads of
@@ -99,6 +115,8 @@ class TransformerConfig:
     mlm_transform: bool = True
     """The masked-LM head has a dense layer, an activation and layer normalization before the output matrix, as in BERT.
     false: only the output matrix and a bias, as in XLM."""
+    mlm_act: MlmActivation = "default"
+    """Activation of the heads of pre-training. default: that of the encoder, or GELU if it is gated."""
     hidden_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
     """Dropout probability after the embeddings and after each attention and feed-forward block."""
     attention_probs_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
@@ -107,6 +125,9 @@ class TransformerConfig:
     """Standard deviation of the initial weights."""
     layer_norm_eps: Annotated[float, Range(0)] = 1e-12
     """Constant that layer normalization adds to the variance."""
+    saved_as: SavedAs = "first"
+    """Family of checkpoints (`model_type` in config.json) in whose format the model is saved, if several families have its
+    structure. first: the first of them. The model computes the same."""
 
     def __post_init__(self) -> None:
         if self.embedding_size == self.hidden_size:  # without a projection, as files of other libraries are read back
@@ -119,6 +140,21 @@ class TransformerConfig:
                 f"model.num_hidden_groups is {self.num_hidden_groups}, so layers share their weights, and "
                 f"model.{different} {getattr(self, different)} makes layers differ: change one of them"
             )
+        require_range("model", self, "relative_bias_buckets", low=0, high=1_000_000)
+        if self.relative_bias_buckets % 4:
+            raise UsageError(f"model.relative_bias_buckets is {self.relative_bias_buckets}: it must be a multiple of 4")
+        if self.disentangled_distances and (
+            self.causal
+            or self.local_attention
+            or self.relative_bias_buckets
+            or self.position_embedding in ("rotary", "alibi")
+        ):
+            raise UsageError(
+                "model.disentangled_distances is for attention among all tokens without other positions in it: remove "
+                "model.causal, local_attention, relative_bias_buckets, and rotary and alibi in position_embedding"
+            )
+        if self.disentangled_distances and self.disentangled_buckets == 1:
+            raise UsageError("model.disentangled_buckets is 1: give 0, or 2 or more")
         if self.local_attention % 2:
             raise UsageError(f"model.local_attention is {self.local_attention}: it must be even, half to each side")
         if self.hidden_size % self.num_attention_heads:
@@ -154,7 +190,8 @@ class TransformerConfig:
     @property
     def knows_order(self) -> bool:
         """Whether the model can tell in which order its two texts stand."""
-        return self.position_embedding != "none" or self.type_vocab_size > 1 or self.causal
+        by_positions = self.position_embedding != "none" or self.relative_bias_buckets or self.disentangled_distances
+        return bool(by_positions) or self.type_vocab_size > 1 or self.causal
 
     @property
     def language_id(self) -> int:
@@ -202,13 +239,20 @@ class TransformerConfig:
         return float(projection + (layers - 1) * per_token + 2 * width * attended + last)
 
     @property
+    def disentangled(self) -> bool:
+        """Whether attention is disentangled: only the plain engine computes it."""
+        return self.disentangled_distances > 0
+
+    @property
     def pooled_token(self) -> PooledToken:
         """The token that stands for the whole sequence: [CLS], or in a causal model the last one, which sees all others."""
         return "last" if self.causal else "first"
 
     @property
-    def head_act(self) -> Activation:
-        """Activation of the heads of pre-training: that of the encoder, or GELU if it is gated."""
+    def head_act(self) -> Activation | Literal["silu"]:
+        """Activation of the heads of pre-training."""
+        if self.mlm_act != "default":
+            return self.mlm_act
         return "gelu" if self.gated else self.hidden_act
 
     @property

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from bertie.contracts import Batch
 from bertie.model.config import TransformerConfig
 from bertie.model.dropout import drop
+from bertie.model.normalization import norm_of
 from bertie.model.positions import SinusoidalEmbedding
 
 POSITIONS = {"learned": nn.Embedding, "sinusoidal": SinusoidalEmbedding}
@@ -34,7 +35,7 @@ class Embeddings(nn.Module):
         self.segment = nn.Embedding(config.type_vocab_size, size) if config.type_vocab_size else None
         self.language = nn.Embedding(len(config.languages), size) if config.language_embeddings else None
         self.language_id = config.language_id
-        self.norm = _norm(config, size) if config.norm_position != "pre" else None
+        self.norm = norm_of(config, size) if config.norm_position != "pre" and config.embedding_norm else None
         self.project = nn.Linear(size, config.hidden_size, config.use_bias) if size != config.hidden_size else None
         self.dropout = config.hidden_dropout_prob
 
@@ -81,7 +82,3 @@ class SharedEmbeddings(nn.Module):
     def forward(self, batch: Batch) -> Float[Tensor, "T D"]:
         x_TE = self.owner[0].before_projection(batch)
         return x_TE if self.project is None else self.project(x_TE)
-
-
-def _norm(config: TransformerConfig, size: int) -> nn.LayerNorm:
-    return nn.LayerNorm(size, eps=config.layer_norm_eps, bias=config.use_bias)

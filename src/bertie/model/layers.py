@@ -22,8 +22,12 @@ from bertie.model.activation import activation
 from bertie.model.attention import IMPLEMENTATIONS, AttentionKind, automatic, fits_varlen, varlen
 from bertie.model.attention_window import FULL, AttentionInput, Pattern, pattern_of
 from bertie.model.config import Activation, TransformerConfig
+from bertie.model.disentangled import Distances, disentangled
 from bertie.model.dropout import drop_add
+from bertie.model.normalization import norm_of
 from bertie.model.positions import rotate
+from bertie.model.relative_attention import reach_of
+from bertie.model.relative_bias import RelativeBias
 
 Mix = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """Mixes values by attention. From queries [Q, N, H], keys and values [T, N, H], and the rows of the queries as in
@@ -101,14 +105,22 @@ def _mixed(
 class SelfAttention(nn.Module):
     """Multi-head self-attention, with the query, key and value projections in one matrix."""
 
-    def __init__(self, config: TransformerConfig, implementation: AttentionKind, number: int):
+    def __init__(
+        self,
+        config: TransformerConfig,
+        implementation: AttentionKind,
+        number: int,
+        relative: RelativeBias | Distances | None,
+    ):
         super().__init__()
         self.heads = config.num_attention_heads
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, config.use_bias)
         self.out = nn.Linear(config.hidden_size, config.hidden_size, config.use_bias)
         self.dropout = config.attention_probs_dropout_prob
-        self.pattern = pattern_of(config, number)
+        self.pattern = pattern_of(config, number, relative if isinstance(relative, RelativeBias) else None)
         self.attend = IMPLEMENTATIONS[implementation]
+        # In a tuple, so that it is not a submodule: the encoder owns and saves it.
+        self.distances = (relative,) if isinstance(relative, Distances) else ()
 
     @property
     def fits_varlen(self) -> bool:
@@ -131,24 +143,34 @@ class SelfAttention(nn.Module):
         self, ragged: Ragged, q_QNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, rows: Tensor | None
     ) -> Float[Tensor, "Q D"]:
         """Mix values within each sequence of `ragged`. With it, this is a `Mix`."""
+        for distances in self.distances:
+            dropout, size = self.dropout if self.training else 0.0, self.qkv.in_features
+            r_WD = distances(reach_of(ragged)).to(q_QNH.dtype)
+            asked_WD, seen_WD = self._part(r_WD, slice(2 * size)).chunk(2, 1)
+            return disentangled(q_QNH, k_TNH, v_TNH, asked_WD, seen_WD, ragged, dropout).flatten(1)
         queries = ragged if rows is None else Ragged(torch.searchsorted(rows, ragged.cu_seqlens), ragged.max_seqlen)
         dropout = self.dropout if self.training else 0.0
         return self.attend(AttentionInput(q_QNH, k_TNH, v_TNH, queries, ragged, dropout, self.pattern)).flatten(1)
 
 
 class Layer(nn.Module):
-    """One Transformer layer. `number`: its number, from 0."""
+    """One Transformer layer. `number`: its number, from 0; `relative`: what the encoder has for all layers."""
 
-    def __init__(self, config: TransformerConfig, implementation: AttentionKind, number: int):
+    def __init__(
+        self,
+        config: TransformerConfig,
+        implementation: AttentionKind,
+        number: int,
+        relative: RelativeBias | Distances | None = None,
+    ):
         super().__init__()
         width, inner, bias = config.hidden_size, config.intermediate_size, config.use_bias
-        self.attention = SelfAttention(config, implementation, number)
+        self.attention = SelfAttention(config, implementation, number, relative)
         normalized = config.norm_position == "modern" and number == 0  # its input is: the embeddings
-        norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias)
-        self.attention_norm = nn.Identity() if normalized else norm
+        self.attention_norm = nn.Identity() if normalized else norm_of(config, width)
         self.up = nn.Linear(width, inner * (2 if config.gated else 1), bias)
         self.down = nn.Linear(inner, width, bias)
-        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias)
+        self.norm = norm_of(config, width)
         self.act: Activation = config.hidden_act
         self.dropout = config.hidden_dropout_prob
         self.norm_first = config.norm_position != "post"

@@ -77,33 +77,51 @@ class Terms(NamedTuple):
     """w."""
 
 
+class Reverse(NamedTuple):
+    """Products of the keys with distances, as in DeBERTa (`disentangled.py`), and the scale that scores have with them."""
+
+    asked: Float[Tensor, "W N H"]
+    """Vectors that the keys are multiplied with, for the distances of `Terms.distance`."""
+    scale: float
+    """Factor of the scores, instead of 1 / √H."""
+
+
 def reach_of(ragged: Ragged) -> int:
     """Return an upper bound of the distances between tokens. It is a multiple of `REACH_MULTIPLE`."""
     return -(-ragged.longest // REACH_MULTIPLE) * REACH_MULTIPLE
 
 
-def relative_dense(terms: Terms, streams: tuple[Stream, ...], keys: Keys, dropout: float) -> Float[Tensor, "M N H"]:
+def relative_dense(
+    terms: Terms, streams: tuple[Stream, ...], keys: Keys, dropout: float, reverse: Reverse | None = None
+) -> Float[Tensor, "M N H"]:
     """Compute all sequences at once in a padded grid, with torch's kernel, on any device.
 
     Every query has to see at least one key.
     """
     parts = terms.q.split([len(stream.position) for stream in streams])
     return torch.cat(
-        [_dense(terms._replace(q=part), stream, keys, dropout) for part, stream in zip(parts, streams, strict=True)]
+        [
+            _dense(terms._replace(q=part), stream, keys, dropout, reverse)
+            for part, stream in zip(parts, streams, strict=True)
+        ]
     )
 
 
-def _dense(terms: Terms, stream: Stream, keys: Keys, dropout: float) -> Float[Tensor, "Q N H"]:
+def _dense(terms: Terms, stream: Stream, keys: Keys, dropout: float, reverse: Reverse | None) -> Float[Tensor, "Q N H"]:
     asking, known = padding_of(stream.ragged, len(stream.position)), padding_of(keys.ragged, len(keys.rank))
     scores = _position_scores(terms, stream, asking, known.valid.shape[1])
     other_QN = torch.einsum("qnh,nh->qn", terms.q + terms.segment_bias, terms.other) * (1 - 2 * stream.segment)[:, None]
     in_second = keys.segment[known.rows][:, None, None, :].to(scores.dtype)
-    scores = (scores + pad(other_QN[:, :, None], asking) * in_second) / math.sqrt(terms.k.shape[-1])
+    scores = scores + pad(other_QN[:, :, None], asking) * in_second
+    scale = 1 / math.sqrt(terms.k.shape[-1])
+    if reverse is not None:
+        scores, scale = scores + _asked_scores(terms.k, reverse.asked, stream, asking, known), reverse.scale
+    scores = scores * scale
     unseen = keys.rank[known.rows][:, None, :] > stream.limit[asking.rows][:, :, None]
     unseen = (unseen | ~known.valid[:, None, :])[:, None]
     scores = scores.masked_fill(unseen, max(HIDDEN, torch.finfo(scores.dtype).min))
     grids = pad(terms.q + terms.content_bias, asking), pad(terms.k, known), pad(terms.v, known)
-    return unpad(F.scaled_dot_product_attention(*grids, attn_mask=scores, dropout_p=dropout), asking)
+    return unpad(F.scaled_dot_product_attention(*grids, attn_mask=scores, dropout_p=dropout, scale=scale), asking)
 
 
 def _position_scores(terms: Terms, stream: Stream, padding: Padding, keys: int) -> Float[Tensor, "S N q t"]:
@@ -113,3 +131,14 @@ def _position_scores(terms: Terms, stream: Stream, padding: Padding, keys: int) 
     first = reach - stream.position[padding.rows]  # column of the distance to the first key
     index = first[:, None, :, None] + torch.arange(keys, device=first.device)
     return every_SNqW.gather(3, index.expand(-1, every_SNqW.shape[1], -1, -1))
+
+
+def _asked_scores(
+    k_TNH: Tensor, asked_WNH: Tensor, stream: Stream, asking: Padding, known: Padding
+) -> Float[Tensor, "S N q t"]:
+    """Return the products of the keys with the distances to each query."""
+    every_SNtW = torch.einsum("snth,wnh->sntw", pad(k_TNH, known), asked_WNH)
+    position = stream.position[asking.rows]
+    first = len(asked_WNH) // 2 - position[:, None, None, :]  # column of the distance from the first key
+    index = first + torch.arange(every_SNtW.shape[2], device=first.device)[:, None]
+    return every_SNtW.gather(3, index.expand(-1, every_SNtW.shape[1], -1, -1)).transpose(2, 3)

@@ -25,15 +25,22 @@ from bertie.model.attention_groups import KEY_MULTIPLE, Side, cells_of, flat_row
 from bertie.model.attention_half import MULTIPLE
 from bertie.model.attention_loop import product
 from bertie.model.dropout import keep_mask, keep_scale, random_lanes
-from bertie.model.relative_attention import HIDDEN, Keys, Stream, Terms
+from bertie.model.relative_attention import HIDDEN, Keys, Reverse, Stream, Terms
 
 
-def relative_grouped(terms: Terms, streams: tuple[Stream, ...], keys: Keys, dropout: float) -> Float[Tensor, "M N H"]:
-    """Compute attention on a CPU (see `relative_attention.relative_dense`)."""
+def relative_grouped(
+    terms: Terms, streams: tuple[Stream, ...], keys: Keys, dropout: float, reverse: Reverse | None = None
+) -> Float[Tensor, "M N H"]:
+    """Compute attention on a CPU (see `relative_attention.relative_dense`).
+
+    With `reverse`, the queries are all tokens of the sequences, in their order.
+    """
     plan = _plan_of(streams, keys, terms.k, dropout)
     constant = ((terms.segment_bias - terms.position_bias) * terms.other).sum(1)
     vectors = torch.stack([terms.other, terms.content_bias, terms.position_bias])
-    return _Grouped.apply(*terms[:4], vectors, constant, plan)
+    asked = None if reverse is None else reverse.asked.flip(0)  # distances that grow with the query
+    scale = 1 / math.sqrt(terms.q.shape[-1]) if reverse is None else reverse.scale
+    return _Grouped.apply(*terms[:4], vectors, constant, asked, plan, scale)
 
 
 class _Group(NamedTuple):
@@ -152,10 +159,12 @@ class _Grouped(torch.autograd.Function):
         distance_WNH: Tensor,
         vectors_3NH: Tensor,  # the difference of the segments, u, v
         constant_N: Tensor,  # (w - v)·s, so that the product of q + v with s becomes that of q + w
+        asked_WNH: Tensor | None,
         plan: _Plan,
+        scale: float,
     ) -> Tensor:
         other_NH, content_bias_NH, position_bias_NH = vectors_3NH
-        out, scale, dropout = cells_of(q_MNH, plan.queries), 1 / math.sqrt(q_MNH.shape[-1]), plan.dropout
+        out, dropout = cells_of(q_MNH, plan.queries), plan.dropout
         kept: list[Tensor | None] = []
         for i, group in enumerate(plan.groups):
             n, s, q, _ = group.shape
@@ -171,27 +180,32 @@ class _Grouped(torch.autograd.Function):
                 grid.add_(group.hidden)
             content = (asking.view(n, s * q, -1) + content_bias_NH[:, None]).view_as(asking)
             torch.baddbmm(scores, content, k.transpose(1, 2), alpha=scale, out=scores)
+            if asked_WNH is not None:
+                r = _run_of_asked(asked_WNH, group).transpose(0, 1)
+                every = product(k.view(n, -1, k.shape[2]), r.transpose(1, 2), scale)
+                scores.add_(_run_of_queries(every, group).transpose(1, 2))
             own = torch.softmax(scores, -1)
             lanes = random_lanes(own.shape) if dropout else None
             used = own if lanes is None else keep_mask(lanes, dropout, out=scores).mul_(own)
             product(used, v, keep_scale(dropout), out[plan.queries.spans[i]].view_as(asking))
             kept += [asking, k, v, own, lanes]
-        ctx.save_for_backward(distance_WNH, vectors_3NH, *kept)
-        ctx.plan, ctx.shapes = plan, (q_MNH.shape, k_TNH.shape)
+        ctx.save_for_backward(distance_WNH, vectors_3NH, asked_WNH, *kept)
+        ctx.plan, ctx.shapes, ctx.scale = plan, (q_MNH.shape, k_TNH.shape), scale
         return packed(out, plan.queries, q_MNH.shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        distance_WNH, vectors_3NH, *kept = ctx.saved_tensors
+        distance_WNH, vectors_3NH, asked_WNH, *kept = ctx.saved_tensors
         other_NH, content_bias_NH, position_bias_NH = vectors_3NH
         queries, keys, groups, dropout = ctx.plan
-        scale = 1 / math.sqrt(distance_WNH.shape[-1])
+        scale = ctx.scale
         dq, dk, dv = (cells_of(gradients[0], side) for side in (queries, keys, keys))
         exact = torch.promote_types(distance_WNH.dtype, torch.float32)  # for sums over groups
         d_distance, d_vectors = (torch.zeros_like(x, dtype=exact) for x in (distance_WNH, vectors_3NH))
         d_other, d_content_bias, d_position_bias = d_vectors
         d_constant = d_other.new_zeros(len(d_other))
+        d_asked = None if asked_WNH is None else torch.zeros_like(asked_WNH, dtype=exact)
         for i, group in enumerate(groups):
             n, s, q, _ = group.shape
             asking, k, v, own, lanes = kept[5 * i : 5 * i + 5]
@@ -208,6 +222,12 @@ class _Grouped(torch.autograd.Function):
             each = asking.view(n, s * q, -1)
             content = (each + content_bias_NH[:, None]).view_as(asking)
             product(d_scores.transpose(1, 2), content, scale, dk[keys.spans[i]].view_as(k))
+            if asked_WNH is not None and d_asked is not None:
+                spread = _spread_over_asked(d_scores, group)
+                d_k, r = dk[keys.spans[i]].view(n, -1, k.shape[2]), _run_of_asked(asked_WNH, group).transpose(0, 1)
+                torch.baddbmm(d_k, spread, r, alpha=scale, out=d_k)
+                d_r = product(spread.transpose(1, 2), k.view_as(d_k), scale).transpose(0, 1)
+                _run_of_asked(d_asked, group).add_(d_r)
             d_each = product(d_scores, k, scale, dq[queries.spans[i]].view_as(asking)).view_as(each)
             d_content_bias += d_each.sum(1, dtype=exact)
             spread = _spread_over_distances(d_scores, group)
@@ -224,8 +244,8 @@ class _Grouped(torch.autograd.Function):
         of_q, of_k, of_v = (
             packed(x, side, ctx.shapes[i > 0]) for i, (x, side) in enumerate(((dq, queries), (dk, keys), (dv, keys)))
         )
-        small = (d_distance, d_vectors, d_constant)
-        return of_q, of_k, of_v, *(x.to(distance_WNH.dtype) for x in small), None
+        small = (d_distance, d_vectors, d_constant, d_asked)
+        return of_q, of_k, of_v, *(None if x is None else x.to(distance_WNH.dtype) for x in small), None, None
 
 
 def _grid(x_TNH: Tensor, side: Side, i: int) -> Float[Tensor, "B q H"]:
@@ -264,3 +284,27 @@ def _spread_over_distances(scores_Bqt: Float[Tensor, "B q t"], group: _Group) ->
     runs = between.view(-1).as_strided((n * s * q * width, width), (1, 1))
     first = torch.arange(n * s * q) * width + group.position
     return runs.index_select(0, first).view(n, s * q, width)
+
+
+def _run_of_asked(x_WNH: Tensor, group: _Group) -> Float[Tensor, "W N H"]:
+    """Return the distances between a key and a query of a group: from 1 - t to q - 1, as a view."""
+    middle = len(x_WNH) // 2
+    return x_WNH[middle - group.shape[3] : middle + group.shape[2] - 1]
+
+
+def _run_of_queries(every_NRW: Tensor, group: _Group) -> Float[Tensor, "B t q"]:
+    """Return the scores of each key's queries from those of all distances of the group, as a view.
+
+    The first query of the first key is at column t - 1, that of the next key one column before.
+    """
+    n, s, q, t = group.shape
+    width = t + q - 1
+    return every_NRW.view(-1).as_strided((n * s, t, q), (t * width, width - 1, 1), t - 1)
+
+
+def _spread_over_asked(scores_Bqt: Float[Tensor, "B q t"], group: _Group) -> Float[Tensor, "N R W"]:
+    """Return the scores at their distances, and 0 at other distances: the reverse of `_run_of_queries`."""
+    n, s, q, t = group.shape
+    spread = scores_Bqt.new_zeros(n, s * t, t + q - 1)
+    _run_of_queries(spread, group).copy_(scores_Bqt.transpose(1, 2))
+    return spread

@@ -14,9 +14,12 @@ from torch.utils.checkpoint import checkpoint
 from bertie.contracts import Batch, Hidden, Ragged
 from bertie.model.attention import AttentionKind
 from bertie.model.config import TransformerConfig
+from bertie.model.disentangled import Distances
 from bertie.model.embeddings import Embeddings, SharedEmbeddings
 from bertie.model.layers import Layer, SelfAttention
+from bertie.model.normalization import norm_of
 from bertie.model.positions import layer_angles
+from bertie.model.relative_bias import RelativeBias
 
 RunLayer = Callable[[int, Tensor, Tensor | None, Tensor | None], Tensor]
 """Computes a layer. Receives its number, from 0, its input, the rows of its output (None: all), and its rotary angles."""
@@ -53,11 +56,11 @@ class Layers(nn.Module):
     and saved once.
     """
 
-    def __init__(self, config: TransformerConfig, attention: AttentionKind):
+    def __init__(self, config: TransformerConfig, attention: AttentionKind, relative: RelativeBias | Distances | None):
         super().__init__()
         self.config = config
         for number in range(config.num_hidden_groups or config.num_hidden_layers):
-            self.add_module(str(number), Layer(config, attention, number))
+            self.add_module(str(number), Layer(config, attention, number, relative))
 
     def __len__(self) -> int:
         return self.config.num_hidden_layers
@@ -88,9 +91,11 @@ class TransformerEncoder(nn.Module):
         super().__init__()
         self.config = config
         self.embeddings = embeddings or Embeddings(config)
-        self.layers = Layers(config, attention)
-        norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.use_bias)
-        self.final_norm = norm if config.norm_position != "post" else None
+        buckets = config.relative_bias_buckets
+        self.relative = RelativeBias(buckets, config.num_attention_heads) if buckets else None
+        self.distances = Distances(config) if config.disentangled else None
+        self.layers = Layers(config, attention, self.distances or self.relative)
+        self.final_norm = norm_of(config, config.hidden_size) if config.norm_position != "post" else None
         self.recompute = False
         """Activation checkpointing: store only each layer's input and recompute the rest in the backward pass. It needs
         less memory and a third more computation."""

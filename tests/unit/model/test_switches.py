@@ -27,6 +27,7 @@ SWITCHES = [
     {"position_embedding": "sinusoidal"},
     {"position_embedding": "rotary"},
     {"position_embedding": "alibi"},
+    {"relative_bias_buckets": 16},
     {"position_embedding": "none"},
     {"type_vocab_size": 0},
     {"embedding_size": 8},

@@ -1,21 +1,40 @@
 """The families of checkpoints, one file each: names of weights and configuration keys, bertie's and Hugging Face's.
 
 family.py is what a family is, settings.py has checks that several share, general_keys.py the keys of config.json that all share,
-wrappers.py the prefixes of other programs. The families: albert.py, bert.py, distilbert.py,
-electra.py, gpt2.py, modernbert.py, roberta.py, xlm.py, xlnet.py, and own.py for models that transformers does not have.
+wrappers.py the prefixes of other programs. The families: albert.py, bert.py, camembert.py, deberta_v2.py, distilbert.py,
+electra.py, gpt2.py, modernbert.py, mpnet.py, nomic_bert.py, openai_gpt.py, roberta.py, xlm.py, xlm_roberta.py, xlnet.py, and
+own.py for models that transformers does not have.
 
 To add a family, add a file here and its `FAMILY` to the list.
 """
 
 from __future__ import annotations
 
-from bertie.checkpoints.families import albert, bert, distilbert, electra, gpt2, modernbert, own, roberta, xlm, xlnet
+from bertie.checkpoints.families import (
+    albert,
+    bert,
+    camembert,
+    deberta_v2,
+    distilbert,
+    electra,
+    gpt2,
+    modernbert,
+    mpnet,
+    nomic_bert,
+    openai_gpt,
+    own,
+    roberta,
+    xlm,
+    xlm_roberta,
+    xlnet,
+)
 from bertie.checkpoints.families.family import Family
 from bertie.model.encoder import EncoderConfig
 
 FAMILIES = (
     *(roberta.FAMILY, bert.FAMILY, gpt2.FAMILY, distilbert.FAMILY, electra.FAMILY, xlm.FAMILY, modernbert.FAMILY),
-    *(xlnet.FAMILY, albert.FAMILY, own.FAMILY),
+    *(xlnet.FAMILY, albert.FAMILY, xlm_roberta.FAMILY, camembert.FAMILY, mpnet.FAMILY, deberta_v2.FAMILY),
+    *(openai_gpt.FAMILY, nomic_bert.FAMILY, own.FAMILY),
 )
 """All families. The first one that represents an encoder is the format in which it is saved."""
 

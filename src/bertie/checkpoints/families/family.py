@@ -108,6 +108,8 @@ class Family:
     """Names of tensors that the masked-LM head shares, and of those that they are."""
     positions_after_padding: bool = False
     """Whether the first position has the number pad_token_id + 1. The rows of the matrix before it are not used."""
+    pad_id: int | None = None
+    """Vocabulary id of the padding token that Hugging Face's class assumes. None: config.json says it."""
     derived: Callable[[Any], dict[str, Tensor]] = lambda _: {}
     """Tensors, under bertie's names, that Hugging Face's classes need and bertie's encoder does not have."""
     without_derived: Callable[[Any, dict[str, Tensor]], Any] = lambda config, _: config

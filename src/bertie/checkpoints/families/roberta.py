@@ -33,7 +33,7 @@ SETTINGS = replace(
     suits=lambda config: config.type_vocab_size < 2,
     write=lambda config: (
         bert.SETTINGS.write(config)
-        | {"hidden_act": "gelu", "type_vocab_size": 1}
+        | {"hidden_act": "gelu", "type_vocab_size": max(1, config.type_vocab_size)}
         | ({} if config.type_vocab_size else {WITHOUT_SEGMENTS: True})
     ),
     reads=(WITHOUT_SEGMENTS,),

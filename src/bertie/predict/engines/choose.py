@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, TypeGuard, cast, get_args
 
 import numpy as np
 import torch
@@ -65,14 +65,20 @@ def use(model: Model, name: EngineName | None, exported: Exported | None) -> Eng
     chosen: EngineName = name or (exported.engine if exported else "plain")
     encoder: Encoder = model.encoder
     if chosen == "auto":
-        chosen = fastest(encoder, exported) if isinstance(encoder, TransformerEncoder) else "plain"
+        chosen = fastest(encoder, exported) if _runs(encoder) else "plain"
     engine = named(chosen)
     if engine is None:
         return chosen
-    if not isinstance(encoder, TransformerEncoder):
-        raise UsageError(f"the engine {chosen} runs Transformers, and this model is {encoder.config.kind}: use plain")
+    if not isinstance(encoder, TransformerEncoder) or not _runs(encoder):
+        kind = "disentangled" if isinstance(encoder, TransformerEncoder) else encoder.config.kind
+        raise UsageError(f"the engine {chosen} runs Transformers, and this model is {kind}: use plain")
     model.encoder = cast(Encoder, build(engine, chosen, encoder, exported))
     return chosen
+
+
+def _runs(encoder: Encoder) -> TypeGuard[TransformerEncoder]:
+    """Return whether engines compute an encoder."""
+    return isinstance(encoder, TransformerEncoder) and not encoder.config.disentangled
 
 
 def build(engine: Engine, name: EngineName, encoder: TransformerEncoder, exported: Exported | None) -> nn.Module:

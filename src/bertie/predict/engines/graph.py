@@ -47,14 +47,16 @@ class Graph(nn.Module):
         """Share the weights of a model.
 
         Raises:
-            UsageError: The model is no Transformer, or one with language embeddings.
+            UsageError: The model is no Transformer, or one with language embeddings or disentangled attention.
         """
         super().__init__()
         encoder = model.encoder
-        if not isinstance(encoder, TransformerEncoder) or encoder.config.language_embeddings:
-            transformer = isinstance(encoder, TransformerEncoder)
-            kind = "a model with language embeddings" if transformer else encoder.config.kind
-            raise UsageError(f"{kind} cannot be exported as a graph: use the engine plain")
+        special = isinstance(encoder, TransformerEncoder) and (
+            "a model with language embeddings" * encoder.config.language_embeddings
+            or "disentangled attention" * encoder.config.disentangled
+        )
+        if special or not isinstance(encoder, TransformerEncoder):
+            raise UsageError(f"{special or encoder.config.kind} cannot be exported as a graph: use the engine plain")
         self.encoder = encoder
         self.config: TransformerConfig = encoder.config
         self.mean = model.reading is not None and model.reading.only_mean

@@ -38,6 +38,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "local_attention": 4,
         "global_attention_every": 2,
     },
+    "relative": {"relative_bias_buckets": 32},
     "alibi tanh": {"position_embedding": "alibi", "hidden_act": "gelu_tanh"},
     "no segments": {"type_vocab_size": 0, "embedding_size": 16},
 }

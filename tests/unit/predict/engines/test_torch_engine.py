@@ -49,6 +49,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "global_attention_every": 2,
     },
     "alibi": {"position_embedding": "alibi"},
+    "relative": {"relative_bias_buckets": 32, "position_embedding": "none"},
     "causal": {"causal": True, "norm_position": "pre"},
     "causal alibi": {"causal": True, "position_embedding": "alibi"},
     "electra": {"embedding_size": 16},

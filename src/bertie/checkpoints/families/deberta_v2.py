@@ -1,0 +1,124 @@
+"""DeBERTa checkpoints of versions 2 and 3 (He et al. 2021, 2023): BERT's layers with disentangled attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from bertie.checkpoints.families import bert
+from bertie.checkpoints.families.family import POSITIONS, TASK_SHAPES, Family, Module, architectures, joined
+from bertie.checkpoints.families.settings import Settings
+from bertie.errors import UsageError
+from bertie.model.config import TransformerConfig
+
+LAYER = "deberta.encoder.layer.{n}"
+DEFAULTS = {
+    **{"vocab_size": 128100, "hidden_size": 1536, "num_hidden_layers": 24, "num_attention_heads": 24},
+    **{"intermediate_size": 6144, "max_position_embeddings": 512, "type_vocab_size": 0, "layer_norm_eps": 1e-7},
+}
+TYPES = {"c2p", "p2c"}
+NORMS = {"none": False, "layer_norm": True}
+FREE = ("disentangled_distances", "disentangled_buckets", "disentangled_norm", "position_embedding")
+
+
+def write(config: TransformerConfig) -> dict[str, Any]:
+    """Return the keys of attention, positions and heads."""
+    return {
+        **{"relative_attention": True, "pos_att_type": sorted(TYPES), "share_att_key": True},
+        "max_relative_positions": config.disentangled_distances,
+        "position_buckets": config.disentangled_buckets or -1,
+        "norm_rel_ebd": "layer_norm" if config.disentangled_norm else "none",
+        "position_biased_input": config.position_embedding == "learned",
+        **{"pooler_hidden_size": config.hidden_size, "pooler_hidden_act": "gelu", "pooler_dropout": 0.0},
+        "legacy": True,
+    }
+
+
+def read(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of attention and positions."""
+    for name in ("relative_attention", "share_att_key"):
+        if (found := values.get(name, False)) is not True:
+            raise UsageError(f"{name} is {found!r}; bertie supports True")
+    types = values.get("pos_att_type") or []
+    if {each.strip() for each in (types.lower().split("|") if isinstance(types, str) else types)} != TYPES:
+        raise UsageError(f"pos_att_type is {types!r}; bertie supports 'p2c|c2p'")
+    norm = values.get("norm_rel_ebd", "none")
+    if norm not in NORMS:
+        raise UsageError(f"norm_rel_ebd is {norm!r}; bertie supports {' and '.join(map(repr, NORMS))}")
+    sizes = ("embedding_size", "pooler_hidden_size", "attention_head_size")
+    width, heads, longest = (known[name] for name in ("hidden_size", "num_attention_heads", "max_position_embeddings"))
+    far, buckets = values.get("max_relative_positions", -1), values.get("position_buckets", -1)
+    for name, each in (("hidden_size", width), ("max_relative_positions", far), ("position_buckets", buckets)):
+        if type(each) is not int:
+            raise UsageError(f"{name} is {each!r}: it must be a number")
+    for name, size in zip(sizes, (width, width, width // heads), strict=True):
+        if (found := values.get(name, size)) != size:
+            raise UsageError(f"{name} is {found!r}; bertie supports {size}")
+    return {
+        "disentangled_distances": far if far > 0 else longest,
+        "disentangled_buckets": max(buckets, 0),
+        "disentangled_norm": NORMS[norm],
+        "position_embedding": "learned" if values.get("position_biased_input", True) else "none",
+    }
+
+
+def without_positions(config: TransformerConfig, weights: dict[str, Tensor]) -> TransformerConfig:
+    """Remove a matrix of positions that the model does not use."""
+    if config.position_embedding == "none":
+        weights.pop(f"{POSITIONS}.weight", None)
+    return config
+
+
+SETTINGS = Settings(
+    keys={name: name for name in bert.KEYS},
+    defaults=DEFAULTS,
+    fixed={"pooler_act": "gelu"},
+    supported={"conv_kernel_size": 0, "pooler_hidden_act": "gelu", "tie_word_embeddings": True},
+    activation="hidden_act",
+    free=FREE,
+    suits=lambda config: config.disentangled and config.position_embedding in ("learned", "none"),
+    write=write,
+    read=read,
+)
+
+POOLED = (Module("pooler", "pooler.dense"), Module("out", "classifier"))
+
+FAMILY = Family(
+    model_type="deberta-v2",
+    title="DeBERTa",
+    base="deberta.",
+    encoder=(
+        *(
+            row.renamed("bert.", "deberta.")
+            for row in bert.FAMILY.encoder
+            if ".attention." not in row.ours and row != bert.POOLER
+        ),
+        Module("encoder.distances.table", "deberta.encoder.rel_embeddings"),
+        Module("encoder.distances.norm", "deberta.encoder.LayerNorm"),
+        Module(
+            "encoder.layers.{n}.attention.qkv",
+            joined(f"{LAYER}.attention.self", "query_proj", "key_proj", "value_proj"),
+        ),
+        Module("encoder.layers.{n}.attention.out", f"{LAYER}.attention.output.dense"),
+    ),
+    heads={
+        # The names of new heads of transformers and of the authors, then those of transformers' usual head, which are written.
+        "masked": (
+            Module("dense", "lm_predictions.lm_head.dense"),
+            Module("norm", "lm_predictions.lm_head.LayerNorm"),
+            Module("", "lm_predictions.lm_head"),
+            Module("dense", "cls.predictions.transform.dense"),
+            Module("norm", "cls.predictions.transform.LayerNorm"),
+            Module("", "cls.predictions"),
+        ),
+        "text": POOLED,
+        "choice": POOLED,
+        "tokens": (Module("out", "classifier"),),
+        "start_end": (Module("out", "qa_outputs"),),
+    },
+    architectures=architectures("DebertaV2", "masked", *TASK_SHAPES),
+    settings=SETTINGS,
+    ignored=r"position_ids$|^cls\.predictions\.decoder\.|^mask_predictions\.",
+    without_derived=without_positions,
+)

@@ -1,0 +1,94 @@
+"""NomicBERT checkpoints as transformers has them (Nussbaum et al. 2024): BERT with rotary positions, SwiGLU and few biases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bertie.checkpoints.families import bert
+from bertie.checkpoints.families.family import Family, Module, architectures, joined
+from bertie.checkpoints.families.settings import Settings
+from bertie.errors import UsageError
+
+LAYER = "nomic_bert.encoder.layers.{n}"
+DEFAULTS = {
+    **{"vocab_size": 30528, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
+    **{"intermediate_size": 3072, "max_position_embeddings": 2048},
+    **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+}
+BASE = 1000.0
+AUTHORS = {  # keys of the authors' own code, which transformers ignores, and the settings that they must agree with
+    **{"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"},
+    **{"n_inner": "intermediate_size", "layer_norm_epsilon": "layer_norm_eps", "rotary_emb_base": "rotary_base"},
+}
+SUPPORTED = {
+    **{"hidden_act": "silu", "activation_function": "swiglu", "tie_word_embeddings": True, "prenorm": False},
+    **{"rotary_emb_fraction": 1.0, "rotary_scaling_factor": None, "rotary_emb_interleaved": False},
+    **dict.fromkeys(("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"), False),
+}
+
+
+def read(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """Return the base of rotary positions."""
+    rope = values.get("rope_parameters") or {}
+    if not isinstance(rope, dict) or rope.get("rope_type", "default") != "default":
+        raise UsageError(f"rope_parameters is {str(rope)[:60]}; bertie supports the rope_type 'default'")
+    width, heads, size = known["hidden_size"], known["num_attention_heads"], values.get("head_dim")
+    if size is not None and size * heads != width:
+        raise UsageError(f"head_dim is {size!r}; bertie supports hidden_size {width} / num_attention_heads {heads}")
+    if (share := rope.get("partial_rotary_factor", 1)) != 1:
+        raise UsageError(f"rope_parameters has the partial_rotary_factor {share!r}; bertie supports 1")
+    base = float(rope.get("rope_theta") or values.get("rope_theta") or BASE)
+    used = {"layer_norm_eps": 1e-12, **known, "rotary_base": base}
+    for name, ours in AUTHORS.items():
+        if (found := values.get(name, used[ours])) != used[ours]:
+            raise UsageError(
+                f"{name} is {found!r}, and transformers reads {used[ours]!r} from other keys: make them agree"
+            )
+    return {"rotary_base": base}
+
+
+SETTINGS = Settings(
+    keys={name: name for name in bert.KEYS},
+    defaults=DEFAULTS,
+    fixed={
+        **{"hidden_act": "swiglu", "mlm_act": "silu", "use_bias": False, "norm_bias": True},
+        "position_embedding": "rotary",
+    },
+    supported=SUPPORTED,
+    free=("rotary_base",),
+    suits=lambda config: config.type_vocab_size > 0,
+    write=lambda config: {
+        "hidden_act": "silu",
+        "rope_parameters": {"rope_type": "default", "rope_theta": config.rotary_base},
+    },
+    read=read,
+)
+
+FAMILY = Family(
+    model_type="nomic_bert",
+    title="NomicBERT",
+    base="nomic_bert.",
+    encoder=(
+        Module("encoder.embeddings.word", "nomic_bert.embeddings.word_embeddings"),
+        Module("encoder.embeddings.segment", "nomic_bert.embeddings.token_type_embeddings"),
+        Module("encoder.embeddings.norm", "nomic_bert.emb_ln"),
+        Module("encoder.layers.{n}.attention.qkv", f"{LAYER}.attn.Wqkv"),
+        Module("encoder.layers.{n}.attention.out", f"{LAYER}.attn.out_proj"),
+        Module("encoder.layers.{n}.attention_norm", f"{LAYER}.norm1"),
+        Module("encoder.layers.{n}.up", joined(f"{LAYER}.mlp", "fc12", "fc11")),
+        Module("encoder.layers.{n}.down", f"{LAYER}.mlp.fc2"),
+        Module("encoder.layers.{n}.norm", f"{LAYER}.norm2"),
+        Module("pooler", "nomic_bert.pooler.dense"),
+    ),
+    heads={
+        "masked": (
+            Module("dense", "cls.predictions.transform.dense"),
+            Module("norm", "cls.predictions.transform.layer_norm"),
+            Module("", "cls.predictions"),
+        ),
+        **dict.fromkeys(("text", "tokens"), (Module("out", "classifier"),)),
+    },
+    architectures=architectures("NomicBert", "masked", "text", "tokens"),
+    settings=SETTINGS,
+    ignored=r"position_ids$|inv_freq$|^cls\.predictions\.decoder\.",
+)

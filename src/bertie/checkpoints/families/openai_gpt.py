@@ -1,0 +1,60 @@
+"""Checkpoints of the first GPT (Radford et al. 2018): normalization after each residual, and none of the embeddings.
+
+As for GPT-2, only the language model's head has a counterpart in bertie.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bertie.checkpoints.families import gpt2
+from bertie.checkpoints.families.family import Family, Module
+from bertie.checkpoints.families.settings import Settings
+from bertie.errors import UsageError
+from bertie.model.config import TransformerConfig
+
+ACTIVATIONS = {"gelu_tanh": "gelu", "relu": "relu"}  # "gelu" is the tanh approximation here
+
+
+def read(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """Return the activation and the size of the feed-forward layer."""
+    name, width = values.get("afn", "gelu"), known["hidden_size"]
+    if name not in ACTIVATIONS.values():
+        raise UsageError(f"afn is {name!r}; bertie supports {' and '.join(map(repr, ACTIVATIONS.values()))}")
+    if type(width) is not int:
+        raise UsageError(f"n_embd is {width!r}: it must be a number")
+    act = next(ours for ours, theirs in ACTIVATIONS.items() if theirs == name)
+    return {"hidden_act": act, "intermediate_size": 4 * width}
+
+
+def write(config: TransformerConfig) -> dict[str, Any]:
+    return {"afn": ACTIVATIONS[config.hidden_act], "embd_pdrop": config.hidden_dropout_prob}
+
+
+SETTINGS = Settings(
+    keys={ours: theirs for ours, theirs in gpt2.KEYS.items() if ours != "intermediate_size"},
+    defaults={
+        **{"vocab_size": 40478, "n_positions": 512, "n_embd": 768, "n_layer": 12, "n_head": 12},
+        "layer_norm_epsilon": 1e-5,
+    },
+    fixed={"causal": True, "embedding_norm": False, "type_vocab_size": 0},
+    supported={"tie_word_embeddings": True},
+    free=("hidden_act", "intermediate_size"),
+    suits=lambda config: config.hidden_act in ACTIVATIONS and config.intermediate_size == 4 * config.hidden_size,
+    write=write,
+    read=read,
+)
+
+FAMILY = Family(
+    model_type="openai-gpt",
+    title="GPT",
+    base="transformer.",
+    encoder=(
+        Module("encoder.embeddings.word", "transformer.tokens_embed"),
+        Module("encoder.embeddings.position", "transformer.positions_embed"),
+        *(row for row in gpt2.FAMILY.encoder if ".layers." in row.ours),
+    ),
+    architectures={frozenset(): "OpenAIGPTModel", frozenset({"next"}): "OpenAIGPTLMHeadModel"},
+    settings=SETTINGS,
+    ignored=gpt2.FAMILY.ignored,
+)
