@@ -27,8 +27,8 @@ from bertie import storage
 from bertie.batches.collate import collate
 from bertie.checkpoints.families import family_named
 from bertie.checkpoints.families.family import from_huggingface
-from bertie.checkpoints.folder import read_tensors
 from bertie.checkpoints.huggingface import from_config_json
+from bertie.checkpoints.weight_files import read_tensors
 from bertie.contracts import Sequence
 from bertie.model.encoder import build_encoder
 from bertie.tasks.data.rows import valid_examples

@@ -8,7 +8,7 @@ process grew to five times the memory that it used (docs/log/2026-11-24.md).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,10 +16,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bertie.model.config import GATED, Activation
+from bertie.model.config import GATED, HeadActivation
 
 
-def activation(name: Activation | Literal["silu"], x_TF: Float[Tensor, "T F"]) -> Float[Tensor, "T G"]:
+def activation(name: HeadActivation, x_TF: Float[Tensor, "T F"]) -> Float[Tensor, "T G"]:
     """Return the activation of x, element by element. F: intermediate size.
 
     G is F. A gated activation returns the activation of the first half, multiplied with the second half: G is F / 2.

@@ -13,6 +13,7 @@ from bertie.errors import UsageError, require_range
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "geglu", "swiglu"]
 MlmActivation = Literal["default", "silu"]
+HeadActivation = Activation | Literal["silu"]
 GATED = ("geglu", "swiglu")
 PoolerActivation = Literal["tanh", "relu", "gelu"]
 PooledToken = Literal["first", "last"]
@@ -249,7 +250,7 @@ class TransformerConfig:
         return "last" if self.causal else "first"
 
     @property
-    def head_act(self) -> Activation | Literal["silu"]:
+    def head_act(self) -> HeadActivation:
         """Activation of the heads of pre-training."""
         if self.mlm_act != "default":
             return self.mlm_act

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from bertie.contracts import Hidden, Loss, PairTargets, Targets
 from bertie.model.activation import activation
-from bertie.model.config import HeadLayers, PoolerActivation, TransformerConfig
+from bertie.model.config import HeadActivation, HeadLayers, PoolerActivation, TransformerConfig
 from bertie.model.dropout import drop
 from bertie.model.losses import binary_cross_entropy, cross_entropy, grouped_cross_entropy, squared_error
 from bertie.model.pooling import Pooling, pool
@@ -96,7 +96,7 @@ class ReplacedTokenHead(nn.Module):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.out = nn.Linear(config.hidden_size, 1)
-        self.act = config.head_act
+        self.act: HeadActivation = config.head_act
         self.products = self.dense.weight.numel()
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P 1"]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from bertie.contracts import Hidden, Loss, Targets
 from bertie.model.activation import activation
 from bertie.model.chunked_loss import chunked_vocabulary_loss
-from bertie.model.config import TransformerConfig
+from bertie.model.config import HeadActivation, TransformerConfig
 from bertie.model.losses import vocabulary_loss
 
 
@@ -50,7 +50,7 @@ class MaskedLMHead(nn.Module):
         self.dense = nn.Linear(config.hidden_size, width, bias) if config.mlm_transform else None
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias) if config.mlm_transform else None
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-        self.act = config.head_act
+        self.act: HeadActivation = config.head_act
         self.products = word.weight.numel() + (0 if self.dense is None else self.dense.weight.numel())
         self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
 
