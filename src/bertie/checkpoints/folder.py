@@ -3,48 +3,42 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import safetensors
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from bertie import storage
 from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.families import family_of
-from bertie.checkpoints.families.family import from_huggingface, to_huggingface
+from bertie.checkpoints.families.family import to_huggingface
+from bertie.checkpoints.find import MODEL_FILES, TASK_FILE, TASK_FILES, find_model_folder
 from bertie.checkpoints.huggingface import (
     from_config_json,
-    head_shapes,
-    padding_id,
     shapes_of,
     to_config_json,
     transformers_heads,
 )
 from bertie.checkpoints.model_card import model_card
-from bertie.errors import UsageError, UserError, nearest
+from bertie.checkpoints.named_weights import named_weights
+from bertie.checkpoints.weight_files import require_inside
+from bertie.errors import UsageError, UserError
 from bertie.model.characters import Characters
 from bertie.model.config import TransformerConfig
 from bertie.model.electra import GENERATOR_HEAD, build_generator, generator_config, generator_sizes
 from bertie.model.encoder import EncoderConfig, build_encoder, spell_entries
+from bertie.model.head_facts import HeadShape
 from bertie.model.lstm import LstmConfig
 from bertie.model.meta import no_weights
 from bertie.model.model import Model
 from bertie.text.tokenizer import Tokenizer
 
 MANIFEST = "manifest.json"
-TASK_FILE = "task.json"
-MODEL_FILES = (
-    *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
-    *("vocab.txt", "vocab.json", "merges.txt"),
-)
-TASK_FILES = (TASK_FILE, *sentence_transformers_format.FILES)  # only in folders of fine-tuned models
 ABOVE_ENCODER = ("heads.", "reading.", "generator.")  # prefixes of weights that do not belong to the encoder
-DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # accepted dtypes of weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +58,8 @@ class Checkpoint:
     """Configuration of the generator, which a pre-training of ELECTRA saves with the encoder."""
     problem_type: str = ""
     """What config.json says of the outputs of a classifier: regression, single_label_classification, … Empty: nothing."""
+    unclear: tuple[HeadShape, ...] = ()
+    """What the head of a task could be, if config.json names no class and the labels do not tell."""
 
     @property
     def heads(self) -> frozenset[str]:
@@ -164,41 +160,34 @@ def verify(folder: Path) -> None:
             raise UserError(f"{folder / MANIFEST} is damaged: {remedy}") from error
 
 
-def read_checkpoint(source: str | Path) -> Checkpoint:
+def read_checkpoint(source: str | Path, shape: HeadShape | None = None) -> Checkpoint:
     """Read a model and check it.
 
     Args:
         source: A run, a checkpoint folder, a BERT folder in Hugging Face's format, or a hub id.
+        shape: What the head computes, if config.json names no class.
 
     Raises:
         UsageError: There is no such model.
-        UserError: The model is damaged, or is none that bertie reads.
+        UserError: The model is damaged, or is none that bertie reads. Weights without a place in the model are refused, unless
+            this happens in `unused_weights_allowed`.
     """
     folder = find_model_folder(source)
     verify(folder)
+    require_inside(folder, (*MODEL_FILES, *TASK_FILES))
     values = storage.read_json(folder / "config.json")
     family, config, labels = from_config_json(values, str(folder / "config.json"))
     task = storage.read_json(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else {}
-    tensors = family.read(read_tensors(folder / "model.safetensors"))
-    heads = head_shapes(family, values, task)
-    weights, _ = from_huggingface(family, tensors, heads, padding_id(family, values))
+    found = named_weights(folder, family, values, task, shape)
+    weights = found.weights
     config = family.without_derived(config, weights)
     generator = _read_generator(folder, config, values, weights)
     tokenizer = Tokenizer.load(folder)
-    for name, tensor in weights.items():
-        if not tensor.ndim:
-            raise UserError(f"{folder}/model.safetensors is damaged: {name} is a single number")
-        _require_dtype(folder / "model.safetensors", name, tensor)
-    if not any(name.startswith("encoder.embeddings.") for name in weights):
-        raise UserError(
-            f'{folder}/model.safetensors holds no encoder of the model_type "{family.model_type}", as config.json describes '
-            "it: restore the files that belong together"
-        )
     _require_vocabulary(folder, config, weights, tokenizer)
     _require_sizes(folder, config, generator, task, weights)
-    return Checkpoint(
-        folder, config, weights, tokenizer, labels, task, generator, str(values.get("problem_type") or "")
-    )
+    found.unused.refuse()  # last, because what is wrong elsewhere says more
+    problem_type = str(values.get("problem_type") or "")
+    return Checkpoint(folder, config, weights, tokenizer, labels, task, generator, problem_type, found.unclear)
 
 
 def _require_vocabulary(folder: Path, config: EncoderConfig, weights: dict[str, Tensor], tokenizer: Tokenizer) -> None:
@@ -268,76 +257,6 @@ def _require_sizes(
 def _shape_error(folder: Path, name: str, size: tuple[int, ...], found: Tensor | None) -> UserError:
     actual = "nothing" if found is None else f"shape {tuple(found.shape)}"
     return UserError(f"{folder}: {name} should be {size}, the checkpoint has {actual}")
-
-
-def find_model_folder(source: str | Path) -> Path:
-    """Return the folder with config.json: `source` itself, a run's newest checkpoint, or a downloaded hub model.
-
-    Raises:
-        UsageError: There is no such folder, or the download failed.
-    """
-    folder = Path(source)
-    if (folder / "config.json").is_file():
-        return folder
-    if steps := list_checkpoints(folder):
-        return steps[-1]
-    if (folder / "model.safetensors").is_file():
-        problem = "holds no config.json beside its model.safetensors"
-        raise UsageError(f"{source} {problem}: restore it, or take another checkpoint")
-    remedy = ": give a run, a checkpoint folder or a hub id"
-    if folder.exists():
-        is_run = (folder / "config.toml").is_file()
-        raise UsageError(
-            f"{source} {'is a run without a checkpoint yet' if is_run else 'holds no config.json'}{remedy}"
-        )
-    beside = folder.parent.is_dir() and "/" in str(source)
-    if beside or str(source).count("/") > 1 or str(source).startswith((".", "/", "~")):
-        near = nearest(folder.name, [path.name for path in folder.parent.glob("*/")])
-        raise UsageError(f"{source} does not exist" + (f": did you mean {folder.parent / near}?" if near else remedy))
-    return _from_hub(str(source))
-
-
-def list_checkpoints(run: Path) -> list[Path]:
-    """Return the checkpoints of a run, oldest first. Folders with other names than step-NNNNNNNN do not count."""
-    found = [path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d{8,}", path.name)]
-    return sorted(found, key=lambda path: int(path.name[5:]))
-
-
-def _from_hub(name: str) -> Path:
-    import huggingface_hub
-
-    try:
-        return Path(huggingface_hub.snapshot_download(name, allow_patterns=[*MODEL_FILES, *TASK_FILES]))
-    except Exception as error:  # the hub's client raises errors of its own, of its HTTP library and of the system
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UsageError(f"{name} is not a folder, and the download from the hub failed: {reason}") from error
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a safetensors file.
-
-    Raises:
-        UserError: The file is missing or damaged, or a tensor has non-finite values or an unsupported dtype.
-    """
-    if not path.is_file():
-        split = " in one file, not in several" if path.with_name(f"{path.name}.index.json").is_file() else ""
-        raise UserError(f"{path} is missing (bertie reads safetensors only{split}, never pickled weights)")
-    try:
-        tensors = load_file(path)
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
-        raise UserError(f"{path} is damaged: {error}") from error
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() or tensor.is_complex():  # integers may be position ids, which are ignored
-            _require_dtype(path, name, tensor)
-        if not torch.isfinite(tensor).all():
-            raise UserError(f"{path} is damaged: {name} holds NaN or infinity")
-    return tensors
-
-
-def _require_dtype(path: Path, name: str, tensor: Tensor) -> None:
-    if tensor.dtype not in DTYPES:
-        kind = str(tensor.dtype).removeprefix("torch.")
-        raise UserError(f"{path}: {name} is {kind}, which is not supported: give float32, float16 or bfloat16")
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Any
 
 from bertie import config as configuration
+from bertie import console
 from bertie.checkpoints.families import FAMILIES, family_named, family_of
 from bertie.checkpoints.families.family import Family
+from bertie.checkpoints.families.general_keys import EMPTY, READ, WITHOUT_EFFECT, require_empty
 from bertie.errors import UsageError, UserError
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts, HeadShape, facts_of
 from bertie.model.model import Model
 from bertie.model.text_pooling import resolve_pooling
 
-PRETRAINED: dict[HeadShape, str] = {"masked": "mlm", "pair": "nsp", "permutation": "plm", "replaced": "rtd"}
-"""bertie's names of heads that Hugging Face's pre-trained models have. The name of a task's head is in task.json."""
+PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
+MAX_GAPS = 10
 
 
 def transformers_heads(model: Model) -> dict[str, HeadFacts] | None:
@@ -36,6 +39,12 @@ def shapes_of(model: Model) -> dict[str, HeadShape]:
     """Return the shapes of the heads that `transformers_heads` returns, by kind; {} if it returns None."""
     heads = transformers_heads(model) or {}
     return {kind: facts.shape for kind, facts in heads.items() if facts.shape is not None}
+
+
+def classes_of(config: EncoderConfig, shapes: Collection[HeadShape]) -> list[str]:
+    """Return the classes of transformers for an encoder with one head of these shapes."""
+    classes = family_of(config).architectures
+    return [classes[frozenset({shape})] for shape in shapes if frozenset({shape}) in classes]
 
 
 def to_config_json(
@@ -67,7 +76,7 @@ def to_config_json(
 
 
 def from_config_json(values: dict[str, Any], where: str) -> tuple[Family, EncoderConfig, tuple[str, ...]]:
-    """Read config.json. Unknown keys are ignored.
+    """Read config.json. Every key is obeyed, refused, or known to be without effect; a warning names the others.
 
     Args:
         values: Contents of the file.
@@ -79,26 +88,65 @@ def from_config_json(values: dict[str, Any], where: str) -> tuple[Family, Encode
     Raises:
         UserError: The file does not describe a model that bertie supports.
     """
-    model_type = values.get("model_type", "bert")
-    family = family_named(model_type) if isinstance(model_type, str) else None
-    if family is None:
-        known = ", ".join(family.model_type for family in FAMILIES)
-        raise UserError(f"{where}: model_type is {model_type!r}; bertie reads {known}")
     architectures = values.get("architectures") or []
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise UserError(f"{where}: architectures is {str(architectures)[:60]}: it must be a list of names")
+    family = _family(values, architectures, where)
     try:
+        require_empty(values)
         settings: dict[str, Any] = {"kind": "transformer"} | family.settings.from_config(values)
         if family.positions_after_padding:
             settings["max_position_embeddings"] -= padding_id(family, values) + 1
         config = configuration.build(EncoderConfig, settings, "")
-        id2label = values.get("id2label") or {}
-        labels = tuple(str(id2label[key]) for key in sorted(id2label, key=int))
-    except (TypeError, ValueError, IndexError, UsageError) as error:
+        labels = class_names(values)
+    except (AttributeError, TypeError, ValueError, IndexError, OverflowError, UsageError) as error:
         raise UserError(f"{where}: not a {family.model_type} configuration: {error}") from error
     if len(set(labels)) < len(labels):
-        raise UserError(f"{where}: two classes of id2label have the same name: {', '.join(labels)}")
+        raise UserError(f"{where}: two classes of id2label have the same name: {', '.join(labels)[:200]}")
+    if family.settings.known is not None:
+        unknown = sorted(values.keys() - family.settings.known - {*READ, *WITHOUT_EFFECT, *EMPTY})
+        if unknown:
+            _warn_of(where, tuple(unknown))
     return family, config, labels
+
+
+def _family(values: dict[str, Any], architectures: list[str], where: str) -> Family:
+    """Return the family of a config.json. Old files name no model_type: the class tells, and BERT's had none."""
+    classes = {name: family for family in FAMILIES for name in family.architectures.values()}
+    usual = next((classes[name].model_type for name in architectures if name in classes), "bert")
+    model_type = values.get("model_type", usual)
+    family = family_named(model_type) if isinstance(model_type, str) else None
+    if family is None:
+        known = ", ".join(family.model_type for family in FAMILIES)
+        code = ", with code of its own (auto_map), which bertie does not run" if values.get("auto_map") else ""
+        raise UserError(f"{where}: model_type is {str(model_type)[:60]!r}{code}; bertie reads {known}")
+    return family
+
+
+@lru_cache(maxsize=64)
+def _warn_of(where: str, keys: tuple[str, ...]) -> None:
+    """Warn once of keys that may have an effect in the program that wrote them."""
+    names = ", ".join(key[:40] for key in keys[:10]) + f" and {len(keys) - 10} others" * (len(keys) > 10)
+    console.warn(
+        f"{where}: bertie does not know {names}: if {'it has' if len(keys) == 1 else 'they have'} an effect, it is lost"
+    )
+
+
+def class_names(values: dict[str, Any]) -> tuple[str, ...]:
+    """Return the class names in config.json, with those of transformers in gaps; () if it has none.
+
+    Raises:
+        UsageError, ValueError, TypeError, AttributeError: They are malformed, or contradict problem_type.
+    """
+    named = {int(key): str(name) for key, name in (values.get("id2label") or {}).items()}
+    kind, count = values.get("problem_type"), len(named) or values.get("num_labels", 2)
+    if kind not in (None, "", *PROBLEM_TYPES):
+        raise UsageError(f"problem_type is {str(kind)[:60]!r}: it must be one of {', '.join(PROBLEM_TYPES)}")
+    if kind == "single_label_classification" and count == 1:
+        raise UsageError(f"problem_type is {kind!r} with one label: it must be 'regression'")
+    if named and not 0 <= min(named) <= max(named) < MAX_GAPS * len(named) + MAX_GAPS:
+        raise UsageError(f"id2label names the classes {min(named)} to {max(named)}")
+    return tuple(named.get(number, f"LABEL_{number}") for number in range(max(named, default=-1) + 1))
 
 
 def padding_id(family: Family, values: dict[str, Any]) -> int:
@@ -115,27 +163,3 @@ def padding_id(family: Family, values: dict[str, Any]) -> int:
     if family.positions_after_padding and (type(pad_id) is not int or pad_id < 0):
         raise UsageError(f"pad_token_id is {pad_id!r}: positions start after it, so it must be a number from 0")
     return pad_id
-
-
-def head_shapes(family: Family, values: dict[str, Any], task: dict[str, Any]) -> dict[str, HeadShape]:
-    """Return the shapes of the heads that a checkpoint may have, by the names of their weights in bertie.
-
-    A task's head has the name of the task. If task.json does not say it, its name is its shape.
-
-    Args:
-        family: Its family.
-        values: Contents of config.json.
-        task: Contents of task.json; empty if there is none.
-    """
-    architecture = (values.get("architectures") or [""])[0]
-    named = next((shapes for shapes, name in family.architectures.items() if name == architecture), frozenset())
-    if task.get("kind"):
-        return {str(task["kind"]): shape for shape in family.heads if shape in named}
-    found: dict[str, HeadShape] = {}
-    taken: set[object] = set()
-    for shape in sorted(family.heads, key=lambda shape: shape not in named):  # others may be there under other names
-        theirs = {row.theirs for row in family.heads[shape]}
-        if taken.isdisjoint(theirs):
-            taken |= theirs
-            found[PRETRAINED.get(shape, shape)] = shape
-    return found

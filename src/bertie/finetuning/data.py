@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from bertie import console, seeding, storage
+from bertie import console, seeding
 from bertie.checkpoints.folder import Checkpoint
+from bertie.checkpoints.weight_files import weights_fingerprint
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
 from bertie.finetuning.recipe import FinetuneConfig
@@ -49,7 +50,7 @@ class TaskData:
     def fingerprint(self) -> str:
         """A hash of everything that training and evaluation depend on beside the configuration: the initial weights,
         the tokenized examples, and the dev examples themselves."""
-        head = [storage.sha256(self.model_folder / "model.safetensors"), len(self.train_sequences), self.task.labels]
+        head = [weights_fingerprint(self.model_folder), len(self.train_sequences), self.task.labels]
         digest = hashlib.sha256(repr(head).encode())
         for sequence in [*self.train_sequences, *self.dev_sequences]:
             digest.update(f"{len(sequence)} ".encode() + _bytes(sequence.target) + sequence.input_ids.tobytes())

@@ -12,7 +12,8 @@ import numpy as np
 
 from bertie import config as configuration
 from bertie import console, runtime, storage
-from bertie.checkpoints.folder import TASK_FILE, Checkpoint, load_weights, read_checkpoint
+from bertie.checkpoints.find import TASK_FILE
+from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
 from bertie.finetuning.data import Examples, TaskData, load_task_data
 from bertie.finetuning.frozen import cache_hidden_states
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining

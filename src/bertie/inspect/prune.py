@@ -14,16 +14,10 @@ from torch import Tensor
 
 from bertie import console, storage
 from bertie.checkpoints.families.family import to_huggingface
-from bertie.checkpoints.folder import (
-    MODEL_FILES,
-    TASK_FILES,
-    find_model_folder,
-    read_checkpoint,
-    read_tensors,
-    save_tensors,
-    write_manifest,
-)
+from bertie.checkpoints.find import MODEL_FILES, TASK_FILES, find_model_folder
+from bertie.checkpoints.folder import read_checkpoint, save_tensors, write_manifest
 from bertie.checkpoints.huggingface import from_config_json
+from bertie.checkpoints.weight_files import read_weights
 from bertie.errors import UsageError
 from bertie.inspect.attention import gated, require_transformer
 from bertie.inspect.importance import (
@@ -213,7 +207,7 @@ def _disabled(source: Path, chosen: list[tuple[int, int]]) -> dict[str, Tensor]:
         for name in (f"{prefix}.qkv.weight", f"{prefix}.qkv.bias"):
             if name in changed:
                 changed[name].chunk(3)[2][columns] = 0
-    tensors = read_tensors(source / "model.safetensors")
+    tensors = read_weights(source)
     for name, tensor in to_huggingface(family, changed, {}).items():
         named = (found for found in tensors if found == name or found.endswith(f".{name}"))
         [own] = [found for found in named if not found.startswith("generator.")]  # ELECTRA's has layers, too

@@ -11,7 +11,8 @@ from typing import Any
 
 from bertie import config as configuration
 from bertie import storage
-from bertie.checkpoints.folder import find_model_folder
+from bertie.checkpoints.find import find_model_folder
+from bertie.checkpoints.weight_files import weights_files
 from bertie.errors import UsageError, naming
 from bertie.files import sources
 from bertie.files.sources import Source
@@ -239,7 +240,9 @@ class _Cell:
         """Return the states of the weights that a recipe begins with or imitates. Models of the hub have none."""
         teachers = [objective.teacher for objective in recipe.objectives if isinstance(objective, Teaches)]
         named = [Path(name) for name in (recipe.init_from, *teachers) if name]
-        weights = [find_model_folder(path).absolute() / "model.safetensors" for path in named if path.exists()]
+        weights = [
+            shard for path in named if path.exists() for shard in weights_files(find_model_folder(path).absolute())
+        ]
         return tuple(f"{path} {self.hash_file(path)}" for path in weights)
 
 

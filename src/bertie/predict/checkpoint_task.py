@@ -11,7 +11,9 @@ from bertie import config as configuration
 from bertie import console, storage
 from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.families.family import TASK_SHAPES
-from bertie.checkpoints.folder import TASK_FILE, Checkpoint, find_model_folder, list_checkpoints, read_checkpoint
+from bertie.checkpoints.find import TASK_FILE, find_model_folder, list_checkpoints
+from bertie.checkpoints.folder import Checkpoint, read_checkpoint
+from bertie.checkpoints.huggingface import classes_of
 from bertie.errors import UsageError, UserError
 from bertie.model.text_pooling import SEPARATE
 from bertie.tasks import AnyTask
@@ -51,6 +53,10 @@ def checkpoint_task(checkpoint: Checkpoint) -> AnyTask | None:
         task = with_pooling(task_json(checkpoint.folder), checkpoint.config)
         _require_outputs(checkpoint, task.kind, task.labels)
         return task
+    if checkpoint.unclear:
+        classes = " or ".join(f'"{name}"' for name in classes_of(checkpoint.config, checkpoint.unclear))
+        problem = "config.json names no class (architectures), and its head may be for texts or for tokens"
+        raise UserError(f"{checkpoint.folder}: {problem}: add {classes} to it as architectures")
     head = _foreign_head(checkpoint)
     if head is None:
         return None
@@ -70,7 +76,7 @@ def _foreign_head(checkpoint: Checkpoint) -> ForeignHead | None:
         if shape in checkpoint.heads:
             outputs = checkpoint.weights.get(f"heads.{shape}.out.weight")
             if outputs is None:
-                raise UserError(f"{checkpoint.folder}/model.safetensors lacks the output layer of its head ({shape})")
+                raise UserError(f"{checkpoint.folder} lacks the output layer of its head ({shape})")
             return ForeignHead(shape, len(outputs), checkpoint.labels, checkpoint.problem_type)
     return None
 

@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from bertie import runtime
-from bertie.checkpoints.folder import TASK_FILE, load_weights, read_checkpoint
+from bertie.checkpoints.find import TASK_FILE
+from bertie.checkpoints.folder import load_weights, read_checkpoint
+from bertie.checkpoints.named_weights import unused_weights_allowed
 from bertie.errors import UserError
 from bertie.model.electra import build_generator
 from bertie.model.encoder import build_encoder, with_language
@@ -30,6 +32,7 @@ def load(
     language: str = "",
     threads: int = 0,
     engine: EngineName | None = None,
+    allow_unused: bool = False,
 ) -> Predictor:
     """Load a model for inference.
 
@@ -42,6 +45,7 @@ def load(
         threads: Processor threads; 0: all that this process may use.
         engine: What computes the encoder (`EngineName`). None: the engine that a converted model was made for, and for
             other models "plain": torch in fp32, as in training.
+        allow_unused: Ignore weights without a place in the model, such as those of an adapter, instead of refusing them.
 
     Returns:
         The model. With the engines plain, auto and cuda, it is on the GPU if there is one.
@@ -54,7 +58,8 @@ def load(
     runtime.use_threads(threads)
     if engine is not None and (wanted := choose.named(engine)) is not None:
         wanted.require()  # before the weights are read
-    checkpoint = read_checkpoint(source)
+    with unused_weights_allowed(allow_unused):
+        checkpoint = read_checkpoint(source, None if task is None else task.facts.shape)
     exported = read_exported(checkpoint.folder)
     checkpoint = replace(checkpoint, config=with_language(checkpoint.config, language))
     task = choose_task(task, checkpoint)
@@ -70,7 +75,7 @@ def load(
     model = Model(encoder, heads, features, generator).eval()
     result = load_weights(model, checkpoint)
     if result.initialized:
-        raise UserError(f"{checkpoint.folder}/model.safetensors lacks the weights of {', '.join(result.initialized)}")
+        raise UserError(f"{checkpoint.folder} lacks the weights of {', '.join(result.initialized)}")
     max_length = trained_length(checkpoint)
     model.to(choose.device(engine or (exported.engine if exported else None)))
     used = choose.use(model, engine, exported)

@@ -14,7 +14,7 @@ from typing import Any
 from bertie import config as configuration
 from bertie import console, runtime
 from bertie.batches.loader import Position
-from bertie.checkpoints.folder import list_checkpoints
+from bertie.checkpoints.find import list_checkpoints
 from bertie.checkpoints.training_state import Counters, has_checkpoint, load_state
 from bertie.contracts import FILLER, MicroBatch
 from bertie.pretraining.feed import rows_per_pass

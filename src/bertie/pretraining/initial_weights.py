@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from bertie import config, runtime, seeding
-from bertie.checkpoints.folder import Checkpoint, list_checkpoints, load_weights, read_checkpoint
+from bertie.checkpoints.find import list_checkpoints
+from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
 from bertie.checkpoints.training_state import load_optimizer
 from bertie.errors import UsageError, UserError
 from bertie.model.attention import AttentionKind

@@ -19,6 +19,7 @@ from bertie import console, runtime, storage
 from bertie.batches.loader import Position
 from bertie.checkpoints.folder import MANIFEST, Checkpoint, verify
 from bertie.checkpoints.training_state import has_checkpoint
+from bertie.checkpoints.weight_files import weights_fingerprint
 from bertie.contracts import MicroBatch
 from bertie.errors import UsageError, UserError
 from bertie.model.encoder import EncoderConfig, spell_entries, with_dropout
@@ -149,7 +150,7 @@ class Setup:
         chosen = run.precision(asked) if run else runtime.resolve_precision(asked, runtime.device())
         precision: Literal["fp32", "bf16"] = ranks.broadcast(chosen)
         if run is not None and self.teacher is not None:
-            run.require_same("teacher", storage.sha256(self.teacher.folder / "model.safetensors"))
+            run.require_same("teacher", weights_fingerprint(self.teacher.folder))
         model = self._initial_model()
         runtime.require_precision(precision, model)
         optimizer = self._optimizer(model)

@@ -106,6 +106,9 @@ def theirs(tiny_config: TransformerConfig) -> dict[str, Tensor]:
         ("bert.", "_orig_mod.bert."),
         ("bert.", "module.bert."),
         ("bert.", "module._orig_mod.bert."),
+        ("bert.", "encoder."),
+        ("bert.", "backbone.model."),
+        ("bert.", "roberta."),
     ],
 )
 def test_other_spellings_of_names_are_accepted(theirs: dict[str, Tensor], old: str, new: str) -> None:
@@ -116,16 +119,50 @@ def test_other_spellings_of_names_are_accepted(theirs: dict[str, Tensor], old: s
     assert same(found, from_huggingface(theirs)[0])
 
 
+@pytest.mark.parametrize("prefix", ["0.auto_model.", "model.", "module.", "_orig_mod.", "net.encoder."])
+def test_a_wrapper_of_the_whole_model_is_accepted(theirs: dict[str, Tensor], prefix: str) -> None:
+    for bare in (False, True):
+        inner = {name.removeprefix("bert." * bare): tensor for name, tensor in theirs.items()}
+        found, unknown = from_huggingface({prefix + name: tensor for name, tensor in inner.items()})
+        assert unknown == []
+        assert same(found, from_huggingface(theirs)[0])
+
+
+def test_two_encoders_are_refused(theirs: dict[str, Tensor]) -> None:
+    encoder = {name: tensor for name, tensor in theirs.items() if name.startswith("bert.")}
+    two = {part + name: tensor for name, tensor in encoder.items() for part in ("query.", "text.")}
+    with pytest.raises(UserError, match=r"several encoders, with the prefixes 'query\.bert\.', 'text\.bert\.'"):
+        from_huggingface(two)
+    with pytest.raises(UserError, match="two tensors are the same weights"):
+        from_huggingface(encoder | {"bert.embeddings.LayerNorm.gamma": torch.zeros(32)})
+
+
 def test_tied_and_derived_tensors_are_ignored(theirs: dict[str, Tensor]) -> None:
-    extra = {
-        "bert.embeddings.position_ids": torch.arange(64)[None],
-        "cls.predictions.decoder.weight": torch.zeros(500, 32),
-        "cls.predictions.decoder.bias": torch.zeros(500),
-    }
-    found, unknown = from_huggingface(theirs | extra)
+    words, bias = theirs["bert.embeddings.word_embeddings.weight"], theirs["cls.predictions.bias"]
+    copies = {"cls.predictions.decoder.weight": words.clone(), "cls.predictions.decoder.bias": bias.clone()}
+    found = theirs | copies
+    assert family.untie(bert.FAMILY, found, tied=True) == ""
+    assert same(found, theirs)
+    buffers = {"bert.embeddings.position_ids": torch.arange(64)[None]}
+    weights, unknown = from_huggingface(theirs | buffers)
     assert unknown == []
-    assert same(found, from_huggingface(theirs)[0])
+    assert same(weights, from_huggingface(theirs)[0])
     assert from_huggingface(theirs | {"bert.surprise.weight": torch.zeros(1)})[1] == ["bert.surprise.weight"]
+
+
+def test_the_only_copy_of_a_tied_tensor_is_the_original(theirs: dict[str, Tensor]) -> None:
+    found = dict(theirs)
+    found["cls.predictions.decoder.bias"] = found.pop("cls.predictions.bias")
+    assert family.untie(bert.FAMILY, found, tied=True) == ""
+    assert same(found, theirs)
+
+
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_an_output_layer_of_its_own_is_named(theirs: dict[str, Tensor], name: str) -> None:
+    copy = f"cls.predictions.decoder.{name}"
+    found = theirs | {copy: theirs[bert.FAMILY.tied[copy]] + 1}
+    assert family.untie(bert.FAMILY, found, tied=True) == copy
+    assert family.untie(bert.FAMILY, dict(theirs), tied=False) == "cls.predictions.decoder.weight"
 
 
 def test_more_than_ten_layers_keep_their_order(tiny_config: TransformerConfig) -> None:
@@ -161,7 +198,15 @@ def test_class_names_keep_their_order(tiny_config: TransformerConfig) -> None:
         ({"model_type": ["bert"]}, "model_type is"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
         ({"is_decoder": True}, "is_decoder"),
-        ({"tie_word_embeddings": False}, "tie_word_embeddings"),
+        ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        ({"is_encoder_decoder": True}, "is_encoder_decoder"),
+        ({"add_cross_attention": True}, "add_cross_attention"),
+        ({"problem_type": "ranking"}, "problem_type is 'ranking'"),
+        ({"problem_type": "single_label_classification", "id2label": {"0": "a"}}, "with one label"),
+        ({"id2label": {"0": "a", "1000000": "b"}}, "id2label names the classes 0 to 1000000"),
+        ({"id2label": {"-1": "a"}}, "id2label names the classes -1 to -1"),
+        ({"model_type": "new", "auto_map": {"AutoModel": "code.py"}}, "with code of its own"),
         ({"hidden_act": "mish"}, "hidden_act 'mish' is not supported: give one of"),
         ({"hidden_size": None}, "hidden_size"),
         ({"hidden_size": 33}, "not a multiple"),
@@ -178,3 +223,29 @@ def test_unsupported_configurations_are_refused(
     with pytest.raises(UserError, match=message) as raised:
         from_config_json(values, "there/config.json")
     assert str(raised.value).startswith("there/config.json: ")
+
+
+def test_class_names_fill_gaps(tiny_config: TransformerConfig) -> None:
+    values = to_config_json(tiny_config, [FACTS["classify"]], (), 0) | {"id2label": {"2": "c", "0": 7}}
+    assert from_config_json(values, "")[2] == ("7", "LABEL_1", "c")
+
+
+def test_keys_without_effect_are_silent_and_others_are_named(
+    tiny_config: TransformerConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = to_config_json(tiny_config, [], (), 0) | {"is_decoder": False, "pruned_heads": {}, "use_cache": True}
+    values |= {"finetuning_task": None, "output_past": True, "top_k": 50, "pooler_type": "first_token_transform"}
+    from_config_json(values, "silent/config.json")
+    assert capsys.readouterr().err == ""
+    for _ in range(2):
+        from_config_json(values | {"alpha": 1, "window": 2}, "loud/config.json")
+    assert capsys.readouterr().err == (
+        "warning: loud/config.json: bertie does not know alpha, window: if they have an effect, it is lost\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["RobertaModel", "DistilBertForMaskedLM", "BertModel"])
+def test_a_file_without_model_type_has_the_family_of_its_class(name: str) -> None:
+    family, _, _ = from_config_json({"architectures": [name]}, "")
+    assert family.model_type == name.lower()[: len(family.model_type)]
+    assert from_config_json({}, "")[0] == bert.FAMILY

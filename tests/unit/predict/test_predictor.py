@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import bertie
-from bertie.checkpoints.folder import MODEL_FILES, write_model
+from bertie.checkpoints.find import MODEL_FILES
+from bertie.checkpoints.folder import write_model
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder

@@ -53,11 +53,15 @@ def _same_groups(layers: int, groups: int) -> bool:
 SETTINGS = Settings(
     keys={name: name for name in (*bert.KEYS, "embedding_size", "num_hidden_groups")},
     defaults=DEFAULTS,
-    supported={"position_embedding_type": "absolute", "inner_group_num": 1, "tie_word_embeddings": True},
+    supported={"position_embedding_type": "absolute", "inner_group_num": 1},
     activation="hidden_act",
     suits=suits,
     # bertie has one dropout probability for hidden states and heads.
     write=lambda config: {"inner_group_num": 1, "classifier_dropout_prob": config.hidden_dropout_prob},
+    without_effect=(
+        *("classifier_dropout_prob", "net_structure_type", "gap_size", "num_memory_blocks", "down_scale_factor"),
+        "classifier_dropout",
+    ),
     read=read,
 )
 
@@ -89,5 +93,8 @@ FAMILY = Family(
     architectures=architectures("Albert", "masked", *TASK_SHAPES)
     | {frozenset({"masked", "pair"}): "AlbertForPreTraining"},
     settings=SETTINGS,
-    ignored=r"position_ids$|^predictions\.decoder\.",
+    tied={
+        "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
+        "predictions.decoder.bias": "predictions.bias",
+    },
 )

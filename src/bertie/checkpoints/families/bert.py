@@ -13,12 +13,18 @@ KEYS = (  # keys of config.json that have bertie's names
     *("initializer_range", "layer_norm_eps"),
 )
 
+DEFAULTS = {
+    **{"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
+    "intermediate_size": 3072,
+}
 
 SETTINGS = Settings(
     keys={name: name for name in KEYS},
-    supported={"position_embedding_type": "absolute", "is_decoder": False, "tie_word_embeddings": True},
+    defaults=DEFAULTS,
+    supported={"position_embedding_type": "absolute"},
     activation="hidden_act",
     suits=lambda config: config.type_vocab_size > 0,
+    without_effect=("classifier_dropout",),
     write=lambda _: {"classifier_dropout": None, "position_embedding_type": "absolute"},
 )
 
@@ -55,5 +61,8 @@ FAMILY = Family(
         frozenset({"masked", "pair"}): "BertForPreTraining",
     },
     settings=SETTINGS,
-    ignored=r"position_ids$|^cls\.predictions\.decoder\.",
+    tied={
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
 )

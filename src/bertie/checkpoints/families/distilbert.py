@@ -17,7 +17,7 @@ SETTINGS = Settings(
     keys=KEYS,
     defaults={"vocab_size": 30522, "dim": 768, "n_layers": 6, "n_heads": 12, "hidden_dim": 3072},
     fixed={"type_vocab_size": 0, "pooler_act": "relu"},  # the activation of the pooler distinguishes it from RoBERTa
-    supported={"position_embedding_type": "absolute", "tie_word_embeddings": True},
+    supported={"position_embedding_type": "absolute"},
     activation="activation",
     free=("position_embedding",),
     suits=lambda config: config.position_embedding in ("learned", "sinusoidal"),
@@ -26,6 +26,9 @@ SETTINGS = Settings(
         "seq_classif_dropout": config.hidden_dropout_prob,
         "qa_dropout": 0.0,
     },
+    reads=("sinusoidal_pos_embds",),
+    aliases={"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
+    without_effect=("seq_classif_dropout", "qa_dropout", "tie_weights_"),
     read=lambda values, _: {"position_embedding": "sinusoidal" if values.get("sinusoidal_pos_embds") else "learned"},
 )
 POOLED = (Module("pooler", "pre_classifier"), Module("out", "classifier"))
@@ -58,7 +61,7 @@ FAMILY = Family(
     },
     architectures=architectures("DistilBert", "masked", *TASK_SHAPES),
     settings=SETTINGS,
-    ignored=r"position_ids$|^vocab_projector\.weight$",
+    tied={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
     derived=sinusoidal_table,
     without_derived=without_sinusoidal_table,
 )

@@ -35,6 +35,8 @@ SETTINGS = replace(
     write=lambda config: (
         bert.SETTINGS.write(config) | {"hidden_act": "gelu", "embedding_size": config.embedding_width, **SUMMARY}
     ),
+    reads=tuple(SUMMARY),
+    without_effect=(*bert.SETTINGS.without_effect, "summary_last_dropout"),
     read=read,
 )
 
@@ -63,5 +65,5 @@ FAMILY = Family(
     },
     architectures=architectures("Electra", "masked", *TASK_SHAPES) | {frozenset({"replaced"}): "ElectraForPreTraining"},
     settings=SETTINGS,
-    ignored=r"position_ids$|^generator_lm_head\.weight$",
+    tied={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
 )

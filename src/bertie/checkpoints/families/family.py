@@ -13,10 +13,11 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from bertie.checkpoints.families.wrappers import unwrapped
 from bertie.model.head_facts import HeadShape
 
 LAYER = "{n}"
-POSITIONS = "encoder.embeddings.position"
+POSITIONS, WORDS = "encoder.embeddings.position", "encoder.embeddings.word"
 TASK_SHAPES: tuple[HeadShape, ...] = ("text", "choice", "tokens", "start_end")
 CLASSES: dict[HeadShape, str] = {
     "masked": "ForMaskedLM",
@@ -66,6 +67,11 @@ class ConfigJson(Protocol):
         """Return the keys of config.json that describe an encoder."""
         ...
 
+    @property
+    def known(self) -> frozenset[str] | None:
+        """The keys that are obeyed, refused, or without effect. None: all."""
+        ...
+
     def from_config(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the keys of the encoder's configuration; "kind" may be omitted for a `TransformerConfig`.
 
@@ -96,8 +102,10 @@ class Family:
     or else the first one."""
     kept: tuple[str, ...] = ("heads.", "reading.", "generator.")
     """Prefixes of names that have no counterpart and are the same in both."""
-    ignored: str = r"position_ids$"
-    """Pattern of the names of tensors that are tied to others or derived from them."""
+    ignored: str = r"(position_ids|token_type_ids|inv_freq)$"
+    """Pattern of the names of tensors that are derived from others or from the configuration."""
+    tied: dict[str, str] = field(default_factory=dict)
+    """Names of tensors that the masked-LM head shares, and of those that they are."""
     positions_after_padding: bool = False
     """Whether the first position has the number pad_token_id + 1. The rows of the matrix before it are not used."""
     derived: Callable[[Any], dict[str, Tensor]] = lambda _: {}
@@ -162,9 +170,7 @@ def to_huggingface(
 def from_huggingface(
     family: Family, weights: dict[str, Tensor], heads: Mapping[str, HeadShape], pad_id: int = 0
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Convert Hugging Face's weights to bertie's names.
-
-    It also accepts layer norms with `gamma` and `beta`, a missing prefix, and the prefixes of torch.compile and DataParallel.
+    """Convert Hugging Face's weights to bertie's names. Other prefixes are accepted (`wrappers`).
 
     Args:
         family: The family.
@@ -175,9 +181,8 @@ def from_huggingface(
     Returns:
         The weights, with the pooler as `pooler.*`, and the names that do not belong to the family.
     """
-    rows = family.modules({}, [0])
-    starts = tuple({their.removeprefix(family.base).split(".")[0] + "." for row in rows for their in _theirs(row)})
-    cleaned = {_clean(name, family.base, starts): tensor for name, tensor in weights.items()}
+    original = canonical_names(family, weights)
+    cleaned = {name: weights[own] for name, own in original.items()}
     numbered = {their.split(LAYER)[0] for row in family.encoder for their in _theirs(row) if LAYER in their}
     layers = _layers_of(cleaned, f"(?:{'|'.join(map(re.escape, sorted(numbered)))})(\\d+)\\.") if numbered else []
     renamed: dict[str, Tensor] = {}
@@ -206,8 +211,46 @@ def from_huggingface(
         elif name.startswith(family.kept):
             renamed[name] = tensor
         else:
-            unknown.append(name)
+            unknown.append(original[name])
     return renamed, unknown
+
+
+def canonical_names(family: Family, weights: Iterable[str]) -> dict[str, str]:
+    """Return the names in a file by those of Hugging Face's class with a head. Raises UserError as `unwrapped`."""
+    rows = family.modules({}, [0])
+    bare = [(row, their.removeprefix(family.base)) for row in rows for their in _theirs(row)]
+    starts = tuple({name.split(".")[0] + "." for _, name in bare})
+    anchors = tuple(f"{name}.weight" for row, name in bare if row.ours == WORDS)
+    if not anchors:
+        return {name: name for name in weights}
+    return {new: name for name, new in unwrapped(weights, family.base, anchors, starts).items()}
+
+
+def untie(family: Family, weights: dict[str, Tensor], tied: bool) -> str:
+    """Remove tensors that are the same as others from weights under the names of Hugging Face's class with a head.
+
+    If only the copy is there, it is the original.
+
+    Args:
+        family: The family.
+        weights: The tensors. They are changed.
+        tied: Whether config.json says that the class ties them.
+
+    Returns:
+        The name of a tensor that differs from the one that it should be, or that its class needs and lacks; or "".
+    """
+    wrong = ""
+    for copy, source in family.tied.items():
+        found, own = weights.pop(copy, None), weights.get(source)
+        if found is None:
+            head = copy.removesuffix(".weight").removesuffix(".decoder") + "."
+            if not tied and copy.endswith(".weight") and any(name.startswith(head) for name in weights):
+                wrong = wrong or copy
+        elif own is None:
+            weights[source] = found
+        elif own.shape != found.shape or not torch.equal(own, found.to(own.dtype)):
+            wrong = copy
+    return wrong
 
 
 def _rows_of(rows: list[Module], weights: Iterable[str]) -> list[Module]:
@@ -253,10 +296,3 @@ def _split(row: Module, leaf: str, tensor: Tensor) -> list[tuple[str, Tensor]]:
 
 def _transposed(row: Module, leaf: str, tensor: Tensor) -> Tensor:
     return tensor.t().contiguous() if row.transposed and leaf == "weight" and tensor.ndim == 2 else tensor
-
-
-def _clean(name: str, base: str, starts: tuple[str, ...]) -> str:
-    name = re.sub(r"^(_orig_mod\.|module\.)+", "", name)
-    name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
-    name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
-    return f"{base}{name}" if base and name.startswith(starts) else name

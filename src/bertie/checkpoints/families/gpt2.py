@@ -39,13 +39,20 @@ SETTINGS = Settings(
     defaults=DEFAULTS,
     fixed={"causal": True, "norm_position": "pre", "type_vocab_size": 0},
     supported={
-        **{"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False},
-        "tie_word_embeddings": True,
+        **{"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False},
     },
     activation="activation_function",
     activations=ACTIVATIONS | {"gelu_tanh": "gelu_new"},
     # The defaults of Hugging Face are ids of GPT-2's own vocabulary.
     write=lambda config: {"embd_pdrop": config.hidden_dropout_prob, "bos_token_id": None, "eos_token_id": None},
+    aliases={
+        **{"hidden_size": "n_embd", "max_position_embeddings": "n_positions"},
+        **{"num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
+    },
+    without_effect=(
+        *("embd_pdrop", "n_ctx", "reorder_and_upcast_attn", "predict_special_tokens"),
+        *(f"summary_{name}" for name in ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")),
+    ),
     read=read,
 )
 
@@ -66,5 +73,6 @@ FAMILY = Family(
     ),
     architectures={frozenset(): "GPT2Model", frozenset({"next"}): "GPT2LMHeadModel"},
     settings=SETTINGS,
-    ignored=r"position_ids$|^lm_head\.|\.attn\.(masked_)?bias$",
+    ignored=r"\.attn\.(masked_)?bias$",
+    tied={"lm_head.weight": "transformer.wte.weight"},
 )

@@ -30,7 +30,7 @@ POOLING: dict[ClassifierPooling, str] = {"token": "cls", "mean": "mean"}
 OTHERS = ("global_attention_every", "rotary_base", "local_rotary_base", "classifier_pooling")
 SUPPORTED = {
     **dict.fromkeys(("hidden_activation", "classifier_activation"), "gelu"),
-    **dict.fromkeys(("decoder_bias", "tie_word_embeddings"), True),
+    **dict.fromkeys(("decoder_bias",), True),
     **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),
 }
 
@@ -97,6 +97,15 @@ SETTINGS = Settings(
     free=OTHERS,
     suits=lambda config: config.local_attention > 0,  # the class always has local layers
     write=write,
+    reads=(
+        *("layer_types", "global_attn_every_n_layers", "classifier_pooling", "rope_parameters"),
+        *("global_rope_theta", "local_rope_theta"),
+    ),
+    without_effect=(
+        *("mlp_dropout", "classifier_dropout", "initializer_cutoff_factor", "deterministic_flash_attn"),
+        *("sparse_prediction", "sparse_pred_ignore_index", "reference_compile", "repad_logits_with_grad"),
+        "position_embedding_type",  # also "absolute" in the published models
+    ),
     read=read,
 )
 
@@ -124,5 +133,5 @@ FAMILY = Family(
     },
     architectures=architectures("ModernBert", "masked", *TASK_SHAPES),
     settings=SETTINGS,
-    ignored=r"position_ids$|^decoder\.weight$",
+    tied={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
 )

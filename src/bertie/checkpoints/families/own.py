@@ -12,6 +12,8 @@ from bertie.model.encoder import EncoderConfig
 class OwnSettings:
     """All settings by bertie's names, in one key."""
 
+    known = None  # no other program writes this format
+
     def fits(self, config: EncoderConfig) -> bool:  # noqa: ARG002
         return True
 

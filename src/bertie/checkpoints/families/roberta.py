@@ -36,6 +36,7 @@ SETTINGS = replace(
         | {"hidden_act": "gelu", "type_vocab_size": 1}
         | ({} if config.type_vocab_size else {WITHOUT_SEGMENTS: True})
     ),
+    reads=(WITHOUT_SEGMENTS,),
     read=lambda values, _: {"type_vocab_size": 0} if values.get(WITHOUT_SEGMENTS) is True else {},
 )
 
@@ -68,7 +69,10 @@ FAMILY = Family(
     },
     architectures=architectures("Roberta", "masked", *TASK_SHAPES),
     settings=SETTINGS,
-    ignored=r"position_ids$|^lm_head\.decoder\.",
+    tied={
+        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    },
     positions_after_padding=True,
     derived=derived,
     without_derived=without_derived,

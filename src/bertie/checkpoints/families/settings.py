@@ -15,7 +15,10 @@ from bertie.model.positions import SinusoidalEmbedding
 
 POSITION = "encoder.embeddings.position.weight"
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu"}  # bertie -> Hugging Face
-READ_ACTIVATIONS = {theirs: ours for ours, theirs in ACTIVATIONS.items()} | {"gelu_new": "gelu_tanh"}
+READ_ACTIVATIONS = {theirs: ours for ours, theirs in ACTIVATIONS.items()} | {
+    **{"gelu_python": "gelu"},
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_python_tanh", "gelu_accurate"), "gelu_tanh"),
+}
 HALF_PRECISION = 4e-3  # rounding error of numbers up to 1 in bf16
 
 
@@ -45,6 +48,18 @@ class Settings:
     """Returns further keys for an encoder."""
     read: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]] = lambda *_: {}
     """Returns further settings, from config.json and from those that the tables gave. Raises UsageError."""
+    reads: tuple[str, ...] = ()
+    """Keys that `read` obeys or refuses."""
+    aliases: dict[str, str] = field(default_factory=dict)
+    """Other names of keys, from older versions, and the keys."""
+    without_effect: tuple[str, ...] = ()
+    """Keys that cannot change the result, beside those of all families (`general_keys`)."""
+
+    @property
+    def known(self) -> frozenset[str]:
+        """The keys of config.json that are obeyed, refused, or without effect."""
+        tables = (self.keys.values(), self.supported, self.reads, self.aliases, self.without_effect, [self.activation])
+        return frozenset(key for table in tables for key in table)
 
     def fits(self, config: Any) -> bool:
         """Return whether the class of the family computes the same as an encoder with this configuration."""
@@ -68,6 +83,9 @@ class Settings:
         Raises:
             UsageError: bertie does not support the model.
         """
+        values = {
+            self.aliases.get(name, name): value for name, value in values.items() if name in self.aliases
+        } | values
         require(values, self.supported)
         found = {ours: values.get(theirs, self.defaults.get(theirs)) for ours, theirs in self.keys.items()}
         known = {name: value for name, value in found.items() if value is not None} | self.fixed

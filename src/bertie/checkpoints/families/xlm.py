@@ -76,13 +76,32 @@ SETTINGS = Settings(
     keys=KEYS,
     defaults={"vocab_size": 30145, "emb_dim": 2048, "n_layers": 12, "n_heads": 16},
     fixed={"type_vocab_size": 0, "mlm_transform": False},  # the masked-LM head distinguishes it from RoBERTa
-    supported={"asm": False, "is_encoder": True, "tie_word_embeddings": True},
+    supported={"asm": False, "is_encoder": True},
     free=(
         *("hidden_act", "position_embedding", "intermediate_size"),
         *("language_embeddings", "languages", "language"),
     ),
     suits=suits,
     write=write,
+    reads=(*("gelu_activation", "sinusoidal_embeddings", "n_langs", "use_lang_emb", "id2lang", "lang2id", "lang_id"),),
+    aliases={
+        **{"hidden_size": "emb_dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
+        **{"n_words": "vocab_size", "pad_index": "pad_token_id"},
+    },
+    without_effect=(
+        *(
+            "embed_init_std",
+            "unk_index",
+            "mask_index",
+            "bos_index",
+            "eos_index",
+            "start_n_top",
+            "end_n_top",
+            "max_vocab",
+        ),
+        *("min_count", "same_enc_dec", "share_inout_emb", "accumulate_gradients", "bptt", "clip_grad_norm", "fp16"),
+        *(f"summary_{name}" for name in ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")),
+    ),
     read=read,
 )
 
@@ -110,7 +129,7 @@ FAMILY = Family(
     architectures=architectures("XLM", "tokens")
     | {frozenset({"masked"}): "XLMWithLMHeadModel", frozenset({"start_end"}): "XLMForQuestionAnsweringSimple"},
     settings=SETTINGS,
-    ignored=r"position_ids$|^pred_layer\.proj\.weight$",
+    tied={"pred_layer.proj.weight": "transformer.embeddings.weight"},
     derived=sinusoidal_table,
     without_derived=without_sinusoidal_table,
 )

@@ -38,6 +38,9 @@ def read_settings(values: dict[str, Any], known: dict[str, Any]) -> dict[str, An
     """Check the pooled token. Without a dropout probability of its own, attention has the other one."""
     if (pooled := known["pooled_token"]) not in ("first", "last"):
         raise UsageError(f"summary_type is {pooled!r}; bertie supports 'first' and 'last'")
+    width, heads = known["hidden_size"], known["num_attention_heads"]
+    if type(width) is type(heads) is int and heads > 0 and values.get("d_head", width // heads) != width // heads:
+        raise UsageError(f"d_head is {values['d_head']!r}; bertie supports d_model / n_head, {width // heads}")
     return {"attention_probs_dropout_prob": values["dropout"], **known} if "dropout" in values else {}
 
 
@@ -47,13 +50,22 @@ SETTINGS = Settings(
     defaults=DEFAULTS,
     fixed={"kind": "xlnet"},
     supported={
-        **{"attn_type": "bi", "bi_data": False, "clamp_len": -1, "same_length": False, "tie_word_embeddings": True},
+        **{"attn_type": "bi", "bi_data": False, "clamp_len": -1, "same_length": False},
         **SUMMARY,
     },
     activation="ff_activation",
     # The defaults of Hugging Face are ids of XLNet's own vocabulary.
     write=lambda config: (
         SUMMARY | {"summary_last_dropout": config.hidden_dropout_prob, "bos_token_id": None, "eos_token_id": None}
+    ),
+    reads=("d_head",),
+    aliases={
+        **{"hidden_size": "d_model", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
+        "n_token": "vocab_size",
+    },
+    without_effect=(
+        *("mem_len", "reuse_len", "use_mems_eval", "use_mems_train", "untie_r", "start_n_top", "end_n_top", "init"),
+        *("summary_last_dropout", "init_range", "init_std", "dropatt", "use_mems"),
     ),
     read=read_settings,
 )
@@ -127,7 +139,7 @@ FAMILY = Family(
     architectures=architectures("XLNet", "text", "choice", "tokens")
     | {frozenset({"permutation"}): "XLNetLMHeadModel", frozenset({"start_end"}): "XLNetForQuestionAnsweringSimple"},
     settings=SETTINGS,
-    ignored=r"position_ids$|^lm_loss\.weight$",
+    tied={"lm_loss.weight": "transformer.word_embedding.weight"},
     read=read,
     write=write,
 )

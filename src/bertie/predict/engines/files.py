@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bertie import config as configuration
 from bertie import storage
-from bertie.checkpoints.folder import read_tensors
+from bertie.checkpoints.weight_files import read_tensors
 from bertie.errors import UsageError, UserError
 
 EngineName = Literal[

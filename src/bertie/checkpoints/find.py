@@ -1,0 +1,68 @@
+"""Find the folder of a model: a folder, the newest checkpoint of a run, or a download from the hub."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from bertie.checkpoints import sentence_transformers_format
+from bertie.checkpoints.weight_files import ADAPTER, PICKLED_PATTERNS, SAFETENSORS_PATTERNS, WHOLE, weights_file
+from bertie.errors import UsageError, nearest
+
+TASK_FILE = "task.json"
+MODEL_FILES = (
+    *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+    *("vocab.txt", "vocab.json", "merges.txt"),
+)
+TASK_FILES = (TASK_FILE, *sentence_transformers_format.FILES)  # only in folders of fine-tuned models
+
+
+def find_model_folder(source: str | Path) -> Path:
+    """Return the folder with config.json: `source` itself, a run's newest checkpoint, or a downloaded hub model.
+
+    Raises:
+        UsageError: There is no such folder, or the download failed.
+    """
+    folder = Path(source)
+    if (folder / "config.json").is_file():
+        return folder
+    if steps := list_checkpoints(folder):
+        return steps[-1]
+    if (folder / ADAPTER).is_file():
+        weights_file(folder)  # says what to do
+    if weights := [name for name in WHOLE if (folder / name).is_file()]:
+        problem = f"holds no config.json beside its {weights[0]}"
+        raise UsageError(f"{source} {problem}: restore it, or take another checkpoint")
+    remedy = ": give a run, a checkpoint folder or a hub id"
+    if folder.exists():
+        is_run = (folder / "config.toml").is_file()
+        raise UsageError(
+            f"{source} {'is a run without a checkpoint yet' if is_run else 'holds no config.json'}{remedy}"
+        )
+    beside = folder.parent.is_dir() and "/" in str(source)
+    if beside or str(source).count("/") > 1 or str(source).startswith((".", "/", "~")):
+        near = nearest(folder.name, [path.name for path in folder.parent.glob("*/")])
+        raise UsageError(f"{source} does not exist" + (f": did you mean {folder.parent / near}?" if near else remedy))
+    return _from_hub(str(source))
+
+
+def list_checkpoints(run: Path) -> list[Path]:
+    """Return the checkpoints of a run, oldest first. Folders with other names than step-NNNNNNNN do not count."""
+    found = [path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d{8,}", path.name)]
+    return sorted(found, key=lambda path: int(path.name[5:]))
+
+
+def _from_hub(name: str) -> Path:
+    import huggingface_hub
+
+    def download(*patterns: str) -> Path:
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=[*MODEL_FILES, *TASK_FILES, *patterns]))
+
+    try:
+        folder = download(*SAFETENSORS_PATTERNS)
+        if any((folder / name).is_file() for name in WHOLE):
+            return folder
+        return download(*PICKLED_PATTERNS)  # only models without safetensors, which transformers prefers
+    except Exception as error:  # the hub's client raises errors of its own, of its HTTP library and of the system
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UsageError(f"{name} is not a folder, and the download from the hub failed: {reason}") from error

@@ -1,0 +1,76 @@
+"""Weights that torch has pickled. Only torch's weights_only reader reads them: it runs no code of the file."""
+
+from __future__ import annotations
+
+import re
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertie.errors import UserError
+
+NESTED = ("state_dict", "model_state_dict", "model")
+"""Keys under which training scripts save the weights beside other things."""
+SHARING = 4  # tensors may share memory (tied matrices), but not without limit
+
+
+def read_pickled(path: Path) -> dict[str, Tensor]:
+    """Read the tensors of a file of `torch.save`. A zip file is mapped, an older file is read.
+
+    Raises:
+        UserError: The file is damaged, or it holds something else than named tensors, such as code.
+    """
+    try:
+        mapped = zipfile.is_zipfile(path)
+        _require_stored(path, mapped)
+        with warnings.catch_warnings(action="ignore"):
+            loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except UserError:
+        raise
+    except Exception as error:  # the reader meets any bytes: each of its steps has errors of its own
+        raise UserError(_refusal(path, error)) from error
+    for key in NESTED:
+        if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
+            loaded = loaded[key]
+    if not isinstance(loaded, dict) or not loaded:
+        raise UserError(f"{path} holds {type(loaded).__name__}, not the tensors of a model by name")
+    size = path.stat().st_size
+    for name, value in loaded.items():
+        _require_tensor(path, name, value, size)
+    if sum(tensor.nbytes for tensor in loaded.values()) > SHARING * size:
+        raise UserError(f"{path} is damaged: its tensors are larger than the file")
+    return {name: tensor.detach() for name, tensor in loaded.items()}
+
+
+def _require_stored(path: Path, mapped: bool) -> None:
+    """Check that no part of a zip file is compressed: torch would map it as it is. Raises UserError."""
+    if not mapped:
+        return
+    with zipfile.ZipFile(path) as file:
+        if any(part.compress_type != zipfile.ZIP_STORED for part in file.infolist()):
+            raise UserError(f"{path} is compressed, which torch never writes: save the weights again")
+
+
+def _require_tensor(path: Path, name: Any, value: Any, size: int) -> None:
+    if not isinstance(name, str) or not isinstance(value, Tensor):
+        raise UserError(f"{path}: {str(name)[:200]} is {type(value).__name__}: expected tensors by name")
+    plain = value.layout == torch.strided and value.device.type == "cpu" and not value.is_quantized
+    if not plain:
+        raise UserError(f"{path}: {name[:200]} is a sparse, quantized or empty tensor: save it as a dense one")
+    if value.nbytes > size:
+        raise UserError(f"{path} is damaged: {name[:200]} has {value.nbytes:,} bytes and the file {size:,}")
+
+
+def _refusal(path: Path, error: Exception) -> str:
+    """Return one line that says why torch does not read a file."""
+    text = " ".join(str(error).split())
+    if "GLOBAL" in text or "nsupported" in text:
+        found = re.search(r"GLOBAL ([\w.]+)", text)
+        remedy = "load it where you trust it, and save its state_dict as safetensors"
+        what = f" ({found[1][:80]})" if found else ""
+        return f"{path} holds more than tensors{what}, and bertie runs no code of a file: {remedy}"
+    return f"{path} is damaged: torch cannot read it ({type(error).__name__}: {text.split('rror: ')[-1][:120]})"

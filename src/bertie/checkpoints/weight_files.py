@@ -1,0 +1,182 @@
+"""The files with the weights of a model folder: safetensors or pickled by torch, whole or in shards.
+
+Tensors are mappings of the files as far as the format allows it, so that reading takes no memory of its own.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from torch import Tensor
+
+from bertie import storage
+from bertie.checkpoints.pickled import read_pickled
+from bertie.errors import UserError
+
+SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
+INDEX = ".index.json"
+WHOLE = (SAFETENSORS, f"{SAFETENSORS}{INDEX}", PICKLED, f"{PICKLED}{INDEX}")
+"""Names of weights, in the order in which transformers looks for them."""
+ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin")
+SAFETENSORS_PATTERNS = (*WHOLE[:2], "model-*-of-*.safetensors", ADAPTER, *ADAPTER_WEIGHTS)
+PICKLED_PATTERNS = (*WHOLE[2:], "pytorch_model-*-of-*.bin")
+"""What to download of a model, in this order."""
+DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # accepted dtypes of weights
+MAX_HEADER = 32 * 2**20  # bytes; that of a model with 100,000 tensors has 12 MB
+MAX_SHARDS = 1000
+OTHERS = {
+    "flax_model.msgpack": "AutoModel.from_pretrained(FOLDER, from_flax=True)",
+    "tf_model.h5": "AutoModel.from_pretrained(FOLDER, from_tf=True)",
+}
+"""Weights of other libraries, and how transformers 4 reads them."""
+
+
+def weights_file(folder: Path) -> Path:
+    """Return the file with the weights that transformers would load, or the index of its shards.
+
+    Raises:
+        UserError: There is none that bertie reads, or an adapter would change them.
+    """
+    if (folder / ADAPTER).is_file() and any((folder / name).exists() for name in ADAPTER_WEIGHTS):
+        raise UserError(
+            f"{folder / ADAPTER} describes an adapter, which bertie does not apply: merge it with PEFT "
+            "(model.merge_and_unload().save_pretrained(OUT)), or remove the adapter's files to use the base model alone"
+        )
+    config = folder / "config.json"
+    if (named := storage.read_json(config).get("transformers_weights") if config.is_file() else None) is not None:
+        if not isinstance(named, str) or not named.endswith((".safetensors", f".safetensors{INDEX}")):
+            raise UserError(f"{folder}/config.json: transformers_weights is {str(named)[:60]!r}: it must name a file")
+        return _inside(folder, named, f"{folder}/config.json: transformers_weights")
+    for name in WHOLE:
+        if (folder / name).is_file():
+            return _inside(folder, name, str(folder))
+    if (folder / ADAPTER).is_file():
+        raise UserError(f"{folder / ADAPTER} describes an adapter, and the folder lacks the weights of its base model")
+    for name, how in OTHERS.items():
+        if (folder / name).is_file():
+            remedy = f'save it with transformers 4 as safetensors: {how}.save_pretrained("OUT")'
+            raise UserError(f"{folder / name}: bertie does not read this format: {remedy}")
+    raise UserError(f"{folder / SAFETENSORS} is missing: bertie reads {SAFETENSORS}, {PICKLED}, and both in shards")
+
+
+def weights_files(folder: Path) -> list[Path]:
+    """Return the files with the weights of a model folder. Raises UserError as `weights_file`."""
+    path = weights_file(folder)
+    return _shards(path) if path.name.endswith(INDEX) else [path]
+
+
+def weights_fingerprint(folder: Path) -> str:
+    """Return the SHA-256 checksums of the weights of a model folder. Raises UserError as `weights_file`."""
+    return " ".join(map(storage.sha256, weights_files(folder)))
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """Read the tensors of a model folder, under the names in its files.
+
+    Returns:
+        The tensors. Do not change them in place: they may be mappings of the files.
+
+    Raises:
+        UserError: As `weights_file`, or a file is damaged, or a tensor has non-finite values or an unsupported dtype.
+    """
+    path = weights_file(folder)
+    return _read_shards(path) if path.name.endswith(INDEX) else read_tensors(path)
+
+
+def shard_names(index: Path) -> dict[str, str]:
+    """Return the file name of the shard of each tensor, from an index. Raises UserError if the index is damaged."""
+    placed = storage.read_json(index).get("weight_map")
+    if not isinstance(placed, dict) or not placed or not all(isinstance(name, str) for name in placed.values()):
+        raise UserError(f"{index} is damaged: weight_map must name the file of each tensor")
+    if (count := len(set(placed.values()))) > MAX_SHARDS:
+        raise UserError(f"{index} is damaged: it names {count:,} files")
+    return placed
+
+
+def _shards(index: Path) -> list[Path]:
+    paths = [_inside(index.parent, name, f"{index}: weight_map") for name in sorted(set(shard_names(index).values()))]
+    if missing := [path.name for path in paths if not path.is_file()]:
+        raise UserError(f"{index} names {missing[0]}, which is missing: restore it")
+    return paths
+
+
+def _read_shards(index: Path) -> dict[str, Tensor]:
+    placed, paths = shard_names(index), _shards(index)
+    tensors: dict[str, Tensor] = {}
+    for path in paths:
+        found = read_tensors(path)
+        if absent := [name for name, file in placed.items() if file == path.name and name not in found]:
+            raise UserError(f"{index} is damaged: {absent[0][:200]} is not in {path.name}")
+        if twice := tensors.keys() & found.keys():
+            raise UserError(f"{index} is damaged: two of its files hold {min(twice)[:200]}")
+        tensors |= found
+    return tensors
+
+
+def _inside(folder: Path, name: str, where: str) -> Path:
+    """Return the path of a file of a folder. Raises UserError if it is elsewhere."""
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise UserError(f"{where} names {name[:200]!r}: it must be a file in the folder")
+    require_inside(folder, [name])
+    return folder / name
+
+
+def require_inside(folder: Path, names: Iterable[str]) -> None:
+    """Check that files are no links that leave the folder, except to the blobs of the hub's cache. Raises UserError."""
+    for name in names:
+        if not (folder / name).is_symlink():
+            continue
+        root, target = folder.resolve(), (folder / name).resolve()
+        homes = [
+            root,
+            *(above.parent.parent / "blobs" for above in (root, *root.parents) if above.parent.name == "snapshots"),
+        ]
+        if not any(target.is_relative_to(home) for home in homes):
+            raise UserError(f"{folder / name} is a link to {target}, outside the folder: copy the file into it")
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read the tensors of a safetensors file, or of a file of `torch.save`.
+
+    Raises:
+        UserError: The file is missing or damaged, or a tensor has non-finite values or an unsupported dtype.
+    """
+    if not path.is_file():
+        raise UserError(f"{path} is missing: restore it")
+    tensors = _read_safetensors(path) if path.suffix == ".safetensors" else read_pickled(path)
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() or tensor.is_complex():  # integers may be position ids, which are ignored
+            require_dtype(path, name, tensor)
+        if tensor.numel() and not all(map(torch.isfinite, torch.aminmax(tensor))):  # needs no second tensor
+            raise UserError(f"{path} is damaged: {name} holds NaN or infinity")
+    return tensors
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        with open(path, "rb") as file:
+            start = file.read(8)
+        if len(start) < 8 or struct.unpack("<Q", start)[0] > MAX_HEADER:
+            raise ValueError("it lacks a header of a usual size")
+        opened: Any = safetensors.safe_open(path, "pt")
+        with opened:
+            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
+    except (safetensors.SafetensorError, OSError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+        raise UserError(f"{path} is damaged: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    """Return the first line of a message, shortened."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+def require_dtype(path: Path, name: str, tensor: Tensor) -> None:
+    """Check that a tensor has a dtype of weights. Raises UserError."""
+    if tensor.dtype not in DTYPES:
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise UserError(f"{path}: {name} is {kind}, which is not supported: give float32, float16 or bfloat16")
