@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from bertie import console, storage
@@ -91,7 +92,17 @@ def _run(argv: list[str]) -> tuple[dict[str, Any] | None, int]:
     from bertie.commands.parser import parse  # here, where an interrupt during its import is caught
 
     args = parse(verb, rest)
-    return args and importlib.import_module(module(verb)).run(args), 0
+    with _weights_without_place("--allow-unused" in rest):
+        return args and importlib.import_module(module(verb)).run(args), 0
+
+
+def _weights_without_place(allowed: bool) -> AbstractContextManager[None]:
+    """Allow weights without a place in the model, if the command line says so."""
+    if not allowed:
+        return nullcontext()
+    from bertie.checkpoints.named_weights import unused_weights_allowed
+
+    return unused_weights_allowed()
 
 
 def _unicode(word: str) -> str:

@@ -68,7 +68,7 @@ class Case:
     """Irregular names of classes, without the prefix."""
 
     def config(self, **more: Any) -> Any:
-        return getattr(transformers, f"{self.prefix}Config")(vocab_size=500, **self.values | more)
+        return getattr(transformers, f"{self.prefix}Config")(**{"vocab_size": 500} | self.values | more)
 
     def model(self, kind: str, **more: Any) -> Any:
         """Return a model with random weights, biases and norms included. Dropout is off."""

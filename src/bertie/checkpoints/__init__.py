@@ -3,8 +3,10 @@
 Read in this order:
 
 1. families/: names of weights and configuration keys, bertie's and Hugging Face's, one file per family.
-2. huggingface.py: config.json.
-3. folder.py: a model folder that `transformers` loads, with a manifest of checksums.
-4. training_state.py: checkpoints of a run, which add the optimizer's state and the counters.
-5. model_card.py, sentence_transformers_format.py: more files of a model folder.
+2. huggingface.py: config.json. head_shapes.py: which heads the weights are.
+3. find.py: the folder of a model. weight_files.py, pickled.py: its files with weights, whole or in shards.
+   named_weights.py: the weights under bertie's names, and those without a place.
+4. folder.py: a model folder that `transformers` loads, with a manifest of checksums.
+5. training_state.py: checkpoints of a run, which add the optimizer's state and the counters.
+6. model_card.py, sentence_transformers_format.py: more files of a model folder.
 """

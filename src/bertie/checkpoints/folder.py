@@ -18,6 +18,7 @@ from bertie.checkpoints.families import family_of
 from bertie.checkpoints.families.family import to_huggingface
 from bertie.checkpoints.find import MODEL_FILES, TASK_FILE, TASK_FILES, find_model_folder
 from bertie.checkpoints.huggingface import (
+    default_names,
     from_config_json,
     shapes_of,
     to_config_json,
@@ -89,7 +90,12 @@ class Checkpoint:
 
 
 def write_model(
-    folder: Path, model: Model, tokenizer: Tokenizer, task: dict[str, Any] | None = None, about: str = ""
+    folder: Path,
+    model: Model,
+    tokenizer: Tokenizer,
+    task: dict[str, Any] | None = None,
+    about: str = "",
+    names: tuple[str, ...] = (),
 ) -> None:
     """Write config.json, model.safetensors, the tokenizer's files and the model card.
 
@@ -101,8 +107,9 @@ def write_model(
         tokenizer: Its tokenizer.
         task: Contents of task.json, with "labels" and "max_length" if the task has them. None for a pre-trained model.
         about: Section of the model card, in Markdown.
+        names: Class names of the head, such as `Checkpoint.labels`, if the task has none.
     """
-    labels = tuple((task or {}).get("labels", ()))
+    labels = tuple((task or {}).get("labels", ())) or names
     family = family_of(model.encoder.config)
     heads = transformers_heads(model) or {}
     state = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
@@ -119,6 +126,7 @@ def write_model(
     if (how := sentence_transformers_format.embedding_of(model)) is not None:
         length = (task or {}).get("max_length", model.encoder.config.max_position_embeddings)
         sentence_transformers_format.write(folder, model.encoder.config, how, length)
+    labels = labels or default_names(model, heads)
     values = to_config_json(model.encoder.config, heads.values(), labels, tokenizer.pad_id)
     if model.generator is not None:
         values["generator"] = generator_sizes(model.generator.config)

@@ -47,6 +47,15 @@ def classes_of(config: EncoderConfig, shapes: Collection[HeadShape]) -> list[str
     return [classes[frozenset({shape})] for shape in shapes if frozenset({shape}) in classes]
 
 
+def default_names(model: Model, heads: dict[str, HeadFacts]) -> tuple[str, ...]:
+    """Return transformers' names of the outputs of a head without class names: without names, it builds two outputs."""
+    for kind, facts in heads.items():
+        out = getattr(model.heads[kind], "out", None)
+        if facts.shape in ("text", "tokens") and facts.problem_type != "regression" and out is not None:
+            return tuple(f"LABEL_{number}" for number in range(len(out.weight)))
+    return ()
+
+
 def to_config_json(
     config: EncoderConfig, heads: Collection[HeadFacts], labels: tuple[str, ...], pad_id: int
 ) -> dict[str, Any]:
@@ -100,7 +109,7 @@ def from_config_json(values: dict[str, Any], where: str) -> tuple[Family, Encode
         config = configuration.build(EncoderConfig, settings, "")
         labels = class_names(values)
     except (AttributeError, TypeError, ValueError, IndexError, OverflowError, UsageError) as error:
-        raise UserError(f"{where}: not a {family.model_type} configuration: {error}") from error
+        raise UserError(f"{where}: not a {family.model_type} configuration: {str(error)[:300]}") from error
     if len(set(labels)) < len(labels):
         raise UserError(f"{where}: two classes of id2label have the same name: {', '.join(labels)[:200]}")
     if family.settings.known is not None:

@@ -56,6 +56,22 @@ GROUPS = {
     },
 }
 VERBS = {verb: summary for group in GROUPS.values() for verb, summary in group.items()}
+READ_MODELS = {
+    *(
+        "pretrain",
+        "finetune",
+        "glue",
+        "lab",
+        "evaluate",
+        "predict",
+        "embed",
+        "fill-mask",
+        "likelihood",
+        "minimal-pairs",
+    ),
+    *("next-sentence", "similarity", "search", "generate", "serve", "convert", "inspect", "prune-heads"),
+}
+"""Verbs that take a model. They have the flags of `flags.Reading`."""
 
 
 class FirstWord(NamedTuple):

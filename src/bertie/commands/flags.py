@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from bertie import config
-from bertie.commands import USUAL, module
+from bertie.commands import READ_MODELS, USUAL, module
 from bertie.config import NO_FLAG, field_docs
 
 T = TypeVar("T")
@@ -32,6 +32,14 @@ class Output:
     """Print the result, or the error, as one JSON object on the last line of stdout."""
     debug: bool = False
     """Show the traceback if the command fails."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Flags that every verb has that takes a model."""
+
+    allow_unused: bool = False
+    """Ignore weights without a place in the model, such as those of an adapter, instead of refusing them."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,9 @@ class Argument:
 def arguments(verb: str, given: dict[str, Any]) -> list[Argument]:
     """List all arguments of a verb. given: the defaults that depend on its first word."""
     owner = importlib.import_module(module(verb)).Args
-    return [*_walk(owner, config.defaults(owner) | given), *_walk(Output, config.defaults(Output))]
+    shared = (Reading, Output) if verb in READ_MODELS else (Output,)
+    more = [argument for each in shared for argument in _walk(each, config.defaults(each))]
+    return [*_walk(owner, config.defaults(owner) | given), *more]
 
 
 def listed(verb: str, given: dict[str, Any]) -> list[Argument]:

@@ -122,7 +122,14 @@ def _write(job: Conversion, folder: Path) -> Exported | None:
     """Write the model. Return the files of its engine, with the differences of its graph in fp32 from torch, if it has one."""
     model, tokenizer = job.source.model.cpu(), job.source.tokenizer
     checkpoint = read_checkpoint(job.source.folder)
-    write_model(folder, model, tokenizer, checkpoint.task or None, f"Converted from {job.source.folder.name}.")
+    write_model(
+        folder,
+        model,
+        tokenizer,
+        checkpoint.task or None,
+        f"Converted from {job.source.folder.name}.",
+        checkpoint.labels,
+    )
     tokenizer.save(folder, job.source.max_length)
     how = job.source.text_embedding if job.to == "sentence-transformers" else None
     if how := how or sentence_transformers_format.read(job.source.folder):

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import resource
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -190,16 +188,6 @@ def test_a_tensor_of_the_wrong_shape_is_named(
     with pytest.raises(UserError, match=message) as raised:
         load_weights(pretrained(config), read_checkpoint(rewrite(folder, {name: tensor})))
     assert str(folder) in str(raised.value)
-
-
-@pytest.fixture
-def little_memory() -> Iterator[None]:
-    """Limit the process to 1 GiB more memory, so that larger allocations fail at once."""
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,103 @@
+"""Models of transformers, read by bertie and written again: equal weights, and equal logits in both directions, in odd sizes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import bertie
+from bertie.checkpoints.families import FAMILIES
+from bertie.checkpoints.families.general_keys import EMPTY, READ, WITHOUT_EFFECT
+from bertie.predict.export import convert
+from bertie.text.tokenizer import Tokenizer
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import test_families as families
+
+transformers = pytest.importorskip("transformers", reason="needs the package transformers")
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ODD = {
+    **{
+        "hidden_size": 24,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 3,
+        "intermediate_size": 40,
+        "vocab_size": 1000,
+    },
+    "max_position_embeddings": 70,
+}
+XLNETS = {"d_model": 24, "n_layer": 1, "n_head": 3, "d_inner": 40, "d_head": 8, "vocab_size": 1000}
+SIZES: dict[str, dict[str, Any]] = {
+    "roberta": ODD,
+    "distilbert": {"dim": 24, "n_layers": 1, "n_heads": 3, "hidden_dim": 40, "vocab_size": 1000},
+    "electra": ODD | {"embedding_size": 16, "type_vocab_size": 4},
+    "xlm": {"emb_dim": 24, "n_layers": 1, "n_heads": 3, "vocab_size": 1000},
+    "modernbert": ODD,
+    "albert": ODD | {"embedding_size": 16, "type_vocab_size": 1},
+    "xlnet": XLNETS,
+}
+BERT = families.Case("Bert", families.SIZES, families.HEADS_OF_BERT, (), segments=True)
+CASES = {name: families.CASES[name] for name in SIZES} | {f"bert with {n} segments": BERT for n in (1, 2, 4)}
+SIZES |= {f"bert with {n} segments": ODD | {"type_vocab_size": n} for n in (1, 2, 4)}
+HEADS = [pytest.param(name, kind, id=f"{name}-{kind}") for name, case in CASES.items() for kind in case.heads]
+
+
+@pytest.mark.parametrize(("name", "kind"), HEADS)
+def test_weights_and_logits_survive_a_round_trip(
+    name: str, kind: str, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    case = CASES[name]
+    labels = {"num_labels": 5} if families.KINDS[kind] in ("classify", "tag") else {}
+    model = case.model(kind, **SIZES[name], **labels)
+    ours = bertie.load(families.saved(model, tmp_path / "theirs", small_tokenizer))
+    again = families.loaded(kind, families.written(ours, tmp_path / "ours"))
+    first, second = (load_file(tmp_path / folder / "model.safetensors") for folder in ("theirs", "ours"))
+    pooler = {key for key in second.keys() - first.keys() if "pooler" in key}
+    assert first.keys() - second.keys() <= {key for key in first if "decoder.bias" in key}
+    assert second.keys() - first.keys() == pooler
+    assert all(torch.equal(first[key], second[key]) for key in first.keys() & second.keys())
+    expected = families.their_logits(case, model, kind)
+    segments = case.segments and SIZES[name].get("type_vocab_size", 2) > 1
+    if case.segments == segments:
+        torch.testing.assert_close(families.our_logits(case, ours.model, kind), expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(families.their_logits(case, again, kind), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["SequenceClassification", "TokenClassification"])
+@pytest.mark.parametrize("named", [True, False])
+def test_class_names_survive_a_conversion(kind: str, named: bool, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    names = {number: f"class {number}" for number in range(12)}
+    labels = {"id2label": names, "label2id": {name: n for n, name in names.items()}} if named else {"num_labels": 12}
+    families.saved(BERT.model(kind, **labels), tmp_path / "theirs", small_tokenizer)
+    convert(tmp_path / "theirs", tmp_path / "ours", "hf")
+    again = families.loaded(kind, tmp_path / "ours")
+    assert again.config.id2label == (names if named else {n: f"LABEL_{n}" for n in range(12)})
+
+
+def test_several_labels_stay_several_labels(small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = BERT.model("SequenceClassification", num_labels=4, problem_type="multi_label_classification")
+    ours = bertie.load(families.saved(model, tmp_path / "theirs", small_tokenizer))
+    [prediction] = ours.predict([{"text": "a text"}])
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    with torch.inference_mode():
+        expected = model(**tokenizer("a text", return_tensors="pt")).logits[0].sigmoid()
+    torch.testing.assert_close(torch.tensor([*prediction.probabilities.values()]), expected, atol=1e-5, rtol=1e-5)
+    convert(tmp_path / "theirs", tmp_path / "ours", "hf")
+    assert json.loads((tmp_path / "ours" / "config.json").read_text())["problem_type"] == "multi_label_classification"
+
+
+@pytest.mark.parametrize(
+    "family", [each for each in FAMILIES if each.settings.known is not None], ids=lambda f: f.model_type
+)
+def test_every_key_of_the_configuration_is_known(family: Any) -> None:
+    config = transformers.CONFIG_MAPPING[family.model_type]
+    keys = {*config().to_dict(), *config.attribute_map}
+    assert keys - family.settings.known - {*READ, *WITHOUT_EFFECT, *EMPTY} == set()
