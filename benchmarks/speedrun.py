@@ -33,7 +33,8 @@ from bertie import config, console, runtime, storage
 from bertie.batches.contiguous import DocSentences
 from bertie.batches.loader import Position
 from bertie.batches.sentence_pairs import SentencePairs
-from bertie.checkpoints.folder import Checkpoint, list_checkpoints, load_weights, read_checkpoint
+from bertie.checkpoints.find import list_checkpoints
+from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
 from bertie.model.encoder import build_encoder
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM

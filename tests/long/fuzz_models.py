@@ -21,9 +21,10 @@ import time
 import traceback
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
+from mutations import mutate
 from safetensors.torch import load_file, save_file
 
 from bertie.checkpoints.folder import read_checkpoint, write_model
@@ -34,7 +35,6 @@ from bertie.model.model import Model
 from bertie.objectives import MaskedLM
 from bertie.objectives.heads import build_heads
 from bertie.text.vocabulary import train_tokenizer
-from mutations import mutate
 
 SLOW = 5  # seconds of processor time that no case needs
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bertie import storage
 from bertie.checkpoints import sentence_transformers_format
-from bertie.checkpoints.families import family_of
+from bertie.checkpoints.families import family_named, family_of
 from bertie.checkpoints.families.family import to_huggingface
 from bertie.checkpoints.find import MODEL_FILES, TASK_FILE, TASK_FILES, find_model_folder
 from bertie.checkpoints.huggingface import (
@@ -59,6 +59,10 @@ class Checkpoint:
     """Configuration of the generator, which a pre-training of ELECTRA saves with the encoder."""
     problem_type: str = ""
     """What config.json says of the outputs of a classifier: regression, single_label_classification, … Empty: nothing."""
+    model_type: str = ""
+    """Name of its family."""
+    skipped: Tensor | None = None
+    """First rows of the matrix of positions, which no token uses, in families that have such rows."""
     unclear: tuple[HeadShape, ...] = ()
     """What the head of a task could be, if config.json names no class and the labels do not tell."""
 
@@ -95,7 +99,7 @@ def write_model(
     tokenizer: Tokenizer,
     task: dict[str, Any] | None = None,
     about: str = "",
-    names: tuple[str, ...] = (),
+    source: Checkpoint | None = None,
 ) -> None:
     """Write config.json, model.safetensors, the tokenizer's files and the model card.
 
@@ -107,13 +111,19 @@ def write_model(
         tokenizer: Its tokenizer.
         task: Contents of task.json, with "labels" and "max_length" if the task has them. None for a pre-trained model.
         about: Section of the model card, in Markdown.
-        names: Class names of the head, such as `Checkpoint.labels`, if the task has none.
+        source: The checkpoint that the model was read from. Its format, its class names and what no token uses are kept.
     """
-    labels = tuple((task or {}).get("labels", ())) or names
+    labels = tuple((task or {}).get("labels", ())) or (source.labels if source else ())
     family = family_of(model.encoder.config)
-    heads = transformers_heads(model) or {}
+    if source and (own := family_named(source.model_type)) is not None and own.settings.fits(model.encoder.config):
+        family = own
+    heads = transformers_heads(model, family) or {}
     state = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
-    weights = to_huggingface(family, state | family.derived(model.encoder.config), shapes_of(model), tokenizer.pad_id)
+    weights = to_huggingface(
+        family, state | family.derived(model.encoder.config), shapes_of(model, family), tokenizer.pad_id
+    )
+    if source and source.skipped is not None and len(source.skipped) == tokenizer.pad_id + 1:
+        weights |= family.with_skipped(weights, source.skipped)
     save_tensors(family.write(model.encoder.config, weights), folder / "model.safetensors")
     tokenizer.save(folder, model.encoder.config.max_position_embeddings)
     if model.encoder.config.type_vocab_size < 2:
@@ -127,7 +137,7 @@ def write_model(
         length = (task or {}).get("max_length", model.encoder.config.max_position_embeddings)
         sentence_transformers_format.write(folder, model.encoder.config, how, length)
     labels = labels or default_names(model, heads)
-    values = to_config_json(model.encoder.config, heads.values(), labels, tokenizer.pad_id)
+    values = to_config_json(model.encoder.config, heads.values(), labels, tokenizer.pad_id, family)
     if model.generator is not None:
         values["generator"] = generator_sizes(model.generator.config)
     storage.write_json(folder / "config.json", values)  # last, because `find_model_folder` recognizes a model by it
@@ -195,7 +205,19 @@ def read_checkpoint(source: str | Path, shape: HeadShape | None = None) -> Check
     _require_sizes(folder, config, generator, task, weights)
     found.unused.refuse()  # last, because what is wrong elsewhere says more
     problem_type = str(values.get("problem_type") or "")
-    return Checkpoint(folder, config, weights, tokenizer, labels, task, generator, problem_type, found.unclear)
+    return Checkpoint(
+        folder,
+        config,
+        weights,
+        tokenizer,
+        labels,
+        task,
+        generator,
+        problem_type,
+        family.model_type,
+        found.skipped,
+        found.unclear,
+    )
 
 
 def _require_vocabulary(folder: Path, config: EncoderConfig, weights: dict[str, Tensor], tokenizer: Tokenizer) -> None:

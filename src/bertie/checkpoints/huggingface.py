@@ -21,23 +21,23 @@ PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_class
 MAX_GAPS = 10
 
 
-def transformers_heads(model: Model) -> dict[str, HeadFacts] | None:
+def transformers_heads(model: Model, family: Family | None = None) -> dict[str, HeadFacts] | None:
     """Return the heads with weights that read the encoder, by kind; None if no class of transformers has all of them.
 
-    Such a class must also compute what the heads read.
+    Such a class must also compute what the heads read. family: the family of the class, by default the usual one.
     """
     every = {kind: facts_of(model.heads[kind]) for kind in sorted(model.encoder_heads)}
     heads = {kind: facts for kind, facts in every.items() if facts.shape != "vectors"}
     shapes = frozenset(facts.shape for facts in heads.values())
     reading = model.reading
     own_mean = reading is not None and reading.only_mean and resolve_pooling("model", model.encoder.config) == "mean"
-    known = shapes in family_of(model.encoder.config).architectures and len(shapes) == len(heads)
+    known = shapes in (family or family_of(model.encoder.config)).architectures and len(shapes) == len(heads)
     return heads if known and (reading is None or own_mean) else None
 
 
-def shapes_of(model: Model) -> dict[str, HeadShape]:
+def shapes_of(model: Model, family: Family | None = None) -> dict[str, HeadShape]:
     """Return the shapes of the heads that `transformers_heads` returns, by kind; {} if it returns None."""
-    heads = transformers_heads(model) or {}
+    heads = transformers_heads(model, family) or {}
     return {kind: facts.shape for kind, facts in heads.items() if facts.shape is not None}
 
 
@@ -57,7 +57,11 @@ def default_names(model: Model, heads: dict[str, HeadFacts]) -> tuple[str, ...]:
 
 
 def to_config_json(
-    config: EncoderConfig, heads: Collection[HeadFacts], labels: tuple[str, ...], pad_id: int
+    config: EncoderConfig,
+    heads: Collection[HeadFacts],
+    labels: tuple[str, ...],
+    pad_id: int,
+    family: Family | None = None,
 ) -> dict[str, Any]:
     """Return the contents of config.json.
 
@@ -66,8 +70,9 @@ def to_config_json(
         heads: The heads that Hugging Face has a class for. Empty if it does not represent the model.
         labels: Class names, if any.
         pad_id: Vocabulary id of the padding token.
+        family: The family in whose format the encoder is saved; None: the usual one.
     """
-    family = family_of(config)
+    family = family or family_of(config)
     architecture = family.architectures[frozenset(head.shape for head in heads if head.shape is not None)]
     values = family.settings.to_config(config) | {"architectures": [architecture], "model_type": family.model_type}
     values |= {"dtype": "float32", "pad_token_id": pad_id}

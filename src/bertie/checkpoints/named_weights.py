@@ -79,6 +79,8 @@ class NamedWeights:
     unclear: tuple[HeadShape, ...]
     """What the head of a task could be, if the files do not say it."""
     unused: Unused
+    skipped: Tensor | None
+    """First rows of the matrix of positions, which no token uses."""
 
 
 def named_weights(
@@ -118,7 +120,7 @@ def named_weights(
             f'{path} holds no encoder of the model_type "{family.model_type}", as config.json describes it: restore the '
             "files that belong together"
         )
-    return NamedWeights(weights, unclear, unused)
+    return NamedWeights(weights, unclear, unused, family.skipped(tensors, padding_id(family, values)))
 
 
 def _without_vocabulary_head(

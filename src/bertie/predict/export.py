@@ -128,7 +128,7 @@ def _write(job: Conversion, folder: Path) -> Exported | None:
         tokenizer,
         checkpoint.task or None,
         f"Converted from {job.source.folder.name}.",
-        checkpoint.labels,
+        checkpoint,
     )
     tokenizer.save(folder, job.source.max_length)
     how = job.source.text_embedding if job.to == "sentence-transformers" else None

@@ -121,6 +121,24 @@ class Family:
         """Return the number of rows at the beginning of Hugging Face's matrix that no token uses."""
         return pad_id + 1 if self.positions_after_padding and module == POSITIONS else 0
 
+    @property
+    def positions(self) -> str:
+        """Hugging Face's name of the matrix of positions."""
+        return next(f"{row.theirs}.weight" for row in self.encoder if row.ours == POSITIONS)
+
+    def skipped(self, weights: dict[str, Tensor], pad_id: int) -> Tensor | None:
+        """Return the rows of the matrix of positions that no token uses. None: there are none."""
+        rows = self.skipped_rows(POSITIONS, pad_id)
+        found = weights.get(self.positions) if rows else None
+        return None if found is None or not found.ndim else found[:rows].clone()
+
+    def with_skipped(self, weights: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
+        """Return the matrix of positions, by its name in weights to write, with such rows."""
+        name = self.positions if self.positions in weights else self.positions.removeprefix(self.base)
+        if name not in weights or weights[name].shape[1:] != rows.shape[1:]:
+            return {}
+        return {name: torch.cat([rows.to(weights[name].dtype), weights[name][len(rows) :]])}
+
     def modules(self, heads: Mapping[str, HeadShape], layers: Iterable[int]) -> list[Module]:
         """Return the table for heads, given by their names, and for layers."""
         rows = [row for pattern in self.encoder for row in _numbered(pattern, layers)]
