@@ -23,7 +23,7 @@ from sentence_transformers import SentenceTransformer  # pyright: ignore[reportM
 
 import bertie
 from bertie import storage
-from bertie.checkpoints.folder import find_model_folder
+from bertie.checkpoints.find import find_model_folder
 from bertie.tasks.data.rows import valid_examples
 from bertie.tasks.data.texts import TextReader
 from results import environment

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import runtime, storage
-from bertie.checkpoints.folder import find_model_folder
+from bertie.checkpoints.find import find_model_folder
 from bertie.errors import UsageError
 
 

@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from bertie import storage
-from bertie.checkpoints.folder import MODEL_FILES, find_model_folder
+from bertie.checkpoints.find import MODEL_FILES, find_model_folder
 
 PART = 15 << 20  # bytes
 

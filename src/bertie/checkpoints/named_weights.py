@@ -113,6 +113,10 @@ def named_weights(
         if not tensor.ndim:
             raise UserError(f"{path} is damaged: {name} is a single number")
         require_dtype(path, name, tensor)
+    if not any(
+        name.startswith("pooler.") for name in weights
+    ):  # left over from pre-training, by a class without a pooler
+        weights = _without(weights, heads, ("pair",))
     if wrong:
         weights = _without_vocabulary_head(path, wrong, weights, heads)
     if not any(name.startswith("encoder.embeddings.") for name in weights):
@@ -127,9 +131,16 @@ def _without_vocabulary_head(
     path: Path, wrong: str, weights: dict[str, Tensor], heads: dict[str, HeadShape]
 ) -> dict[str, Tensor]:
     """Return the weights without the head that predicts tokens, because its matrix is not the word embeddings."""
-    prefixes = tuple(f"heads.{name}." for name, shape in heads.items() if shape in OF_VOCABULARY)
     problem = f"{path}: the head that predicts tokens has an output matrix of its own or none ({wrong})"
-    if not prefixes:
+    if OF_VOCABULARY[0] not in heads.values() and OF_VOCABULARY[1] not in heads.values():
         raise UserError(f"{problem}, and bertie has only heads that share the word embeddings")
     console.warn(f"{problem}: this head is not used, because bertie has only heads that share the word embeddings")
+    return _without(weights, heads, OF_VOCABULARY)
+
+
+def _without(
+    weights: dict[str, Tensor], heads: dict[str, HeadShape], shapes: tuple[HeadShape, ...]
+) -> dict[str, Tensor]:
+    """Return the weights without the heads of some shapes."""
+    prefixes = tuple(f"heads.{name}." for name, shape in heads.items() if shape in shapes)
     return {name: tensor for name, tensor in weights.items() if not name.startswith(prefixes)}

@@ -29,6 +29,7 @@ PICKLED_PATTERNS = (*WHOLE[2:], "pytorch_model-*-of-*.bin")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # accepted dtypes of weights
 MAX_HEADER = 32 * 2**20  # bytes; that of a model with 100,000 tensors has 12 MB
 MAX_SHARDS = 1000
+MAX_NAME = 200  # characters of the name of a file
 OTHERS = {
     "flax_model.msgpack": "AutoModel.from_pretrained(FOLDER, from_flax=True)",
     "tf_model.h5": "AutoModel.from_pretrained(FOLDER, from_tf=True)",
@@ -120,7 +121,7 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
 
 def _inside(folder: Path, name: str, where: str) -> Path:
     """Return the path of a file of a folder. Raises UserError if it is elsewhere."""
-    if Path(name).name != name or name in ("", ".", ".."):
+    if Path(name).name != name or name in ("", ".", "..") or len(name) > MAX_NAME:
         raise UserError(f"{where} names {name[:200]!r}: it must be a file in the folder")
     require_inside(folder, [name])
     return folder / name
