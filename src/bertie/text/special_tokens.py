@@ -63,7 +63,7 @@ def read_engine(path: Path) -> Any:
     try:
         return tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower
-        raise UserError(f"{path} is damaged or is not a tokenizer: {error}") from error
+        raise UserError(f"{path} is damaged or is not a tokenizer: {str(error)[:300]}") from error
 
 
 def read_lines(path: Path) -> list[str]:
