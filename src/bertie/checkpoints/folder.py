@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import safetensors
-import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
