@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,7 +112,7 @@ def test_it_is_saved_and_prepares_a_corpus(tmp_path: Path) -> None:
         ({"criterion": "likelihood"}, "--criterion"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(tmp_path: Path, options: dict[str, object], message: str) -> None:
+def test_options_that_do_not_fit_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     (tmp_path / "text.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     with pytest.raises(UsageError, match=message):
         train_tokenizer(tmp_path / "text.txt", tmp_path / "out", algorithm="unigram", **options)
