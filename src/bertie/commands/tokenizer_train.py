@@ -18,14 +18,15 @@ from bertie.text.word_counts import MAX_UNIQUE_WORDS
 
 @dataclass(frozen=True)
 class Args:
-    """Train a WordPiece or byte-level BPE vocabulary. The same text gives the same vocabulary on every run and machine."""
+    """Train a WordPiece, byte-level BPE or unigram vocabulary. The same text gives the same vocabulary on every run."""
 
     text: Positional[list[str]]
     """.txt, .jsonl, .csv, .tsv or .parquet files (also .gz, .bz2, .xz, .zst), folders, patterns, URLs, hf:DATASET."""
     out: Path
     """Output folder: vocab.txt, tokenizer.json, tokenizer_config.json, vocabulary.json (coverage of the text)."""
-    algorithm: Literal["wordpiece", "bpe"] = "wordpiece"
-    """BERT's WordPiece, or byte-level BPE as in RoBERTa, which keeps text as it is and has no [UNK]."""
+    algorithm: Literal["wordpiece", "bpe", "unigram"] = "wordpiece"
+    """BERT's WordPiece; byte-level BPE as in RoBERTa, which keeps text as it is and has no [UNK]; or a unigram vocabulary
+    as in XLM-RoBERTa, for languages that are written without blanks."""
     vocab_size: int = 30_000
     """Number of entries, special tokens included. A small text may fill fewer."""
     criterion: Literal["frequency", "likelihood"] = "frequency"

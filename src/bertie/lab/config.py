@@ -32,8 +32,8 @@ class LabText:
     """Text files or folders, relative to the data folder."""
     text_field: str = "text"
     """Key or column of the text, in all files but .txt."""
-    algorithm: Literal["wordpiece", "bpe"] = "wordpiece"
-    """Kind of vocabulary: WordPiece, or byte-level BPE."""
+    algorithm: Literal["wordpiece", "bpe", "unigram"] = "wordpiece"
+    """Kind of vocabulary: WordPiece, byte-level BPE, or unigram."""
     vocab_size: Annotated[int, Range(1)] = 8000
     """Number of entries of the vocabulary."""
     cased: bool = False
@@ -54,10 +54,11 @@ class LabText:
         if not 0 < self.eval_share < 1:
             remedy = "give a share of the documents between 0 and 1, such as 0.01"
             raise UsageError(f"text.eval_share is {self.eval_share:g}: {remedy}")
-        if self.algorithm == "bpe" and (self.cased or self.drop_punctuation):
+        if self.algorithm != "wordpiece" and (self.cased or self.drop_punctuation):
             key = "cased" if self.cased else "drop_punctuation"
             raise UsageError(
-                f"text.{key} is true, and text.algorithm is bpe, which keeps text as it is: remove text.{key}, or set "
+                f"text.{key} is true, and text.algorithm is {self.algorithm}, which keeps text as it is: remove "
+                f"text.{key}, or set "
                 "text.algorithm to wordpiece"
             )
 

@@ -126,6 +126,7 @@ def select(
     row = _Row(positions, sequence, counts, quota)
     if masking == "tokens":
         return _select_tokens(row, capacity, rng)
+    given.tokenizer.require_words(f'masking = "{masking}"')
     # The first token of every word, as indices into N, followed by N. A word whose beginning is truncated starts later.
     starts = np.append(np.flatnonzero(batch.word_starts[positions] | _breaks(row)), len(positions))
     if masking == "words":

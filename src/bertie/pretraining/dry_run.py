@@ -122,7 +122,7 @@ def _example(micro: MicroBatch, tokenizer: Tokenizer) -> str:
     """Return the first sequence as the model reads it, truncated to one line."""
     ids = micro.batch.input_ids[: int(micro.batch.ragged.cu_seqlens[1])]
     text = " ".join(tokenizer.vocabulary[i] for i in ids).replace(" ##", "")
-    if tokenizer.algorithm == "bpe":
+    if tokenizer.algorithm != "wordpiece":
         text = tokenizer.decode(ids.tolist())
     text = printable(text)
     return text if len(text) <= 160 else f"{text[:159]}…"

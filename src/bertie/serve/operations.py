@@ -130,7 +130,7 @@ class ServedModel:
         """Return a token as it continues a text: with a space before it if it begins a word."""
         tokenizer = self.predictor.tokenizer
         text = tokenizer.spelling(token).decode("utf-8", "replace")
-        return text if tokenizer.algorithm == "bpe" or text != token else f" {text}"
+        return text if tokenizer.backend.word_mark in ("Ġ", "▁") or text != token else f" {text}"
 
     def transformer(self) -> TransformerConfig:
         """Return the configuration of its encoder, which must be a Transformer."""

@@ -197,7 +197,9 @@ class Span:
         spans = spans[: self.n_best_size]
         best = spans[0][0] if spans else -np.inf
         whole = [(score, start, with_combining_marks(example.context, end)) for score, start, end in spans]
-        scored = [(score, example.context[start:end], start, end) for score, start, end in whole]
+        # Some tokenizers count the space before a word to its token.
+        trimmed = [(score, end - len(example.context[start:end].lstrip()), end) for score, start, end in whole]
+        scored = [(score, example.context[start:end], start, end) for score, start, end in trimmed]
         if self.threshold is not None:
             scored.append((null, "", 0, 0))
         scored.sort(key=lambda each: -each[0])

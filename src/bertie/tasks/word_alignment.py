@@ -52,7 +52,7 @@ def split_and_tokenize(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[Tok
     for text, encoding in zip(texts, tokenizer.encode_with_offsets(texts), strict=True):
         ids, offsets = np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2)
         word_ids = np.array(encoding.word_ids, np.int32)
-        if tokenizer.algorithm == "bpe" or tokenizer.line_break_id is not None:
+        if tokenizer.algorithm != "wordpiece" or tokenizer.line_break_id is not None:
             text_of_word = dict.fromkeys(encoding.word_ids, "")
             for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):
                 text_of_word[word] += text[start:end]
@@ -61,7 +61,10 @@ def split_and_tokenize(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[Tok
         _, starts, words = np.unique(word_ids, return_index=True, return_inverse=True)
         lasts = np.append(starts[1:], len(ids))[: len(starts)] - 1
         ends = [with_combining_marks(text, end) for end in offsets[lasts, 1].tolist()]
-        places = np.stack([offsets[starts, 0], np.array(ends, np.int32)], 1)
+        firsts = [
+            end - len(text[first:end].lstrip()) for first, end in zip(offsets[starts, 0].tolist(), ends, strict=True)
+        ]
+        places = np.stack([np.array(firsts, np.int32), np.array(ends, np.int32)], 1)
         tokenized.append((_with_word_offsets(ids, words), places))
     return tokenized
 

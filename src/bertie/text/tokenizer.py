@@ -82,12 +82,11 @@ class Tokenizer:
             merges: The pairs of entries to merge, in order.
             user_tokens: Entries, such as "<url>", as for `build`.
         """
-        ids = {entry: i for i, entry in enumerate(vocabulary)}
-        return cls(bpe_backend.build(ids, merges, user_tokens=user_tokens))
+        return cls(bpe_backend.build({entry: i for i, entry in enumerate(vocabulary)}, merges, user_tokens=user_tokens))
 
     @classmethod
     def build_unigram(cls, pieces: list[tuple[str, float]], user_tokens: Many[str | AddedToken] = ()) -> Tokenizer:
-        """Build a unigram tokenizer from entries with scores (`library_backend.build_unigram`)."""
+        """Build a unigram tokenizer (`library_backend.build_unigram`)."""
         return cls(library_backend.build_unigram(pieces, user_tokens))
 
     @classmethod
@@ -262,7 +261,7 @@ class Tokenizer:
 
     @property
     def merges(self) -> list[str]:
-        """The merges of byte-level BPE in order, such as "Ġ t". WordPiece has none."""
+        """The merges of byte-level BPE in order, such as "Ġ t"; else none."""
         return self.backend.merges
 
     @property

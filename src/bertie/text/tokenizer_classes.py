@@ -41,8 +41,8 @@ class Vocabulary:
     charsmap: bytes = b""
 
 
-Settings = Mapping[str, Any]
-"""Settings of tokenizer_config.json, with the class's defaults; `TokenizerClass.settings` says which."""
+ClassSettings = Mapping[str, Any]
+"""ClassSettings of tokenizer_config.json, with the class's defaults; `TokenizerClass.settings` says which."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class TokenizerClass:
     """
 
     model: str
-    build: Callable[[Vocabulary, Settings, dict[str, str]], tokenizers.Tokenizer]
+    build: Callable[[Vocabulary, ClassSettings, dict[str, str]], tokenizers.Tokenizer]
     roles: dict[str, str]
     settings: dict[str, Any]
     vocabulary: str
@@ -93,7 +93,7 @@ class TokenizerClass:
         )
 
 
-def _wordpiece(vocabulary: Vocabulary, settings: Settings, roles: dict[str, str]) -> tokenizers.Tokenizer:
+def _wordpiece(vocabulary: Vocabulary, settings: ClassSettings, roles: dict[str, str]) -> tokenizers.Tokenizer:
     engine = tokenizers.Tokenizer(models.WordPiece(vocabulary.entries, unk_token=roles["unk"]))
     options = NormalizerOptions(
         settings["do_lower_case"], settings["strip_accents"], settings["tokenize_chinese_chars"]
@@ -103,14 +103,14 @@ def _wordpiece(vocabulary: Vocabulary, settings: Settings, roles: dict[str, str]
     return engine
 
 
-def _byte_level(vocabulary: Vocabulary, settings: Settings, roles: dict[str, str]) -> tokenizers.Tokenizer:  # noqa: ARG001
+def _byte_level(vocabulary: Vocabulary, settings: ClassSettings, roles: dict[str, str]) -> tokenizers.Tokenizer:  # noqa: ARG001
     engine = tokenizers.Tokenizer(models.BPE(vocabulary.entries, vocabulary.merges))
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=settings["add_prefix_space"])
     engine.decoder = decoders.ByteLevel()
     return engine
 
 
-def _gpt(vocabulary: Vocabulary, settings: Settings, roles: dict[str, str]) -> tokenizers.Tokenizer:  # noqa: ARG001
+def _gpt(vocabulary: Vocabulary, settings: ClassSettings, roles: dict[str, str]) -> tokenizers.Tokenizer:  # noqa: ARG001
     model = models.BPE(vocabulary.entries, vocabulary.merges, end_of_word_suffix="</w>", unk_token=roles["unk"])
     engine = tokenizers.Tokenizer(model)
     engine.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -145,15 +145,15 @@ def _table(vocabulary: Vocabulary) -> list[Any]:
     return [normalizers.Precompiled(vocabulary.charsmap)] if vocabulary.charsmap else []
 
 
-def _prefix(settings: Settings) -> str:
+def _prefix(settings: ClassSettings) -> str:
     return "always" if settings["add_prefix_space"] else "never"
 
 
-def _xlm_roberta(vocabulary: Vocabulary, settings: Settings, roles: dict[str, str]) -> tokenizers.Tokenizer:  # noqa: ARG001
+def _xlm_roberta(vocabulary: Vocabulary, settings: ClassSettings, roles: dict[str, str]) -> tokenizers.Tokenizer:  # noqa: ARG001
     return _unigram(vocabulary, 3, _table(vocabulary), _prefix(settings))
 
 
-def _camembert(vocabulary: Vocabulary, settings: Settings, roles: dict[str, str]) -> tokenizers.Tokenizer:
+def _camembert(vocabulary: Vocabulary, settings: ClassSettings, roles: dict[str, str]) -> tokenizers.Tokenizer:
     unk_id = next((i for i, (token, _) in enumerate(vocabulary.entries) if token == roles["unk"]), 0)
     return _unigram(vocabulary, unk_id, _table(vocabulary), _prefix(settings))
 
@@ -165,17 +165,17 @@ def _quotes(lowercase: bool, keep_accents: bool, vocabulary: Vocabulary) -> list
     return [*quotes, *accents, *[normalizers.Lowercase()] * lowercase, *_table(vocabulary)]
 
 
-def _albert(vocabulary: Vocabulary, settings: Settings, roles: dict[str, str]) -> tokenizers.Tokenizer:  # noqa: ARG001
+def _albert(vocabulary: Vocabulary, settings: ClassSettings, roles: dict[str, str]) -> tokenizers.Tokenizer:  # noqa: ARG001
     steps = _quotes(settings["do_lower_case"], settings["keep_accents"], vocabulary)
     return _unigram(vocabulary, 1, steps, _prefix(settings))
 
 
-def _xlnet(vocabulary: Vocabulary, settings: Settings, roles: dict[str, str]) -> tokenizers.Tokenizer:  # noqa: ARG001
+def _xlnet(vocabulary: Vocabulary, settings: ClassSettings, roles: dict[str, str]) -> tokenizers.Tokenizer:  # noqa: ARG001
     unk_id = settings["unk_id"] if vocabulary.unk_id is None else vocabulary.unk_id
     return _unigram(vocabulary, unk_id, _quotes(settings["do_lower_case"], False, vocabulary), "always")
 
 
-def _deberta_v2(vocabulary: Vocabulary, settings: Settings, roles: dict[str, str]) -> tokenizers.Tokenizer:
+def _deberta_v2(vocabulary: Vocabulary, settings: ClassSettings, roles: dict[str, str]) -> tokenizers.Tokenizer:
     unknown = (roles["unk"], 0.0)
     entries = [(token, float(score)) for token, score in vocabulary.entries]
     default = settings["unk_id"] if vocabulary.unk_id is None else vocabulary.unk_id

@@ -32,7 +32,7 @@ from bertie.text.tokenizer_classes import (
     Vocabulary,
 )
 from bertie.text.tokenizer_json import guarded
-from bertie.text.tokenizer_settings import CONFIG, JSON, ROLES, TokenizerSettings, read_settings, texts
+from bertie.text.tokenizer_settings import CONFIG, JSON, ROLES, TokenizerSettings, read_settings, texts, warn_of_unknown
 from bertie.text.wordpiece_backend import WordPieceBackend
 
 Backend = WordPieceBackend | BPEBackend | LibraryBackend
@@ -66,6 +66,7 @@ def read_folder(folder: Path) -> TokenizerFolder:
     settings = read_settings(folder, content)
     config = storage.read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
     name = _class_name(folder, settings, config, content is not None)
+    warn_of_unknown(settings)
     chosen = CLASSES.get(name)
     named = dict(settings.named)
     if chosen is None:

@@ -65,6 +65,7 @@ WITHOUT_EFFECT = frozenset(
         *("tokenize_chinese_characters", "use_auth_token", "trust_remote_code", "revision", "cache_dir", "subfolder"),
     }
 )
+TOKEN_OPTIONS = {"single_word", "lstrip", "rstrip", "normalized", "special"}
 REFUSED = ("vocab", "merges", "tokenizer_object", "post_processor", "gguf_file", "_spm_precompiled_charsmap")
 
 
@@ -164,9 +165,14 @@ def _require_obeyed(folder: Path, values: dict[str, Any]) -> None:
     for name in ("init_inputs", "fast_tokenizer_files"):
         if [each for each in values.get(name) or () if each != JSON]:
             raise UserError(f"{path}: {name} is {str(values[name])[:100]}, which bertie does not read: remove it")
-    unknown = [name for name in values if name not in OBEYED | WITHOUT_EFFECT and not name.endswith("_token")]
+
+
+def warn_of_unknown(settings: TokenizerSettings) -> None:
+    """Name the settings that bertie does not know, in one line."""
+    unknown = [name for name in settings.values if name not in OBEYED | WITHOUT_EFFECT and not name.endswith("_token")]
     if unknown:
-        console.warn(f"{path}: unknown settings, which bertie ignores: {', '.join(map(repr, sorted(unknown)[:20]))}")
+        names = ", ".join(repr(name)[:60] for name in sorted(unknown)[:20])
+        console.warn(f"{settings.source}: unknown settings, which bertie ignores: {names}")
 
 
 def _merged_map(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
@@ -243,6 +249,10 @@ def _token(path: Path, value: Any) -> AddedToken:
         return AddedToken(value, special=True)
     if isinstance(value, dict) and isinstance(value.get("content"), str):
         options = {key: option for key, option in value.items() if key not in ("__type", "content")}
+        if unknown := sorted(options.keys() - TOKEN_OPTIONS):
+            raise UserError(
+                f"{path}: the token {value['content'][:100]!r} has the unknown option {unknown[0][:100]!r}: remove it"
+            )
         return guarded(path, lambda: AddedToken(value["content"], **options))
     raise UserError(f"{path}: {str(value)[:100]} is no token: expected a text or an object with its content")
 

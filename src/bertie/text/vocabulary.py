@@ -34,6 +34,7 @@ from bertie.text.word_counts import MAX_UNIQUE_WORDS, WordCounts
 
 Algorithm = Literal["wordpiece", "bpe", "unigram"]
 REPORT = "vocabulary.json"
+OTHER_RULES: dict[str, ReadingRules] = {"bpe": ByteLevel(), "unigram": UNIGRAM_RULES}
 ALPHABET_LIMIT = 1000
 
 
@@ -53,22 +54,19 @@ def train_tokenizer(
     reader_options: ReaderOptions = ReaderOptions(),
     executor: Executor = LocalExecutor(),
 ) -> Tokenizer:
-    """Train a WordPiece, byte-level BPE or unigram vocabulary on text files and write it, as a tokenizer, to a new folder.
-
-    The same text gives the same bytes on every run and machine. vocabulary.json reports how well it covers the text.
+    """Train a vocabulary on text files and write it, as a tokenizer, to a new folder: the same bytes for the same text.
 
     Args:
         texts: .txt, .jsonl, .csv, .tsv or .parquet files, also compressed; folders, patterns, URLs, hf:DATASET.
-        out: Folder to create. It must not exist.
-        algorithm: "wordpiece"; "bpe" (byte-level, with RoBERTa's special tokens), which keeps text as it is; or "unigram"
-            (Kudo 2018, with XLM-RoBERTa's special tokens), which suits languages that are written without blanks.
+        out: Folder to create. It must not exist. Its vocabulary.json reports how well the vocabulary covers the text.
+        algorithm: "wordpiece"; "bpe" (byte-level, as RoBERTa's); or "unigram" (as XLM-RoBERTa's), for text without blanks.
         vocab_size: Number of entries, special tokens included. A small text may fill fewer, which is a warning.
         normalization: How WordPiece normalizes text. Undecided accents are kept if 1 % of the words or more have some.
         criterion: Pair to merge next: the most frequent one, or (WordPiece) the one with the highest likelihood.
-        alphabet_limit: Number of characters WordPiece keeps, the most frequent. Words with others become [UNK].
+        alphabet_limit: Number of characters WordPiece keeps. Words with others become [UNK].
         min_frequency: Pairs with fewer occurrences are not merged.
-        user_tokens: Strings, such as "<url>", that become entries and are matched anywhere in the raw text. With the
-            line break, "\\n", among them, `prepare` keeps line breaks, and models see lines and paragraphs.
+        user_tokens: Strings, such as "<url>", that become entries and are matched anywhere in the raw text. With the line
+            break, "\\n", among them, `prepare` keeps line breaks.
         unused: Number of entries [unused0], [unused1], … to reserve.
         max_unique_words: Number of distinct words to count, at least 1,000. Beyond it, the rarest are dropped.
         reader_options: How to read the files.
@@ -83,30 +81,28 @@ def train_tokenizer(
     _require_valid(texts, out, max_unique_words)
     reserved = _reserved_entries(user_tokens, unused, vocab_size)
     common: Any = {"vocab_size": vocab_size, "min_frequency": min_frequency, "reserved": reserved}
-    own = counting_rules(normalization)
-    rules: ReadingRules = own
     if algorithm != "wordpiece":
         _require_defaults(algorithm, normalization, criterion, alphabet_limit, user_tokens)
-        rules = ByteLevel() if algorithm == "bpe" else UNIGRAM_RULES
+    rules = OTHER_RULES.get(algorithm) or counting_rules(normalization)
     table = count_words(texts, rules, user_tokens, max_unique_words, reader_options, executor)
+    settings: dict[str, Any] = {"algorithm": algorithm}
     if algorithm == "bpe":
-        settings: dict[str, Any] = {"algorithm": algorithm}
         tokenizer = Tokenizer.build_bpe(*bpe.train(table.counts, **common), user_tokens)
     elif algorithm == "unigram":
-        settings = {"algorithm": algorithm}
         tokenizer = Tokenizer.build_unigram(unigram.train(table.counts, **common), user_tokens)
     else:
         table, normalization, accents = decide_accents(table, normalization)
         settings = {**accents, "criterion": criterion}
-        entries = wordpiece.train(table.counts, criterion=criterion, alphabet_limit=alphabet_limit, **common)
-        tokenizer = Tokenizer.build(entries, normalization, user_tokens)
-    if tokenizer.size < vocab_size:
-        _warn_of_small_text(tokenizer.size, vocab_size, min_frequency)
+        common |= {"criterion": criterion, "alphabet_limit": alphabet_limit}
+        tokenizer = Tokenizer.build(wordpiece.train(table.counts, **common), normalization, user_tokens)
+    _warn_of_small_text(tokenizer.size, vocab_size, min_frequency)
     _save(tokenizer, out, table, {**settings, "min_frequency": min_frequency})
     return tokenizer
 
 
 def _warn_of_small_text(size: int, vocab_size: int, min_frequency: int) -> None:
+    if size >= vocab_size:
+        return
     lower = f" or a --min-frequency below {min_frequency}" * (min_frequency > 1)
     console.warn(
         f"the text fills only {size:,} of {vocab_size:,} entries (--vocab-size), so the vocabulary is smaller: "
