@@ -279,11 +279,11 @@ def find_model_folder(source: str | Path) -> Path:
     folder = Path(source)
     if (folder / "config.json").is_file():
         return folder
-    if steps := list_checkpoints(folder):
-        return steps[-1]
-    if (folder / "model.safetensors").is_file():
+    if (folder / "model.safetensors").is_file():  # also in a finished run, whose checkpoints are other models
         problem = "holds no config.json beside its model.safetensors"
         raise UsageError(f"{source} {problem}: restore it, or take another checkpoint")
+    if steps := list_checkpoints(folder):
+        return steps[-1]
     remedy = ": give a run, a checkpoint folder or a hub id"
     if folder.exists():
         is_run = (folder / "config.toml").is_file()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import tee
@@ -230,8 +231,9 @@ def parse_labels(
     labels = tuple(parse_label(item, name, place) for item in value)
     if None in labels:
         raise UserError(f"{place}: a label in {name!r} is empty")
-    if twice := [label for label in labels if labels.count(label) > 1]:
-        raise UserError(f"{place}: the label {shorten(str(twice[0]))!r} is there twice")
+    if len(set(labels)) < len(labels):
+        [(twice, _)] = Counter(labels).most_common(1)
+        raise UserError(f"{place}: the label {shorten(str(twice))!r} is there twice")
     return tuple(str(label) for label in labels)
 
 
