@@ -389,6 +389,8 @@ class Calibratable(Protocol):
 
     scored_apart: ClassVar[bool]
     """Whether also a single run is tuned on the selection half of the dev examples and scored on the report half."""
+    tuned: ClassVar[str]
+    """The field with the parameter. Empty or None: not tuned."""
 
     def calibrate(self, predictions: list[Any], examples: list[Any]) -> Task:
         """Return the task with the parameter tuned on these predictions and their labeled examples."""
