@@ -60,7 +60,7 @@ def load(kind: type[C], given: str | Path | dict[str, Any], group: str) -> C:
     """
     if isinstance(given, dict):
         return build(kind, _resolve_extends(given, Path(), "the configuration", group, ()), "")
-    path = _find(Path(given), group)
+    path = _find(str(given), Path(), group)
     if not path.is_file():
         raise UsageError(_missing(str(given), group))
     values = _resolve_extends(read(path), path.parent, str(path), group, (path.resolve(),))
@@ -210,9 +210,11 @@ def read(path: Path) -> dict[str, Any]:
         raise UsageError(f"cannot read {path}: {error}") from error
 
 
-def _find(path: Path, group: str) -> Path:
-    """Return the path itself, or the path of the shipped configuration with this name."""
-    return path if path.suffix == ".toml" or path.is_file() else SHIPPED / group / f"{path.name}.toml"
+def _find(name: str, folder: Path, group: str) -> Path:
+    """Return the path of a file, relative to `folder`, or of the shipped configuration with this name."""
+    path = folder / name
+    is_file = path.suffix == ".toml" or path.is_file() or name != path.name
+    return path if is_file else SHIPPED / group / f"{name}.toml"
 
 
 def _resolve_extends(
@@ -232,7 +234,7 @@ def _resolve_extends(
     for name in names if isinstance(names, list | tuple) else [names]:
         if not isinstance(name, str):
             raise UsageError(f"{where}: extends {shown(name)}: give a file or a name in quotes, or an array of them")
-        parent = _find(folder / name, group)
+        parent = _find(name, folder, group)
         if not parent.is_file():
             known = ", ".join(shipped(group))
             raise UsageError(

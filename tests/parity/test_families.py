@@ -242,6 +242,10 @@ CASES = {
             {"inner_group_num": 2},
             {"num_hidden_groups": 3},
             {"num_hidden_groups": 0},
+            {"num_hidden_groups": None},
+            {"num_hidden_layers": 1_000_000_000},
+            {"num_hidden_layers": None},
+            {"hidden_size": None},
             {"num_hidden_layers": 18, "num_hidden_groups": 14},  # transformers rounds
             {"embedding_size": 32},
             {"position_embedding_type": "relative_key"},

@@ -179,6 +179,7 @@ def test_a_table_of_the_same_kind_merges_with_the_parents_table(tmp_path: Path) 
         ({"a": "extends = 5"}, "extends 5: give a file or a name in quotes, or an array of them"),
         ({"a": "extends = true"}, "extends true: give"),
         ({"a": 'extends = ["b.toml", 5]', "b": ""}, "extends 5: give"),
+        ({"a": 'extends = "elsewhere/mini"'}, "extends 'elsewhere/mini', but there is no file"),
         ({"a": 'extends = {name = "b.toml"}'}, "extends {name = 'b.toml'}: give"),
         ({"a": 'extends = ["b.toml", "c.toml"]', "b": ""}, "extends 'c.toml', but there is no file"),
         ({"a": 'extends = ["b.toml", "c.toml"]', "b": "", "c": 'extends = ["b.toml", "a.toml"]'}, "this file in turn"),

@@ -26,13 +26,14 @@ def find_model_folder(source: str | Path) -> Path:
     folder = Path(source)
     if (folder / "config.json").is_file():
         return folder
-    if steps := list_checkpoints(folder):
-        return steps[-1]
     if (folder / ADAPTER).is_file():
         weights_file(folder)  # says what to do
+    # Also in a finished run, whose checkpoints are other models.
     if weights := [name for name in WHOLE if (folder / name).is_file()]:
         problem = f"holds no config.json beside its {weights[0]}"
         raise UsageError(f"{source} {problem}: restore it, or take another checkpoint")
+    if steps := list_checkpoints(folder):
+        return steps[-1]
     remedy = ": give a run, a checkpoint folder or a hub id"
     if folder.exists():
         is_run = (folder / "config.toml").is_file()

@@ -18,7 +18,7 @@ from bertie.errors import UsageError, UserError
 from bertie.model.text_pooling import SEPARATE
 from bertie.tasks import AnyTask
 from bertie.tasks.data.rows import join_names
-from bertie.tasks.task import ForeignHead
+from bertie.tasks.task import Calibratable, ForeignHead, Task
 from bertie.tasks.task_json import task_from_json, with_pooling
 
 
@@ -82,7 +82,9 @@ def _foreign_head(checkpoint: Checkpoint) -> ForeignHead | None:
 
 
 def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
-    """Return `task` with the labels and the pooling of the checkpoint, or the task of the checkpoint if `task` is None.
+    """Return `task` with what the checkpoint's was trained with: its labels, its pooling, a parameter that was tuned.
+
+    Returns the task of the checkpoint if `task` is None.
 
     Raises:
         UsageError: `task` has other labels than the head, or another pooling.
@@ -91,14 +93,14 @@ def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
     if task is None or own is None or task.kind != own.kind:
         return task or own
     task = _with_pooling(task, own)
-    if task.labels == own.labels:
-        return task
-    if not task.labels:
-        return replace(task, labels=own.labels)
-    if checkpoint.task or len(task.labels) != len(own.labels):  # LABEL_0 … of other models may be renamed
+    if not task.labels and own.labels:
+        task = replace(task, labels=own.labels)
+    renamed = not checkpoint.task and len(task.labels) == len(own.labels)  # LABEL_0 … of other models
+    if task.labels != own.labels and not renamed:
         labels = join_names(own.labels)
         raise UsageError(f"task.labels: the model was trained with {labels}, in this order: use these labels")
-    return task
+    tuned = _tuned_field(own)
+    return replace(task, **{tuned: getattr(own, tuned)}) if tuned and getattr(task, tuned) in (None, ()) else task
 
 
 def _with_pooling(task: AnyTask, own: AnyTask) -> AnyTask:
@@ -108,6 +110,11 @@ def _with_pooling(task: AnyTask, own: AnyTask) -> AnyTask:
     if task.text_pooling not in ("model", own.text_pooling):
         raise UsageError(f'task.pooling: the model was trained with "{own.text_pooling}": use it')
     return task.with_pooling(own.text_pooling, own.paired if own.text_pooling in SEPARATE else task.paired)
+
+
+def _tuned_field(task: Task) -> str | None:
+    """Return the name of the parameter that is tuned after training; None if there is none."""
+    return task.tuned if isinstance(task, Calibratable) else None
 
 
 def _require_outputs(checkpoint: Checkpoint, name: str, labels: tuple[str, ...]) -> None:

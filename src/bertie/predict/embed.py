@@ -172,8 +172,5 @@ def count_rows(inputs: Path | list[Any], source: UnlabeledReader, strict: bool) 
     if errors == total:
         raise UserError(messages[0])
     if errors:
-        console.warn(
-            f"{errors:,} of {total:,} rows cannot be read and have no vector (--strict makes this an error): "
-            + first_few(messages, errors)
-        )
+        console.warn(f"{errors:,} of {total:,} rows cannot be read and have no vector: " + first_few(messages, errors))
     return total, errors

@@ -88,15 +88,17 @@ def search(
                 _, block = unit.block(predictor, rows, first, target.shape[1])
             else:
                 block = stored[first : first + len(rows)].astype(np.float32)
-                if first == 0:
-                    _require_same(predictor, unit, rows, block, str(vectors))
+                _require_finite(rows, block, first, str(vectors))
             for number, (row, score) in enumerate(zip(rows, cosines(target, block)[0].tolist(), strict=True), first):
                 if not isinstance(row, UserError):
                     add = heapq.heappush if len(best) < top_k else heapq.heappushpop
                     add(best, (score, -number, row if isinstance(row, str) else " ".join(row)))
             first += len(rows)
             bar.advance(len(rows))
-    return [Found(score, -index, text) for score, index, text in sorted(best, reverse=True)]
+    found = [Found(score, -index, text) for score, index, text in sorted(best, reverse=True)]
+    if stored is not None:
+        _require_same(predictor, unit, found, stored, str(vectors))
+    return found
 
 
 def pair_similarities(
@@ -127,8 +129,10 @@ def _open(path: Path, texts: int, width: int) -> np.ndarray:
         stored = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
         raise UsageError(f"--vectors {path}: there is no such file") from error
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, EOFError) as error:
         raise UserError(f"{path} is damaged or is not a NumPy array: {error}") from error
+    if stored.dtype not in (np.float32, np.float16):
+        raise UserError(f"{path} has an array of {stored.dtype}: give vectors in float32 or float16")
     if stored.shape != (texts, width):
         shape = " × ".join(map(str, stored.shape))
         raise UserError(
@@ -138,14 +142,19 @@ def _open(path: Path, texts: int, width: int) -> np.ndarray:
     return stored
 
 
-def _require_same(predictor: Predictor, unit: TextUnit, rows: TextRows, block: np.ndarray, path: str) -> None:
-    """Compare the first text's vector with the one in the file. Raises UserError if they differ."""
-    number = next((i for i, row in enumerate(rows) if not isinstance(row, UserError)), None)
-    if number is None:
-        return
-    _, computed = unit.block(predictor, rows[number : number + 1], 0, block.shape[1])
-    if not cosines(computed, block[number : number + 1])[0, 0] >= SAME:
-        raise UserError(
-            f"{path}: the vector of text {number + 1} is not that of this model with these --pooling and --layers: "
-            "run bertie embed again"
-        )
+def _require_finite(rows: TextRows, block: np.ndarray, first: int, path: str) -> None:
+    """Raise UserError if a readable text has no vector: it was not readable when the file was written."""
+    for number, (row, vector) in enumerate(zip(rows, block, strict=True), first + 1):
+        if not isinstance(row, UserError) and not np.isfinite(vector).all():
+            raise UserError(f"{path} has no vector of text {number}: run bertie embed again")
+
+
+def _require_same(predictor: Predictor, unit: TextUnit, found: list[Found], stored: np.ndarray, path: str) -> None:
+    """Compute the vectors of the texts that were found. Raises UserError if they are not those of the file."""
+    for each in found:
+        _, computed = unit.block(predictor, [each.text], 0, stored.shape[1])
+        if not cosines(computed, stored[each.index][None].astype(np.float32))[0, 0] >= SAME:
+            raise UserError(
+                f"{path}: the vector of text {each.index + 1} is not that of this text and model with these --pooling and "
+                "--layers: run bertie embed again"
+            )

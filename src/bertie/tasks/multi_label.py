@@ -58,7 +58,7 @@ class MultiLabel:
         "multi_label_classification",
     )
     prediction = LabelSetPrediction
-    scored_apart = True
+    scored_apart, tuned = True, "thresholds"
     unit, metric, untrainable = SEQUENCE, "f1", ""
     text_pooling, input_form = encoding.own_pooling, encoding.text_input_form
     encode, training_sequences, decode = encoding.encode_texts, encoding.every_sequence, encoding.decode_texts
@@ -225,8 +225,8 @@ class MultiLabel:
         """Return these baselines: no label, the most frequent labels, and the most frequent set of labels."""
         counts = Counter(label for example in examples for label in example.labels or ())
         ranked = [label for label, _ in counts.most_common(BASELINES)]
-        [(common, _)] = Counter(example.labels or () for example in examples).most_common(1)
-        sets = [*(ranked[:count] for count in range(len(ranked) + 1)), list(common)]
+        [(common, _)] = Counter(frozenset(example.labels or ()) for example in examples).most_common(1)
+        sets = [*(ranked[:count] for count in range(len(ranked) + 1)), sorted(common)]
         every = [LabelSetPrediction(each, {label: float(label in each) for label in self.labels}) for each in sets]
         return [[prediction] * len(examples) for prediction in every]
 

@@ -59,6 +59,7 @@ class Span:
 
     prediction, labels, paired, text_pooling = SpanPrediction, (), None, None
     input_form = "a list of a question and its context"
+    tuned = "threshold"
     scored_apart = False  # the best τ on all dev questions is a score of SQuAD 2.0's script
     unit, metric, untrainable = SEQUENCE, "f1", "the answer is not in the context"
     with_pooling, relevance = same_task, no_relevance

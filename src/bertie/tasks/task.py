@@ -7,8 +7,7 @@ scores.
 Fine-tuning calls the methods in this order:
 
 1. `reader` reads the training and the dev file into examples.
-2. `fit` completes the task from the training examples, for instance with the class names. `validate` checks the dev
-   examples against it.
+2. `fit` completes the task from the training examples, such as with class names. `validate` checks dev examples.
 3. `encode` tokenizes all examples into sequences. `training_sequences` selects the ones to train on.
 4. `head` builds the task head.
 5. For every micro-batch, `head_positions` selects the tokens that the head reads, and `targets` gives their gold
@@ -389,6 +388,7 @@ class Calibratable(Protocol):
 
     scored_apart: ClassVar[bool]
     """Whether also a single run is tuned on the selection half of the dev examples and scored on the report half."""
+    tuned: ClassVar[str]  # name of the field with the parameter, which is empty or None if it was not tuned
 
     def calibrate(self, predictions: list[Any], examples: list[Any]) -> Task:
         """Return the task with the parameter tuned on these predictions and their labeled examples."""

@@ -327,6 +327,10 @@ def test_a_run_is_its_newest_checkpoint_until_it_is_finished(folder: Path, tmp_p
     assert find_model_folder(run) == newest
     (run / "config.json").write_text((folder / "config.json").read_text())
     assert find_model_folder(run) == run
+    (run / "config.json").unlink()  # its checkpoints are other models: an earlier step, without tuned thresholds
+    (run / "model.safetensors").touch()
+    with pytest.raises(UsageError, match=r"holds no config\.json beside"):
+        find_model_folder(run)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:

@@ -54,19 +54,35 @@ def test_stored_vectors_give_the_same_texts(model: Predictor, texts: list[str], 
         assert [each.index for each in stored] == [
             each.index for each in bertie.search(model, texts, texts[7], unit=unit)
         ]
-    with pytest.raises(UserError, match="the vector of text 1 is not that of this model with these --pooling"):
+    with pytest.raises(UserError, match="is not that of this text and model with these --pooling"):
         bertie.search(model, texts, texts[7], vectors=tmp_path / "x.npy")
     with pytest.raises(UserError, match=r"an array of 1100 × 32, but there are 1,099 texts"):
         bertie.search(model, texts[1:], texts[7], unit=unit, vectors=tmp_path / "x.npy")
 
 
+def test_vectors_of_other_texts_are_refused(model: Predictor, tmp_path: Path) -> None:
+    bertie.embed(model, ["a", "b", "c"], tmp_path / "x.npy")
+    vectors = np.load(tmp_path / "x.npy")
+    for changed, message in (
+        (vectors[[0, 2, 1]], "the vector of text [23] is not that of this text"),
+        (np.where([[False], [True], [False]], np.float32(np.nan), vectors), "has no vector of text 2"),
+        (vectors.astype("U8"), "an array of <U8: give vectors in float32"),
+        (vectors.astype(complex), "an array of complex128"),
+    ):
+        np.save(tmp_path / "x.npy", changed)
+        with pytest.raises(UserError, match=message):
+            bertie.search(model, ["a", "b", "c"], "b", vectors=tmp_path / "x.npy")
+
+
 def test_wrong_arguments_are_refused(model: Predictor, tmp_path: Path) -> None:
     (tmp_path / "x.npy").write_bytes(b"no array")
+    (tmp_path / "z.npy").touch()
     for values, error, message in (
         ({"top_k": 0}, UsageError, "--top-k 0: give at least 1"),
         ({"vectors": tmp_path / "x.parquet"}, UsageError, "give the X.npy"),
         ({"vectors": tmp_path / "y.npy"}, UsageError, "there is no such file"),
         ({"vectors": tmp_path / "x.npy"}, UserError, "is damaged or is not a NumPy array"),
+        ({"vectors": tmp_path / "z.npy"}, UserError, "is damaged or is not a NumPy array"),
     ):
         with pytest.raises(error, match=message):
             bertie.search(model, ["a", "b"], "a", **values)

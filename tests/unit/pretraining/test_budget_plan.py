@@ -60,7 +60,8 @@ memory_of = budget_plan._memory
 
 @pytest.fixture(autouse=True)
 def known_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with a known speed, so that a test does not depend on that of this machine."""
+    """A machine of known speed and memory, so that a test does not depend on this machine."""
+    monkeypatch.setattr(runtime, "memory", lambda: (100 << 30, 100 << 30))
     monkeypatch.setattr(budget_plan, "_memory", memory)
     monkeypatch.setattr(runtime, "device", lambda: torch.device("cpu"))
     monkeypatch.setattr(budget_plan, "seconds_per_step", seconds)

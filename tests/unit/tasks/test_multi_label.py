@@ -206,6 +206,10 @@ def test_the_folder_keeps_task_and_problem_type(trained: Path) -> None:
     task = checkpoint_task(read_checkpoint(trained))
     assert isinstance(task, MultiLabel)
     assert configuration.plain(task)["thresholds"] == saved["thresholds"]
+    for other in (MultiLabel(separator=","), MultiLabel(labels=task.labels)):
+        chosen = bertie.load(trained, task=other, threads=1).task
+        assert isinstance(chosen, MultiLabel)
+        assert (chosen.thresholds, chosen.separator) == (task.thresholds, other.separator)
 
 
 def test_a_folder_without_task_json_is_read_by_its_problem_type(trained: Path, tmp_path: Path) -> None:

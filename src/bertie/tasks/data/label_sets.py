@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import tee
@@ -22,6 +23,8 @@ _ROW_IDS = ("id", "idx", "index", "")
 _IN_NAMES = "_-.'’"  # characters that separate no labels
 Form = tuple[Literal["cell", "columns"], tuple[str, ...]]
 """Where the labels of a row are: in the cell of one column, or in a column of 0 and 1 for each label."""
+Forms = dict[tuple[str, ...], Form | None]
+"""The form of the rows with the latest columns, and under () that of the first row."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class LabelSetReader:
         if file_format(path) == "txt":
             raise UsageError(f"{path}: a line is a text, without labels, in .txt: give a .tsv, .csv or .jsonl")
         separator = self.separator or self._separator(path)
-        return self._examples(self.texts.rows(path, labeled=False), str(path), separator)
+        return self._examples(self.texts.rows(path, labeled=False), str(path), separator, {})
 
     def stream(self, path: Path) -> Iterator[LabelSetExample | UserError]:
         """Read examples for prediction, lazily: every row gives an example or an error, in order. Labels are not read."""
@@ -86,15 +89,17 @@ class LabelSetReader:
             UsageError: The columns are unclear.
             UserError: For the first bad value.
         """
+        forms: Forms = {}
         for number, value in enumerate(require_list(given), 1):
             if isinstance(value, LabelSetExample):
                 yield value
                 continue
             row = self.texts.value_row(value, f"example {number}")
-            yield from map(raise_error, self._examples(iter([row]), "the examples", self.separator))
+            yield from map(raise_error, self._examples(iter([row]), "the examples", self.separator, forms))
 
-    def _examples(self, rows: Iterator[Any], where: str, separator: str) -> Iterator[LabelSetExample | UserError]:
-        forms: dict[tuple[str, ...], Form | None] = {}
+    def _examples(
+        self, rows: Iterator[Any], where: str, separator: str, forms: Forms
+    ) -> Iterator[LabelSetExample | UserError]:
         rows, same = tee(rows)
         for row, example in zip(same, self.texts.examples(rows, where, labeled=False), strict=True):
             if isinstance(example, UserError):
@@ -104,7 +109,11 @@ class LabelSetReader:
             if isinstance(row, Row):
                 names = tuple(row.values)
                 if names not in forms:
-                    forms = {names: self._form(names, where)}  # rows with the same columns follow each other
+                    form = self._form(names, where)
+                    first = forms.get(()) or form
+                    self._require_same(form, first, row.place)
+                    forms.clear()  # rows with the same columns follow each other
+                    forms |= {(): first, names: form}
                 try:
                     labels = self._labels(row, forms[names], separator)
                 except UsageError:
@@ -127,6 +136,13 @@ class LabelSetReader:
                 return ("cell", (cells[0],)) if cells else None
         columns = named or tuple(name for name in others if name.lower() not in _ROW_IDS and not self.known)
         return ("columns", columns) if columns else None
+
+    def _require_same(self, form: Form | None, first: Form | None, place: str) -> None:
+        """Raise UsageError if a row has its labels elsewhere than the first one, unless it is known which labels there are."""
+        if form is None or first is None or self.known or (form[0], {*form[1]}) == (first[0], {*first[1]}):
+            return
+        remedy = "Name the column of the labels with --task.label, or the columns of 0 and 1 with --task.labels"
+        raise UsageError(f"{place}: its labels are in other columns than those of the rows before", remedy)
 
     def _labels(self, row: Row, form: Form | None, separator: str) -> tuple[str, ...] | None:
         if form is None:
@@ -230,8 +246,9 @@ def parse_labels(
     labels = tuple(parse_label(item, name, place) for item in value)
     if None in labels:
         raise UserError(f"{place}: a label in {name!r} is empty")
-    if twice := [label for label in labels if labels.count(label) > 1]:
-        raise UserError(f"{place}: the label {shorten(str(twice[0]))!r} is there twice")
+    if len(set(labels)) < len(labels):
+        [(twice, _)] = Counter(labels).most_common(1)
+        raise UserError(f"{place}: the label {shorten(str(twice))!r} is there twice")
     return tuple(str(label) for label in labels)
 
 

@@ -134,6 +134,22 @@ def test_values_in_python() -> None:
         list(MultiLabel().reader.values([{"text": "x", "labels": "a,b"}]))
 
 
+def test_columns_that_some_rows_lack_are_asked_about(tmp_path: Path) -> None:
+    """Otherwise a label that is not known, null or missing, would be one that is not there."""
+    rows: list[dict[str, Any]] = [
+        {"text": "x", "a": 1, "b": 0},
+        {"text": "y", "a": 1, "b": None},
+        {"text": "z", "b": 1},
+    ]
+    for given in (rows[:2], rows[::2], rows[1:], [{"text": "w", "labels": ["a"]}, rows[0]]):
+        with pytest.raises(UsageError, match="its labels are in other columns than those of the rows before"):
+            list(MultiLabel().reader.values(given))
+    with pytest.raises(UsageError, match=r"a\.jsonl:2: its labels are in other columns"):
+        read(tmp_path, "a.jsonl", jsonl({"text": "x", "a": 1}, {"text": "z", "b": 1}))
+    found = MultiLabel().reader.values([rows[0], {"b": 1, "text": "z", "a": 0}, {"text": "nothing known"}])
+    assert labels(list(found)) == [("a",), ("b",), None]
+
+
 def test_emotions(shared_data: Path) -> None:
     folder = shared_data / "multilabel" / "goemotions"
     train, dev = (list(MultiLabel().reader.read(folder / name)) for name in ("train.tsv", "dev.tsv"))
