@@ -14,7 +14,7 @@ from bertie.errors import UserError
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 pytest.importorskip("sentencepiece", reason="needs the package sentencepiece")
-from hub_models import HUB_MODELS, TEXTS, HubModel, build
+from hub_models import HUB_MODELS, TEXTS, HubModel, build  # noqa: E402 - it imports both
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import test_families as families
 import torch
 from safetensors.torch import load_file
 
@@ -18,10 +18,6 @@ from bertie.checkpoints.families.general_keys import EMPTY, READ, WITHOUT_EFFECT
 from bertie.checkpoints.folder import read_checkpoint, write_model
 from bertie.predict.export import convert
 from bertie.text.tokenizer import Tokenizer
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import test_families as families
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 pytestmark = pytest.mark.usefixtures("one_thread")

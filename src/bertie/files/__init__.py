@@ -1,8 +1,9 @@
-"""Text files: where they are, and what their bytes mean.
+"""Files: where they are, and what their bytes mean.
 
 - sources.py: find and open files, folders, patterns, URLs and data sets
 - compression.py: decompress
 - encodings.py: detect the encoding
 - lines.py: bytes → numbered lines
 - formats.py: lines → records
+- protobuf.py: fields of protocol buffers, which models of other libraries have
 """
