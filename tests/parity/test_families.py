@@ -59,8 +59,8 @@ class Case:
     """Its classes with heads that bertie has."""
     refused: tuple[dict[str, Any], ...]
     """Keys of config.json that bertie does not support."""
-    segments: bool = False
-    """Whether the model has two segments."""
+    segments: int = 0
+    """Segment id of the last token. The second half of the others has segment 1, unless it is 0."""
     languages: int = 0
     """Number of language embeddings."""
     odd: dict[str, Any] = field(default_factory=dict)
@@ -158,7 +158,7 @@ CASES = {
             {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4}},
             {"tie_word_embeddings": False},
         ),
-        segments=True,
+        segments=1,
         odd={"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}, "layer_norm_eps": 1e-6},
     ),
     "gpt2": Case(
@@ -196,7 +196,7 @@ CASES = {
             {"hidden_act": "relu"},
             {"is_decoder": True},
         ),
-        segments=True,
+        segments=1,
         odd={"embedding_size": 32, "layer_norm_eps": 1e-6},
     ),
     "xlm": Case(
@@ -247,7 +247,7 @@ CASES = {
             {"position_embedding_type": "relative_key"},
             {"hidden_act": "mish"},
         ),
-        segments=True,
+        segments=1,
         odd={"num_hidden_groups": 2, "hidden_act": "relu", "layer_norm_eps": 1e-6},
     ),
     "xlnet": Case(
@@ -263,7 +263,7 @@ CASES = {
             {"summary_type": "mean"},
             {"summary_use_proj": False},
         ),
-        segments=True,
+        segments=2,
         odd={"ff_activation": "relu", "summary_type": "last", "dropout": 0.2},
         names={"QuestionAnswering": "ForQuestionAnsweringSimple"},
     ),
@@ -296,7 +296,8 @@ def sequences(case: Case) -> list[Sequence]:
     result = []
     for n in LENGTHS:
         ids = rng.integers(5, 500, n).astype(np.int32)
-        segments = (np.arange(n) > n // 2).astype(np.int32) * case.segments
+        segments = (np.arange(n) > n // 2).astype(np.int32) * (case.segments > 0)
+        segments[-1] = case.segments
         sequence = Sequence(ids, segments, np.ones(n, bool))
         if case.languages:  # with the positions of a text and its translation
             positions = np.concatenate([np.arange(n - n // 2), np.arange(n // 2) + 1]).astype(np.int32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -114,7 +115,8 @@ class TransformerEncoder(nn.Module):
             Hidden states; `last` is [T, D], or [Q, D] with `rows`.
         """
         layer, angles = partial(self._apply_layer, batch.ragged), layer_angles(self.config, batch.position_ids)
-        *below, x_QD = run_layers(layer, self.embeddings(batch), angles, rows, all_layers)
+        with nullcontext() if self.relative is None else self.relative.once():
+            *below, x_QD = run_layers(layer, self.embeddings(batch), angles, rows, all_layers)
         x_QD = x_QD if self.final_norm is None else self.final_norm(x_QD)
         return Hidden(x_QD, (*below, x_QD) if all_layers else None)
 
