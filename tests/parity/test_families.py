@@ -135,7 +135,9 @@ CASES = {
             {"share_att_key": False},
             {"pos_att_type": "c2p"},
             {"norm_rel_ebd": "other"},
-            {"conv_kernel_size": 3},
+            {"conv_kernel_size": 2},
+            {"conv_act": "mish", "conv_kernel_size": 3},
+            {"conv_groups": 2, "conv_kernel_size": 3},
             {"embedding_size": 24},
             {"attention_head_size": 16},
             {"pooler_hidden_act": "tanh"},
@@ -144,6 +146,27 @@ CASES = {
         odd={
             **{"position_buckets": -1, "norm_rel_ebd": "none", "position_biased_input": True, "type_vocab_size": 2},
             **{"max_relative_positions": -1, "hidden_act": "relu", "num_attention_heads": 1},
+            "conv_kernel_size": 3,
+        },
+    ),
+    "eurobert": Case(
+        "EuroBert",
+        {**SIZES, "num_key_value_heads": 2, "max_position_embeddings": 64, **IDS, "mask_token_id": 4},
+        ("MaskedLM", "SequenceClassification", "TokenClassification"),
+        (
+            {"hidden_act": "gelu"},
+            {"attention_bias": True},
+            {"mlp_bias": True},
+            {"tie_word_embeddings": True},
+            {"head_dim": 16},
+            {"num_key_value_heads": 3},
+            {"classifier_pooling": "max"},
+            {"rope_scaling": {"type": "linear", "factor": 2.0}},
+            {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}},
+        ),
+        odd={
+            **{"num_key_value_heads": None, "rms_norm_eps": 1e-6, "attention_dropout": 0.2},
+            "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
         },
     ),
     "nomic_bert": Case(
@@ -417,16 +440,22 @@ def test_logits_agree_in_both_directions(case: Case, kind: str, case_tokenizer: 
     close(logits, their_logits(case, again, kind))
 
 
-@pytest.mark.parametrize("kind", ["SequenceClassification", "MultipleChoice", "TokenClassification"])
-def test_the_mean_of_all_tokens_is_pooled_as_in_transformers(
-    kind: str, small_tokenizer: Tokenizer, tmp_path: Path
+@pytest.mark.parametrize(
+    ("name", "pooling", "kind"),
+    [
+        *(("modernbert", "mean", kind) for kind in ("SequenceClassification", "MultipleChoice", "TokenClassification")),
+        *(("eurobert", pooling, "SequenceClassification") for pooling in ("bos", "mean")),
+    ],
+)
+def test_classes_pool_tokens_as_in_transformers(
+    name: str, pooling: str, kind: str, small_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    case = CASES["modernbert"]
-    model = case.model(kind, classifier_pooling="mean")
+    case = CASES[name]
+    model = case.model(kind, classifier_pooling=pooling)
     ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
     close(our_logits(case, ours.model, kind), their_logits(case, model, kind))
     again = loaded(kind, written(ours, tmp_path / "ours", ours.task))
-    assert again.config.classifier_pooling == "mean"
+    assert again.config.classifier_pooling == pooling
     close(our_logits(case, ours.model, kind), their_logits(case, again, kind))
     assert bertie.load(tmp_path / "ours").task == ours.task
 
