@@ -59,8 +59,8 @@ class Case:
     """Its classes with heads that bertie has."""
     refused: tuple[dict[str, Any], ...]
     """Keys of config.json that bertie does not support."""
-    segments: bool = False
-    """Whether the model has two segments."""
+    segments: int = 0
+    """Segment id of the last token. The second half of the others has segment 1, unless it is 0."""
     languages: int = 0
     """Number of language embeddings."""
     odd: dict[str, Any] = field(default_factory=dict)
@@ -135,7 +135,9 @@ CASES = {
             {"share_att_key": False},
             {"pos_att_type": "c2p"},
             {"norm_rel_ebd": "other"},
-            {"conv_kernel_size": 3},
+            {"conv_kernel_size": 2},
+            {"conv_act": "mish", "conv_kernel_size": 3},
+            {"conv_groups": 2, "conv_kernel_size": 3},
             {"embedding_size": 24},
             {"attention_head_size": 16},
             {"pooler_hidden_act": "tanh"},
@@ -144,6 +146,27 @@ CASES = {
         odd={
             **{"position_buckets": -1, "norm_rel_ebd": "none", "position_biased_input": True, "type_vocab_size": 2},
             **{"max_relative_positions": -1, "hidden_act": "relu", "num_attention_heads": 1},
+            "conv_kernel_size": 3,
+        },
+    ),
+    "eurobert": Case(
+        "EuroBert",
+        {**SIZES, "num_key_value_heads": 2, "max_position_embeddings": 64, **IDS, "mask_token_id": 4},
+        ("MaskedLM", "SequenceClassification", "TokenClassification"),
+        (
+            {"hidden_act": "gelu"},
+            {"attention_bias": True},
+            {"mlp_bias": True},
+            {"tie_word_embeddings": True},
+            {"head_dim": 16},
+            {"num_key_value_heads": 3},
+            {"classifier_pooling": "max"},
+            {"rope_scaling": {"type": "linear", "factor": 2.0}},
+            {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}},
+        ),
+        odd={
+            **{"num_key_value_heads": None, "rms_norm_eps": 1e-6, "attention_dropout": 0.2},
+            "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
         },
     ),
     "nomic_bert": Case(
@@ -158,7 +181,7 @@ CASES = {
             {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4}},
             {"tie_word_embeddings": False},
         ),
-        segments=True,
+        segments=1,
         odd={"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}, "layer_norm_eps": 1e-6},
     ),
     "gpt2": Case(
@@ -196,7 +219,7 @@ CASES = {
             {"hidden_act": "relu"},
             {"is_decoder": True},
         ),
-        segments=True,
+        segments=1,
         odd={"embedding_size": 32, "layer_norm_eps": 1e-6},
     ),
     "xlm": Case(
@@ -251,7 +274,7 @@ CASES = {
             {"position_embedding_type": "relative_key"},
             {"hidden_act": "mish"},
         ),
-        segments=True,
+        segments=1,
         odd={"num_hidden_groups": 2, "hidden_act": "relu", "layer_norm_eps": 1e-6},
     ),
     "xlnet": Case(
@@ -267,7 +290,7 @@ CASES = {
             {"summary_type": "mean"},
             {"summary_use_proj": False},
         ),
-        segments=True,
+        segments=2,
         odd={"ff_activation": "relu", "summary_type": "last", "dropout": 0.2},
         names={"QuestionAnswering": "ForQuestionAnsweringSimple"},
     ),
@@ -300,7 +323,8 @@ def sequences(case: Case) -> list[Sequence]:
     result = []
     for n in LENGTHS:
         ids = rng.integers(5, 500, n).astype(np.int32)
-        segments = (np.arange(n) > n // 2).astype(np.int32) * case.segments
+        segments = (np.arange(n) > n // 2).astype(np.int32) * (case.segments > 0)
+        segments[-1] = case.segments
         sequence = Sequence(ids, segments, np.ones(n, bool))
         if case.languages:  # with the positions of a text and its translation
             positions = np.concatenate([np.arange(n - n // 2), np.arange(n // 2) + 1]).astype(np.int32)
@@ -420,16 +444,22 @@ def test_logits_agree_in_both_directions(case: Case, kind: str, case_tokenizer: 
     close(logits, their_logits(case, again, kind))
 
 
-@pytest.mark.parametrize("kind", ["SequenceClassification", "MultipleChoice", "TokenClassification"])
-def test_the_mean_of_all_tokens_is_pooled_as_in_transformers(
-    kind: str, small_tokenizer: Tokenizer, tmp_path: Path
+@pytest.mark.parametrize(
+    ("name", "pooling", "kind"),
+    [
+        *(("modernbert", "mean", kind) for kind in ("SequenceClassification", "MultipleChoice", "TokenClassification")),
+        *(("eurobert", pooling, "SequenceClassification") for pooling in ("bos", "mean")),
+    ],
+)
+def test_classes_pool_tokens_as_in_transformers(
+    name: str, pooling: str, kind: str, small_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    case = CASES["modernbert"]
-    model = case.model(kind, classifier_pooling="mean")
+    case = CASES[name]
+    model = case.model(kind, classifier_pooling=pooling)
     ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
     close(our_logits(case, ours.model, kind), their_logits(case, model, kind))
     again = loaded(kind, written(ours, tmp_path / "ours", ours.task))
-    assert again.config.classifier_pooling == "mean"
+    assert again.config.classifier_pooling == pooling
     close(our_logits(case, ours.model, kind), their_logits(case, again, kind))
     assert bertie.load(tmp_path / "ours").task == ours.task
 

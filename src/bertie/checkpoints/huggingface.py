@@ -30,9 +30,9 @@ def transformers_heads(model: Model, family: Family | None = None) -> dict[str, 
     heads = {kind: facts for kind, facts in every.items() if facts.shape != "vectors"}
     shapes = frozenset(facts.shape for facts in heads.values())
     reading = model.reading
-    own_mean = reading is not None and reading.only_mean and resolve_pooling("model", model.encoder.config) == "mean"
+    own = reading is not None and reading.only_pooled == resolve_pooling("model", model.encoder.config)
     known = shapes in (family or family_of(model.encoder.config)).architectures and len(shapes) == len(heads)
-    return heads if known and (reading is None or own_mean) else None
+    return heads if known and (reading is None or own) else None
 
 
 def shapes_of(model: Model, family: Family | None = None) -> dict[str, HeadShape]:

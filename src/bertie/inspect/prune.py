@@ -206,9 +206,11 @@ def _disabled(source: Path, chosen: list[tuple[int, int]]) -> dict[str, Tensor]:
         changed[f"{prefix}.out.weight"][:, columns] = 0
         for name in (f"{prefix}.qkv.weight", f"{prefix}.qkv.bias"):
             if name in changed:
-                changed[name].chunk(3)[2][columns] = 0
+                values = changed[name][config.hidden_size :].chunk(2)[1]
+                if not config.num_key_value_heads:  # else other heads have the same values
+                    values[columns] = 0
     tensors = read_weights(source)
-    for name, tensor in to_huggingface(family, changed, {}).items():
+    for name, tensor in family.write(config, to_huggingface(family, changed, {})).items():
         named = (found for found in tensors if found == name or found.endswith(f".{name}"))
         [own] = [found for found in named if not found.startswith("generator.")]  # ELECTRA's has layers, too
         tensors[own] = tensor

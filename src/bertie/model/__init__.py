@@ -8,8 +8,9 @@ Read in this order:
 3. attention.py: the implementations of attention. attention_loop.py, attention_groups.py and attention_half.py have those
    for CPUs. attention_window.py: which keys a query attends to; relative_bias.py: biases by distance; attention_probabilities.py
    shows the probabilities.
-4. relative_attention.py, relative_groups.py: attention with embedded distances. xlnet.py: XLNet. disentangled.py: DeBERTa.
-   lstm.py: ELMo. characters.py: vectors from characters. static.py: word vectors. electra.py: ELECTRA's generator.
+4. relative_attention.py, relative_groups.py: attention with embedded distances. xlnet.py: XLNet. disentangled.py and
+   convolution.py: DeBERTa. lstm.py: ELMo. characters.py: vectors from characters. static.py: word vectors. electra.py:
+   ELECTRA's generator.
 5. heads.py, vocabulary_heads.py, span_boundary.py, losses.py, pooling.py: from hidden states to logits, losses and vectors.
    head_facts.py: what other rooms ask a head. distillation.py, soft_targets.py: a student beside its teacher.
    chunked_loss.py, loss_slope.py and vocabulary_loss_half.py have losses over the vocabulary in little memory or time.

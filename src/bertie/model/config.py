@@ -17,9 +17,11 @@ HeadActivation = Activation | Literal["silu"]
 GATED = ("geglu", "swiglu")
 PoolerActivation = Literal["tanh", "relu", "gelu"]
 PooledToken = Literal["first", "last"]
-ClassifierPooling = Literal["token", "mean"]
+ClassifierPooling = Literal["token", "mean", "late"]
 PositionEmbedding = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
 NormPosition = Literal["post", "pre", "modern"]
+Norm = Literal["layer", "rms"]
+MlmMatrix = Literal["words", "own"]
 SavedAs = Literal["first", "xlm-roberta", "camembert", "mpnet"]
 
 
@@ -51,6 +53,8 @@ class TransformerConfig:
     """Size of the hidden states. It must be a multiple of num_attention_heads."""
     num_attention_heads: Annotated[int, Range(1, 1_000_000)]
     """Number of attention heads in each layer."""
+    num_key_value_heads: Annotated[int, Range(0, 1_000_000)] = field(default=0, kw_only=True)
+    """Number of heads of keys and values. Equally many attention heads share each (grouped queries). 0: each has its own."""
     intermediate_size: Annotated[int, Range(1, 1_000_000)]
     """Size of the feed-forward layer inside each Transformer layer, usually 4 × hidden_size."""
     vocab_size: Annotated[int, Range(0)] = 0
@@ -90,10 +94,17 @@ class TransformerConfig:
     """Embeddings, to each side, for these distances: far ones share them. 0: each distance has its own."""
     disentangled_norm: bool = False
     """Layer normalization of the embeddings of distances."""
+    conv_kernel_size: Annotated[int, Range(0, 999)] = 0
+    """Tokens that a convolution of the embeddings sees, an odd number. Its result is added to that of the first layer, as in
+    DeBERTa's largest models. 0: none. It needs disentangled_distances."""
+    conv_act: PoolerActivation = "tanh"
+    """Activation of this convolution."""
     norm_position: NormPosition = "post"
     """Place of layer normalization. post: after each residual connection, as in BERT. pre: before each block and after the
     last layer, as in GPT-2; the embeddings are not normalized. modern: as pre, but the embeddings are normalized instead of
     the input of the first attention, and task heads have a dense layer with normalization, as in ModernBERT."""
+    norm: Norm = "layer"
+    """Normalization. layer: to mean 0 and variance 1. rms: division by the root of the mean square (RMSNorm), without biases."""
     embedding_norm: bool = True
     """Layer normalization of the embeddings. false: none, as in the first GPT; with norm_position pre there is none anyway."""
     causal: bool = False
@@ -111,11 +122,15 @@ class TransformerConfig:
     classifier_pooling: ClassifierPooling = "token"
     """What the heads of tasks for whole texts read, unless the task says otherwise; next sentence prediction always reads
     [CLS]. token: the state of [CLS], or of the last token if the model is causal. mean: the mean of the states of all tokens,
-    as in the published models of ModernBERT. In transformers, only ModernBERT has it: other models with mean are saved in
+    as in the published models of ModernBERT. late: the mean over all tokens of the activations of the head's dense layer, as in
+    those of EuroBERT. In transformers, only these two have mean, and only EuroBERT has late: other models with them are saved in
     bertie's own format."""
     mlm_transform: bool = True
     """The masked-LM head has a dense layer, an activation and layer normalization before the output matrix, as in BERT.
     false: only the output matrix and a bias, as in XLM."""
+    mlm_matrix: MlmMatrix = "words"
+    """The output matrix of the masked-LM head. words: that of the word embeddings, with a bias. own: another one, without a
+    bias."""
     mlm_act: MlmActivation = "default"
     """Activation of the heads of pre-training. default: that of the encoder, or GELU if it is gated."""
     hidden_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
@@ -133,6 +148,8 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         if self.embedding_size == self.hidden_size:  # without a projection, as files of other libraries are read back
             object.__setattr__(self, "embedding_size", 0)
+        if self.num_key_value_heads == self.num_attention_heads:
+            object.__setattr__(self, "num_key_value_heads", 0)
         check_ranges("model", self)
         require_range("model", self, "num_hidden_groups", low=0, high=self.num_hidden_layers)
         if self.shares_layers and (self.local_attention or self.norm_position == "modern"):
@@ -144,18 +161,6 @@ class TransformerConfig:
         require_range("model", self, "relative_bias_buckets", low=0, high=1_000_000)
         if self.relative_bias_buckets % 4:
             raise UsageError(f"model.relative_bias_buckets is {self.relative_bias_buckets}: it must be a multiple of 4")
-        if self.disentangled_distances and (
-            self.causal
-            or self.local_attention
-            or self.relative_bias_buckets
-            or self.position_embedding in ("rotary", "alibi")
-        ):
-            raise UsageError(
-                "model.disentangled_distances is for attention among all tokens without other positions in it: remove "
-                "model.causal, local_attention, relative_bias_buckets, and rotary and alibi in position_embedding"
-            )
-        if self.disentangled_distances and self.disentangled_buckets == 1:
-            raise UsageError("model.disentangled_buckets is 1: give 0, or 2 or more")
         if self.local_attention % 2:
             raise UsageError(f"model.local_attention is {self.local_attention}: it must be even, half to each side")
         if self.hidden_size % self.num_attention_heads:
@@ -163,6 +168,7 @@ class TransformerConfig:
                 f"model.hidden_size {self.hidden_size} is not a multiple of {self.num_attention_heads} heads: "
                 "change model.hidden_size or model.num_attention_heads"
             )
+        self._check_attention()
         if not self.mlm_transform and self.embedding_width != self.hidden_size:
             raise UsageError(
                 f"model.mlm_transform is false, and model.embedding_size {self.embedding_size} is not model.hidden_size "
@@ -188,6 +194,30 @@ class TransformerConfig:
                 "them"
             )
 
+    def _check_attention(self) -> None:
+        """Check what attention consists of. Raises UsageError."""
+        if self.disentangled_distances and (
+            self.causal
+            or self.local_attention
+            or self.relative_bias_buckets
+            or self.position_embedding in ("rotary", "alibi")
+        ):
+            raise UsageError(
+                "model.disentangled_distances is for attention among all tokens without other positions in it: remove "
+                "model.causal, local_attention, relative_bias_buckets, and rotary and alibi in position_embedding"
+            )
+        if self.conv_kernel_size and not (self.conv_kernel_size % 2 and self.disentangled):
+            raise UsageError(
+                f"model.conv_kernel_size is {self.conv_kernel_size}: it must be odd, and needs model.disentangled_distances"
+            )
+        if self.disentangled_distances and self.disentangled_buckets == 1:
+            raise UsageError("model.disentangled_buckets is 1: give 0, or 2 or more")
+        if self.num_key_value_heads and (self.num_attention_heads % self.num_key_value_heads or self.disentangled):
+            raise UsageError(
+                f"model.num_key_value_heads is {self.num_key_value_heads}: it must divide model.num_attention_heads "
+                f"{self.num_attention_heads}, and does not go together with model.disentangled_distances"
+            )
+
     @property
     def knows_order(self) -> bool:
         """Whether the model can tell in which order its two texts stand."""
@@ -203,6 +233,11 @@ class TransformerConfig:
     def embedding_width(self) -> int:
         """Size of the word embeddings."""
         return self.embedding_size or self.hidden_size
+
+    @property
+    def key_value_heads(self) -> int:
+        """Number of heads of keys and values."""
+        return self.num_key_value_heads or self.num_attention_heads
 
     @property
     def shares_layers(self) -> bool:
@@ -228,15 +263,17 @@ class TransformerConfig:
     def products(self, batch: Batch, rows: np.ndarray) -> float:
         """Return the multiplications of a forward pass with the last layer at some rows. batch: NumPy arrays."""
         width, layers, embedding = self.hidden_size, self.num_hidden_layers, self.embedding_width
+        keys = width * self.key_value_heads // self.num_attention_heads
         lengths = batch.ragged.lengths.astype(np.float64)
         tokens = lengths.sum()
         queries = np.diff(np.searchsorted(rows, batch.ragged.cu_seqlens))  # of each sequence, in the last layer
         feed_forward = width * self.intermediate_size * (3 if self.gated else 2)
-        per_token = tokens * (4 * width * width + feed_forward)
+        per_token = tokens * (2 * width * (width + keys) + feed_forward)
         attended = sum(_attended(lengths, self.window(layer)) for layer in range(layers - 1))
-        last = tokens * 2 * width * width + len(rows) * (2 * width * width + feed_forward)
+        last = tokens * 2 * width * keys + len(rows) * (2 * width * width + feed_forward)
         last += 2 * width * (lengths * queries).sum()
         projection = tokens * embedding * width if embedding != width else 0
+        projection += tokens * self.conv_kernel_size * width * width
         return float(projection + (layers - 1) * per_token + 2 * width * attended + last)
 
     @property

@@ -27,7 +27,7 @@ class MaskedModel(NamedTuple):
 
     def logits(self, x_PD: Tensor) -> Logits:
         """Return the logits of hidden states, with the vocabulary of the masked-LM bias."""
-        return Logits(self.head.transformed(x_PD), self.head.word[0].weight, self.head.bias)
+        return Logits(self.head.transformed(x_PD), self.head.matrix, self.head.bias)
 
 
 class DistillationHead(nn.Module):

@@ -9,6 +9,8 @@ W  size of the features
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -16,6 +18,7 @@ from torch import Tensor, nn
 from bertie.contracts import Batch, Hidden
 from bertie.model.bilstm import BiLstm
 from bertie.model.encoder import EncoderConfig
+from bertie.model.heads import PooledHead
 from bertie.model.layer_selection import LayerSelection, ScalarMix, select_layers, selected_width
 from bertie.model.text_pooling import SEPARATE, PooledTexts, TextPooling, mean_of_sequences, separate_texts
 
@@ -58,16 +61,26 @@ class FeatureExtractor(nn.Module):
         self.pooling = pooling
         self.pooled = PooledTexts(self.width, pairs, pooling == "attention") if pooling in SEPARATE else None
         self.separate = pairs and pooling in SEPARATE
+        self.head: tuple[PooledHead, ...] = ()
+        """With late pooling: the head, in a tuple, so that it is not a submodule: the model owns and saves it."""
+
+    def connect(self, heads: Iterable[nn.Module]) -> None:
+        """Tell the heads of texts and these features of each other, if the pooling is late."""
+        if self.pooling == "late":
+            self.head = tuple(head for head in heads if isinstance(head, PooledHead))
+            for head in self.head:
+                head.late = True
 
     @property
-    def only_mean(self) -> bool:
-        """Whether the features are the mean of the last layer, which classes of transformers compute, too."""
-        return (self.layers, self.lstm, self.pooling) == ("last", None, "mean")
+    def only_pooled(self) -> TextPooling | None:
+        """The pooling, if the features are the pooled last layer, which classes of transformers compute, too."""
+        plain = self.layers == "last" and self.lstm is None and self.pooling in ("mean", "late")
+        return self.pooling if plain else None
 
     @property
     def all_tokens(self) -> bool:
-        """Whether a trained layer reads all tokens of a sequence: a BiLSTM, or one over pooled texts."""
-        return self.lstm is not None or self.pooled is not None
+        """Whether a trained layer reads all tokens of a sequence: a BiLSTM, one over pooled texts, or that of the head."""
+        return self.lstm is not None or self.pooled is not None or self.pooling == "late"
 
     def texts(self, batch: Batch) -> Batch:
         """Return the batch as the encoder reads it: with the texts of pairs as sequences of their own, if they are pooled."""
@@ -94,6 +107,8 @@ class FeatureExtractor(nn.Module):
             x = self.lstm(x, ragged)
         if self.pooled is not None:
             return self.pooled(x, ragged)[_sequence_of(rows, batch)]
+        for head in self.head:
+            return self._mean(head.pooled(x), batch, rows)
         if self.lstm is None:
             return x
         return self._mean(x, batch, rows) if self.pooling == "mean" else x[rows]

@@ -34,7 +34,10 @@ def _activated(act: PoolerActivation, x: Tensor) -> Tensor:
 
 class PooledHead(nn.Module):
     """Head for whole sequences: BERT's pooler (dense layer and activation on [CLS]), dropout, output layer (Devlin et al.
-    2018, figure 4 a and b)."""
+    2018, figure 4 a and b).
+
+    With late pooling, the features are already `pooled`.
+    """
 
     def __init__(
         self, width: int, outputs: int, dropout: float, loss: LossOf = cross_entropy, layers: HeadLayers = HeadLayers()
@@ -46,10 +49,16 @@ class PooledHead(nn.Module):
         self.dropout = dropout
         self.loss = loss
         self.act: PoolerActivation = layers.act
+        self.late = False
+        """Whether `logits` receives what `pooled` returned."""
+
+    def pooled(self, x_SD: Float[Tensor, "S D"]) -> Float[Tensor, "S D"]:
+        """Return the input of the output layer."""
+        x_SD = _activated(self.act, self.pooler(x_SD))
+        return x_SD if self.norm is None else self.norm(x_SD)
 
     def logits(self, first_SD: Float[Tensor, "S D"]) -> Float[Tensor, "S C"]:
-        x_SD = _activated(self.act, self.pooler(first_SD))
-        x_SD = x_SD if self.norm is None else self.norm(x_SD)
+        x_SD = first_SD if self.late else self.pooled(first_SD)
         return self.out(drop(x_SD, self.dropout, self.training))
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:

@@ -43,14 +43,16 @@ class LayerParts(NamedTuple):
     """Which keys a query attends to."""
     heads: int
     """Number of attention heads."""
+    key_value_heads: int
+    """Number of heads of keys and values, K."""
     attention_norm: Callable[[Tensor], Tensor]
     """Layer normalization of attention."""
     norm: Callable[[Tensor], Tensor]
     """Layer normalization of the feed-forward block."""
     qkv: Callable[[Tensor], Tensor]
-    """Returns queries, keys and values side by side. [T, D] → [T, 3 D]."""
+    """Returns queries, keys and values side by side. [T, D] → [T, D + 2 K H]."""
     split: tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]] | None
-    """Returns the queries, [Q, D], and the keys and values side by side, [T, 2 D]. None: the layer has `qkv` only."""
+    """Returns the queries, [Q, D], and the keys and values side by side, [T, 2 K H]. None: the layer has `qkv` only."""
     add_attention: Callable[[Tensor, Tensor], Tensor]
     """Returns the sum of the projection of mixed values and the residual. [Q, D], [Q, D] → [Q, D]."""
     widen: Callable[[Tensor], Tensor]
@@ -92,14 +94,21 @@ def _mixed(
     """Return the values, mixed by attention, before the output projection."""
     asking = rows if parts.split is not None and parts.pattern == FULL else None  # others need all tokens as queries
     if asking is None or parts.split is None:
-        q, k, v = parts.qkv(x_TD).unflatten(-1, (3, parts.heads, -1)).unbind(1)
+        q, k, v = _heads(parts.qkv(x_TD), parts.heads, parts.key_value_heads, parts.key_value_heads)
     else:
         q = parts.split[0](x_TD[asking]).unflatten(-1, (parts.heads, -1))
-        k, v = parts.split[1](x_TD).unflatten(-1, (2, parts.heads, -1)).unbind(1)
+        k, v = _heads(parts.split[1](x_TD), parts.key_value_heads, parts.key_value_heads)
     if angles is not None:
         q, k = rotate(q, angles if asking is None else angles[asking]), rotate(k, angles)
+    if parts.key_value_heads < parts.heads:
+        k, v = (x.repeat_interleave(parts.heads // parts.key_value_heads, 1) for x in (k, v))
     mixed_QD = mix(q, k, v, asking)
     return mixed_QD if rows is asking else mixed_QD[rows]
+
+
+def _heads(x_TF: Tensor, *counts: int) -> tuple[Tensor, ...]:
+    """Split what lies side by side into parts of so many heads each, [T, count, H]."""
+    return x_TF.unflatten(-1, (sum(counts), -1)).split(counts, 1)
 
 
 class SelfAttention(nn.Module):
@@ -113,8 +122,9 @@ class SelfAttention(nn.Module):
         relative: RelativeBias | Distances | None,
     ):
         super().__init__()
-        self.heads = config.num_attention_heads
-        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, config.use_bias)
+        self.heads, self.key_value_heads = config.num_attention_heads, config.key_value_heads
+        keys = config.hidden_size // self.heads * self.key_value_heads
+        self.qkv = nn.Linear(config.hidden_size, config.hidden_size + 2 * keys, config.use_bias)
         self.out = nn.Linear(config.hidden_size, config.hidden_size, config.use_bias)
         self.dropout = config.attention_probs_dropout_prob
         self.pattern = pattern_of(config, number, relative if isinstance(relative, RelativeBias) else None)
@@ -125,14 +135,14 @@ class SelfAttention(nn.Module):
     @property
     def fits_varlen(self) -> bool:
         """Whether attention in training is `varlen`, in half precision on a GPU."""
-        size = self.qkv.out_features // (3 * self.heads)
+        size = self.qkv.in_features // self.heads
         return self.attend in (automatic, varlen) and fits_varlen(size, self.dropout, self.pattern)
 
     def query(self, x_QD: Float[Tensor, "Q D"]) -> Float[Tensor, "Q D"]:
-        """Return the queries: the first third of `qkv`."""
+        """Return the queries: the first part of `qkv`."""
         return self._part(x_QD, slice(self.qkv.in_features))
 
-    def key_value(self, x_TD: Float[Tensor, "T D"]) -> Float[Tensor, "T 2*D"]:
+    def key_value(self, x_TD: Float[Tensor, "T D"]) -> Float[Tensor, "T F"]:
         """Return the keys and values: the rest of `qkv`."""
         return self._part(x_TD, slice(self.qkv.in_features, None))
 
@@ -193,6 +203,7 @@ class Layer(nn.Module):
             norm_first=self.norm_first,
             pattern=attention.pattern,
             heads=attention.heads,
+            key_value_heads=attention.key_value_heads,
             attention_norm=self.attention_norm,
             norm=self.norm,
             qkv=attention.qkv,

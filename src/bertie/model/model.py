@@ -43,6 +43,8 @@ class Model(nn.Module):
         self.encoder = encoder
         self.heads = nn.ModuleDict(heads)
         self.reading = reading
+        if reading is not None:
+            reading.connect(heads.values())
         self.generator = generator
 
     def forward(self, micro: MicroBatch) -> dict[str, Loss]:

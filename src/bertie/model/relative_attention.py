@@ -39,7 +39,7 @@ class Stream:
     position: Int[Tensor, " Q"]
     """Position of each token in its sequence."""
     segment: Int[Tensor, " Q"]
-    """Its segment id, 0 or 1."""
+    """Its segment id. Only whether two are equal matters."""
     limit: Int[Tensor, " Q"]
     """Highest rank of a key that it sees."""
 
@@ -51,7 +51,7 @@ class Keys:
     ragged: Ragged
     """Boundaries of the sequences."""
     segment: Int[Tensor, " T"]
-    """Segment ids, 0 or 1."""
+    """Segment ids."""
     rank: Int[Tensor, " T"]
     """Rank of each token, from 0."""
 
@@ -110,9 +110,9 @@ def relative_dense(
 def _dense(terms: Terms, stream: Stream, keys: Keys, dropout: float, reverse: Reverse | None) -> Float[Tensor, "Q N H"]:
     asking, known = padding_of(stream.ragged, len(stream.position)), padding_of(keys.ragged, len(keys.rank))
     scores = _position_scores(terms, stream, asking, known.valid.shape[1])
-    other_QN = torch.einsum("qnh,nh->qn", terms.q + terms.segment_bias, terms.other) * (1 - 2 * stream.segment)[:, None]
-    in_second = keys.segment[known.rows][:, None, None, :].to(scores.dtype)
-    scores = scores + pad(other_QN[:, :, None], asking) * in_second
+    other_QN = torch.einsum("qnh,nh->qn", terms.q + terms.segment_bias, terms.other)
+    apart = stream.segment[asking.rows][:, :, None] != keys.segment[known.rows][:, None, :]
+    scores = scores + pad(other_QN[:, :, None], asking) * apart[:, None].to(scores.dtype)
     scale = 1 / math.sqrt(terms.k.shape[-1])
     if reverse is not None:
         scores, scale = scores + _asked_scores(terms.k, reverse.asked, stream, asking, known), reverse.scale

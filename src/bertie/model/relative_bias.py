@@ -6,6 +6,8 @@ q, t  queries and keys of one sequence    N  heads
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
@@ -22,9 +24,27 @@ class RelativeBias(nn.Module):
     def __init__(self, buckets: int, heads: int):
         super().__init__()
         self.table = nn.Embedding(buckets, heads)
+        self.kept: dict[tuple[int, int], Tensor] | None = None
+        """Biases by the numbers of queries and keys, in `once`."""
+
+    @contextmanager
+    def once(self) -> Iterator[None]:
+        """Compute the biases for all layers once in the block, unless gradients are needed or a graph is traced."""
+        self.kept = None if torch.is_grad_enabled() or torch.compiler.is_compiling() else {}
+        try:
+            yield
+        finally:
+            self.kept = None
 
     def forward(self, queries: int, keys: int) -> Float[Tensor, "N q t"]:
         """Return the biases of the first queries and keys of a sequence."""
+        if (kept := self.kept) is None:
+            return self._biases(queries, keys)
+        if (queries, keys) not in kept:
+            kept[queries, keys] = self._biases(queries, keys)
+        return kept[queries, keys]
+
+    def _biases(self, queries: int, keys: int) -> Float[Tensor, "N q t"]:
         device = self.table.weight.device
         ahead = torch.arange(keys, device=device) - torch.arange(queries, device=device)[:, None]
         buckets = bucket_of(ahead, self.table.num_embeddings)

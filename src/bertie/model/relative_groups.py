@@ -52,10 +52,9 @@ class _Group(NamedTuple):
     """Position of each query in its sequence."""
     hidden: Tensor | None
     """To add to the scores: `HIDDEN` where a query must not see a key, else 0, [S, q or 1, t]. None if it sees all."""
-    sign: Float[Tensor, "S q"]
-    """1 for queries in segment 0, -1 in segment 1."""
-    second: Float[Tensor, "S 1 t"] | None
-    """1 for keys in segment 1, else 0. None if there are none."""
+    segments: list[tuple[Float[Tensor, "S q"], Float[Tensor, "S 1 t"]]]
+    """For each segment of a key but segment 0: 1 for queries in segment 0, -1 for those in this one, else 0; and 1 for keys
+    in it, else 0. The sum of the products, and a constant for each query, say which keys are in another segment."""
 
 
 class _Plan(NamedTuple):
@@ -93,7 +92,8 @@ def _plan(streams: tuple[Stream, ...], keys: Keys, heads: int, dtype: torch.dtyp
     )
     groups = []
     for rows, columns, past, group in zip(queries.rows, known.rows, known.past, numbers, strict=True):
-        second = keys.segment[columns][:, None].to(dtype)
+        asking, asked = segment[rows], keys.segment[columns][:, None]
+        others = [number for number in asked.unique().tolist() if number]
         hidden = _hidden(limit[rows], keys.rank[columns], past)
         groups.append(
             _Group(
@@ -101,8 +101,10 @@ def _plan(streams: tuple[Stream, ...], keys: Keys, heads: int, dtype: torch.dtyp
                 reach=int(k_lengths[group].max()),
                 position=position[rows].flatten().repeat(heads),
                 hidden=None if hidden is None else hidden.to(dtype),
-                sign=(1 - 2 * segment[rows]).to(dtype),
-                second=second if second.any() else None,
+                segments=[
+                    ((asking == 0).to(dtype) - (asking == number).to(dtype), (asked == number).to(dtype))
+                    for number in others
+                ],
             )
         )
     return _Plan(queries, known, groups, dropout)
@@ -173,9 +175,9 @@ class _Grouped(torch.autograd.Function):
             every = product(asking.view(n, s * q, -1) + position_bias_NH[:, None], r.transpose(1, 2), scale)
             scores = _run_of_keys(every, group)
             grid = scores.unflatten(0, (n, s))
-            if group.second is not None:
-                other = (every[:, :, 0] + scale * constant_N[:, None]).view(n, s, q).mul_(group.sign)
-                grid.addcmul_(other[..., None], group.second)
+            for sign, inside in group.segments:
+                other = (every[:, :, 0] + scale * constant_N[:, None]).view(n, s, q).mul_(sign)
+                grid.addcmul_(other[..., None], inside)
             if group.hidden is not None:
                 grid.add_(group.hidden)
             content = (asking.view(n, s * q, -1) + content_bias_NH[:, None]).view_as(asking)
@@ -231,9 +233,10 @@ class _Grouped(torch.autograd.Function):
             d_each = product(d_scores, k, scale, dq[queries.spans[i]].view_as(asking)).view_as(each)
             d_content_bias += d_each.sum(1, dtype=exact)
             spread = _spread_over_distances(d_scores, group)
-            if group.second is not None:
-                d_other_score = torch.bmm(d_scores, group.second.transpose(1, 2).repeat(n, 1, 1))
-                spread[:, :, 0] = d_other_score.view(n, s, q).mul_(group.sign).view(n, -1)
+            for sign, inside in group.segments:
+                d_other_score = torch.bmm(d_scores, inside.transpose(1, 2).repeat(n, 1, 1))
+                spread[:, :, 0] += d_other_score.view(n, s, q).mul_(sign).view(n, -1)
+            if group.segments:
                 d_constant += scale * spread[:, :, 0].sum(1, dtype=exact)
             d_position = product(spread, _distances(distance_WNH, other_NH, group), scale)
             d_position_bias += d_position.sum(1, dtype=exact)

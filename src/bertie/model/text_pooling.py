@@ -21,8 +21,9 @@ from bertie.model.bilstm import BiLstm
 from bertie.model.encoder import EncoderConfig
 from bertie.model.pooling import pool
 
-TextPooling = Literal["token", "mean", "max", "attention"]
-"""token: the state of one token. mean: the mean of all tokens. max: the maximum of each dimension over the tokens; the texts
+TextPooling = Literal["token", "mean", "late", "max", "attention"]
+"""token: the state of one token. mean: the mean of all tokens. late: the mean of what the head's dense layer and its activation
+make of them. max: the maximum of each dimension over the tokens; the texts
 of a pair are encoded separately. attention: the tokens of each text of a pair first attend to the other text."""
 TaskPooling = Literal["model", TextPooling]
 """model: as the configuration of the model says, which for BERT is token."""

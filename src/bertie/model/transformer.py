@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from bertie.contracts import Batch, Hidden, Ragged
 from bertie.model.attention import AttentionKind
 from bertie.model.config import TransformerConfig
+from bertie.model.convolution import Convolution
 from bertie.model.disentangled import Distances
 from bertie.model.embeddings import Embeddings, SharedEmbeddings
 from bertie.model.layers import Layer, SelfAttention
@@ -94,6 +96,7 @@ class TransformerEncoder(nn.Module):
         buckets = config.relative_bias_buckets
         self.relative = RelativeBias(buckets, config.num_attention_heads) if buckets else None
         self.distances = Distances(config) if config.disentangled else None
+        self.convolution = Convolution(config) if config.conv_kernel_size else None
         self.layers = Layers(config, attention, self.distances or self.relative)
         self.final_norm = norm_of(config, config.hidden_size) if config.norm_position != "post" else None
         self.recompute = False
@@ -113,8 +116,9 @@ class TransformerEncoder(nn.Module):
         Returns:
             Hidden states; `last` is [T, D], or [Q, D] with `rows`.
         """
-        layer, angles = partial(self._apply_layer, batch.ragged), layer_angles(self.config, batch.position_ids)
-        *below, x_QD = run_layers(layer, self.embeddings(batch), angles, rows, all_layers)
+        layer, angles = partial(self._run_layer, batch.ragged), layer_angles(self.config, batch.position_ids)
+        with nullcontext() if self.relative is None else self.relative.once():
+            *below, x_QD = run_layers(layer, self.embeddings(batch), angles, rows, all_layers)
         x_QD = x_QD if self.final_norm is None else self.final_norm(x_QD)
         return Hidden(x_QD, (*below, x_QD) if all_layers else None)
 
@@ -133,6 +137,14 @@ class TransformerEncoder(nn.Module):
             if isinstance(part, SelfAttention) and not (half and part.fits_varlen):
                 part.attend = torch.compiler.disable(part.attend)  # pyright: ignore[reportAttributeAccessIssue]
         self.call = torch.compile(call_layer, backend=backend)
+
+    def _run_layer(
+        self, ragged: Ragged, number: int, x_TD: Tensor, rows: Tensor | None, angles: Tensor | None
+    ) -> Tensor:
+        output_QD = self._apply_layer(ragged, number, x_TD, rows, angles)
+        if self.convolution is None or number:
+            return output_QD
+        return self.convolution(x_TD, output_QD, ragged, rows)
 
     def _apply_layer(
         self, ragged: Ragged, number: int, x_TD: Tensor, rows: Tensor | None, angles: Tensor | None

@@ -37,10 +37,11 @@ class MaskedLMHead(nn.Module):
     """BERT's head for masked language modeling: dense layer, activation, layer norm, then logits over the vocabulary.
 
     The output matrix is the matrix of the word embeddings (tied weights). The dense layer maps to their size.
-    A configuration can omit everything before that matrix.
+    A configuration can omit everything before that matrix, or have a matrix of its own, without a bias.
     """
 
     permuted = False
+    bias: Tensor
 
     def __init__(self, config: TransformerConfig, word: nn.Embedding, ahead: int = 0):
         """Create the layers. ahead: positions from the row that predicts a token to the token (see `FillsMasks`)."""
@@ -49,20 +50,29 @@ class MaskedLMHead(nn.Module):
         width, bias = config.embedding_width, config.head_layers.bias
         self.dense = nn.Linear(config.hidden_size, width, bias) if config.mlm_transform else None
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias) if config.mlm_transform else None
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.out = None if config.mlm_matrix == "words" else nn.Linear(width, config.vocab_size, bias=False)
+        zeros = torch.zeros(config.vocab_size)
+        if self.out is None:
+            self.bias = nn.Parameter(zeros)
+        else:
+            self.register_buffer("bias", zeros, persistent=False)
         self.act: HeadActivation = config.head_act
         self.products = word.weight.numel() + (0 if self.dense is None else self.dense.weight.numel())
         self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
 
+    @property
+    def matrix(self) -> Float[Tensor, "V E"]:
+        """The output matrix."""
+        return (self.word[0] if self.out is None else self.out).weight
+
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P V"]:
-        return F.linear(self.transformed(x_PD), self.word[0].weight, self.bias)
+        return F.linear(self.transformed(x_PD), self.matrix, self.bias)
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
-        x_PE = self.transformed(hidden.last[targets.index])
-        return vocabulary_loss(x_PE, self.word[0].weight, self.bias, targets)
+        return vocabulary_loss(self.transformed(hidden.last[targets.index]), self.matrix, self.bias, targets)
 
     def transformed(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P E"]:
-        """Return the vectors whose products with the word embeddings are the logits, except for the bias."""
+        """Return the vectors whose products with the output matrix are the logits, except for the bias."""
         if self.dense is None or self.norm is None:
             return x_PD
         return self.norm(activation(self.act, self.dense(x_PD)))

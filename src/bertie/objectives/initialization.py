@@ -47,6 +47,12 @@ def require_patterns(model: TransformerConfig, objectives: tuple[object, ...]) -
             f'{key} is "patterns", which takes word embeddings of the hidden size and a dense layer in the head: remove '
             f'model.{name}, or set {key} to "cooccurrence"'
         )
+    for name, usual in (("num_key_value_heads", 0), ("norm", "layer"), ("mlm_matrix", "words")):
+        if (found := getattr(model, name)) != usual:
+            raise UsageError(
+                f'{key} is "patterns", which needs model.{name} {usual}, and it is {found}: change it, or set {key} to '
+                '"cooccurrence"'
+            )
     if model.shares_layers:
         raise UsageError(
             f'{key} is "patterns", which differ between layers, and model.num_hidden_groups is {model.num_hidden_groups}: '

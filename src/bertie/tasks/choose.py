@@ -57,7 +57,8 @@ class Choose:
     """Column of the gold ending: its index, from 0, or the name of its column; empty: detected from the header."""
     pooling: TaskPooling = "model"
     """What the head reads. model: what the model's `classifier_pooling` says, which for BERT is always token. token: the state of
-    one token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. max: the maximum over all tokens;
+    one token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. late: the mean of
+    what the head's dense layer makes of all tokens, as in EuroBERT. max: the maximum over all tokens;
     context and ending are encoded separately and combined. attention: the same for texts that attend to each other, with a second
     BiLSTM (GLUE's baselines)."""
 

@@ -57,7 +57,8 @@ class Regress:
     """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
     pooling: TaskPooling = "model"
     """What the head reads. model: what the model's `classifier_pooling` says, which for BERT is always token. token: the state of
-    one token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. max: the maximum over all tokens; the
+    one token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. late: the mean of
+    what the head's dense layer makes of all tokens, as in EuroBERT. max: the maximum over all tokens; the
     texts of a pair are encoded separately and combined. attention: the same for pairs whose texts attend to each other, with a
     second BiLSTM (GLUE's baselines)."""
     paired: NoFlag[bool | None] = None

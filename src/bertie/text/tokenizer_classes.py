@@ -257,6 +257,7 @@ CLASSES = {
         {"bos": "[CLS]", "eos": "[SEP]", "unk": "<unk>", "sep": "[SEP]", "pad": "<pad>", "cls": "[CLS]", "mask": "[MASK]"},
         {"do_lower_case": True, "keep_accents": False, "trim_offsets": True, **_PREFIX},
         "spiece.model",
+        token_types=False,
     ),
     "XLNetTokenizer": TokenizerClass(
         "Unigram",
@@ -264,6 +265,7 @@ CLASSES = {
         {**_ROBERTA, "sep": "<sep>", "cls": "<cls>"},
         {"do_lower_case": False, "unk_id": 0, "keep_accents": False, "remove_space": True},
         "spiece.model",
+        token_types=False,
         single=(("A sep", 0), ("cls", 2)),
         pair=(("A sep", 0), ("B sep", 1), ("cls", 2)),
         extra=("<eop>", "<eod>"),

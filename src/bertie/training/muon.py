@@ -66,7 +66,8 @@ def _matrices(model: nn.Module) -> dict[Tensor, int]:
     for layer in model.modules():
         if isinstance(layer, Layer | XlnetLayer):
             parts |= {module.weight: 1 for module in layer.modules() if isinstance(module, nn.Linear)}
-            parts[layer.attention.qkv.weight] = 3
+            qkv = layer.attention.qkv  # one matrix, if keys and values have fewer heads than queries
+            parts[qkv.weight] = 3 if qkv.out_features == 3 * qkv.in_features else 1
             parts[layer.up.weight] = layer.up.out_features // layer.down.in_features  # 2 with a gate
     return {weight: number for weight, number in parts.items() if weight.requires_grad}
 

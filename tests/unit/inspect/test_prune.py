@@ -18,7 +18,11 @@ from bertie.checkpoints import folder as checkpoints
 from bertie.errors import UsageError, UserError
 from bertie.inspect.attention import gated, require_transformer
 from bertie.inspect.prune import lowest_heads, parse_heads
+from bertie.model.config import TransformerConfig
+from bertie.objectives import MaskedLM
+from bertie.pretraining.initial_weights import new_model
 from bertie.text import truncation
+from bertie.text.tokenizer import Tokenizer
 
 HEADS = [(1, 2), (2, 1), (2, 4)]
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -64,6 +68,28 @@ def test_only_the_values_and_outputs_of_the_heads_change(pretrained: Path, tmp_p
             assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
     checkpoints.verify(tmp_path / "out")
     assert "2.3." in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_heads_that_share_values_do_not_change_each_other(small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    config = TransformerConfig(
+        *(2, 32, 4, 48),
+        vocab_size=small_tokenizer.size,
+        num_key_value_heads=2,
+        type_vocab_size=0,
+        position_embedding="rotary",
+        norm_position="pre",
+        norm="rms",
+        use_bias=False,
+        hidden_act="swiglu",
+        pooler_act="gelu",
+        mlm_transform=False,
+        mlm_matrix="own",
+    )
+    (tmp_path / "model").mkdir()
+    checkpoints.write_model(tmp_path / "model", new_model(config, (MaskedLM(),), 0), small_tokenizer)
+    assert json.loads((tmp_path / "model" / "config.json").read_text())["model_type"] == "eurobert"
+    bertie.prune_heads(tmp_path / "model", tmp_path / "out", heads=HEADS)
+    torch.testing.assert_close(hidden_states(tmp_path / "out"), hidden_states(tmp_path / "model", HEADS))
 
 
 def test_half_precision_and_other_prefixes_are_kept(pretrained: Path, tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from bertie.contracts import Ragged
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
+from bertie.model.convolution import Convolution
 from bertie.model.disentangled import Distances, bucket_of, disentangled
 from bertie.model.relative_attention import reach_of, relative_dense
 
@@ -59,6 +61,27 @@ def test_settings_that_do_not_fit_are_refused(tiny_config: TransformerConfig) ->
     config = replace(tiny_config, disentangled_distances=16, position_embedding="none")
     assert config.knows_order
     assert Distances(config).table.num_embeddings == 32
-    for change in ({"causal": True}, {"position_embedding": "rotary"}, {"disentangled_buckets": 1}):
+    for change in (
+        {"causal": True},
+        {"position_embedding": "rotary"},
+        {"disentangled_buckets": 1},
+        {"conv_kernel_size": 2},
+        {"disentangled_distances": 0, "conv_kernel_size": 3},
+        {"num_key_value_heads": 1},
+    ):
         with pytest.raises(UsageError, match=r"model\.disentangled_"):
             replace(config, **change)
+
+
+def test_the_convolution_sees_the_neighbors_in_its_sequence(tiny_config: TransformerConfig) -> None:
+    torch.manual_seed(0)
+    config = replace(tiny_config, disentangled_distances=16, position_embedding="none", conv_kernel_size=3)
+    convolution, size = Convolution(config).eval(), config.hidden_size
+    ragged = Ragged(torch.tensor([0, *torch.tensor(LENGTHS).cumsum(0).tolist()]), 40)
+    x, output = torch.randn(2, sum(LENGTHS), size)
+    kernel = convolution.mix.weight.unflatten(1, (3, size)).transpose(1, 2)
+    mixed = [F.conv1d(part.T[None], kernel, convolution.mix.bias, padding=1)[0].T for part in x.split(LENGTHS)]
+    expected = convolution.norm(output + torch.tanh(torch.cat(mixed)))
+    torch.testing.assert_close(convolution(x, output, ragged, None), expected)
+    rows = torch.tensor([0, 8, 9, 49, 50, 90])
+    torch.testing.assert_close(convolution(x, output[rows], ragged, rows), expected[rows])

@@ -51,7 +51,7 @@ def case(
     generator = torch.Generator().manual_seed(sum(lengths))
     tokens, bounds = sum(lengths), ragged(lengths)
     rank = torch.cat([torch.randperm(n, generator=generator) * ordered for n in lengths])
-    segment = torch.randint(2, (tokens,), generator=generator) * segments
+    segment = torch.randint(3, (tokens,), generator=generator) * segments
     streams = []
     for count in counts or (None,):
         positions = [

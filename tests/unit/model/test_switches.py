@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from bertie.batches.collate import collate
-from bertie.contracts import Batch, Sequence, Targets
+from bertie.contracts import Batch, Hidden, Sequence, Targets
 from bertie.errors import UsageError
 from bertie.model.attention_window import alibi_slopes
 from bertie.model.config import HeadLayers, PoolerActivation, TransformerConfig
@@ -42,6 +42,9 @@ SWITCHES = [
     {"position_embedding": "alibi", "causal": True, "norm_position": "pre"},
     {"norm_position": "modern", "local_attention": 2, "position_embedding": "rotary", "hidden_act": "geglu"},
     {"local_attention": 2, "global_attention_every": 3},
+    {"num_key_value_heads": 2},
+    {"norm": "rms"},
+    {"disentangled_distances": 8, "disentangled_buckets": 4, "position_embedding": "none", "conv_kernel_size": 3},
 ]
 
 
@@ -112,6 +115,35 @@ def test_the_head_of_masked_lm_maps_to_the_embedding_size() -> None:
     assert head.logits(hidden.last).shape == (3, 50)
     head(hidden, Targets(index, torch.tensor([1, 2]), torch.ones(2))).total.backward()
     assert all(parameter.grad is not None for parameter in head.parameters())
+
+
+def test_the_head_of_masked_lm_may_have_a_matrix_of_its_own() -> None:
+    encoder = built(mlm_matrix="own", mlm_transform=False)
+    head = MaskedLMHead(encoder.config, encoder.embeddings.word)
+    assert head.out is not None
+    x = torch.randn(3, 16)
+    torch.testing.assert_close(head.logits(x), x @ head.out.weight.T)
+    assert [*head.state_dict()] == ["out.weight"]
+    head(Hidden(x), Targets(torch.arange(2), torch.tensor([1, 2]), torch.ones(2))).total.backward()
+    assert head.out.weight.grad is not None
+    assert encoder.embeddings.word.weight.grad is None
+
+
+def test_attention_heads_share_keys_and_values() -> None:
+    encoder, packed = built(num_key_value_heads=2), batch([1, 2, 3], [4, 5])
+    every = built()
+    state = encoder.state_dict()
+    for name in [name for name in state if "qkv" in name]:
+        q, k, v = state[name].split([16, 8, 8])
+        k, v = (x.unflatten(0, (2, 4)).repeat_interleave(2, 0).flatten(0, 1) for x in (k, v))
+        state[name] = torch.cat([q, k, v])
+    every.load_state_dict(state)
+    torch.testing.assert_close(encoder(packed).last, every(packed).last)
+    assert replace(BASE, num_key_value_heads=4).num_key_value_heads == 0
+    with pytest.raises(
+        UsageError, match=r"model\.num_key_value_heads is 3: it must divide model\.num_attention_heads 4"
+    ):
+        replace(BASE, num_key_value_heads=3)
 
 
 @pytest.mark.parametrize(("act", "function"), [("tanh", torch.tanh), ("relu", F.relu), ("gelu", F.gelu)])

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, repeat
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -140,9 +140,21 @@ def test_loss_falls_and_steps_are_counted(micro: MicroBatch, tiny_config: Transf
     assert [p.learning_rate for p in progress] == [1e-2 * LinearDecay().factor(step, 60) for step in range(60)]
 
 
-def test_dropout_is_reproducible_and_resumes(micro: MicroBatch, tiny_config: TransformerConfig) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"relative_bias_buckets": 8},
+        {"disentangled_distances": 16, "position_embedding": "none", "conv_kernel_size": 3},
+        {"num_key_value_heads": 1, "norm": "rms", "mlm_matrix": "own"},
+    ],
+    ids=str,
+)
+def test_dropout_is_reproducible_and_resumes(
+    changes: dict[str, Any], micro: MicroBatch, tiny_config: TransformerConfig
+) -> None:
     """Dropout masks depend on seed, step and micro-batch only: a resumed run draws the same masks."""
-    config = replace(tiny_config, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3)
+    config = replace(tiny_config, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3, **changes)
 
     def losses(seed: int, noise: int = 0) -> list[float]:
         model = new_model(config, OBJECTIVES, 0)

@@ -10,7 +10,7 @@ from bertie.checkpoints.families import bert
 from bertie.checkpoints.families.family import POSITIONS, TASK_SHAPES, Family, Module, architectures, joined
 from bertie.checkpoints.families.settings import Settings
 from bertie.errors import UsageError
-from bertie.model.config import TransformerConfig
+from bertie.model.config import PoolerActivation, TransformerConfig
 
 LAYER = "deberta.encoder.layer.{n}"
 DEFAULTS = {
@@ -20,6 +20,8 @@ DEFAULTS = {
 TYPES = {"c2p", "p2c"}
 NORMS = {"none": False, "layer_norm": True}
 FREE = ("disentangled_distances", "disentangled_buckets", "disentangled_norm", "position_embedding")
+CONVOLUTION = "encoder.conv.conv.weight"
+CONV_ACTS: tuple[PoolerActivation, ...] = ("tanh", "gelu", "relu")
 
 
 def write(config: TransformerConfig) -> dict[str, Any]:
@@ -32,6 +34,11 @@ def write(config: TransformerConfig) -> dict[str, Any]:
         "position_biased_input": config.position_embedding == "learned",
         **{"pooler_hidden_size": config.hidden_size, "pooler_hidden_act": "gelu", "pooler_dropout": 0.0},
         "legacy": True,
+        **(
+            {"conv_kernel_size": config.conv_kernel_size, "conv_act": config.conv_act}
+            if config.conv_kernel_size
+            else {}
+        ),
     }
 
 
@@ -60,6 +67,39 @@ def read(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
         "disentangled_buckets": max(buckets, 0),
         "disentangled_norm": NORMS[norm],
         "position_embedding": "learned" if values.get("position_biased_input", True) else "none",
+        **read_convolution(values),
+    }
+
+
+def read_convolution(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of the convolution."""
+    kernel = values.get("conv_kernel_size", 0)
+    if type(kernel) is not int:
+        raise UsageError(f"conv_kernel_size is {kernel!r}: it must be a number")
+    if kernel <= 0:
+        return {}
+    act, groups = values.get("conv_act", "tanh"), values.get("conv_groups", 1)
+    if act not in CONV_ACTS:
+        raise UsageError(f"conv_act is {act!r}; bertie supports {', '.join(map(repr, CONV_ACTS))}")
+    if groups != 1:
+        raise UsageError(f"conv_groups is {groups!r}; bertie supports 1")
+    return {"conv_kernel_size": kernel, "conv_act": act}
+
+
+def read_weights(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors with the filter of the convolution as a matrix: [D, D, K] as [D, K × D]."""
+    return {
+        name: tensor.transpose(1, 2).flatten(1) if name.endswith(CONVOLUTION) and tensor.ndim == 3 else tensor
+        for name, tensor in weights.items()
+    }
+
+
+def write_weights(config: TransformerConfig, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Reverse `read_weights`."""
+    shape = (config.conv_kernel_size, config.hidden_size)
+    return {
+        name: tensor.unflatten(1, shape).transpose(1, 2).contiguous() if name.endswith(CONVOLUTION) else tensor
+        for name, tensor in weights.items()
     }
 
 
@@ -74,9 +114,9 @@ SETTINGS = Settings(
     keys={name: name for name in bert.KEYS},
     defaults=DEFAULTS,
     fixed={"pooler_act": "gelu"},
-    supported={"conv_kernel_size": 0, "pooler_hidden_act": "gelu", "tie_word_embeddings": True},
+    supported={"pooler_hidden_act": "gelu", "tie_word_embeddings": True},
     activation="hidden_act",
-    free=FREE,
+    free=(*FREE, "conv_kernel_size", "conv_act"),
     suits=lambda config: config.disentangled and config.position_embedding in ("learned", "none"),
     write=write,
     read=read,
@@ -96,6 +136,8 @@ FAMILY = Family(
         ),
         Module("encoder.distances.table", "deberta.encoder.rel_embeddings"),
         Module("encoder.distances.norm", "deberta.encoder.LayerNorm"),
+        Module("encoder.convolution.mix", "deberta.encoder.conv.conv"),
+        Module("encoder.convolution.norm", "deberta.encoder.conv.LayerNorm"),
         Module(
             "encoder.layers.{n}.attention.qkv",
             joined(f"{LAYER}.attention.self", "query_proj", "key_proj", "value_proj"),
@@ -121,4 +163,6 @@ FAMILY = Family(
     settings=SETTINGS,
     ignored=r"position_ids$|^cls\.predictions\.decoder\.|^mask_predictions\.",
     without_derived=without_positions,
+    read=read_weights,
+    write=write_weights,
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 from bertie.checkpoints.families import bert
 from bertie.checkpoints.families.family import Family, Module, architectures, joined
-from bertie.checkpoints.families.settings import Settings
+from bertie.checkpoints.families.settings import Settings, require_head_size, rotary_base
 from bertie.errors import UsageError
 
 LAYER = "nomic_bert.encoder.layers.{n}"
@@ -29,15 +29,8 @@ SUPPORTED = {
 
 def read(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     """Return the base of rotary positions."""
-    rope = values.get("rope_parameters") or {}
-    if not isinstance(rope, dict) or rope.get("rope_type", "default") != "default":
-        raise UsageError(f"rope_parameters is {str(rope)[:60]}; bertie supports the rope_type 'default'")
-    width, heads, size = known["hidden_size"], known["num_attention_heads"], values.get("head_dim")
-    if size is not None and size * heads != width:
-        raise UsageError(f"head_dim is {size!r}; bertie supports hidden_size {width} / num_attention_heads {heads}")
-    if (share := rope.get("partial_rotary_factor", 1)) != 1:
-        raise UsageError(f"rope_parameters has the partial_rotary_factor {share!r}; bertie supports 1")
-    base = float(rope.get("rope_theta") or values.get("rope_theta") or BASE)
+    require_head_size(values, known["hidden_size"], known["num_attention_heads"])
+    base = rotary_base(values, BASE)
     used = {"layer_norm_eps": 1e-12, **known, "rotary_base": base}
     for name, ours in AUTHORS.items():
         if (found := values.get(name, used[ours])) != used[ours]:

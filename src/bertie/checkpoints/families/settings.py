@@ -109,6 +109,24 @@ def require(values: dict[str, Any], supported: dict[str, Any]) -> None:
             raise UsageError(f"{name} is {found!r}; bertie supports {value!r}")
 
 
+def rotary_base(values: dict[str, Any], default: float) -> float:
+    """Return the base of rotary positions. Raises UsageError if positions are scaled or rotate only a part of a head."""
+    key = next((name for name in ("rope_scaling", "rope_parameters") if values.get(name)), "rope_parameters")
+    rope = values.get(key) or {}
+    if not isinstance(rope, dict) or rope.get("rope_type", rope.get("type", "default")) != "default":
+        raise UsageError(f"{key} is {str(rope)[:60]}; bertie supports the rope_type 'default'")
+    if (share := rope.get("partial_rotary_factor", 1)) != 1:
+        raise UsageError(f"{key} has the partial_rotary_factor {share!r}; bertie supports 1")
+    return float(rope.get("rope_theta") or values.get("rope_theta") or default)
+
+
+def require_head_size(values: dict[str, Any], width: int, heads: int) -> None:
+    """Check `head_dim`. Raises UsageError if the heads together are not as wide as the hidden states."""
+    size = values.get("head_dim")
+    if size is not None and size * heads != width:
+        raise UsageError(f"head_dim is {size!r}; bertie supports hidden_size {width} / num_attention_heads {heads}")
+
+
 def sinusoidal_table(config: TransformerConfig) -> dict[str, Tensor]:
     """Return the matrix of sinusoidal positions, which Hugging Face stores and bertie computes; {} for other positions."""
     if config.position_embedding != "sinusoidal":

@@ -1,7 +1,5 @@
 """XLNet checkpoints (Yang et al. 2019).
 
-The published ones have a SentencePiece vocabulary, which bertie does not read: a folder must hold a WordPiece or BPE tokenizer.
-
 Hugging Face's attention has parameters of shape [D, N, H] instead of linear layers. `read` and `write` convert them.
 """
 

@@ -59,7 +59,7 @@ class Graph(nn.Module):
             raise UsageError(f"{special or encoder.config.kind} cannot be exported as a graph: use the engine plain")
         self.encoder = encoder
         self.config: TransformerConfig = encoder.config
-        self.mean = model.reading is not None and model.reading.only_mean
+        self.mean = model.reading is not None and model.reading.only_pooled == "mean"
         self.heads = nn.ModuleDict({kind: model.heads[kind] for kind in exported_heads(model)} if heads else {})
 
     @property
@@ -121,7 +121,7 @@ def _logits(head: nn.Module, x_PD: Tensor) -> Float[Tensor, "P C"]:
 
 def exported_heads(model: Model) -> list[str]:
     """Return the kinds of the heads that a graph can hold: those that read the last layer of the encoder."""
-    if model.reading is not None and not model.reading.only_mean:
+    if model.reading is not None and model.reading.only_pooled != "mean":
         return []
     return [kind for kind in sorted(model.encoder_heads) if facts_of(model.heads[kind]).shape not in NOT_EXPORTED]
 

@@ -151,6 +151,7 @@ def _pack(layer: Layer, name: str, make: Make, stream: torch.dtype, last: bool) 
         norm_first=layer.norm_first,
         pattern=own.pattern,
         heads=own.heads,
+        key_value_heads=own.key_value_heads,
         attention_norm=_cast(layer.attention_norm, stream),
         norm=_cast(layer.norm, stream),
         qkv=qkv,

@@ -6,7 +6,7 @@ import itertools
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -15,14 +15,16 @@ import torch
 import bertie
 from bertie.batches.collate import collate
 from bertie.contracts import Batch, Sequence
-from bertie.errors import UsageError
+from bertie.errors import UsageError, UserError
+from bertie.inspect.attention import require_transformer
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
-from bertie.predict.engines import grids
+from bertie.predict.engines import choose, grids
+from bertie.predict.engines.files import EngineName
 from bertie.predict.engines.graph import Graph, export
 from bertie.predict.engines.grids import GridEncoder
 
@@ -39,6 +41,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "global_attention_every": 2,
     },
     "relative": {"relative_bias_buckets": 32},
+    "shared keys": {"num_key_value_heads": 1, "norm": "rms", "use_bias": False, "position_embedding": "rotary"},
     "alibi tanh": {"position_embedding": "alibi", "hidden_act": "gelu_tanh"},
     "no segments": {"type_vocab_size": 0, "embedding_size": 16},
 }
@@ -150,3 +153,15 @@ def test_other_encoders_are_refused() -> None:
     config = LstmConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1, cell_size=16)
     with pytest.raises(UsageError, match="lstm cannot be exported as a graph"):
         Graph(Model(build_encoder(config), {}))
+
+
+def test_disentangled_attention_is_refused_by_engines_and_export(tiny_config: TransformerConfig) -> None:
+    encoder = build_encoder(replace(tiny_config, disentangled_distances=16, position_embedding="none"))
+    with pytest.raises(UsageError, match="disentangled attention cannot be exported as a graph: use the engine plain"):
+        Graph(Model(encoder, {}))
+    for name in {*get_args(EngineName)} - {"auto", "plain"}:
+        with pytest.raises(UsageError, match=f"{name} runs Transformers, and this model is disentangled: use plain"):
+            choose.use(Model(encoder, {}), name, None)
+    assert choose.use(Model(encoder, {}), "auto", None) == "plain"
+    with pytest.raises(UserError, match="disentangled, whose heads cannot be inspected"):
+        require_transformer(encoder)

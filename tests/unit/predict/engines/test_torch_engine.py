@@ -54,6 +54,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "causal alibi": {"causal": True, "position_embedding": "alibi"},
     "electra": {"embedding_size": 16},
     "shared": {"num_hidden_groups": 1},
+    "shared keys": {"num_key_value_heads": 1, "norm": "rms", "use_bias": False, "position_embedding": "rotary"},
 }
 
 
