@@ -70,6 +70,10 @@ class Checkpoint:
         """Names of the heads with weights: the kind of the objective or the task, or else the `HeadShape`."""
         return frozenset(name.split(".")[1] for name in self.weights if name.startswith("heads."))
 
+    def without_weights(self) -> Checkpoint:
+        """Return only what the files say beside the weights."""
+        return replace(self, weights={})
+
     def without_heads(self) -> Checkpoint:
         """Return only the encoder and the pooler, from which another task can start."""
         return self._without(ABOVE_ENCODER)
@@ -288,6 +292,15 @@ def _shape_error(folder: Path, name: str, size: tuple[int, ...], found: Tensor |
     return UserError(f"{folder}: {name} should be {size}, the checkpoint has {actual}")
 
 
+def _replaces(tensor: Tensor, other: Tensor) -> bool:
+    """Whether another tensor can take the place of one: it is of the same kind, and alone in its memory."""
+    return (
+        (tensor.dtype, tensor.device) == (other.dtype, other.device)
+        and other.is_contiguous()
+        and other.untyped_storage().nbytes() == other.nbytes
+    )
+
+
 @dataclass(frozen=True)
 class LoadResult:
     """Outcome of `load_weights`."""
@@ -298,11 +311,16 @@ class LoadResult:
     """Heads of the checkpoint that the model does not have, and "generator" if its generator is another one."""
 
 
-def load_weights(model: Model, checkpoint: Checkpoint) -> LoadResult:
+def load_weights(model: Model, checkpoint: Checkpoint, move: bool = False) -> LoadResult:
     """Copy the weights of a checkpoint into a model, by name, and set the spelling of its entries if it reads characters.
 
     Heads that the checkpoint lacks keep their initial weights. A head with another number of outputs belongs to another
     task: it is not loaded, and the result names it. So is a generator of another size, with its head.
+
+    Args:
+        model: The model.
+        checkpoint: The checkpoint.
+        move: Take the tensors out of the checkpoint instead of copying them, so that they need no memory twice.
 
     Raises:
         UserError: The checkpoint's encoder does not fit the model.
@@ -311,13 +329,19 @@ def load_weights(model: Model, checkpoint: Checkpoint) -> LoadResult:
     theirs = None if checkpoint.generator is None else generator_sizes(checkpoint.generator)
     weights = checkpoint.weights if own == theirs else checkpoint.without_generator().weights
     initialized, used = set(), set()
+    parameters = dict(model.named_parameters()) if move else {}
     for name, tensor in model.state_dict().items():
         source = name if name in weights else name.split(".", 2)[-1]  # heads.X.pooler.w -> pooler.w
         found = weights.get(source)
         is_head = name.startswith(ABOVE_ENCODER)
         if found is not None and found.shape == tensor.shape:
-            tensor.copy_(found)
+            if (parameter := parameters.get(name)) is not None and source not in used and _replaces(tensor, found):
+                parameter.data = found
+            else:
+                tensor.copy_(found)
             used.add(source)
+            if move and source == name:  # a pooler may have several places
+                del weights[name]
         elif is_head:
             initialized.add(name.rsplit(".", 1)[0])
         else:
