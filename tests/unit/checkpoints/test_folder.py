@@ -57,7 +57,9 @@ def test_moved_weights_take_no_memory_twice(folder: Path, tiny_config: Transform
     assert load_weights(model, checkpoint, move=True).initialized == ()
     assert set(checkpoint.weights) <= {"pooler.weight", "pooler.bias"}
     parameters = dict(model.named_parameters())
-    assert all(parameters[name].data_ptr() == tensor.data_ptr() for name, tensor in tensors.items() if name in parameters)
+    assert all(
+        parameters[name].data_ptr() == tensor.data_ptr() for name, tensor in tensors.items() if name in parameters
+    )
     expected = pretrained(tiny_config).state_dict()
     assert all(torch.equal(tensor, expected[name]) for name, tensor in model.state_dict().items())
 

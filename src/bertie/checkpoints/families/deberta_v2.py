@@ -71,8 +71,9 @@ def without_positions(config: TransformerConfig, weights: dict[str, Tensor]) -> 
 
 
 SETTINGS = Settings(
-    keys={name: name for name in bert.KEYS},
+    keys={**{name: name for name in bert.KEYS}, "head_dropout_prob": "cls_dropout"},
     defaults=DEFAULTS,
+    training_only={"pooler_dropout": 0.0},
     fixed={"pooler_act": "gelu"},
     supported={"conv_kernel_size": 0, "pooler_hidden_act": "gelu", "tie_word_embeddings": True},
     activation="hidden_act",

@@ -72,6 +72,11 @@ class ConfigJson(Protocol):
         """The keys that are obeyed, refused, or without effect. None: all."""
         ...
 
+    @property
+    def training_only(self) -> dict[str, float | None]:
+        """Keys of dropout probabilities that bertie has not, and what it has in their place; None: hidden_dropout_prob."""
+        ...
+
     def from_config(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the keys of the encoder's configuration; "kind" may be omitted for a `TransformerConfig`.
 
