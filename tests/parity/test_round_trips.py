@@ -94,6 +94,21 @@ def test_several_labels_stay_several_labels(small_tokenizer: Tokenizer, tmp_path
     assert json.loads((tmp_path / "ours" / "config.json").read_text())["problem_type"] == "multi_label_classification"
 
 
+def test_settings_of_training_survive_a_conversion(
+    small_tokenizer: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"qa_dropout": 0.3, "seq_classif_dropout": 0.25, "problem_type": "single_label_classification"}
+    model = CASES["distilbert"].model("SequenceClassification", num_labels=3, **given)
+    ours = bertie.load(families.saved(model, tmp_path / "theirs", small_tokenizer))
+    source = read_checkpoint(tmp_path / "theirs")
+    source.warn_of_training()
+    assert "config.json: qa_dropout 0.3: bertie has no such dropout" in capsys.readouterr().err
+    (tmp_path / "ours").mkdir()
+    write_model(tmp_path / "ours", ours.model, ours.tokenizer, source=source)
+    found = json.loads((tmp_path / "ours" / "config.json").read_text())
+    assert {key: found[key] for key in given} == given
+
+
 @pytest.mark.parametrize(
     "family", [each for each in FAMILIES if each.settings.known is not None], ids=lambda f: f.model_type
 )

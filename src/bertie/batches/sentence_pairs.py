@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Literal
 
@@ -16,6 +16,7 @@ from bertie.contracts import Sequence
 from bertie.errors import UserError
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
+from bertie.text.truncation import TokenizedText, add_special_tokens, special_tokens, text_slices
 
 IS_NEXT, IS_RANDOM, UNLABELED = 0, 1, -1
 IS_SWAPPED = IS_RANDOM
@@ -24,6 +25,8 @@ IS_SWAPPED = IS_RANDOM
 @dataclass(frozen=True)
 class SentencePairs:
     """Sentence pairs, [CLS] A [SEP] B [SEP], for next sentence prediction (Devlin et al. 2018, section 3.1 and appendix A.2).
+
+    Special tokens and token types are those of the tokenizer, as in fine-tuning.
 
     1. Each document is split into chunks of whole sentences, and each chunk into A and B at a random sentence.
     2. Two chunks of different documents whose Bs have about the same length form a couple. The longer B is trimmed to the
@@ -44,7 +47,7 @@ class SentencePairs:
 
     kind: Literal["pairs"] = "pairs"
     max_length: Annotated[int, Range(5)] = 128  # three special tokens, one token of A and one of B
-    """Maximum sequence length in tokens, including [CLS] and both [SEP]."""
+    """Maximum sequence length in tokens, including special tokens."""
     short_seq_prob: Annotated[float, Range(0, 1)] = 0.1
     """Probability that a chunk ends at a random shorter length, so that the model also sees short inputs."""
     negatives: Literal["random", "swapped"] = "random"
@@ -56,14 +59,20 @@ class SentencePairs:
         """Split the corpus into chunks and shuffle them, for one epoch.
 
         Raises:
-            UserError: The corpus has fewer than two documents, and a random B needs another one.
+            UserError: The corpus has fewer than two documents, and a random B needs another one; or special tokens leave no
+                place for texts.
         """
         if self.negatives == "random" and len(corpus.document_starts) < 3:
             raise UserError(
                 "next sentence prediction needs at least two documents, because a random B comes from another document"
             )
         rng = seeding.generator(seed, seeding.LAYOUT, epoch)
-        starts, stops = _chunks(corpus, self.max_length - 3, self.short_seq_prob, rng)
+        special = special_tokens(tokenizer, 2)
+        if self.max_length < special + 2:
+            raise UserError(
+                f"layout.max_length is {self.max_length}, and pairs have {special} special tokens: increase it"
+            )
+        starts, stops = _chunks(corpus, self.max_length - special, self.short_seq_prob, rng)
         order = rng.permutation(len(starts))
         starts, stops = starts[order], stops[order]
         pair = _pair_swapped if self.negatives == "swapped" else _pair
@@ -71,7 +80,7 @@ class SentencePairs:
         def spans(window: int, part: slice) -> list[PairSpan]:
             return pair(corpus, starts[part], stops[part], seeding.generator(seed, seeding.PAIRS, epoch, window))
 
-        return LayoutEpoch(stops - starts + 3, spans, partial(_sequence, corpus, tokenizer))
+        return LayoutEpoch(stops - starts + special, spans, partial(_sequence, corpus, tokenizer))
 
 
 @dataclass(frozen=True)
@@ -85,14 +94,12 @@ class PairSpan:
 
 def _sequence(corpus: Corpus, tokenizer: Tokenizer, span: PairSpan) -> Sequence:
     """Read a pair from the corpus and build its sequence."""
-    (a_ids, a_words), (b_ids, b_words) = corpus.slice(*span.a), corpus.slice(*span.b)
-    cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
-    return Sequence(
-        input_ids=np.concatenate([cls, a_ids, sep, b_ids, sep]).astype(np.int32),
-        token_type_ids=np.repeat(np.array([0, 1], np.int32), [len(a_ids) + 2, len(b_ids) + 1]),
-        word_starts=np.concatenate([[True], a_words, [True], b_words, [True]]),
-        pair_label=span.pair_label,
-    )
+    read = [corpus.slice(*span.a), corpus.slice(*span.b)]
+    sequence = add_special_tokens(tokenizer, [TokenizedText(ids, None) for ids, _ in read])
+    word_starts = np.ones(len(sequence), bool)
+    for place, (_, words) in zip(text_slices(tokenizer, [len(ids) for ids, _ in read]), read, strict=True):
+        word_starts[place] = words
+    return replace(sequence, word_starts=word_starts, pair_label=span.pair_label)
 
 
 def _chunks(

@@ -15,7 +15,7 @@ from bertie.contracts import Sequence
 from bertie.errors import UserError
 from bertie.text.shards import Corpus
 from bertie.text.tokenizer import Tokenizer
-from bertie.text.truncation import TokenizedText, add_special_tokens, special_tokens
+from bertie.text.truncation import TokenizedText, add_special_tokens, special_tokens, text_slices
 
 
 @dataclass(frozen=True)
@@ -72,19 +72,16 @@ def _sequence(corpus: Corpus, tokenizer: Tokenizer, texts: tuple[tuple[int, int]
     """
     read = [corpus.slice(start, stop) for start, stop in texts]
     sequence = add_special_tokens(tokenizer, [TokenizedText(ids, None) for ids, _ in read])
-    word_starts, positions, languages = [], [], []
-    for number, ((start, _), (_, words)) in enumerate(zip(texts, read, strict=True)):
-        before = tokenizer.separators - 1 if number else 1  # special tokens: RoBERTa's second text begins with a </s>
-        size = before + len(words) + 1
-        word_starts += [np.ones(before, bool), words, np.ones(1, bool)]
-        positions.append(np.arange(1 - before, 1 - before + size, dtype=np.int32))
-        languages.append(np.full(size, corpus.language(start), np.int32))
-    return replace(
-        sequence,
-        word_starts=np.concatenate(word_starts),
-        position_ids=np.concatenate(positions),
-        language_ids=np.concatenate(languages),
-    )
+    places, size = text_slices(tokenizer, [len(ids) for ids, _ in read]), len(sequence)
+    word_starts, positions, languages = np.ones(size, bool), np.zeros(size, np.int32), np.zeros(size, np.int32)
+    begin = 0
+    for place, (start, _), (_, words) in zip(places, texts, read, strict=True):
+        word_starts[place] = words
+        # Special tokens before the text have lower positions: [CLS], and the second </s> between RoBERTa's texts.
+        positions[begin:] = np.maximum(np.arange(begin, size) - place.start + places[0].start, 0)
+        languages[begin:] = corpus.language(start)
+        begin = place.stop + min(tokenizer.separators, 1)
+    return replace(sequence, word_starts=word_starts, position_ids=positions, language_ids=languages)
 
 
 def _join(corpus: Corpus, translation_prob: float, rng: np.random.Generator) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import safetensors
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bertie import storage
+from bertie import console, storage
 from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.families import family_named, family_of
 from bertie.checkpoints.families.family import to_huggingface
@@ -62,6 +62,8 @@ class Checkpoint:
     """Name of its family."""
     skipped: Tensor | None = None
     """First rows of the matrix of positions, which no token uses, in families that have such rows."""
+    training_only: dict[str, Any] = field(default_factory=dict)
+    """Dropout probabilities in config.json that bertie has not, by their keys."""
     unclear: tuple[HeadShape, ...] = ()
     """What the head of a task could be, if config.json names no class and the labels do not tell."""
 
@@ -69,6 +71,24 @@ class Checkpoint:
     def heads(self) -> frozenset[str]:
         """Names of the heads with weights: the kind of the objective or the task, or else the `HeadShape`."""
         return frozenset(name.split(".")[1] for name in self.weights if name.startswith("heads."))
+
+    def warn_of_training(self) -> None:
+        """Warn of dropout probabilities in config.json that training does not obey."""
+        family = family_named(self.model_type)
+        lost = []
+        for name, value in self.training_only.items():
+            ours = family.settings.training_only[name] if family else None
+            if value != (self.config.hidden_dropout_prob if ours is None else ours):
+                lost.append(f"{name} {str(value)[:20]}")
+        if lost:
+            console.warn(
+                f"{self.folder}/config.json: {', '.join(lost)}: bertie has no such dropout of its own, and trains with "
+                "hidden_dropout_prob"
+            )
+
+    def without_weights(self) -> Checkpoint:
+        """Return only what the files say beside the weights."""
+        return replace(self, weights={})
 
     def without_heads(self) -> Checkpoint:
         """Return only the encoder and the pooler, from which another task can start."""
@@ -137,6 +157,10 @@ def write_model(
         sentence_transformers_format.write(folder, model.encoder.config, how, length)
     labels = labels or default_names(model, heads)
     values = to_config_json(model.encoder.config, heads.values(), labels, tokenizer.pad_id, family)
+    if source and family.model_type == source.model_type:
+        values |= source.training_only
+    if source and heads and source.problem_type:
+        values = {"problem_type": source.problem_type} | values
     if model.generator is not None:
         values["generator"] = generator_sizes(model.generator.config)
     storage.write_json(folder / "config.json", values)  # last, because `find_model_folder` recognizes a model by it
@@ -215,6 +239,7 @@ def read_checkpoint(source: str | Path, shape: HeadShape | None = None) -> Check
         problem_type,
         family.model_type,
         found.skipped,
+        {name: values[name] for name in family.settings.training_only if name in values},
         found.unclear,
     )
 
@@ -288,6 +313,15 @@ def _shape_error(folder: Path, name: str, size: tuple[int, ...], found: Tensor |
     return UserError(f"{folder}: {name} should be {size}, the checkpoint has {actual}")
 
 
+def _replaces(tensor: Tensor, other: Tensor) -> bool:
+    """Whether another tensor can take the place of one: it is of the same kind, and alone in its memory."""
+    return (
+        (tensor.dtype, tensor.device) == (other.dtype, other.device)
+        and other.is_contiguous()
+        and other.untyped_storage().nbytes() == other.nbytes
+    )
+
+
 @dataclass(frozen=True)
 class LoadResult:
     """Outcome of `load_weights`."""
@@ -298,11 +332,16 @@ class LoadResult:
     """Heads of the checkpoint that the model does not have, and "generator" if its generator is another one."""
 
 
-def load_weights(model: Model, checkpoint: Checkpoint) -> LoadResult:
+def load_weights(model: Model, checkpoint: Checkpoint, move: bool = False) -> LoadResult:
     """Copy the weights of a checkpoint into a model, by name, and set the spelling of its entries if it reads characters.
 
     Heads that the checkpoint lacks keep their initial weights. A head with another number of outputs belongs to another
     task: it is not loaded, and the result names it. So is a generator of another size, with its head.
+
+    Args:
+        model: The model.
+        checkpoint: The checkpoint.
+        move: Take the tensors out of the checkpoint instead of copying them, so that they need no memory twice.
 
     Raises:
         UserError: The checkpoint's encoder does not fit the model.
@@ -311,13 +350,19 @@ def load_weights(model: Model, checkpoint: Checkpoint) -> LoadResult:
     theirs = None if checkpoint.generator is None else generator_sizes(checkpoint.generator)
     weights = checkpoint.weights if own == theirs else checkpoint.without_generator().weights
     initialized, used = set(), set()
+    parameters = dict(model.named_parameters()) if move else {}
     for name, tensor in model.state_dict().items():
         source = name if name in weights else name.split(".", 2)[-1]  # heads.X.pooler.w -> pooler.w
         found = weights.get(source)
         is_head = name.startswith(ABOVE_ENCODER)
         if found is not None and found.shape == tensor.shape:
-            tensor.copy_(found)
+            if (parameter := parameters.get(name)) is not None and source not in used and _replaces(tensor, found):
+                parameter.data = found
+            else:
+                tensor.copy_(found)
             used.add(source)
+            if move and source == name:  # a pooler may have several places
+                del weights[name]
         elif is_head:
             initialized.add(name.rsplit(".", 1)[0])
         else:

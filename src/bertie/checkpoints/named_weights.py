@@ -105,6 +105,7 @@ def named_weights(
     tensors = {name: tensors[own] for name, own in original.items()}
     wrong = untie(family, tensors, values.get("tie_word_embeddings", True) is not False)
     heads, unclear = head_shapes(family, values, task, tensors, wanted)
+    skipped = family.skipped(tensors, padding_id(family, values))
     weights, unknown = from_huggingface(family, tensors, heads, padding_id(family, values))
     unused = Unused(path, family.title, tuple(sorted(original.get(name, name) for name in unknown)))
     if unused.adapter:
@@ -124,7 +125,7 @@ def named_weights(
             f'{path} holds no encoder of the model_type "{family.model_type}", as config.json describes it: restore the '
             "files that belong together"
         )
-    return NamedWeights(weights, unclear, unused, family.skipped(tensors, padding_id(family, values)))
+    return NamedWeights(weights, unclear, unused, skipped)
 
 
 def _without_vocabulary_head(

@@ -19,16 +19,16 @@ SHARING = 4  # tensors may share memory (tied matrices), but not without limit
 
 
 def read_pickled(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a file of `torch.save`. A zip file is mapped, an older file is read.
+    """Read the tensors of a file of `torch.save`.
 
     Raises:
         UserError: The file is damaged, or it holds something else than named tensors, such as code.
     """
     try:
-        mapped = zipfile.is_zipfile(path)
-        _require_stored(path, mapped)
+        if zipfile.is_zipfile(path):
+            _require_stored(path)
         with warnings.catch_warnings(action="ignore"):
-            loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
     except UserError:
         raise
     except Exception as error:  # the reader meets any bytes: each of its steps has errors of its own
@@ -46,13 +46,14 @@ def read_pickled(path: Path) -> dict[str, Tensor]:
     return {name: tensor.detach() for name, tensor in loaded.items()}
 
 
-def _require_stored(path: Path, mapped: bool) -> None:
-    """Check that no part of a zip file is compressed: torch would map it as it is. Raises UserError."""
-    if not mapped:
-        return
+def _require_stored(path: Path) -> None:
+    """Check that the parts of a zip file are together no larger than the file. Raises UserError."""
     with zipfile.ZipFile(path) as file:
-        if any(part.compress_type != zipfile.ZIP_STORED for part in file.infolist()):
-            raise UserError(f"{path} is compressed, which torch never writes: save the weights again")
+        parts = file.infolist()
+    if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
+        raise UserError(f"{path} is compressed, which torch never writes: save the weights again")
+    if sum(part.file_size for part in parts) > path.stat().st_size:
+        raise UserError(f"{path} is damaged: its parts are larger than the file")
 
 
 def _require_tensor(path: Path, name: Any, value: Any, size: int) -> None:

@@ -1,10 +1,13 @@
 """The files with the weights of a model folder: safetensors or pickled by torch, whole or in shards.
 
-Tensors are mappings of the files as far as the format allows it, so that reading takes no memory of its own.
+Every tensor is read into memory of its own, so that reading takes no more memory than the weights, and a file that changes
+later changes no model.
 """
 
 from __future__ import annotations
 
+import io
+import json
 import struct
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,6 +29,12 @@ ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", ("adapter_model.safetensors", 
 SAFETENSORS_PATTERNS = (*WHOLE[:2], "model-*-of-*.safetensors", ADAPTER, *ADAPTER_WEIGHTS)
 PICKLED_PATTERNS = (*WHOLE[2:], "pytorch_model-*-of-*.bin")
 """What to download of a model, in this order."""
+NUMBERS = {
+    **{"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16},
+    **{"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8},
+    "BOOL": torch.bool,
+}
+"""dtypes of safetensors that weights and positions have."""
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # accepted dtypes of weights
 MAX_HEADER = 32 * 2**20  # bytes; that of a model with 100,000 tensors has 12 MB
 MAX_SHARDS = 1000
@@ -80,7 +89,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     """Read the tensors of a model folder, under the names in its files.
 
     Returns:
-        The tensors. Do not change them in place: they may be mappings of the files.
+        The tensors.
 
     Raises:
         UserError: As `weights_file`, or a file is damaged, or a tensor has non-finite values or an unsupported dtype.
@@ -165,10 +174,34 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         if len(start) < 8 or struct.unpack("<Q", start)[0] > MAX_HEADER:
             raise ValueError("it lacks a header of a usual size")
         opened: Any = safetensors.safe_open(path, "pt")
-        with opened:
-            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
+        with opened:  # it checks all places
+            tensors = {name: _empty(opened, name) for name in opened.keys()}  # noqa: SIM118 - no mapping
+        with open(path, "rb", buffering=0) as file:
+            size = struct.unpack("<Q", file.read(8))[0]
+            header = json.loads(file.read(size))
+            for name, tensor in tensors.items():
+                if header[name]["dtype"] in NUMBERS:
+                    file.seek(8 + size + header[name]["data_offsets"][0])
+                    _fill(tensor, file)
+        return tensors
     except (safetensors.SafetensorError, OSError, ValueError, TypeError, AttributeError, RuntimeError) as error:
         raise UserError(f"{path} is damaged: {_line(error)}") from error
+
+
+def _empty(opened: Any, name: str) -> Tensor:
+    """Return memory for a tensor of an open file, or the tensor itself if its dtype is none of `NUMBERS`."""
+    place = opened.get_slice(name)
+    kind = NUMBERS.get(place.get_dtype())
+    return opened.get_tensor(name) if kind is None else torch.empty(place.get_shape(), dtype=kind)
+
+
+def _fill(tensor: Tensor, file: io.RawIOBase) -> None:
+    """Read a tensor from the place of a file. Raises OSError if the file ends before it does."""
+    rest = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+    while rest:
+        if not (count := file.readinto(rest)):
+            raise OSError("the file has become shorter")
+        rest = rest[count:]
 
 
 def _line(error: Exception) -> str:

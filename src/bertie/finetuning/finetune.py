@@ -134,6 +134,7 @@ def finetune(
     threads = run_threads(Path(out), threads) if out else runtime.use_threads(threads)
     checkpoint = model if isinstance(model, Checkpoint) else read_checkpoint(model)
     checkpoint = replace(checkpoint, config=with_language(checkpoint.config, config.language))
+    checkpoint.warn_of_training()
     data = load_task_data(config, train, dev, checkpoint)
     require_layers(config, data.task, checkpoint.config)
     selection_metric(config, data.task, data.dev)  # raises before the run folder is created

@@ -123,9 +123,12 @@ class FinetuneConfig:
     """Use only the size and vocabulary of the checkpoint, with random initial weights: the baseline without
     pre-training."""
     hidden_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
-    """Dropout probability of the hidden layers and of the head's input. It replaces the checkpoint's value."""
+    """Dropout probability of the hidden layers. It replaces the checkpoint's value."""
     attention_probs_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
     """Dropout probability of the attention weights. It replaces the checkpoint's value."""
+    head_dropout_prob: Annotated[float | None, Range(0, 0.99)] = None
+    """Dropout probability before the output layer of the head. If it is omitted, heads for texts and tokens have the one that
+    the checkpoint names (`classifier_dropout` in config.json), or else hidden_dropout_prob; others have none."""
 
     def __post_init__(self) -> None:
         check_ranges("", self)

@@ -22,7 +22,7 @@ from bertie.finetuning.data import TaskData
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.config import ClassifierPooling, PooledToken, TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig, build_encoder, spell_entries, with_dropout
-from bertie.model.heads import PooledHead
+from bertie.model.heads import PooledHead, TokenHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.tasks import Task
@@ -119,7 +119,7 @@ def build_model(config: FinetuneConfig, task: Task, size: EncoderConfig, encoder
     size = _with_pooling_of(task, size)
     reading = features_from_json(_task_json(config, task), task, size, "the configuration")
     width = reading.width if reading else size.hidden_size
-    model = Model(encoder or build_encoder(size), {task.kind: build_head(task, size, width)}, reading)
+    model = Model(encoder or build_encoder(size), {task.kind: _head(config, task, size, width)}, reading)
     runtime.reseed_torch(config.seed, seeding.WEIGHTS)
     # At any width, the initial logits spread as in BERT-base: with smaller ones, short training learns later (docs/log).
     new = nn.ModuleList([model.heads] if reading is None else [model.heads, reading])
@@ -127,6 +127,18 @@ def build_model(config: FinetuneConfig, task: Task, size: EncoderConfig, encoder
     if config.from_scratch:  # else the weights are loaded
         initialize_weights(model.encoder, size.initializer_range)
     return model
+
+
+def _head(config: FinetuneConfig, task: Task, size: EncoderConfig, width: int) -> nn.Module:
+    """Return the head of the task. Raises UsageError if it should have a dropout, and cannot."""
+    head = build_head(task, size, width)
+    if config.head_dropout_prob is not None:
+        if not isinstance(head, PooledHead | TokenHead):
+            raise UsageError(
+                f"head_dropout_prob is {config.head_dropout_prob}, but the head of this task has no dropout"
+            )
+        head.dropout = config.head_dropout_prob
+    return head
 
 
 def _with_pooling_of(task: Task, size: EncoderConfig) -> EncoderConfig:

@@ -137,6 +137,8 @@ class TransformerConfig:
     """Dropout probability after the embeddings and after each attention and feed-forward block."""
     attention_probs_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
     """Dropout probability of the attention weights."""
+    head_dropout_prob: Annotated[float | None, Range(0, 0.99)] = None
+    """Dropout probability before the output layer of heads for texts and tokens. If it is omitted, hidden_dropout_prob."""
     initializer_range: Annotated[float, Range(0, above=True)] = 0.02
     """Standard deviation of the initial weights."""
     layer_norm_eps: Annotated[float, Range(0)] = 1e-12

@@ -66,10 +66,18 @@ def spell_entries(encoder: Encoder, tokenizer: Tokenizer) -> None:
         encoder.embeddings.characters.spell(tokenizer)
 
 
+def head_dropout(config: EncoderConfig) -> float:
+    """Return the dropout probability before the output layer of heads for texts and tokens."""
+    return config.hidden_dropout_prob if config.head_dropout_prob is None else config.head_dropout_prob
+
+
 def with_dropout(
     config: EncoderConfig, hidden_dropout_prob: float, attention_probs_dropout_prob: float
 ) -> EncoderConfig:
-    """Return the configuration with other dropout probabilities. An encoder without attention has only the first one."""
+    """Return the configuration with other dropout probabilities in the encoder.
+
+    An encoder without attention has only the first one.
+    """
     dropout = {"hidden_dropout_prob": hidden_dropout_prob, "attention_probs_dropout_prob": attention_probs_dropout_prob}
     own = {field.name for field in fields(config)}
     return replace(config, **{name: value for name, value in dropout.items() if name in own})

@@ -36,6 +36,7 @@ class LstmConfig:
     classifier_pooling: ClassVar[ClassifierPooling] = "token"
     causal: ClassVar = False  # only half of the hidden state sees no later token
     head_layers: ClassVar = HeadLayers()
+    head_dropout_prob: ClassVar[float | None] = None
     pooled_token: ClassVar[PooledToken] = "last"  # where the forward LSTM has read all others
     kind: Literal["lstm"] = field(default="lstm", kw_only=True)
     num_hidden_layers: Annotated[int, Range(1, 100)]

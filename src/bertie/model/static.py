@@ -26,6 +26,7 @@ class StaticConfig:
     num_hidden_layers: ClassVar = 0
     causal: ClassVar = True  # a token sees no other token at all
     head_layers: ClassVar = HeadLayers()
+    head_dropout_prob: ClassVar[float | None] = None
     pooled_token: ClassVar[PooledToken] = "first"  # its own vector says nothing about the text, a BiLSTM's does
     kind: Literal["static"] = field(default="static", kw_only=True)
     hidden_size: Annotated[int, Range(1, 1_000_000)]

@@ -34,7 +34,13 @@ PARTNERS = ("mlm", "nsp", "sbo", "distil")
 # settings that have no weights in pre-training.
 FREE = (
     *("num_hidden_layers", "max_position_embeddings", "type_vocab_size", "vocab_size", "pooler_act"),
-    *("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range", "embedding_size"),
+    *(
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+        "head_dropout_prob",
+        "initializer_range",
+        "embedding_size",
+    ),
 )
 
 

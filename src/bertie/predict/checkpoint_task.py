@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -40,7 +39,10 @@ def trained_length(checkpoint: Checkpoint) -> int:
     phases = [phase for phase in phases if phase.get("max_length") != 0]  # 0: as in the layout
     parts = [settings, settings.get("layout"), *phases]
     limits = [part["max_length"] for part in parts if isinstance(part, dict) and "max_length" in part]
-    default = min(positions, sentence_transformers_format.max_sequence_length(folder) or _tokenizer_length(folder))
+    longest = checkpoint.tokenizer.longest or positions
+    if longest < 4:
+        raise UserError(f"{folder}/tokenizer_config.json: model_max_length is {longest}: bertie reads 4 tokens or more")
+    default = min(positions, sentence_transformers_format.max_sequence_length(folder) or longest)
     limit = max(limits, default=default) if all(type(limit) is int for limit in limits) else limits
     if type(limit) is not int or not 4 <= limit <= positions:
         raise UserError(f"{where}: max_length is {limit!r}: the model reads 4 to {positions} tokens")
@@ -148,13 +150,6 @@ def read_task(source: str | Path) -> AnyTask:
     if task is None:
         raise UserError(f"{checkpoint.folder} was not fine-tuned for a task: run `bertie finetune` first")
     return task
-
-
-def _tokenizer_length(folder: Path) -> float:
-    """Return the length at which transformers truncates; infinite if the files name none."""
-    path = folder / "tokenizer_config.json"
-    length = storage.read_json(path).get("model_max_length") if path.is_file() else None
-    return length if type(length) is int and length > 0 else math.inf
 
 
 def run_settings(folder: Path) -> dict[str, Any]:

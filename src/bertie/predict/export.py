@@ -11,7 +11,7 @@ from torch import nn
 
 from bertie import console, storage
 from bertie.checkpoints import sentence_transformers_format
-from bertie.checkpoints.folder import read_checkpoint, save_tensors, write_manifest, write_model
+from bertie.checkpoints.folder import Checkpoint, read_checkpoint, save_tensors, write_manifest, write_model
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.model.transformer import TransformerEncoder
@@ -39,6 +39,8 @@ class Conversion:
     """What to convert, and on which inputs."""
 
     source: Predictor
+    checkpoint: Checkpoint
+    """The source's files, without weights."""
     to: ExportTarget
     precision: ExportPrecision
     calibration: list[Sequence]
@@ -89,9 +91,12 @@ def convert(
     out = Path(out)
     storage.require_fresh(out, "the conversion")
     _require(to, precision, data)
+    checkpoint = read_checkpoint(source).without_weights()  # before `load`, so that the weights are not there twice
     predictor = load(source, threads=threads, engine="plain")
     real = export_checks.sequences(predictor, calibration or data)
-    job = Conversion(predictor, to, precision, _spread(real, CALIBRATION_SEQUENCES), _spread(real, CHECKED_SEQUENCES))
+    job = Conversion(
+        predictor, checkpoint, to, precision, _spread(real, CALIBRATION_SEQUENCES), _spread(real, CHECKED_SEQUENCES)
+    )
     with storage.atomic_folder(out) as folder:
         exported = _write(job, folder)
         result = _compare(job, folder, exported, data, max_loss)
@@ -121,15 +126,8 @@ def _spread(sequences: list[Sequence], count: int) -> list[Sequence]:
 def _write(job: Conversion, folder: Path) -> Exported | None:
     """Write the model. Return the files of its engine, with the differences of its graph in fp32 from torch, if it has one."""
     model, tokenizer = job.source.model.cpu(), job.source.tokenizer
-    checkpoint = read_checkpoint(job.source.folder)
-    write_model(
-        folder,
-        model,
-        tokenizer,
-        checkpoint.task or None,
-        f"Converted from {job.source.folder.name}.",
-        checkpoint,
-    )
+    about = f"Converted from {job.source.folder.name}."
+    write_model(folder, model, tokenizer, job.checkpoint.task or None, about, job.checkpoint)
     tokenizer.save(folder, job.source.max_length)
     how = job.source.text_embedding if job.to == "sentence-transformers" else None
     if how := how or sentence_transformers_format.read(job.source.folder):

@@ -130,7 +130,8 @@ def score_candidates(model: TokenModel, text: str, candidates: Many[str], joint:
         UserError: The text is too long with a candidate.
     """
     _, masks = masked = encode_masked(model, text)
-    spelled = [spell_candidates(model, candidates, at_start=place == 1) for place in masks.tolist()]
+    start = len(model.tokenizer.templates.around[0])
+    spelled = [spell_candidates(model, candidates, at_start=place == start) for place in masks.tolist()]
     groups = _groups(len(masks), joint)
     if len(candidates) ** len(groups[0]) > MAX_COMBINATIONS:
         raise UsageError(
@@ -159,15 +160,18 @@ def encode_masked(model: TokenModel, text: str) -> Masked:
         texts = [*(part.rstrip() for part in texts[:-1]), texts[-1]]
     parts = tokenizer.encode(texts)
     middle = [parts[0], *chain.from_iterable(([tokenizer.mask_id], part) for part in parts[1:])]
-    ids = np.concatenate([[tokenizer.cls_id], *middle, [tokenizer.sep_id]]).astype(np.int32)
+    before, after = tokenizer.templates.around
+    ids = np.concatenate([before, *middle, after]).astype(np.int32)
     _require_length(model, len(ids))
     return ids, np.flatnonzero(ids == tokenizer.mask_id)
 
 
 def _require_length(model: TokenModel, length: int, what: str = "the text") -> None:
     if length > model.max_length:
-        most = f"the model reads at most {model.max_length - 2}"
-        raise UserError(f"{what} has {length - 2} tokens and {most}: shorten it")
+        special = model.max_length - model.max_text
+        raise UserError(
+            f"{what} has {length - special} tokens and the model reads at most {model.max_text}: shorten it"
+        )
 
 
 def spell_candidates(model: TokenModel, candidates: Many[str], at_start: bool) -> list[list[int]]:
@@ -231,8 +235,11 @@ def _expand(
     ends = np.cumsum(counts)
     expanded = np.repeat(ids, counts)
     _require_length(model, len(expanded), f"the text with {len(expanded) - len(ids)} more pieces")
-    places = masks[list(sizes)]
-    slots = [Slot(int(ends[place] - counts[place]), int(ends[place]), at_start=place == 1) for place in places.tolist()]
+    start = len(model.tokenizer.templates.around[0])
+    slots = [
+        Slot(int(ends[place] - counts[place]), int(ends[place]), at_start=place == start)
+        for place in masks[list(sizes)].tolist()
+    ]
     return expanded, slots
 
 

@@ -94,17 +94,18 @@ def _fill(model: TokenModel, given: np.ndarray, how: Generation, rngs: list[np.r
     """Draw tokens at masks after the prompt. Return the tokens of each text, the prompt included."""
     tokenizer = model.tokenizer
     masks = np.full(how.length, tokenizer.mask_id, np.int32)
-    start = np.concatenate([[tokenizer.cls_id], given, masks, [tokenizer.sep_id]]).astype(np.int32)
+    before, after = tokenizer.templates.around
+    start = np.concatenate([before, given, masks, after]).astype(np.int32)
     texts = [start.copy() for _ in rngs]
     allowed = Pieces.of(tokenizer).ordinary
-    for positions in zip(*(_positions(how, len(given) + 1, rng) for rng in rngs), strict=True):
+    for positions in zip(*(_positions(how, len(before) + len(given), rng) for rng in rngs), strict=True):
         for text, position in zip(texts, positions, strict=True):
             text[position] = tokenizer.mask_id
         contexts = [(text.copy(), np.array([position])) for text, position in zip(texts, positions, strict=True)]
         found = model.log_distributions(contexts)
         for text, position, [log_p_V], rng in zip(texts, positions, found, rngs, strict=True):
             text[position] = draw(log_p_V, allowed, how, rng)
-    return [text[1:-1].tolist() for text in texts]
+    return [text[len(before) : len(text) - len(after)].tolist() for text in texts]
 
 
 def _positions(how: Generation, start: int, rng: np.random.Generator) -> Iterator[int]:

@@ -147,12 +147,13 @@ def _score(model: TokenModel, texts: list[_Encoded], within_word: bool) -> Itera
 def _masked_copies(model: TokenModel, ids: np.ndarray, words: np.ndarray, within_word: bool) -> Iterator[Query]:
     """Yield one query per token: the text with this token masked."""
     tokenizer = model.tokenizer
-    sequence = np.concatenate([[tokenizer.cls_id], ids, [tokenizer.sep_id]]).astype(np.int32)
+    before, after = tokenizer.templates.around
+    sequence, start = np.concatenate([before, ids, after]).astype(np.int32), len(before)
     ends = np.searchsorted(words, words, side="right") if within_word else np.arange(1, len(ids) + 1)
     for position, (token, end) in enumerate(zip(ids.tolist(), ends.tolist(), strict=True)):
         masked = sequence.copy()
-        masked[position + 1 : end + 1] = tokenizer.mask_id
-        yield Query(masked, position + 1, token)
+        masked[start + position : start + end] = tokenizer.mask_id
+        yield Query(masked, start + position, token)
 
 
 def with_nan(results: Iterable[float | UserError]) -> np.ndarray:

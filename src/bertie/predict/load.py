@@ -73,7 +73,7 @@ def load(
             heads[task.kind] = build_head(task, checkpoint.config, width)
             checkpoint = checkpoint.with_head(task.facts.shape, task.kind)
     model = Model(encoder, heads, features, generator).eval()
-    result = load_weights(model, checkpoint)
+    result = load_weights(model, checkpoint, move=True)
     if result.initialized:
         raise UserError(f"{checkpoint.folder} lacks the weights of {', '.join(result.initialized)}")
     max_length = trained_length(checkpoint)

@@ -103,8 +103,8 @@ class TokenModel:
     @property
     def max_text(self) -> int:
         """Tokens in the longest text. A causal model reads the token that starts a text, and all of its tokens but the last;
-        other models read all of them between two special tokens."""
-        return self.max_length if self.causal else self.max_length - 2
+        other models read all of them and special tokens."""
+        return self.max_length if self.causal else self.max_length - sum(map(len, self.tokenizer.templates.around))
 
     def log_distributions(self, contexts: Iterable[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
         """Predict all entries of the vocabulary at some positions of sequences.

@@ -99,6 +99,7 @@ def read_initial_checkpoint(source: str | Path, tokenizer: Tokenizer) -> Checkpo
         UserError: If the checkpoint is damaged.
     """
     checkpoint = read_checkpoint(source)
+    checkpoint.warn_of_training()
     old = checkpoint.tokenizer
     if tokenizer.vocabulary[: old.size] != old.vocabulary or (tokenizer.rules, tokenizer.merges) != (
         old.rules,

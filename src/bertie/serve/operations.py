@@ -102,10 +102,12 @@ class ServedModel:
         tokenizer = self.predictor.tokenizer
         if wrong := [i for i in ids if not 0 <= i < tokenizer.size]:
             raise UserError(f"{wrong[0]} is not an id of the vocabulary: ids run from 0 to {tokenizer.size - 1}")
-        if len(ids) >= 2 and ids[0] == tokenizer.cls_id and ids[-1] == tokenizer.sep_id:
-            ids = ids[1:-1]
-        text = TokenizedText(np.array(ids, np.int32), None)
-        [sequence] = truncation.to_sequences(tokenizer, [text], self.predictor.max_length)
+        before, after = tokenizer.templates.around
+        text = len(ids) - len(after)
+        if text >= len(before) and ids[: len(before)] == before and ids[text:] == after:
+            ids = ids[len(before) : text]
+        read = TokenizedText(np.array(ids, np.int32), None)
+        [sequence] = truncation.to_sequences(tokenizer, [read], self.predictor.max_length)
         return sequence
 
     def encode_masked(self, text: str) -> Sequence:

@@ -15,7 +15,7 @@ import numpy as np
 from bertie.console import percent
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UserError
-from bertie.model.encoder import EncoderConfig
+from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
 from bertie.model.losses import grouped_cross_entropy
@@ -101,7 +101,7 @@ class Choose:
         return sequences
 
     def head(self, config: EncoderConfig, width: int) -> PooledHead:
-        return PooledHead(width, 1, config.hidden_dropout_prob, grouped_cross_entropy, config.head_layers)
+        return PooledHead(width, 1, head_dropout(config), grouped_cross_entropy, config.head_layers)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         """Return targets that group the endings of each example: the softmax runs over a group."""

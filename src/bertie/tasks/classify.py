@@ -11,7 +11,7 @@ from bertie.config import NoFlag, Range, check_ranges
 from bertie.console import percent
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError
-from bertie.model.encoder import EncoderConfig
+from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
 from bertie.model.text_pooling import TaskPooling
@@ -122,7 +122,7 @@ class Classify:
     def head(self, config: EncoderConfig, width: int) -> PooledHead:
         if not self.labels:
             raise UsageError("the task has no classes yet: fit it on training examples, or set task.labels")
-        return PooledHead(width, len(self.labels), config.hidden_dropout_prob, layers=config.head_layers)
+        return PooledHead(width, len(self.labels), head_dropout(config), layers=config.head_layers)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         return encoding.cls_targets(sequences, index, np.int64)

@@ -15,7 +15,7 @@ from bertie.config import NoFlag, Range, check_ranges
 from bertie.console import percent
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError
-from bertie.model.encoder import EncoderConfig
+from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
 from bertie.model.losses import binary_cross_entropy
@@ -159,7 +159,7 @@ class MultiLabel:
     def head(self, config: EncoderConfig, width: int) -> PooledHead:
         if not self.labels:
             raise UsageError("the task has no labels yet: fit it on training examples, or set task.labels")
-        return PooledHead(width, len(self.labels), config.hidden_dropout_prob, binary_cross_entropy, config.head_layers)
+        return PooledHead(width, len(self.labels), head_dropout(config), binary_cross_entropy, config.head_layers)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         unknown = np.zeros(len(self.labels), np.float32)  # weighs nothing

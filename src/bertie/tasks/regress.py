@@ -11,7 +11,7 @@ import numpy as np
 from bertie.config import NoFlag, Range, ranges
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UserError
-from bertie.model.encoder import EncoderConfig
+from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
 from bertie.model.losses import squared_error
@@ -99,7 +99,7 @@ class Regress:
         return [parse_label_number(example.label) for example in examples]
 
     def head(self, config: EncoderConfig, width: int) -> PooledHead:
-        return PooledHead(width, 1, config.hidden_dropout_prob, squared_error, config.head_layers)
+        return PooledHead(width, 1, head_dropout(config), squared_error, config.head_layers)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         return encoding.cls_targets(sequences, index, np.float32)

@@ -19,7 +19,7 @@ from bertie.console import percent
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError
 from bertie.model.config import PooledToken
-from bertie.model.encoder import EncoderConfig
+from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import TokenHead
 from bertie.report import TextSpan
@@ -170,7 +170,7 @@ class Tag:
     def head(self, config: EncoderConfig, width: int) -> TokenHead:
         if not self.labels:
             raise UsageError("the task has no tags yet: fit it on training examples, or set task.labels")
-        return TokenHead(width, len(self.labels), config.hidden_dropout_prob, layers=config.head_layers)
+        return TokenHead(width, len(self.labels), head_dropout(config), layers=config.head_layers)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         tags = np.concatenate([sequence.target.tags for sequence in sequences])

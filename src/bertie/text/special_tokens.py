@@ -66,6 +66,13 @@ class Templates:
         return self.single if texts == 1 else self.pair
 
     @property
+    def around(self) -> tuple[list[int], list[int]]:
+        """The special tokens before and after a single text."""
+        text = next(number for number, place in enumerate(self.single) if place.id is None)
+        before, after = self.single[:text], self.single[text + 1 :]
+        return [place.id for place in before if place.id is not None], [p.id for p in after if p.id is not None]
+
+    @property
     def separators(self) -> int:
         """Number of special tokens between the two texts of a pair."""
         texts = [number for number, place in enumerate(self.pair) if place.id is None]

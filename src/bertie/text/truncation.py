@@ -62,6 +62,17 @@ def special_tokens(tokenizer: Tokenizer, texts: int, separate: bool = False) -> 
     return len(_places(tokenizer, texts, separate)) - texts
 
 
+def text_slices(tokenizer: Tokenizer, lengths: Many[int]) -> list[slice]:
+    """Return where texts with these numbers of tokens stand in their sequence."""
+    start, slices, rest = 0, [], iter(lengths)
+    for place in tokenizer.templates.of(len(lengths)):
+        end = start + (next(rest) if place.id is None else 1)
+        if place.id is None:
+            slices.append(slice(start, end))
+        start = end
+    return slices
+
+
 def _places(tokenizer: Tokenizer, texts: int, separate: bool) -> tuple[Place, ...]:
     if not separate:
         return tokenizer.templates.of(texts)

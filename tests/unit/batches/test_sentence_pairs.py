@@ -21,8 +21,9 @@ from bertie.batches.sentence_pairs import (
 )
 from bertie.batches.spans import LayoutEpoch
 from bertie.errors import UsageError, UserError
+from bertie.text import bpe, word_counts
 from bertie.text.shards import Corpus, Shards, open_shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.text.tokenizer import ByteLevel, Tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -254,6 +255,22 @@ def test_a_sequence_has_special_tokens_and_segments(shards: Shards) -> None:
 
 def swapped_epoch(shards: Shards, seed: int, epoch: int, max_length: int = 48) -> LayoutEpoch:
     return SentencePairs(max_length=max_length, negatives="swapped").epoch(shards.train, shards.tokenizer, seed, epoch)
+
+
+def test_special_tokens_are_those_of_the_tokenizer(small_texts: list[str]) -> None:
+    counts = word_counts.count_words(small_texts, ByteLevel()).counts
+    tokenizer, corpus = Tokenizer.build_bpe(*bpe.train(counts, vocab_size=410)), corpus_of([[3, 4], [5, 2]])
+    epoch = SentencePairs(max_length=32).epoch(corpus, tokenizer, 0, 0)
+    span = spans_of(epoch)[0]
+    sequence = epoch.sequence(span)
+    a, b = span.a[1] - span.a[0], span.b[1] - span.b[0]
+    assert len(sequence) == a + b + 4 <= 32
+    places = [0, a + 1, a + 2, a + b + 3]
+    assert sequence.input_ids[places].tolist() == [tokenizer.cls_id, *[tokenizer.sep_id] * 3]
+    assert not sequence.token_type_ids.any()
+    assert sequence.word_starts[places].all()
+    with pytest.raises(UserError, match="max_length is 5, and pairs have 4 special tokens"):
+        SentencePairs(max_length=5).epoch(corpus, tokenizer, 0, 0)
 
 
 def test_half_of_the_pairs_are_swapped(shards: Shards) -> None:

@@ -51,6 +51,19 @@ def without_manifest(folder: Path) -> Path:
     return folder
 
 
+def test_moved_weights_take_no_memory_twice(folder: Path, tiny_config: TransformerConfig) -> None:
+    checkpoint, model = read_checkpoint(folder), pretrained(tiny_config, seed=1)
+    tensors = dict(checkpoint.weights)
+    assert load_weights(model, checkpoint, move=True).initialized == ()
+    assert set(checkpoint.weights) <= {"pooler.weight", "pooler.bias"}
+    parameters = dict(model.named_parameters())
+    assert all(
+        parameters[name].data_ptr() == tensor.data_ptr() for name, tensor in tensors.items() if name in parameters
+    )
+    expected = pretrained(tiny_config).state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in model.state_dict().items())
+
+
 def test_a_written_model_is_read_back(folder: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer) -> None:
     checkpoint = read_checkpoint(folder)
     assert checkpoint.config == tiny_config

@@ -10,7 +10,7 @@ from bertie.checkpoints.families import bert, family
 from bertie.checkpoints.huggingface import from_config_json, to_config_json
 from bertie.errors import UserError
 from bertie.model.config import TransformerConfig
-from bertie.model.encoder import build_encoder
+from bertie.model.encoder import build_encoder, head_dropout
 from bertie.model.head_facts import HeadShape
 from bertie.model.heads import PooledHead
 from bertie.model.model import Model
@@ -36,7 +36,7 @@ def to_huggingface(weights: dict[str, Tensor], kinds: frozenset[str]) -> dict[st
 
 
 def from_huggingface(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    return family.from_huggingface(bert.FAMILY, weights, SHAPES)
+    return family.from_huggingface(bert.FAMILY, dict(weights), SHAPES)
 
 
 def pooled(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -184,6 +184,32 @@ def test_a_configuration_is_read_back(tiny_config: TransformerConfig, act: str) 
     assert values["label2id"] == {"no": 0, "yes": 1}
     assert from_config_json(values, "config.json") == (bert.FAMILY, config, ("no", "yes"))
     assert from_config_json(values | {"surprise": 1, "hidden_act": "gelu_new"}, "")[1].hidden_act == "gelu_tanh"
+
+
+DEBERTA = {"relative_attention": True, "share_att_key": True, "pos_att_type": "p2c|c2p"}
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "usual"),
+    [
+        ({"model_type": "bert"}, "classifier_dropout", None),
+        ({"model_type": "xlm-roberta"}, "classifier_dropout", None),
+        ({"model_type": "electra"}, "classifier_dropout", None),
+        ({"model_type": "deberta-v2", **DEBERTA}, "cls_dropout", None),
+        ({"model_type": "distilbert"}, "seq_classif_dropout", 0.2),
+        ({"model_type": "modernbert"}, "classifier_dropout", None),  # 0, as the others
+        ({"model_type": "albert"}, "classifier_dropout_prob", 0.1),
+        ({"model_type": "xlnet"}, "summary_last_dropout", None),
+    ],
+)
+def test_the_dropout_of_heads_is_read_and_written(given: dict[str, object], key: str, usual: float | None) -> None:
+    for values, expected in ((given, usual), (given | {key: 0.3}, 0.3)):
+        family, config, _ = from_config_json(values, "config.json")
+        assert (config.head_dropout_prob, head_dropout(config)) == (expected, expected or config.hidden_dropout_prob)
+        again = to_config_json(config, [], (), 1, family)
+        null = given["model_type"] in ("bert", "xlm-roberta", "electra", "deberta-v2")
+        assert again[key] == (expected if null else head_dropout(config))
+        assert from_config_json(again, "config.json")[1] == config
 
 
 def test_class_names_keep_their_order(tiny_config: TransformerConfig) -> None:

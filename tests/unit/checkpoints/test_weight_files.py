@@ -204,6 +204,30 @@ def test_a_compressed_pickle_is_refused(tmp_path: Path) -> None:
         read_tensors(packed)
 
 
+def test_parts_of_a_pickle_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    torch.save({str(number): torch.zeros(50) for number in range(40)}, path)
+    with zipfile.ZipFile(path) as source:
+        first = source.getinfo("a/data/0")
+        names = [info.filename for info in source.infolist()]
+    with zipfile.ZipFile(path, "a") as changed:  # writes a new directory of entries when it is closed
+        for name in names:
+            if "/data/" in name:
+                info = changed.getinfo(name)
+                info.header_offset, info.file_size, info.compress_size = first.header_offset, 10_000, 10_000
+        changed.comment = b"changed"
+    with pytest.raises(UserError, match=r"a\.bin is damaged: its parts are larger than the file"):
+        read_tensors(path)
+
+
+def test_tensors_are_no_mappings_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    save_file(TENSORS, path)
+    tensors = read_tensors(path)
+    path.write_bytes(bytes(path.stat().st_size))
+    assert all(torch.equal(tensor, TENSORS[name]) for name, tensor in tensors.items())
+
+
 def test_bad_indices_are_refused(model: Path, weights: dict[str, Tensor], tmp_path: Path) -> None:
     index = shard(model, weights, save_file, "model.safetensors")
     placed = json.loads(index.read_text())["weight_map"]

@@ -19,6 +19,8 @@ from bertie.errors import UsageError, UserError
 from bertie.finetuning import finetune as finetuning
 from bertie.finetuning.finetune import Finetuned
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, GridSearch
+from bertie.finetuning.single_run import build_model
+from bertie.model.config import TransformerConfig
 from bertie.tasks.classify import Classify
 from bertie.tasks.data.texts import Example
 from bertie.tasks.embed import Embed
@@ -171,6 +173,18 @@ def test_dropout_is_that_of_the_configuration_not_the_checkpoint(rows: list[dict
     assert read_checkpoint(start).config.hidden_dropout_prob == 0.0
     assert found.model.encoder.layers[0].attention.dropout == 0.1
     assert found.model.heads["classify"].dropout == 0.1
+
+
+def test_the_dropout_of_the_head_is_that_of_the_checkpoint_unless_it_is_given() -> None:
+    size, two = TransformerConfig(1, 8, 2, 8, vocab_size=10, head_dropout_prob=0.4), Classify(labels=("a", "b"))
+    assert build_model(CONFIG, two, size).heads["classify"].dropout == 0.4
+    assert build_model(CONFIG, two, replace(size, head_dropout_prob=None)).heads["classify"].dropout == 0.1
+    given = replace(CONFIG, head_dropout_prob=0.2)
+    for task in (two, Span()):
+        assert build_model(given, task, size).heads[task.kind].dropout == 0.2
+    assert build_model(CONFIG, Span(), size).heads["span"].dropout == 0.0
+    with pytest.raises(UsageError, match=r"head_dropout_prob is 0\.2, but the head of this task has no dropout"):
+        build_model(given, Embed(), size)
 
 
 def first_losses(config: FinetuneConfig, rows: list[dict[str, str]], start: Path) -> list[float]:

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,9 @@ from bertie.objectives.heads import build_heads
 from bertie.predict.fill_mask import Filling, WordSearch, fill_tokens
 from bertie.predict.predictor import Predictor
 from bertie.text import bpe, word_counts
+from bertie.text.special_tokens import Place, Templates
 from bertie.text.tokenizer import ByteLevel, Tokenizer
+from bertie.text.wordpiece_backend import WordPieceBackend
 
 if TYPE_CHECKING:
     from conftest import LogP
@@ -184,6 +187,22 @@ def test_candidates_of_several_masks_alone_and_together(tiny: Predictor, log_p: 
     ids = ids_of(tiny, "[CLS]", "[MASK]", "[MASK]", "sat", "[MASK]", "[SEP]")
     fills = list(zip([1, 2, 4], ids_of(tiny, "un", "##b", "cat"), strict=True))
     assert filling.log_probability == pytest.approx(chain(tiny, log_p, ids, fills), abs=1e-5)
+
+
+def test_special_tokens_around_the_text_are_those_of_the_tokenizer(tiny: Predictor, log_p: LogP) -> None:
+    """As in XLNet, they stand after the text: the first word is at position 0, and begins the text."""
+    cls, sep, text = Place(tiny.tokenizer.cls_id, 0), Place(tiny.tokenizer.sep_id, 0), Place(None, 0)
+    templates = Templates((text, sep, cls), (text, sep, text, sep, cls))
+    backend = tiny.tokenizer.backend
+    assert isinstance(backend, WordPieceBackend)
+    model = replace(tiny, tokenizer=Tokenizer(replace(backend, templates=templates)))
+    ids = ids_of(model, "[MASK]", "sat", "[SEP]", "[CLS]")
+    [[filling, *_]] = model.fill_words("[MASK] sat", WordSearch(top_k=3))
+    assert filling.log_probability == pytest.approx(float(log_p(model, ids)[0, 5:].max()), abs=1e-5)
+    cat, sat = ids_of(model, "cat", "sat")
+    second = ids_of(model, "cat", "[MASK]", "[SEP]", "[CLS]")
+    expected = chain(model, log_p, ids, [(0, cat)]) + chain(model, log_p, second, [(1, sat)])
+    assert model.pseudo_log_likelihood(["cat sat"])[0] == pytest.approx(expected, abs=1e-5)
 
 
 def test_special_tokens_are_no_fillings(tiny: Predictor) -> None:

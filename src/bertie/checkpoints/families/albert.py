@@ -18,7 +18,7 @@ MOST_LAYERS = 10_000  # more would take long to compare with transformers' group
 DEFAULTS = {
     **{"vocab_size": 30000, "embedding_size": 128, "hidden_size": 4096, "intermediate_size": 16384},
     **{"num_hidden_layers": 12, "num_hidden_groups": 1, "num_attention_heads": 64, "hidden_act": "gelu_new"},
-    **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+    **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout_prob": 0.1},
 }
 
 
@@ -53,15 +53,17 @@ def _same_groups(layers: int, groups: int) -> bool:
 
 
 SETTINGS = Settings(
-    keys={name: name for name in (*bert.KEYS, "embedding_size", "num_hidden_groups")},
+    keys={
+        **{name: name for name in (*bert.KEYS, "embedding_size", "num_hidden_groups")},
+        "head_dropout_prob": "classifier_dropout_prob",
+    },
     defaults=DEFAULTS,
     supported={"position_embedding_type": "absolute", "inner_group_num": 1},
     activation="hidden_act",
     suits=suits,
-    # bertie has one dropout probability for hidden states and heads.
-    write=lambda config: {"inner_group_num": 1, "classifier_dropout_prob": config.hidden_dropout_prob},
+    write=lambda _: {"inner_group_num": 1},
     without_effect=(
-        *("classifier_dropout_prob", "net_structure_type", "gap_size", "num_memory_blocks", "down_scale_factor"),
+        *("net_structure_type", "gap_size", "num_memory_blocks", "down_scale_factor"),
         "classifier_dropout",
     ),
     read=read,

@@ -12,20 +12,19 @@ KEYS = (  # keys of config.json that have bertie's names
     *("max_position_embeddings", "type_vocab_size", "hidden_dropout_prob", "attention_probs_dropout_prob"),
     *("initializer_range", "layer_norm_eps"),
 )
-
+HEAD = {"head_dropout_prob": "classifier_dropout"}
 DEFAULTS = {
     **{"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
     "intermediate_size": 3072,
 }
 
 SETTINGS = Settings(
-    keys={name: name for name in KEYS},
+    keys={**{name: name for name in KEYS}, **HEAD},
     defaults=DEFAULTS,
     supported={"position_embedding_type": "absolute"},
     activation="hidden_act",
     suits=lambda config: config.type_vocab_size > 0,
-    without_effect=("classifier_dropout",),
-    write=lambda _: {"classifier_dropout": None, "position_embedding_type": "absolute"},
+    write=lambda _: {"position_embedding_type": "absolute"},
 )
 
 FAMILY = Family(

@@ -111,8 +111,9 @@ def without_positions(config: TransformerConfig, weights: dict[str, Tensor]) -> 
 
 
 SETTINGS = Settings(
-    keys={name: name for name in bert.KEYS},
+    keys={**{name: name for name in bert.KEYS}, "head_dropout_prob": "cls_dropout"},
     defaults=DEFAULTS,
+    training_only={"pooler_dropout": 0.0},
     fixed={"pooler_act": "gelu"},
     supported={"pooler_hidden_act": "gelu", "tie_word_embeddings": True},
     activation="hidden_act",

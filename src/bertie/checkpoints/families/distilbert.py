@@ -11,11 +11,16 @@ KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
     **{"num_attention_heads": "n_heads", "intermediate_size": "hidden_dim"},
     **{"max_position_embeddings": "max_position_embeddings", "initializer_range": "initializer_range"},
     **{"hidden_dropout_prob": "dropout", "attention_probs_dropout_prob": "attention_dropout"},
+    "head_dropout_prob": "seq_classif_dropout",
 }
 
 SETTINGS = Settings(
     keys=KEYS,
-    defaults={"vocab_size": 30522, "dim": 768, "n_layers": 6, "n_heads": 12, "hidden_dim": 3072},
+    defaults={
+        **{"vocab_size": 30522, "dim": 768, "n_layers": 6, "n_heads": 12, "hidden_dim": 3072},
+        "seq_classif_dropout": 0.2,
+    },
+    training_only={"qa_dropout": None},
     fixed={"type_vocab_size": 0, "pooler_act": "relu"},  # the activation of the pooler distinguishes it from RoBERTa
     supported={"position_embedding_type": "absolute"},
     activation="activation",
@@ -23,12 +28,11 @@ SETTINGS = Settings(
     suits=lambda config: config.position_embedding in ("learned", "sinusoidal"),
     write=lambda config: {
         "sinusoidal_pos_embds": config.position_embedding == "sinusoidal",
-        "seq_classif_dropout": config.hidden_dropout_prob,
         "qa_dropout": 0.0,
     },
     reads=("sinusoidal_pos_embds",),
     aliases={"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
-    without_effect=("seq_classif_dropout", "qa_dropout", "tie_weights_"),
+    without_effect=("tie_weights_",),
     read=lambda values, _: {"position_embedding": "sinusoidal" if values.get("sinusoidal_pos_embds") else "learned"},
 )
 POOLED = (Module("pooler", "pre_classifier"), Module("out", "classifier"))

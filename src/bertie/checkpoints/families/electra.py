@@ -26,7 +26,7 @@ def read(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
 
 SETTINGS = replace(
     bert.SETTINGS,
-    keys={name: name for name in (*bert.KEYS, "embedding_size")},
+    keys={**bert.SETTINGS.keys, "embedding_size": "embedding_size"},
     defaults=DEFAULTS,
     # Its heads use GELU whatever the activation of the encoder is. That of the pooler distinguishes it from BERT.
     fixed={"hidden_act": "gelu", "pooler_act": "gelu"},
@@ -36,7 +36,7 @@ SETTINGS = replace(
         bert.SETTINGS.write(config) | {"hidden_act": "gelu", "embedding_size": config.embedding_width, **SUMMARY}
     ),
     reads=tuple(SUMMARY),
-    without_effect=(*bert.SETTINGS.without_effect, "summary_last_dropout"),
+    training_only={"summary_last_dropout": None},
     read=read,
 )
 

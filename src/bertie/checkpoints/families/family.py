@@ -72,6 +72,11 @@ class ConfigJson(Protocol):
         """The keys that are obeyed, refused, or without effect. None: all."""
         ...
 
+    @property
+    def training_only(self) -> dict[str, float | None]:
+        """Keys of dropout probabilities that bertie has not, and what it has in their place; None: hidden_dropout_prob."""
+        ...
+
     def from_config(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the keys of the encoder's configuration; "kind" may be omitted for a `TransformerConfig`.
 
@@ -194,7 +199,7 @@ def from_huggingface(
 
     Args:
         family: The family.
-        weights: Tensors by Hugging Face's names.
+        weights: Tensors by Hugging Face's names. They are removed, so that those that are joined take no memory twice.
         heads: Shapes of the heads that the checkpoint may have, by the names that they get.
         pad_id: Vocabulary id of the padding token.
 
@@ -202,7 +207,7 @@ def from_huggingface(
         The weights, with the pooler as `pooler.*`, and the names that do not belong to the family.
     """
     original = canonical_names(family, weights)
-    cleaned = {name: weights[own] for name, own in original.items()}
+    cleaned = {name: weights.pop(own) for name, own in original.items()}
     numbered = {their.split(LAYER)[0] for row in family.encoder for their in _theirs(row) if LAYER in their}
     layers = _layers_of(cleaned, f"(?:{'|'.join(map(re.escape, sorted(numbered)))})(\\d+)\\.") if numbered else []
     renamed: dict[str, Tensor] = {}
@@ -221,7 +226,8 @@ def from_huggingface(
         for name in theirs:  # names of tensors that were not joined, for the error message of a later check
             names[name] = Module(f"{row.ours.rpartition('.')[0]}.{name.rpartition('.')[2]}", name)
     unknown = []
-    for name, tensor in cleaned.items():
+    for name in list(cleaned):
+        tensor = cleaned.pop(name)
         module, _, leaf = name.rpartition(".")
         if re.search(family.ignored, name):
             continue

@@ -45,12 +45,13 @@ SETTINGS = Settings(
     activations=ACTIVATIONS | {"gelu_tanh": "gelu_new"},
     # The defaults of Hugging Face are ids of GPT-2's own vocabulary.
     write=lambda config: {"embd_pdrop": config.hidden_dropout_prob, "bos_token_id": None, "eos_token_id": None},
+    training_only={"embd_pdrop": None},
     aliases={
         **{"hidden_size": "n_embd", "max_position_embeddings": "n_positions"},
         **{"num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
     },
     without_effect=(
-        *("embd_pdrop", "n_ctx", "reorder_and_upcast_attn", "predict_special_tokens"),
+        *("n_ctx", "reorder_and_upcast_attn", "predict_special_tokens"),
         *(f"summary_{name}" for name in ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")),
     ),
     read=read,

@@ -16,11 +16,12 @@ KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
     **{name: name for name in ("intermediate_size", "max_position_embeddings", "initializer_range")},
     **{"layer_norm_eps": "norm_eps", "local_attention": "local_attention"},
     **{"hidden_dropout_prob": "embedding_dropout", "attention_probs_dropout_prob": "attention_dropout"},
+    "head_dropout_prob": "classifier_dropout",
 }
 DEFAULTS = {
     **{"vocab_size": 50368, "hidden_size": 768, "intermediate_size": 1152, "num_hidden_layers": 22},
     **{"num_attention_heads": 12, "max_position_embeddings": 8192, "norm_eps": 1e-5, "local_attention": 128},
-    **{"embedding_dropout": 0.0, "attention_dropout": 0.0},
+    **{"embedding_dropout": 0.0, "attention_dropout": 0.0, "classifier_dropout": 0.0},
 }
 FIXED = {  # settings of bertie that the architecture has
     **{"position_embedding": "rotary", "norm_position": "modern", "use_bias": False, "hidden_act": "geglu"},
@@ -42,7 +43,7 @@ def write(config: TransformerConfig) -> dict[str, Any]:
     return {
         **SUPPORTED,
         "classifier_pooling": POOLING[config.classifier_pooling],
-        **{"mlp_dropout": config.hidden_dropout_prob, "classifier_dropout": config.hidden_dropout_prob},
+        "mlp_dropout": config.hidden_dropout_prob,
         "layer_types": [GLOBAL if config.window(layer) is None else LOCAL for layer in layers],
         "rope_parameters": {name: {"rope_type": "default", "rope_theta": base} for name, base in bases.items()},
         "global_attn_every_n_layers": config.global_attention_every,
@@ -95,6 +96,7 @@ SETTINGS = Settings(
     fixed=FIXED,
     supported=SUPPORTED,
     free=OTHERS,
+    training_only={"mlp_dropout": None, "attention_dropout": None},  # the latter after attention, too
     suits=lambda config: config.local_attention > 0,  # the class always has local layers
     write=write,
     reads=(
@@ -102,7 +104,7 @@ SETTINGS = Settings(
         *("global_rope_theta", "local_rope_theta"),
     ),
     without_effect=(
-        *("mlp_dropout", "classifier_dropout", "initializer_cutoff_factor", "deterministic_flash_attn"),
+        *("initializer_cutoff_factor", "deterministic_flash_attn"),
         *("sparse_prediction", "sparse_pred_ignore_index", "reference_compile", "repad_logits_with_grad"),
         "position_embedding_type",  # also "absolute" in the published models
     ),

@@ -39,6 +39,7 @@ SETTINGS = Settings(
     },
     fixed={"causal": True, "embedding_norm": False, "type_vocab_size": 0},
     supported={"tie_word_embeddings": True},
+    training_only={"embd_pdrop": None},
     free=("hidden_act", "intermediate_size"),
     suits=lambda config: config.hidden_act in ACTIVATIONS and config.intermediate_size == 4 * config.hidden_size,
     write=write,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from bertie import config as configuration
 from bertie.checkpoints.families.family import Family, Module
@@ -13,6 +13,7 @@ class OwnSettings:
     """All settings by bertie's names, in one key."""
 
     known = None  # no other program writes this format
+    training_only: ClassVar[dict[str, float | None]] = {}
 
     def fits(self, config: EncoderConfig) -> bool:  # noqa: ARG002
         return True

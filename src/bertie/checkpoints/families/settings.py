@@ -19,6 +19,7 @@ READ_ACTIVATIONS = {theirs: ours for ours, theirs in ACTIVATIONS.items()} | {
     **{"gelu_python": "gelu"},
     **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_python_tanh", "gelu_accurate"), "gelu_tanh"),
 }
+HEAD_DROPOUT = "head_dropout_prob"
 HALF_PRECISION = 4e-3  # rounding error of numbers up to 1 in bf16
 
 
@@ -31,7 +32,10 @@ class Settings:
     keys: dict[str, str]
     """bertie's names of settings, and the keys of config.json."""
     defaults: dict[str, Any] = field(default_factory=dict)
-    """Values of keys that config.json may omit."""
+    """Values of keys that config.json may omit. If that of the dropout of heads is here, it cannot be null."""
+    training_only: dict[str, float | None] = field(default_factory=dict)
+    """Dropout probabilities that bertie has not, or not apart from others, and what it has in their place; None:
+    hidden_dropout_prob. `convert` keeps them."""
     fixed: dict[str, Any] = field(default_factory=dict)
     """Settings, by bertie's names, that all encoders of the family have."""
     supported: dict[str, Any] = field(default_factory=dict)
@@ -58,8 +62,15 @@ class Settings:
     @property
     def known(self) -> frozenset[str]:
         """The keys of config.json that are obeyed, refused, or without effect."""
-        tables = (self.keys.values(), self.supported, self.reads, self.aliases, self.without_effect, [self.activation])
+        tables = (self.keys.values(), self.supported, self.reads, self.aliases, self.without_effect)
+        tables += (self.training_only, [self.activation])
         return frozenset(key for table in tables for key in table)
+
+    @property
+    def _head_dropout(self) -> str:
+        """The key of the dropout of heads, if it cannot be null."""
+        key = self.keys.get(HEAD_DROPOUT, "")
+        return key if key in self.defaults else ""
 
     def fits(self, config: Any) -> bool:
         """Return whether the class of the family computes the same as an encoder with this configuration."""
@@ -75,6 +86,8 @@ class Settings:
         """Return the keys of config.json for an encoder that fits."""
         values = {theirs: getattr(config, ours) for ours, theirs in self.keys.items()}
         activation = {self.activation: self.activations[config.hidden_act]} if self.activation else {}
+        if values.get(key := self._head_dropout, 0) is None:
+            values[key] = config.hidden_dropout_prob
         return values | activation | self.write(config)
 
     def from_config(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -89,6 +102,8 @@ class Settings:
         require(values, self.supported)
         found = {ours: values.get(theirs, self.defaults.get(theirs)) for ours, theirs in self.keys.items()}
         known = {name: value for name, value in found.items() if value is not None} | self.fixed
+        if self._head_dropout and known.get(HEAD_DROPOUT) == known.get("hidden_dropout_prob", 0.1):
+            known.pop(HEAD_DROPOUT, None)
         if self.activation:
             name = str(values.get(self.activation, self.defaults.get(self.activation, "gelu")))
             if name not in READ_ACTIVATIONS:

@@ -22,10 +22,11 @@ KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
     **{"initializer_range": "initializer_range", "layer_norm_eps": "layer_norm_eps", "pooled_token": "summary_type"},
     # Hugging Face's class has neither a limit of the length nor another dropout of attention weights, and ignores these.
     **{"max_position_embeddings": "max_sequence_length", "attention_probs_dropout_prob": "attention_dropout"},
+    "head_dropout_prob": "summary_last_dropout",
 }
 DEFAULTS = {
     **{"vocab_size": 32000, "d_model": 1024, "n_layer": 24, "n_head": 16, "d_inner": 4096},
-    **{"summary_type": "last"},
+    **{"summary_type": "last", "summary_last_dropout": 0.1},
 }
 SUMMARY = {"summary_use_proj": True, "summary_activation": "tanh"}  # pooler
 BIASES = {"r_w_bias": "content_bias", "r_r_bias": "position_bias", "r_s_bias": "segment_bias"}
@@ -53,9 +54,7 @@ SETTINGS = Settings(
     },
     activation="ff_activation",
     # The defaults of Hugging Face are ids of XLNet's own vocabulary.
-    write=lambda config: (
-        SUMMARY | {"summary_last_dropout": config.hidden_dropout_prob, "bos_token_id": None, "eos_token_id": None}
-    ),
+    write=lambda _: SUMMARY | {"bos_token_id": None, "eos_token_id": None},
     reads=("d_head",),
     aliases={
         **{"hidden_size": "d_model", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
@@ -63,7 +62,7 @@ SETTINGS = Settings(
     },
     without_effect=(
         *("mem_len", "reuse_len", "use_mems_eval", "use_mems_train", "untie_r", "start_n_top", "end_n_top", "init"),
-        *("summary_last_dropout", "init_range", "init_std", "dropatt", "use_mems"),
+        *("init_range", "init_std", "dropatt", "use_mems"),
     ),
     read=read_settings,
 )
