@@ -6,5 +6,6 @@ Read in this order:
 2. huggingface.py: config.json.
 3. folder.py: a model folder that `transformers` loads, with a manifest of checksums.
 4. training_state.py: checkpoints of a run, which add the optimizer's state and the counters.
-5. model_card.py, sentence_transformers_format.py: more files of a model folder.
+5. tensorflow/: the same for checkpoints of Google's TensorFlow code.
+6. model_card.py, sentence_transformers_format.py: more files of a model folder.
 """

@@ -26,6 +26,7 @@ from bertie.checkpoints.huggingface import (
     transformers_heads,
 )
 from bertie.checkpoints.model_card import model_card
+from bertie.checkpoints.tensorflow import folder as google
 from bertie.errors import UsageError, UserError, nearest
 from bertie.model.characters import Characters
 from bertie.model.config import TransformerConfig
@@ -168,18 +169,27 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
     """Read a model and check it.
 
     Args:
-        source: A run, a checkpoint folder, a BERT folder in Hugging Face's format, or a hub id.
+        source: A run, a checkpoint folder, a BERT folder in Hugging Face's format, Google's folder with a TensorFlow
+            checkpoint or the prefix of its files, or a hub id.
 
     Raises:
         UsageError: There is no such model.
         UserError: The model is damaged, or is none that bertie reads.
     """
     folder = find_model_folder(source)
-    verify(folder)
-    values = storage.read_json(folder / "config.json")
-    family, config, labels = from_config_json(values, str(folder / "config.json"))
+    where = folder / "model.safetensors"
+    if (folder / "config.json").is_file():
+        verify(folder)
+        path = folder / "config.json"
+        values, tensors = storage.read_json(path), read_tensors(where)
+    else:
+        where, folder = Path(f"{folder}.index"), folder.parent
+        verify(folder)
+        path, values, tensors = google.read_model(where.with_suffix(""))
+        _require_finite(where, tensors)
+    family, config, labels = from_config_json(values, str(path))
     task = storage.read_json(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else {}
-    tensors = family.read(read_tensors(folder / "model.safetensors"))
+    tensors = family.read(tensors)
     heads = head_shapes(family, values, task)
     weights, _ = from_huggingface(family, tensors, heads, padding_id(family, values))
     config = family.without_derived(config, weights)
@@ -187,11 +197,11 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
     tokenizer = Tokenizer.load(folder)
     for name, tensor in weights.items():
         if not tensor.ndim:
-            raise UserError(f"{folder}/model.safetensors is damaged: {name} is a single number")
-        _require_dtype(folder / "model.safetensors", name, tensor)
+            raise UserError(f"{where} is damaged: {name} is a single number")
+        _require_dtype(where, name, tensor)
     if not any(name.startswith("encoder.embeddings.") for name in weights):
         raise UserError(
-            f'{folder}/model.safetensors holds no encoder of the model_type "{family.model_type}", as config.json describes '
+            f'{where} holds no encoder of the model_type "{family.model_type}", as {path.name} describes '
             "it: restore the files that belong together"
         )
     _require_vocabulary(folder, config, weights, tokenizer)
@@ -273,6 +283,8 @@ def _shape_error(folder: Path, name: str, size: tuple[int, ...], found: Tensor |
 def find_model_folder(source: str | Path) -> Path:
     """Return the folder with config.json: `source` itself, a run's newest checkpoint, or a downloaded hub model.
 
+    For a TensorFlow checkpoint, return the prefix of its files, which is no folder.
+
     Raises:
         UsageError: There is no such folder, or the download failed.
     """
@@ -281,6 +293,8 @@ def find_model_folder(source: str | Path) -> Path:
         return folder
     if steps := list_checkpoints(folder):
         return steps[-1]
+    if (checkpoint := google.find_checkpoint(folder)) is not None:
+        return checkpoint
     if (folder / "model.safetensors").is_file():
         problem = "holds no config.json beside its model.safetensors"
         raise UsageError(f"{source} {problem}: restore it, or take another checkpoint")
@@ -326,12 +340,16 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         tensors = load_file(path)
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{path} is damaged: {error}") from error
+    _require_finite(path, tensors)
+    return tensors
+
+
+def _require_finite(path: Path, tensors: dict[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         if tensor.is_floating_point() or tensor.is_complex():  # integers may be position ids, which are ignored
             _require_dtype(path, name, tensor)
         if not torch.isfinite(tensor).all():
             raise UserError(f"{path} is damaged: {name} holds NaN or infinity")
-    return tensors
 
 
 def _require_dtype(path: Path, name: str, tensor: Tensor) -> None:

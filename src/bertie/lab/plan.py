@@ -239,7 +239,10 @@ class _Cell:
         """Return the states of the weights that a recipe begins with or imitates. Models of the hub have none."""
         teachers = [objective.teacher for objective in recipe.objectives if isinstance(objective, Teaches)]
         named = [Path(name) for name in (recipe.init_from, *teachers) if name]
-        weights = [find_model_folder(path).absolute() / "model.safetensors" for path in named if path.exists()]
+        here = [path for path in named if path.exists() or Path(f"{path}.index").is_file()]
+        found = [find_model_folder(path).absolute() for path in here]
+        # The index of a TensorFlow checkpoint has the checksums of all tensors.
+        weights = [path / "model.safetensors" if path.is_dir() else Path(f"{path}.index") for path in found]
         return tuple(f"{path} {self.hash_file(path)}" for path in weights)
 
 

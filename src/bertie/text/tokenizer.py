@@ -86,15 +86,16 @@ class Tokenizer:
         Reads tokenizer.json, without its truncation and padding. If that file is missing, reads vocab.txt (WordPiece),
         or vocab.json and merges.txt (byte-level BPE). The normalization of vocab.txt is that of tokenizer_config.json.
         If that does not specify the case, the tokenizer lowercases unless an entry of the vocabulary has uppercase
-        letters. The special tokens of byte-level BPE are those of tokenizer_config.json or special_tokens_map.json, or
-        else RoBERTa's; with GPT-2's vocabulary, <|endoftext|> starts and ends sequences and is the padding.
+        letters; a vocabulary that leaves doubt is refused. The special tokens of byte-level BPE are those of
+        tokenizer_config.json or special_tokens_map.json, or else RoBERTa's; with GPT-2's vocabulary, <|endoftext|>
+        starts and ends sequences and is the padding.
 
         Args:
             folder: A folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt.
 
         Raises:
             UsageError: The folder has no such file.
-            UserError: A file is damaged, or is not a tokenizer that bertie supports.
+            UserError: A file is damaged, or is not a tokenizer that bertie supports, or the case is in doubt.
         """
         path = folder / "tokenizer.json"
         if path.is_file() and bpe_backend.is_bpe_json(path):

@@ -230,9 +230,7 @@ def load_vocabulary(folder: Path) -> WordPieceBackend:
         line_of[entry] = number
     config_path = folder / "tokenizer_config.json"
     config = storage.read_json(config_path) if config_path.is_file() else {}
-    # Entries such as [unused0], [CLS], <S> say nothing about the casing of text.
-    cased = any(entry != entry.lower() for entry in entries if not re.fullmatch(r"\[.*]|<.*>", entry))
-    lowercase = config.get("do_lower_case", not cased)
+    lowercase = config["do_lower_case"] if "do_lower_case" in config else _lowercases(folder, entries)
     try:
         normalization = NormalizerOptions(
             lowercase,
@@ -244,6 +242,30 @@ def load_vocabulary(folder: Path) -> WordPieceBackend:
     except TypeError as error:
         raise UserError(f"{config_path} is damaged: {' '.join(str(error).split())}") from error
     return build(entries, normalization, str(folder), [LINE_BREAK] if LINE_BREAK in entries else [])
+
+
+def _lowercases(folder: Path, entries: list[str]) -> bool:
+    """Return whether text is lowercased, if no file says it: unless an entry has uppercase letters.
+
+    Google's uncased models, its Chinese one and its first multilingual one lowercase. Their vocabularies have no uppercase
+    letters, those of the cased models do.
+
+    Raises:
+        UserError: No entry has letters with a case, or the name of the folder says otherwise.
+    """
+    # Entries such as [unused0], [CLS], <S> say nothing about the casing of text.
+    words = [entry for entry in entries if not re.fullmatch(r"\[.*]|<.*>", entry)]
+    cased = any(entry != entry.lower() for entry in words)
+    named = re.search(r"(?<![a-z])(un)?cased(?![a-z])", folder.resolve().name.lower())
+    doubt = ""
+    if not cased and all(entry == entry.upper() for entry in words):
+        doubt = "no entry has letters with a case"
+    elif named and cased == (named[1] is not None):
+        doubt = f"{'some entries' if cased else 'no entries'} have uppercase letters, and the name says {named[0]}"
+    if doubt:
+        remedy = f'write {{"do_lower_case": true}} or false to {folder / "tokenizer_config.json"}'
+        raise UserError(f"{folder / 'vocab.txt'} does not say whether text is lowercased ({doubt}): {remedy}")
+    return not cased
 
 
 def _require_special(vocabulary: dict[str, int], source: str) -> None:
