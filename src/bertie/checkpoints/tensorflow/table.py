@@ -87,7 +87,9 @@ class Message:
 
     def number(self, field: int, default: int = 0) -> int:
         """Return a number, signed 64 bits. Raises UserError if the field is no number."""
-        value = self.fields.get(field, [default])[-1]
+        if field not in self.fields:
+            return default
+        value = self.fields[field][-1]
         if not isinstance(value, int):
             raise UserError(f"damaged: its field {field} is not a number")
         return value - (1 << 64) if value >> 63 else value
@@ -136,7 +138,7 @@ def read_table(data: bytes) -> dict[bytes, bytes]:
         stop = offset + size + TRAILER_BYTES
         block = _block(data, offset, size, left)
         for key, value in _entries(block):
-            if previous is not None and not previous < key <= last:
+            if key > last or (previous is not None and key <= previous):
                 raise UserError("damaged: its keys are not in order")
             table[key] = value
             previous = key
