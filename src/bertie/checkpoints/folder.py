@@ -177,10 +177,9 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
         UserError: The model is damaged, or is none that bertie reads.
     """
     folder = find_model_folder(source)
-    where = folder / "model.safetensors"
     if (folder / "config.json").is_file():
         verify(folder)
-        path = folder / "config.json"
+        path, where = folder / "config.json", folder / "model.safetensors"
         values, tensors = storage.read_json(path), read_tensors(where)
     else:
         where, folder = Path(f"{folder}.index"), folder.parent
@@ -189,9 +188,8 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
         _require_finite(where, tensors)
     family, config, labels = from_config_json(values, str(path))
     task = storage.read_json(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else {}
-    tensors = family.read(tensors)
     heads = head_shapes(family, values, task)
-    weights, _ = from_huggingface(family, tensors, heads, padding_id(family, values))
+    weights, _ = from_huggingface(family, family.read(tensors), heads, padding_id(family, values))
     config = family.without_derived(config, weights)
     generator = _read_generator(folder, config, values, weights)
     tokenizer = Tokenizer.load(folder)
@@ -281,9 +279,8 @@ def _shape_error(folder: Path, name: str, size: tuple[int, ...], found: Tensor |
 
 
 def find_model_folder(source: str | Path) -> Path:
-    """Return the folder with config.json: `source` itself, a run's newest checkpoint, or a downloaded hub model.
-
-    For a TensorFlow checkpoint, return the prefix of its files, which is no folder.
+    """Return the folder with config.json: `source` itself, a run's newest checkpoint, or a downloaded hub model; for a
+    TensorFlow checkpoint the prefix of its files, which is no folder.
 
     Raises:
         UsageError: There is no such folder, or the download failed.

@@ -22,7 +22,7 @@ _OUTPUT = {"output_weights": "weight", "output_bias": "bias"}
 _BIAS = {"output_bias": "bias"}
 
 
-class Row(NamedTuple):
+class GoogleModule(NamedTuple):
     """A module of Google's code and its counterpart in Hugging Face's. `{n}` stands for a number."""
 
     google: str
@@ -30,26 +30,26 @@ class Row(NamedTuple):
     leaves: dict[str, str]
     """Names of its variables, and of the weights. A variable without a name of its own is ""."""
 
-    def renamed(self, new: str) -> Row:
+    def renamed(self, new: str) -> GoogleModule:
         """Return the row for a model that calls itself otherwise than "bert"."""
         return self._replace(google=re.sub("^bert/", f"{new}/", self.google), huggingface=new + self.huggingface[4:])
 
 
-def _layer(google: str, huggingface: str, leaves: dict[str, str]) -> Row:
-    return Row(f"bert/encoder/layer_{NUMBER}/{google}", f"bert.encoder.layer.{NUMBER}.{huggingface}", leaves)
+def _layer(google: str, huggingface: str, leaves: dict[str, str]) -> GoogleModule:
+    return GoogleModule(f"bert/encoder/layer_{NUMBER}/{google}", f"bert.encoder.layer.{NUMBER}.{huggingface}", leaves)
 
 
-def _group(google: str, huggingface: str, leaves: dict[str, str]) -> Row:
+def _group(google: str, huggingface: str, leaves: dict[str, str]) -> GoogleModule:
     theirs = f"albert.encoder.albert_layer_groups.{NUMBER}.albert_layers.0.{huggingface}"
-    return Row(f"bert/encoder/transformer/group_{NUMBER}/inner_group_0/{google}", theirs, leaves)
+    return GoogleModule(f"bert/encoder/transformer/group_{NUMBER}/inner_group_0/{google}", theirs, leaves)
 
 
 _EMBEDDING_ROWS = (
     *(
-        Row(f"bert/embeddings/{name}_embeddings", f"bert.embeddings.{name}_embeddings", _EMBEDDINGS)
+        GoogleModule(f"bert/embeddings/{name}_embeddings", f"bert.embeddings.{name}_embeddings", _EMBEDDINGS)
         for name in ("word", "position", "token_type")
     ),
-    Row("bert/embeddings/LayerNorm", "bert.embeddings.LayerNorm", _NORM),
+    GoogleModule("bert/embeddings/LayerNorm", "bert.embeddings.LayerNorm", _NORM),
 )
 _LAYER_ROWS = (
     *(_layer(f"attention/self/{name}", f"attention.self.{name}", _DENSE) for name in ("query", "key", "value")),
@@ -63,41 +63,41 @@ ROWS = {
     "bert": (
         *_EMBEDDING_ROWS,
         *_LAYER_ROWS,
-        Row("bert/pooler/dense", "bert.pooler.dense", _DENSE),
-        Row("cls/predictions/transform/dense", "cls.predictions.transform.dense", _DENSE),
-        Row("cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm", _NORM),
-        Row("cls/predictions", "cls.predictions", _BIAS),
-        Row("cls/seq_relationship", "cls.seq_relationship", _OUTPUT),
-        Row("cls/squad", "qa_outputs", _OUTPUT),
-        Row("", "classifier", _OUTPUT),
+        GoogleModule("bert/pooler/dense", "bert.pooler.dense", _DENSE),
+        GoogleModule("cls/predictions/transform/dense", "cls.predictions.transform.dense", _DENSE),
+        GoogleModule("cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm", _NORM),
+        GoogleModule("cls/predictions", "cls.predictions", _BIAS),
+        GoogleModule("cls/seq_relationship", "cls.seq_relationship", _OUTPUT),
+        GoogleModule("cls/squad", "qa_outputs", _OUTPUT),
+        GoogleModule("", "classifier", _OUTPUT),
     ),
     "albert": (
         *(row.renamed("albert")._replace(google=row.google) for row in _EMBEDDING_ROWS),
-        Row("bert/encoder/embedding_hidden_mapping_in", "albert.encoder.embedding_hidden_mapping_in", _DENSE),
+        GoogleModule("bert/encoder/embedding_hidden_mapping_in", "albert.encoder.embedding_hidden_mapping_in", _DENSE),
         *(_group(f"attention_1/self/{name}", f"attention.{name}", _DENSE) for name in ("query", "key", "value")),
         _group("attention_1/output/dense", "attention.dense", _DENSE),
         _group("LayerNorm", "attention.LayerNorm", _NORM),
         _group("ffn_1/intermediate/dense", "ffn", _DENSE),
         _group("ffn_1/intermediate/output/dense", "ffn_output", _DENSE),
         _group("LayerNorm_1", "full_layer_layer_norm", _NORM),
-        Row("bert/pooler/dense", "albert.pooler", _DENSE),
-        Row("cls/predictions/transform/dense", "predictions.dense", _DENSE),
-        Row("cls/predictions/transform/LayerNorm", "predictions.LayerNorm", _NORM),
-        Row("cls/predictions", "predictions", _BIAS),
-        Row("cls/seq_relationship", "sop_classifier.classifier", _OUTPUT),
-        Row("", "classifier", _OUTPUT),
+        GoogleModule("bert/pooler/dense", "albert.pooler", _DENSE),
+        GoogleModule("cls/predictions/transform/dense", "predictions.dense", _DENSE),
+        GoogleModule("cls/predictions/transform/LayerNorm", "predictions.LayerNorm", _NORM),
+        GoogleModule("cls/predictions", "predictions", _BIAS),
+        GoogleModule("cls/seq_relationship", "sop_classifier.classifier", _OUTPUT),
+        GoogleModule("", "classifier", _OUTPUT),
     ),
     "electra": (
         *(row.renamed("electra") for row in (*_EMBEDDING_ROWS, *_LAYER_ROWS)),
-        Row("electra/embeddings_project", "electra.embeddings_project", _DENSE),
-        Row("discriminator_predictions/dense", "discriminator_predictions.dense", _DENSE),
-        Row("discriminator_predictions/dense_1", "discriminator_predictions.dense_prediction", _DENSE),
+        GoogleModule("electra/embeddings_project", "electra.embeddings_project", _DENSE),
+        GoogleModule("discriminator_predictions/dense", "discriminator_predictions.dense", _DENSE),
+        GoogleModule("discriminator_predictions/dense_1", "discriminator_predictions.dense_prediction", _DENSE),
     ),
 }
 """The tables, by `model_type`."""
 _ONLY_SECOND = (
-    Row("next_sentence/logits", "cls.seq_relationship", _DENSE),
-    Row("sentence/logits", "classifier", _DENSE),
+    GoogleModule("next_sentence/logits", "cls.seq_relationship", _DENSE),
+    GoogleModule("sentence/logits", "classifier", _DENSE),
 )
 _ENDING = r"(/\.ATTRIBUTES/.*)?$"
 _SKIPPED = re.compile(

@@ -123,7 +123,7 @@ class TensorBundle:
         try:
             with open(path, "rb") as file:
                 file.seek(entry.offset)
-                count = file.readinto(data)
+                count = file.readinto(data.data)
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
         if count != entry.size:
@@ -183,7 +183,7 @@ def write_bundle(prefix: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
     with storage.atomic_file(_data_path(prefix, 0, 1)) as path, open(path, "wb") as file:
         for name, tensor in tensors:
             data = _as_bytes(tensor.detach().cpu().contiguous())
-            file.write(data)
+            file.write(data.data)
             rows[name.encode()] = entry_message(tensor, offset, len(data), masked_crc(data))
             offset += len(data)
     storage.write_atomic(Path(f"{prefix}.index"), write_table(rows))
