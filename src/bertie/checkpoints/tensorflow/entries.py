@@ -18,6 +18,7 @@ DTYPES = {
 STRING = 7
 OTHER_DTYPES = {STRING: "string", 8: "complex64", 17: "uint16", 18: "complex128", 20: "resource", 21: "variant"}
 OTHER_DTYPES |= {11: "qint8", 12: "quint8", 13: "qint32", 15: "qint16", 16: "quint16", 22: "uint32", 23: "uint64"}
+MAX_NAME = 2000  # characters of a name, which is compared with patterns
 SLICE_MARK = b"\0"  # begins the keys of slices
 Extent = tuple[int, int]
 """First index and length of a slice in one dimension. The length -1 means all of the dimension."""
@@ -95,11 +96,15 @@ def _ordered(value: int) -> bytes:
 
 
 def printed(key: bytes) -> str:
+    """Return a key for messages."""
     text = repr(key.decode(errors="backslashreplace"))
     return text if len(text) <= 120 else f"{text[:120]}…'"
 
 
 def decoded(key: bytes) -> str:
+    """Return the name that a key is. Raises UserError."""
+    if len(key) > MAX_NAME:
+        raise UserError(f"damaged: the name {printed(key)} has {len(key):,} bytes")
     try:
         return key.decode()
     except UnicodeDecodeError as error:

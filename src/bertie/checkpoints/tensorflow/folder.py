@@ -14,6 +14,7 @@ from bertie.checkpoints.families import family_of
 from bertie.checkpoints.families.family import to_huggingface
 from bertie.checkpoints.huggingface import shapes_of, to_config_json, transformers_heads
 from bertie.checkpoints.tensorflow import names
+from bertie.checkpoints.tensorflow.entries import MAX_NAME
 from bertie.checkpoints.tensorflow.names import OBJECT_GRAPH, VALUE
 from bertie.checkpoints.tensorflow.table import Message
 from bertie.checkpoints.tensorflow.tensor_bundle import TensorBundle, open_bundle, write_bundle
@@ -37,7 +38,7 @@ def find_checkpoint(source: Path) -> Path | None:
         source: The prefix, or a folder with a configuration and checkpoints. Of several, the file `checkpoint` names one.
 
     Raises:
-        UsageError: The folder holds several checkpoints and does not say which one counts.
+        UsageError: The folder holds several checkpoints and does not say which one counts, or one without its index.
     """
     if Path(f"{source}.index").is_file():
         return source
@@ -51,6 +52,10 @@ def find_checkpoint(source: Path) -> Path | None:
                 f"{source} holds {len(found)} TensorFlow checkpoints: name one of them, such as {found[0]}"
             )
         return latest
+    if not found and (data := sorted(source.glob("*.data-*-of-*"))):
+        raise UsageError(
+            f"{source} holds {data[0].name} of a TensorFlow checkpoint without its .index file: restore it"
+        )
     return found[0] if found else None
 
 
@@ -86,6 +91,8 @@ def read_model(prefix: Path) -> tuple[Path, dict[str, Any], dict[str, Tensor]]:
     with naming(f"{prefix}.index"):
         known = _known_names(bundle, layers)
         model_type = names.model_type_of(known.values())
+        if values.get("model_type", model_type) != model_type:
+            raise UserError(f"its variables are those of {model_type}, and {path.name} names {values['model_type']!r}")
         theirs = _their_names(model_type, known)
     values = values | {"model_type": model_type, "layer_norm_eps": values.get("layer_norm_eps", LAYER_NORM_EPS)}
     if values.get("hidden_act", "gelu") == "gelu":
@@ -172,7 +179,7 @@ def _object_graph(bundle: TensorBundle) -> tuple[dict[str, str], set[str]]:
     for number, each in enumerate(objects):
         for attribute in map(Message, each.parts(2)):
             name, entry = (b"".join(attribute.parts(field)).decode(errors="replace") for field in (2, 3))
-            given[entry] = name
+            given[entry] = name[:MAX_NAME]
             if number in numbers:
                 slots.add(entry)
     return given, slots

@@ -208,6 +208,9 @@ def test_missing_files_are_named(folder: Path) -> None:
         read_checkpoint(folder / "bert_model.ckpt")
     (folder / "away.json").rename(folder / "bert_config.json")
     (folder / "bert_model.ckpt.index").unlink()
+    with pytest.raises(UsageError, match=r"holds bert_model\.ckpt\.data-00000-of-00001 .* without its \.index file"):
+        read_checkpoint(folder)
+    (folder / "bert_model.ckpt.data-00000-of-00001").unlink()
     with pytest.raises(UsageError, match=r"holds no config\.json"):
         read_checkpoint(folder)
 

@@ -160,6 +160,7 @@ DAMAGED: dict[str, tuple[Callable[[], Bundle], str]] = {
     "text": (lambda: with_row(entry(7, (3,), 0, 0, 24)), "'w' is string"),
     "unknown dtype": (lambda: with_row(entry(77, (3,), 0, 0, 24)), "'w' is of TensorFlow's type 77"),
     "name in Latin-1": (lambda: _named(b"\xe4"), "is not UTF-8"),
+    "name of 1 MB": (lambda: _named(b"a" * (1 << 20)), "…' has 1,048,576 bytes"),
     "slice missing": (lambda: with_slices([[(0, 2), (0, -1)]], drop=slice_key("w", [(0, 2), (0, -1)])), "is missing"),
     "slices too few": (lambda: with_slices([[(0, 1), (0, -1)]]), "its slices have 3 of 6 values"),
     "slices overlap": (
