@@ -61,8 +61,7 @@ def first(name, sharded):
     with tf.Graph().as_default(), v1.Session(config=v1.ConfigProto(device_count={"CPU": 3})) as session:
         for number, dtype in enumerate(names):
             with tf.device(f"/cpu:{number % 3}"):
-                v1.get_variable(f"bert/{dtype}", initializer=tf.constant(some(dtype, 5, number).numpy()
-                                if dtype != "bfloat16" else np.zeros((5, 3)), dtype))
+                v1.get_variable(f"bert/{dtype}", initializer=some(dtype, 5, number))
         rows = v1.get_variable("bert/rows", (100, 7), partitioner=v1.fixed_size_partitioner(3))
         columns = v1.get_variable("bert/columns", (7, 90), partitioner=v1.fixed_size_partitioner(4, axis=1))
         scalar = v1.get_variable("bert/scalar", ())
