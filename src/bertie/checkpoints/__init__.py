@@ -6,7 +6,8 @@ Read in this order:
 2. huggingface.py: config.json. head_shapes.py: which heads the weights are.
 3. find.py: the folder of a model. weight_files.py, pickled.py: its files with weights, whole or in shards.
    named_weights.py: the weights under bertie's names, and those without a place.
-4. folder.py: a model folder that `transformers` loads, with a manifest of checksums.
-5. training_state.py: checkpoints of a run, which add the optimizer's state and the counters.
-6. model_card.py, sentence_transformers_format.py: more files of a model folder.
+4. tensorflow/: configuration and weights of Google's TensorFlow checkpoints.
+5. folder.py: a model folder that `transformers` loads, with a manifest of checksums.
+6. training_state.py: checkpoints of a run, which add the optimizer's state and the counters.
+7. model_card.py, sentence_transformers_format.py: more files of a model folder.
 """

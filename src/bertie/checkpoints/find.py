@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from bertie.checkpoints import sentence_transformers_format
+from bertie.checkpoints.tensorflow import folder as google
 from bertie.checkpoints.weight_files import ADAPTER, PICKLED_PATTERNS, SAFETENSORS_PATTERNS, WHOLE, weights_file
 from bertie.errors import UsageError, nearest
 
@@ -18,7 +19,8 @@ TASK_FILES = (TASK_FILE, *sentence_transformers_format.FILES)  # only in folders
 
 
 def find_model_folder(source: str | Path) -> Path:
-    """Return the folder with config.json: `source` itself, a run's newest checkpoint, or a downloaded hub model.
+    """Return the folder with config.json: `source` itself, a run's newest checkpoint, or a downloaded hub model; for a
+    TensorFlow checkpoint the prefix of its files, which is no folder.
 
     Raises:
         UsageError: There is no such folder, or the download failed.
@@ -26,6 +28,8 @@ def find_model_folder(source: str | Path) -> Path:
     folder = Path(source)
     if (folder / "config.json").is_file():
         return folder
+    if (checkpoint := google.find_checkpoint(folder)) is not None:
+        return checkpoint
     if (folder / ADAPTER).is_file():
         weights_file(folder)  # says what to do
     # Also in a finished run, whose checkpoints are other models.

@@ -25,7 +25,8 @@ from bertie.checkpoints.huggingface import (
 )
 from bertie.checkpoints.model_card import model_card
 from bertie.checkpoints.named_weights import named_weights
-from bertie.checkpoints.weight_files import require_inside
+from bertie.checkpoints.tensorflow import folder as google
+from bertie.checkpoints.weight_files import require_inside, weights_files
 from bertie.errors import UsageError, UserError
 from bertie.model.characters import Characters
 from bertie.model.config import TransformerConfig
@@ -66,6 +67,8 @@ class Checkpoint:
     """Dropout probabilities in config.json that bertie has not, by their keys."""
     unclear: tuple[HeadShape, ...] = ()
     """What the head of a task could be, if config.json names no class and the labels do not tell."""
+    files: tuple[Path, ...] = ()
+    """The files with its weights (`weights_files`)."""
 
     @property
     def heads(self) -> frozenset[str]:
@@ -205,7 +208,8 @@ def read_checkpoint(source: str | Path, shape: HeadShape | None = None) -> Check
     """Read a model and check it.
 
     Args:
-        source: A run, a checkpoint folder, a BERT folder in Hugging Face's format, or a hub id.
+        source: A run, a checkpoint folder, a BERT folder in Hugging Face's format, Google's folder with a TensorFlow
+            checkpoint or the prefix of its files, or a hub id.
         shape: What the head computes, if config.json names no class.
 
     Raises:
@@ -213,13 +217,15 @@ def read_checkpoint(source: str | Path, shape: HeadShape | None = None) -> Check
         UserError: The model is damaged, or is none that bertie reads. Weights without a place in the model are refused, unless
             this happens in `unused_weights_allowed`.
     """
-    folder = find_model_folder(source)
+    place = find_model_folder(source)
+    folder = place if place.is_dir() else place.parent
     verify(folder)
     require_inside(folder, (*MODEL_FILES, *TASK_FILES))
-    values = storage.read_json(folder / "config.json")
-    family, config, labels = from_config_json(values, str(folder / "config.json"))
+    path = folder / "config.json"
+    path, values = (path, storage.read_json(path)) if place.is_dir() else google.read_config(place)
+    family, config, labels = from_config_json(values, str(path))
     task = storage.read_json(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else {}
-    found = named_weights(folder, family, values, task, shape)
+    found = named_weights(place, family, values, task, shape)
     weights = found.weights
     config = family.without_derived(config, weights)
     generator = _read_generator(folder, config, values, weights)
@@ -241,6 +247,7 @@ def read_checkpoint(source: str | Path, shape: HeadShape | None = None) -> Check
         found.skipped,
         {name: values[name] for name in family.settings.training_only if name in values},
         found.unclear,
+        weights_files(place),
     )
 
 
@@ -249,7 +256,7 @@ def _require_vocabulary(folder: Path, config: EncoderConfig, weights: dict[str, 
     spelled = isinstance(config, LstmConfig) and isinstance(config.input, Characters)
     words = weights.get("encoder.embeddings." + ("characters.symbols" if spelled else "word.weight"))
     if words is None:
-        raise UserError(f"{folder}/model.safetensors is damaged: it holds no word embeddings")
+        raise UserError(f"{folder} is damaged: it holds no word embeddings")
     entries = config.vocab_size if spelled else len(words)
     if tokenizer.size > entries or (spelled and tokenizer.size < entries):
         less = "only " * (tokenizer.size > entries)

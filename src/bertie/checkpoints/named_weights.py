@@ -89,7 +89,7 @@ def named_weights(
     """Read the weights of a model folder.
 
     Args:
-        folder: The folder.
+        folder: The folder, or the prefix of a TensorFlow checkpoint.
         family: Its family.
         values: Contents of config.json.
         task: Contents of task.json; empty if there is none.
@@ -122,7 +122,7 @@ def named_weights(
         weights = _without_vocabulary_head(path, wrong, weights, heads)
     if not any(name.startswith("encoder.embeddings.") for name in weights):
         raise UserError(
-            f'{path} holds no encoder of the model_type "{family.model_type}", as config.json describes it: restore the '
+            f'{path} holds no encoder of the model_type "{family.model_type}", as its configuration says: restore the '
             "files that belong together"
         )
     return NamedWeights(weights, unclear, unused, skipped)

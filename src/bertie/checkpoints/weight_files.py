@@ -19,10 +19,11 @@ from torch import Tensor
 
 from bertie import storage
 from bertie.checkpoints.pickled import read_pickled
+from bertie.checkpoints.tensorflow import folder as google
 from bertie.errors import UserError
 
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
-INDEX = ".index.json"
+INDEX, TENSORFLOW_INDEX = ".index.json", ".index"
 WHOLE = (SAFETENSORS, f"{SAFETENSORS}{INDEX}", PICKLED, f"{PICKLED}{INDEX}")
 """Names of weights, in the order in which transformers looks for them."""
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin")
@@ -49,9 +50,16 @@ OTHERS = {
 def weights_file(folder: Path) -> Path:
     """Return the file with the weights that transformers would load, or the index of its shards.
 
+    Args:
+        folder: A model folder, or the prefix of a TensorFlow checkpoint, as `find_model_folder` returns it.
+
     Raises:
         UserError: There is none that bertie reads, or an adapter would change them.
     """
+    if not folder.is_dir():
+        beside = [path.name for path in folder.parent.iterdir() if path.name.startswith(f"{folder.name}.")]
+        require_inside(folder.parent, beside)
+        return Path(f"{folder}{TENSORFLOW_INDEX}")
     if (folder / ADAPTER).is_file() and any((folder / name).exists() for name in ADAPTER_WEIGHTS):
         raise UserError(
             f"{folder / ADAPTER} describes an adapter, which bertie does not apply: merge it with PEFT "
@@ -74,19 +82,22 @@ def weights_file(folder: Path) -> Path:
     raise UserError(f"{folder / SAFETENSORS} is missing: bertie reads {SAFETENSORS}, {PICKLED}, and both in shards")
 
 
-def weights_files(folder: Path) -> list[Path]:
-    """Return the files with the weights of a model folder. Raises UserError as `weights_file`."""
-    path = weights_file(folder)
-    return _shards(path) if path.name.endswith(INDEX) else [path]
+def weights_files(place: Path) -> tuple[Path, ...]:
+    """Return the files with the weights of a model. Raises UserError as `weights_file`.
+
+    Of a TensorFlow checkpoint, this is the index, which has the checksums of all tensors.
+    """
+    path = weights_file(place)
+    return tuple(_shards(path)) if path.name.endswith(INDEX) else (path,)
 
 
-def weights_fingerprint(folder: Path) -> str:
-    """Return the SHA-256 checksums of the weights of a model folder. Raises UserError as `weights_file`."""
-    return " ".join(map(storage.sha256, weights_files(folder)))
+def weights_fingerprint(files: Iterable[Path]) -> str:
+    """Return the SHA-256 checksums of the files with the weights of a model."""
+    return " ".join(map(storage.sha256, files))
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Read the tensors of a model folder, under the names in its files.
+    """Read the tensors of a model folder or of a TensorFlow checkpoint, under the names in its files or Hugging Face's.
 
     Returns:
         The tensors.
@@ -95,6 +106,10 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         UserError: As `weights_file`, or a file is damaged, or a tensor has non-finite values or an unsupported dtype.
     """
     path = weights_file(folder)
+    if path.suffix == TENSORFLOW_INDEX:
+        tensors = google.read_weights(folder)
+        _require_valid(path, tensors)
+        return tensors
     return _read_shards(path) if path.name.endswith(INDEX) else read_tensors(path)
 
 
@@ -159,12 +174,16 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise UserError(f"{path} is missing: restore it")
     tensors = _read_safetensors(path) if path.suffix == ".safetensors" else read_pickled(path)
+    _require_valid(path, tensors)
+    return tensors
+
+
+def _require_valid(path: Path, tensors: dict[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         if tensor.is_floating_point() or tensor.is_complex():  # integers may be position ids, which are ignored
             require_dtype(path, name, tensor)
         if tensor.numel() and not all(map(torch.isfinite, torch.aminmax(tensor))):  # needs no second tensor
             raise UserError(f"{path} is damaged: {name} holds NaN or infinity")
-    return tensors
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:

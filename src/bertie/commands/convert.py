@@ -22,7 +22,7 @@ class Args:
     """Folder to write. All commands that take a model read it."""
     to: ExportTarget
     """torch, openvino, onnx: a model for this engine of bertie. hf: a checkpoint for transformers. sentence-transformers:
-    a checkpoint for sentence-transformers."""
+    a checkpoint for sentence-transformers. tf: a TensorFlow checkpoint for Google's code."""
     precision: ExportPrecision = "fp32"
     """Precision of the engine. int8 needs --data."""
     data: Path | None = None

@@ -41,8 +41,8 @@ class TaskData:
     """The sequences to train on."""
     dev_sequences: list[Sequence]
     """The sequences of the dev examples."""
-    model_folder: Path
-    """The folder of the checkpoint that training starts from."""
+    weights: tuple[Path, ...]
+    """The files with the weights that training starts from."""
     encoder: Encoder | None = None
     """The frozen encoder that computed the cached hidden states of the sequences; None if there are none."""
 
@@ -50,7 +50,7 @@ class TaskData:
     def fingerprint(self) -> str:
         """A hash of everything that training and evaluation depend on beside the configuration: the initial weights,
         the tokenized examples, and the dev examples themselves."""
-        head = [weights_fingerprint(self.model_folder), len(self.train_sequences), self.task.labels]
+        head = [weights_fingerprint(self.weights), len(self.train_sequences), self.task.labels]
         digest = hashlib.sha256(repr(head).encode())
         for sequence in [*self.train_sequences, *self.dev_sequences]:
             digest.update(f"{len(sequence)} ".encode() + _bytes(sequence.target) + sequence.input_ids.tobytes())
@@ -109,7 +109,7 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
     smallest_batch = min(config.grid.batch_size or (config.training.batch_size,))
     if task.unit == "batch" and (smallest_batch < 2 or len(train_sequences) < 4):
         raise UsageError("pairs without scores need negatives from their batch: at least 2 pairs and a batch size of 2")
-    return TaskData(task, dev_examples, train_sequences, encoded[1], model_folder=checkpoint.folder)
+    return TaskData(task, dev_examples, train_sequences, encoded[1], weights=checkpoint.files)
 
 
 def _examples(source: Examples, config: FinetuneConfig) -> list[Any]:

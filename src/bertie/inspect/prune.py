@@ -84,6 +84,9 @@ def prune_heads(
         raise UsageError("give either --text FILE, to which --text-column applies, or --task-data FILE")
     if loss_tokens < 1:
         raise UsageError(f"--loss-tokens {loss_tokens}: give at least 1")
+    source = find_model_folder(model)
+    if not source.is_dir():
+        raise UsageError(f"{model} is a TensorFlow checkpoint: convert it first, with bertie convert --to hf")
     predictor = load(model)
     config = require_transformer(predictor.model.encoder).config
     _require_heads(chosen, lowest, config)
@@ -91,7 +94,7 @@ def prune_heads(
     if lowest and losses is not None:
         chosen = lowest_heads(head_importance(losses), lowest)
     loss = {"loss": _compare(losses, chosen)} if losses is not None else {}
-    _write(find_model_folder(model), out, chosen)
+    _write(source, out, chosen)
     return {"out": str(out), "heads": [list(head) for head in chosen], **loss}
 
 

@@ -240,9 +240,8 @@ class _Cell:
         """Return the states of the weights that a recipe begins with or imitates. Models of the hub have none."""
         teachers = [objective.teacher for objective in recipe.objectives if isinstance(objective, Teaches)]
         named = [Path(name) for name in (recipe.init_from, *teachers) if name]
-        weights = [
-            shard for path in named if path.exists() for shard in weights_files(find_model_folder(path).absolute())
-        ]
+        here = [path for path in named if path.exists() or Path(f"{path}.index").is_file()]
+        weights = [shard for path in here for shard in weights_files(find_model_folder(path).absolute())]
         return tuple(f"{path} {self.hash_file(path)}" for path in weights)
 
 

@@ -11,7 +11,9 @@ from torch import nn
 
 from bertie import console, storage
 from bertie.checkpoints import sentence_transformers_format
+from bertie.checkpoints.find import TASK_FILE
 from bertie.checkpoints.folder import Checkpoint, read_checkpoint, save_tensors, write_manifest, write_model
+from bertie.checkpoints.tensorflow import folder as google
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.model.transformer import TransformerEncoder
@@ -24,9 +26,11 @@ from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.tasks.inference import infer
 
-ExportTarget = Literal["torch", "openvino", "onnx", "hf", "sentence-transformers"]
+ExportTarget = Literal["torch", "openvino", "onnx", "hf", "sentence-transformers", "tf"]
 """torch, openvino, onnx: for an engine of bertie; the graph of the last two also runs without bertie. hf: a checkpoint for
-transformers. sentence-transformers: the same with the files that describe text vectors."""
+transformers. sentence-transformers: the same with the files that describe text vectors. tf: a checkpoint for Google's code."""
+LIBRARIES = ("hf", "sentence-transformers", "tf")
+"""The targets without an engine."""
 ExportPrecision = Literal["fp32", "bf16", "int8"]
 CALIBRATION_SEQUENCES = 128
 """Sequences on which activations are measured."""
@@ -49,7 +53,7 @@ class Conversion:
     @property
     def engine(self) -> EngineName | None:
         """The engine that the result is for; None for other libraries."""
-        if self.to in ("hf", "sentence-transformers"):
+        if self.to in LIBRARIES:
             return None
         return files.engine_name(self.to, self.precision)
 
@@ -94,9 +98,8 @@ def convert(
     checkpoint = read_checkpoint(source).without_weights()  # before `load`, so that the weights are not there twice
     predictor = load(source, threads=threads, engine="plain")
     real = export_checks.sequences(predictor, calibration or data)
-    job = Conversion(
-        predictor, checkpoint, to, precision, _spread(real, CALIBRATION_SEQUENCES), _spread(real, CHECKED_SEQUENCES)
-    )
+    inputs = _spread(real, CALIBRATION_SEQUENCES), _spread(real, CHECKED_SEQUENCES)
+    job = Conversion(predictor, checkpoint, to, precision, *inputs)
     with storage.atomic_folder(out) as folder:
         exported = _write(job, folder)
         result = _compare(job, folder, exported, data, max_loss)
@@ -107,14 +110,14 @@ def convert(
 
 
 def _require(to: ExportTarget, precision: ExportPrecision, data: str | Path | None) -> None:
-    if to in ("hf", "sentence-transformers") and precision != "fp32":
+    if to in LIBRARIES and precision != "fp32":
         raise UsageError(f"--to {to} keeps the weights as they are, and --precision is {precision}: omit it")
     if to == "onnx" and precision == "bf16":
         remedy = "use --precision fp32 or int8, or --to openvino"
         raise UsageError(f"ONNX Runtime does not compute in bf16 on a CPU: {remedy}")
     if precision == "int8" and data is None:
         raise UsageError("int8 changes the accuracy: give --data FILE, such as the dev set, to measure by how much")
-    if to not in ("hf", "sentence-transformers") and (engine := choose.named(files.engine_name(to, precision))):
+    if to not in LIBRARIES and (engine := choose.named(files.engine_name(to, precision))):
         engine.require()
 
 
@@ -127,7 +130,12 @@ def _write(job: Conversion, folder: Path) -> Exported | None:
     """Write the model. Return the files of its engine, with the differences of its graph in fp32 from torch, if it has one."""
     model, tokenizer = job.source.model.cpu(), job.source.tokenizer
     about = f"Converted from {job.source.folder.name}."
-    write_model(folder, model, tokenizer, job.checkpoint.task or None, about, job.checkpoint)
+    if job.to == "tf":
+        google.write_model(folder, model, tokenizer, job.checkpoint.labels)
+        if job.checkpoint.task:
+            storage.write_json(folder / TASK_FILE, job.checkpoint.task)
+    else:
+        write_model(folder, model, tokenizer, job.checkpoint.task or None, about, job.checkpoint)
     tokenizer.save(folder, job.source.max_length)
     how = job.source.text_embedding if job.to == "sentence-transformers" else None
     if how := how or sentence_transformers_format.read(job.source.folder):

@@ -126,7 +126,12 @@ def _cosines(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
 
 
 def other_library(source: Predictor, folder: Path, library: str, members: list[Sequence]) -> dict[str, Any]:
-    """Compare the source with what another library computes from a folder, or bertie itself if it is not installed."""
+    """Compare the source with what another library computes from a folder, or bertie itself if it is not installed.
+
+    Google's code needs an old TensorFlow, so its files are read back by bertie.
+    """
+    if library == "tf":
+        return hidden_differences(source, load(folder, engine="plain"), members)
     package = {"hf": "transformers", "sentence-transformers": "sentence_transformers"}[library]
     if importlib.util.find_spec(package) is None:
         console.warn(f"{package} is not installed: the result was compared with bertie only")

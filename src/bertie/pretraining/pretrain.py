@@ -150,7 +150,7 @@ class Setup:
         chosen = run.precision(asked) if run else runtime.resolve_precision(asked, runtime.device())
         precision: Literal["fp32", "bf16"] = ranks.broadcast(chosen)
         if run is not None and self.teacher is not None:
-            run.require_same("teacher", weights_fingerprint(self.teacher.folder))
+            run.require_same("teacher", weights_fingerprint(self.teacher.files))
         model = self._initial_model()
         runtime.require_precision(precision, model)
         optimizer = self._optimizer(model)

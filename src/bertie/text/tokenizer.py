@@ -95,12 +95,12 @@ class Tokenizer:
 
         Reads tokenizer.json, or the vocabulary of the folder's class: vocab.txt, vocab.json and merges.txt, or a
         SentencePiece model; and tokenizer_config.json, special_tokens_map.json, added_tokens.json, config.json. A bare
-        vocab.txt lowercases unless an entry has uppercase letters. With GPT-2's vocabulary, <|endoftext|> starts and ends
-        sequences and is the padding.
+        vocab.txt lowercases unless an entry has uppercase letters; one that leaves doubt is refused. With GPT-2's
+        vocabulary, <|endoftext|> starts and ends sequences and is the padding.
 
         Raises:
             UsageError: The folder has no such file.
-            UserError: A file is damaged, or asks for what bertie does not reproduce.
+            UserError: A file is damaged, asks for what bertie does not reproduce, or leaves the case in doubt.
         """
         found = read_folder(folder)
         return cls(found.backend, found.longest, found.extra)

@@ -7,6 +7,7 @@ every file is one token. One thing is different: a role such as [MASK] that is w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +38,8 @@ from bertie.text.wordpiece_backend import WordPieceBackend
 
 Backend = WordPieceBackend | BPEBackend | LibraryBackend
 MODELS = ("spiece.model", "sentencepiece.bpe.model", "spm.model")
+GOOGLES = {"spiece.model": "30k-clean.model"}
+"""The name that a vocabulary has in Google's folders, which hold ALBERT."""
 TOKEN_TYPES = "token_type_ids"
 
 
@@ -160,6 +163,8 @@ def _class_of_files(folder: Path, has_json: bool) -> str:
     if (folder / "vocab.json").is_file():
         entries = storage.read_json(folder / "vocab.json")
         return "GPT2Tokenizer" if bpe_backend.END_OF_TEXT in entries and "<s>" not in entries else "RobertaTokenizer"
+    if any((folder / name).is_file() for name in GOOGLES.values()):
+        return "AlbertTokenizer"
     if found := next((name for name in MODELS if (folder / name).is_file()), None):
         raise UserError(
             f"{folder} has {found}, and no file that names its class: write tokenizer_config.json with tokenizer_class, such "
@@ -185,6 +190,8 @@ def _build(
         vocabulary, source = _of_json(folder / JSON, content, chosen), folder / JSON
     else:
         source = folder / chosen.vocabulary
+        if not source.is_file():
+            source = folder / GOOGLES.get(chosen.vocabulary, chosen.vocabulary)
         if not source.is_file():
             raise UsageError(f"{folder} holds no tokenizer: it has neither tokenizer.json nor {chosen.vocabulary}")
         vocabulary, own = _of_files(source, chosen, settings, values, roles)
@@ -235,15 +242,37 @@ def _decide_case(path: Path, entries: list[str], settings: TokenizerSettings, va
     folder = path.parent
     if not settings.values and not (folder / "config.json").is_file():
         wordpiece_backend.require_special(entries, str(folder))
-    if "do_lower_case" in settings.values or not wordpiece_backend.is_cased(entries):
+    if "do_lower_case" in settings.values:
         return
-    if (folder / "config.json").is_file() or "tokenizer_class" in settings.values:
+    if not (folder / "config.json").is_file() and "tokenizer_class" not in settings.values:
+        values["do_lower_case"] = _lowercases(path, entries)
+    elif wordpiece_backend.is_cased(entries):
         console.warn(
             f"{path} has uppercase letters, and {folder / CONFIG} does not set do_lower_case: the tokenizer lowercases, as "
             'transformers does (if that is wrong, write "do_lower_case": false there)'
         )
-    else:
-        values["do_lower_case"] = False
+
+
+def _lowercases(path: Path, entries: list[str]) -> bool:
+    """Return whether text is lowercased, if no file says it: unless an entry has uppercase letters.
+
+    Google's uncased models, its Chinese one and its first multilingual one lowercase. Their vocabularies have no uppercase
+    letters, those of the cased models do.
+
+    Raises:
+        UserError: No entry has letters with a case, or the name of the folder says otherwise.
+    """
+    cased = wordpiece_backend.is_cased(entries)
+    named = re.search(r"(?<![a-z])(un)?cased(?![a-z])", path.parent.resolve().name.lower())
+    doubt = ""
+    if not wordpiece_backend.has_case(entries):
+        doubt = "no entry has letters with a case"
+    elif named and cased == (named[1] is not None):
+        doubt = f"{'some entries' if cased else 'no entries'} have uppercase letters, and the name says {named[0]}"
+    if doubt:
+        remedy = f'write {{"do_lower_case": true}} or false to {path.parent / CONFIG}'
+        raise UserError(f"{path} does not say whether text is lowercased ({doubt}): {remedy}")
+    return not cased
 
 
 def _add_tokens(

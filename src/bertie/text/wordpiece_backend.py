@@ -28,6 +28,7 @@ from bertie.text.special_tokens import (
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BERT = SpecialTokens(CLS, SEP, PAD, UNK, MASK)
 CONTINUATION = "##"
+_ROLE = re.compile(r"\[.*]|<.*>")
 MAX_WORD_CHARACTERS = 100  # longer words are [UNK], as in Google's code of 2018 and in Hugging Face's
 
 
@@ -244,7 +245,12 @@ def read_vocabulary(path: Path) -> list[str]:
 
 def is_cased(entries: Iterable[str]) -> bool:
     """Return whether a vocabulary has uppercase letters. Entries such as [unused0], [CLS], <S> do not count."""
-    return any(entry != entry.lower() for entry in entries if not re.fullmatch(r"\[.*]|<.*>", entry))
+    return any(entry != entry.lower() for entry in entries if not _ROLE.fullmatch(entry))
+
+
+def has_case(entries: Iterable[str]) -> bool:
+    """Return whether a vocabulary has letters with a case. Entries such as [unused0], [CLS], <S> do not count."""
+    return any(entry.lower() != entry.upper() for entry in entries if not _ROLE.fullmatch(entry))
 
 
 def require_special(vocabulary: Container[str], source: str) -> None:

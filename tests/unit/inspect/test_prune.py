@@ -159,6 +159,9 @@ def test_wrong_arguments_are_refused(pretrained: Path, text: Path, tmp_path: Pat
             bertie.prune_heads(pretrained, out, **settings)
     with pytest.raises(UserError, match="not fine-tuned"):
         bertie.prune_heads(pretrained, out, heads=[(1, 1)], task_data=text)
+    bertie.convert(pretrained, tmp_path / "tf", "tf", threads=1)
+    with pytest.raises(UsageError, match="is a TensorFlow checkpoint: convert it first, with bertie convert --to hf"):
+        bertie.prune_heads(tmp_path / "tf", out, heads=[(1, 1)])
     assert not out.exists()
     with pytest.raises(UsageError, match="already exists"):
         bertie.prune_heads(pretrained, pretrained, heads=[(1, 1)])

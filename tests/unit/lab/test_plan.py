@@ -152,17 +152,19 @@ def test_other_weights_of_a_teacher_or_an_initial_model_are_another_step(
     lab_file: File, lab_data: Path, tmp_path: Path
 ) -> None:
     lab_file["budget"] = {"unit": "flops", "amount": 1e9}
-    for name in ("teacher", "start"):
+    files = {"teacher": "model.safetensors", "start": "model.safetensors", "google": "bert_model.ckpt.index"}
+    for name, file in files.items():
         (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text("{}")
-        (tmp_path / name / "model.safetensors").write_bytes(b"1")
+        (tmp_path / name / ("bert_config.json" if name == "google" else "config.json")).write_text("{}")
+        (tmp_path / name / file).write_bytes(b"1")
     objectives = [{"kind": "mlm", "initialization": "random"}, {"kind": "distil", "teacher": str(tmp_path / "teacher")}]
     variant(lab_file, pretrain={"objectives": objectives})
     variant(lab_file, pretrain={"init_from": str(tmp_path / "start")})
+    variant(lab_file, pretrain={"init_from": str(tmp_path / "google" / "bert_model.ckpt")})
     before = planned(lab_file, lab_data)
     assert planned(lab_file, lab_data).steps.keys() == before.steps.keys()
-    for name, cell in (("teacher", 2), ("start", 3)):
-        (tmp_path / name / "model.safetensors").write_bytes(b"12")
+    for cell, (name, file) in enumerate(files.items(), 2):
+        (tmp_path / name / file).write_bytes(b"12")
         after = planned(lab_file, lab_data)
         changed = [a != b for a, b in zip(before.cells, after.cells, strict=True)]
         assert [i for i, each in enumerate(changed) if each] == [cell]

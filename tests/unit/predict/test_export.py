@@ -89,7 +89,7 @@ def converted(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return out
 
 
-@pytest.mark.parametrize("target", ["torch", "onnx", "openvino", "hf", "sentence-transformers"])
+@pytest.mark.parametrize("target", ["torch", "onnx", "openvino", "hf", "sentence-transformers", "tf"])
 def test_a_classifier_predicts_the_same(
     target: ExportTarget,
     classifier: tuple[Path, Path],
@@ -120,6 +120,19 @@ def test_a_classifier_predicts_the_same(
     pairs = [[each.probabilities["long"] for each in predicted] for predicted in (ours, theirs)]
     np.testing.assert_allclose(*pairs, atol=1e-5)
     assert read_checkpoint(out).task == read_checkpoint(run).task
+
+
+def test_a_checkpoint_of_googles_code_becomes_one_of_transformers(pretrained: Path, tmp_path: Path) -> None:
+    """By way of a file without bertie's additions, in a folder with another checkpoint."""
+    convert(pretrained, tmp_path / "tf", "tf", threads=1)
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "manifest.json", "checkpoint"):
+        (tmp_path / "tf" / name).unlink()
+    (tmp_path / "tf" / "other.index").touch()
+    convert(tmp_path / "tf" / "bert_model.ckpt", tmp_path / "hf", "hf", threads=1)
+    before, after = read_checkpoint(pretrained), read_checkpoint(tmp_path / "hf")
+    assert before.tokenizer.fingerprint == after.tokenizer.fingerprint
+    assert before.weights.keys() == after.weights.keys()
+    assert all(torch.equal(tensor, after.weights[name]) for name, tensor in before.weights.items())
 
 
 def test_an_onnx_file_runs_without_bertie(
@@ -193,7 +206,11 @@ def test_int8_needs_data(pretrained: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("target", "precision", "message"),
-    [("hf", "bf16", "keeps the weights as they are"), ("onnx", "bf16", "does not compute in bf16")],
+    [
+        ("hf", "bf16", "keeps the weights as they are"),
+        ("tf", "int8", "keeps the weights as they are"),
+        ("onnx", "bf16", "does not compute in bf16"),
+    ],
 )
 def test_impossible_precisions_are_refused(
     target: Any, precision: Any, message: str, pretrained: Path, tmp_path: Path

@@ -348,3 +348,38 @@ def test_offsets_without_punctuation_are_those_of_the_words(text: str) -> None:
     ]
     assert found.ids == [expected.ids[number] for number in words]
     assert found.offsets == [expected.offsets[number] for number in words]
+
+
+CASES = {  # entries, name of the folder, and whether text is lowercased, or a part of the message
+    "lowercase": (["the", "中"], "model", True),
+    "uppercase": (["the", "##Ab"], "model", False),
+    "Chinese": (["中", "the"], "chinese_L-12_H-768_A-12", True),
+    "named uncased": (["the"], "uncased_L-12_H-768_A-12", True),
+    "named cased": (["The"], "multi_cased_L-12_H-768_A-12", False),
+    "not named": (["the"], "showcased", True),
+    "Cyrillic": (["\u0434\u0430"], "model", True),
+    "no letters": (["中", "12", "##!"], "model", "no entry has letters with a case"),
+    "uncased with uppercase letters": (["The"], "BERT-uncased", "have uppercase letters, and the name says uncased"),
+    "cased without uppercase letters": (
+        ["the"],
+        "cased_L-2",
+        "no entries have uppercase letters, and the name says cased",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_case_of_a_bare_vocabulary_is_found_or_asked_for(tmp_path: Path, name: str) -> None:
+    entries, folder_name, expected = CASES[name]
+    folder = tmp_path / folder_name
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "[unused1]", "<S>", *entries]) + "\n")
+    if isinstance(expected, bool):
+        assert Tokenizer.load(folder).lowercase == expected
+        return
+    with pytest.raises(
+        UserError, match=rf'{expected}\): write {{"do_lower_case": true}} or false to .*tokenizer_config\.json'
+    ):
+        Tokenizer.load(folder)
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert not Tokenizer.load(folder).lowercase

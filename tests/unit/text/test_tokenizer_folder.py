@@ -152,6 +152,17 @@ def test_a_sentencepiece_model_is_read(tmp_path: Path) -> None:
     require_valid_charsmap(model.charsmap)
 
 
+def test_googles_albert_calls_its_model_otherwise(tmp_path: Path) -> None:
+    for name in ("google", "huggingface"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "google" / "30k-clean.model").write_bytes(a_model())
+    (tmp_path / "huggingface" / "spiece.model").write_bytes(a_model())
+    (tmp_path / "huggingface" / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "AlbertTokenizer"}))
+    google, huggingface = (Tokenizer.load(tmp_path / name) for name in ("google", "huggingface"))
+    assert google.fingerprint == huggingface.fingerprint
+    assert google.decode(google.encode(["ab CD"])[0]) == "ab cd"
+
+
 def test_damaged_sentencepiece_models_end_in_one_line_and_never_crash_the_library(tmp_path: Path) -> None:
     """Every truncation, and many flipped bits: an error, or a tokenizer that reads text."""
     data, rng = a_model(), np.random.default_rng(0)

@@ -1,0 +1,55 @@
+"""Mutate TensorFlow checkpoints, and check that each is refused in one line or read as the file says. Not run by pytest.
+
+    python tests/long/tensorflow_mutations.py 100000 [PREFIX …]
+
+The checkpoints are made by hand. PREFIX names more, of which copies are mutated. Memory is limited to 1 GB more than at the
+start, and a case to a minute on average. Prints the escapes; if there are any, the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "checkpoints" / "tensorflow"))
+
+from bundle_mutations import Original, fuzz, originals, read_bundle
+
+PART = 1000  # cases between two lines of output
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("cases", type=int)
+    parser.add_argument("prefixes", type=Path, nargs="*")
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    started, escapes = time.monotonic(), []
+    with tempfile.TemporaryDirectory() as folder:
+        found = originals(Path(folder))
+        for number, prefix in enumerate(asked.prefixes):
+            copy = Path(folder, f"given-{number}", prefix.name)
+            copy.parent.mkdir()
+            for path in prefix.parent.glob(f"{prefix.name}.*"):
+                shutil.copy(path, copy.parent)
+            found.append(Original(copy, read_bundle))
+        for original in found:
+            original.read(original.prefix)  # imports what it needs before memory is limited
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), resource.RLIM_INFINITY))
+        for start in range(0, asked.cases, PART):
+            signal.alarm(60 * PART)  # kills the process if cases hang
+            escapes += fuzz(found, range(start, min(start + PART, asked.cases)), asked.seed)
+            print(f"{start + PART:,} cases, {len(escapes)} escapes, {time.monotonic() - started:.0f} s", flush=True)
+    print("\n".join(escapes))
+    return 1 if escapes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
