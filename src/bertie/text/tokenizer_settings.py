@@ -246,7 +246,7 @@ def _content(token: Any) -> str:
 def _token(path: Path, value: Any) -> AddedToken:
     """Return a token that is written as its text, or as an object with its options. Raises UserError."""
     if isinstance(value, str):
-        return AddedToken(value, special=True)
+        return guarded(path, lambda: AddedToken(value, special=True))
     if isinstance(value, dict) and isinstance(value.get("content"), str):
         options = {key: option for key, option in value.items() if key not in ("__type", "content")}
         if unknown := sorted(options.keys() - TOKEN_OPTIONS):
