@@ -216,7 +216,7 @@ def _empty(opened: Any, name: str) -> Tensor:
 
 def _fill(tensor: Tensor, file: io.RawIOBase) -> None:
     """Read a tensor from the place of a file. Raises OSError if the file ends before it does."""
-    rest = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+    rest = tensor.reshape(-1).view(torch.uint8).numpy().data
     while rest:
         if not (count := file.readinto(rest)):
             raise OSError("the file has become shorter")

@@ -112,8 +112,7 @@ def engine_of(path: Path) -> Any:
 
 def charsmap_of(content: dict[str, Any]) -> bytes:
     """Return the first table of SentencePiece's normalizer in a tokenizer.json that was `read`; empty if there is none."""
-    normalizer = content.get("normalizer") or {}
-    parts = normalizer.get("normalizers", []) if normalizer.get("type") == "Sequence" else [normalizer]
+    parts = _objects(content.get("normalizer"))
     found = (part.get("precompiled_charsmap") for part in parts if part.get("type") == "Precompiled")
     return next((base64.b64decode(each) for each in found if each), b"")
 

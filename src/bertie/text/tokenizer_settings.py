@@ -98,7 +98,7 @@ class TokenizerSettings:
         value = self.values.get(name, default)
         allowed = (bool, type(None)) if default is None else type(default)
         if not isinstance(value, allowed) or (type(default) is int and isinstance(value, bool)):
-            raise UserError(f"{self.source}: {name} is {value!r}: expected {_kind(default)}")
+            raise UserError(f"{self.source}: {name} is {repr(value)[:60]}: expected {_kind(default)}")
         return value
 
     @property
@@ -108,7 +108,7 @@ class TokenizerSettings:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
-            raise UserError(f"{self.source}: model_max_length is {value!r}: expected a number of tokens")
+            raise UserError(f"{self.source}: model_max_length is {repr(value)[:60]}: expected a number of tokens")
         return int(value) if value < 1 << 31 else None  # transformers writes 10^30 for "no limit"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from bertie import config as configuration
 from bertie.checkpoints.families.family import Family, Module
@@ -13,7 +13,10 @@ class OwnSettings:
     """All settings by bertie's names, in one key."""
 
     known = None  # no other program writes this format
-    training_only: ClassVar[dict[str, float | None]] = {}
+
+    @property
+    def training_only(self) -> dict[str, float | None]:
+        return {}
 
     def fits(self, config: EncoderConfig) -> bool:  # noqa: ARG002
         return True
