@@ -82,7 +82,9 @@ def _values(known: list[Argument], argv: list[str]) -> Changes:
         name, equals, value = word.partition("=")
         argument = flags.get(name.replace("_", "-"))
         if argument is None:
-            raise UsageError(f"unknown argument {name}" + did_you_mean(name, flags))
+            same = [repr(flag) for flag in flags if flag.rpartition(".")[2] == name.removeprefix("--")]
+            hint = f": did you mean {' or '.join(same)}?" if same else did_you_mean(name, flags)
+            raise UsageError(f"unknown argument {name}{hint}")
         words = [value] if equals else []
         while not equals and not argument.switch and rest and not _is_flag(rest[0]) and (argument.several or not words):
             words.append(rest.pop(0))

@@ -108,10 +108,11 @@ def seeds_phrase(comparison: Comparison) -> str:
 
 
 def gains(comparison: Comparison) -> str:
-    """Return a sentence about the gain over both baselines, with intervals."""
-    over = []
+    """Return a sentence about the gain over both baselines, with intervals if there are enough seeds."""
+    over, certain = [], len(comparison.accuracy[START[False]]) > 2
     for baseline, name in ((START[True], "training from scratch"), (BAG_OF_WORDS, "the bag of words")):
         gain, _, half = comparison.gain(baseline)
         low, high = 100 * (gain - half), 100 * (gain + half)
-        over.append(f"{100 * gain:.1f} points ({low:.1f} to {high:.1f}) over {name}")
-    return f"The pre-trained model gains {' and '.join(over)}; 95 % confidence over seeds and test sentences."
+        over.append(f"{100 * gain:.1f} points" + f" ({low:.1f} to {high:.1f})" * certain + f" over {name}")
+    about = "; 95 % confidence over seeds and test sentences" if certain else ""
+    return f"The pre-trained model gains {' and '.join(over)}{about}."

@@ -36,13 +36,12 @@ def binary_cross_entropy(logits_PC: Float[Tensor, "P C"], targets: Targets) -> L
     """Return the weighted sum of −log p(label), in nats, of C decisions between two classes, from the logits of class 1.
 
     Args:
-        logits_PC: Logits of C independent decisions over the same rows. Their losses are averaged; a row is a hit if all are
-            right.
+        logits_PC: Logits of C independent decisions over the same rows. Their losses and their hits are averaged.
         targets: label: [P, C], or [P] for one decision.
     """
     label_PC = targets.label.view_as(logits_PC)
     loss_PC = F.binary_cross_entropy_with_logits(logits_PC.float(), label_PC.float(), reduction="none")
-    hits = (((logits_PC.detach() > 0) == (label_PC > 0)).all(1) * targets.weight).sum()
+    hits = (((logits_PC.detach() > 0) == (label_PC > 0)).float().mean(1) * targets.weight).sum()
     return Loss((loss_PC.mean(1) * targets.weight).sum(), targets.weight.sum(), hits)
 
 

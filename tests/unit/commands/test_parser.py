@@ -72,6 +72,10 @@ def test_help_of_glue_lists_no_flag_that_glue_refuses(
         ("pretrain mini", "bertie pretrain lacks --data PATH, --out PATH (see bertie pretrain --help)"),
         ("fill-mask", "bertie fill-mask lacks RUN, TEXT (see bertie fill-mask --help)"),
         ("demo --scale big", "--scale: expected a number, found 'big' (see bertie demo --help)"),
+        (
+            "finetune classify --epochs 1",
+            "unknown argument --epochs: did you mean '--training.epochs' or '--grid.epochs'? (see bertie finetune --help)",
+        ),
         ("demo --sclae 2", "unknown argument --sclae: did you mean '--scale'? (see bertie demo --help)"),
         (
             "pretrain mini --data x --out y --optimizer.kind lamb",

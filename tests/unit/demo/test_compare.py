@@ -12,6 +12,7 @@ import pytest
 from bertie.demo import compare as compare_module
 from bertie.demo.compare import START, Comparison, _hold_back, compare
 from bertie.demo.corpus import DemoData
+from bertie.demo.page import gains
 from bertie.tasks.data.texts import Example
 from bertie.text.executors import LocalExecutor
 
@@ -93,3 +94,5 @@ def test_two_seeds_have_no_interval() -> None:
     half, more = [True, False] * 4, [True] * 6 + [False] * 2
     assert comparison([half, more], [half, half], half).table()[0][1] == "0.625"
     assert comparison([half, more, more], [half, half], half).table()[0][1] == "0.667 ± 0.359"
+    assert "gains 12.5 points over training from scratch and" in gains(comparison([half, more], [half, half], half))
+    assert "; 95 % confidence" in gains(comparison([half, more, more], [half, half], half))
