@@ -8,5 +8,6 @@ Read in this order:
    named_weights.py: the weights under bertie's names, and those without a place.
 4. folder.py: a model folder that `transformers` loads, with a manifest of checksums.
 5. training_state.py: checkpoints of a run, which add the optimizer's state and the counters.
-6. model_card.py, sentence_transformers_format.py: more files of a model folder.
+6. model_card.py: one more file. sentence_transformers_format.py, sentence_transformers_reader.py,
+   sentence_transformers_modules.py: how texts become vectors.
 """

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from bertie import storage
-from bertie.checkpoints import sentence_transformers_format
+from bertie.checkpoints import sentence_transformers_format, sentence_transformers_reader
 from bertie.checkpoints.families import family_named, family_of
 from bertie.checkpoints.families.family import to_huggingface
 from bertie.checkpoints.find import MODEL_FILES, TASK_FILE, TASK_FILES, find_model_folder
@@ -132,14 +132,27 @@ def write_model(
     storage.write_atomic(folder / "README.md", model_card(model, labels, about))
     if task:
         storage.write_json(folder / TASK_FILE, task)
-    if (how := sentence_transformers_format.embedding_of(model)) is not None:
+    how = source and sentence_transformers_reader.read(source.folder, model.encoder.config.hidden_size)
+    if (how := how or sentence_transformers_format.embedding_of(model)) is not None:
         length = (task or {}).get("max_length", model.encoder.config.max_position_embeddings)
         sentence_transformers_format.write(folder, model.encoder.config, how, length)
     labels = labels or default_names(model, heads)
     values = to_config_json(model.encoder.config, heads.values(), labels, tokenizer.pad_id, family)
     if model.generator is not None:
         values["generator"] = generator_sizes(model.generator.config)
+    if source:
+        values |= _score_settings(source)
     storage.write_json(folder / "config.json", values)  # last, because `find_model_folder` recognizes a model by it
+
+
+def _score_settings(source: Checkpoint) -> dict[str, Any]:
+    """Return the keys of config.json from which all versions of sentence-transformers read the activation of scores."""
+    out = source.weights.get("heads.text.out.weight")
+    name = None if out is None else sentence_transformers_reader.score_activation(source.folder, len(out))
+    if name is None:
+        return {}
+    activation = sentence_transformers_format.SCORE_ACTIVATIONS[name]
+    return {"sentence_transformers": {"activation_fn": activation}, "sbert_ce_default_activation_function": activation}
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
@@ -157,7 +170,11 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 def write_manifest(folder: Path) -> None:
     """Write the manifest: sizes and checksums of the model's files and of training_state/. It completes a checkpoint."""
     state = sorted((folder / "training_state").glob("*"))
-    files = [path for name in (*MODEL_FILES, *TASK_FILES) if (path := folder / name).is_file()] + state
+    modules = {
+        path.relative_to(folder).as_posix() for path in folder.glob(f"{sentence_transformers_format.IN_MODULES}/*")
+    }
+    names = dict.fromkeys((*MODEL_FILES, *TASK_FILES, *sorted(modules)))
+    files = [path for name in names if (path := folder / name).is_file()] + state
     for path in files:
         storage.fsync(path)
     storage.write_json(folder / MANIFEST, {"format": 1, "files": storage.checksums(folder, files)})

@@ -23,7 +23,10 @@ from bertie.text.special_tokens import printable
 
 @dataclass(frozen=True)
 class Args:
-    """Compare texts by the cosines of their vectors: a matrix of all texts, or the pairs of a file."""
+    """Compare texts by the similarity of their vectors: a matrix of all texts, or the pairs of a file.
+
+    The similarity is the cosine, unless the files of sentence-transformers name another function.
+    """
 
     run: Positional[str]
     """Model: a run, a checkpoint folder or a hub id."""
@@ -39,6 +42,8 @@ class Args:
     """Pooling of the token vectors into the vector of the text. By default as the model was trained, otherwise mean."""
     layers: Fixed = "last"
     """Layers whose hidden states to use."""
+    prompt_name: str | None = None
+    """Name of the model's prompt to put before each text; by default the model's own default, usually none."""
     language: str = ""
     """Language of the texts, for a model with language embeddings; empty: that of fine-tuning, or else the first one."""
     engine: EngineName | None = None
@@ -57,7 +62,7 @@ def run(args: Args) -> dict[str, Any]:
 
 
 def _matrix(predictor: Predictor, args: Args) -> dict[str, Any]:
-    matrix = predictor.similarity(args.texts, None, args.pooling, args.layers)
+    matrix = predictor.similarity(args.texts, None, args.pooling, args.layers, args.prompt_name)
     digits = len(str(len(args.texts)))
     console.info(" " * digits + "".join(f"{number:>8}" for number in range(1, len(args.texts) + 1)))
     for number, (row, text) in enumerate(zip(matrix.tolist(), args.texts, strict=True), 1):
@@ -69,5 +74,5 @@ def _pairs(predictor: Predictor, args: Args, path: Path) -> dict[str, Any]:
     if sys.stdout is None:
         raise UsageError("stdout is closed, and similarities are written there: redirect it to a file")
     reader = TextReader(args.text, args.text_pair, paired=True)
-    found = pair_similarities(predictor, reader.stream(path), args.pooling, args.layers)
+    found = pair_similarities(predictor, reader.stream(path), args.pooling, args.layers, args.prompt_name)
     return print_lines(found, lambda value: {"similarity": value}, path, "pairs", "similarity")

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from bertie import config as configuration
 from bertie import console, storage
-from bertie.checkpoints import sentence_transformers_format
+from bertie.checkpoints import sentence_transformers_reader
 from bertie.checkpoints.families.family import TASK_SHAPES
 from bertie.checkpoints.find import TASK_FILE, find_model_folder, list_checkpoints
 from bertie.checkpoints.folder import Checkpoint, read_checkpoint
@@ -18,6 +18,7 @@ from bertie.errors import UsageError, UserError
 from bertie.model.text_pooling import SEPARATE
 from bertie.tasks import AnyTask
 from bertie.tasks.data.rows import join_names
+from bertie.tasks.encoding import with_activation
 from bertie.tasks.task import ForeignHead
 from bertie.tasks.task_json import task_from_json, with_pooling
 
@@ -40,7 +41,7 @@ def trained_length(checkpoint: Checkpoint) -> int:
     phases = [phase for phase in phases if phase.get("max_length") != 0]  # 0: as in the layout
     parts = [settings, settings.get("layout"), *phases]
     limits = [part["max_length"] for part in parts if isinstance(part, dict) and "max_length" in part]
-    default = min(positions, sentence_transformers_format.max_sequence_length(folder) or _tokenizer_length(folder))
+    default = min(positions, sentence_transformers_reader.max_sequence_length(folder) or _tokenizer_length(folder))
     limit = max(limits, default=default) if all(type(limit) is int for limit in limits) else limits
     if type(limit) is not int or not 4 <= limit <= positions:
         raise UserError(f"{where}: max_length is {limit!r}: the model reads 4 to {positions} tokens")
@@ -72,12 +73,15 @@ def checkpoint_task(checkpoint: Checkpoint) -> AnyTask | None:
 
 def _foreign_head(checkpoint: Checkpoint) -> ForeignHead | None:
     """Return the head that another library has trained for a task. Raises UserError if its output layer is missing."""
+    folder = checkpoint.folder
     for shape in TASK_SHAPES:
         if shape in checkpoint.heads:
             outputs = checkpoint.weights.get(f"heads.{shape}.out.weight")
             if outputs is None:
                 raise UserError(f"{checkpoint.folder} lacks the output layer of its head ({shape})")
-            return ForeignHead(shape, len(outputs), checkpoint.labels, checkpoint.problem_type)
+            # Other shapes are no cross-encoders.
+            activation = shape == "text" and sentence_transformers_reader.score_activation(folder, len(outputs))
+            return ForeignHead(shape, len(outputs), checkpoint.labels, checkpoint.problem_type, activation or "")
     return None
 
 
@@ -91,6 +95,7 @@ def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
     if task is None or own is None or task.kind != own.kind:
         return task or own
     task = _with_pooling(task, own)
+    task = with_activation(task, own)
     if task.labels == own.labels:
         return task
     if not task.labels:

@@ -117,6 +117,11 @@ def every_sequence(task: Any, sequences: list[Sequence]) -> list[Sequence]:  # n
     return sequences
 
 
+def with_activation(task: Any, own: Any) -> Any:
+    """Return the task with the activation of another one of its kind, which only numbers have."""
+    return replace(task, activation=own.activation) if hasattr(own, "activation") else task
+
+
 def with_own_pooling(task: Any, pooling: TextPooling, paired: bool | None) -> Any:
     """Return the task with another `pooling` and `paired`: `Task.with_pooling` of a task on texts."""
     return replace(task, pooling=pooling, paired=paired)

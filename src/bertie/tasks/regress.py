@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
@@ -61,6 +62,8 @@ class Regress:
     second BiLSTM (GLUE's baselines)."""
     paired: NoFlag[bool | None] = None
     """Whether examples are pairs; set from the training examples."""
+    activation: NoFlag[Literal["identity", "sigmoid"]] = "identity"
+    """What turns the output into the number; set from the files of a cross-encoder of sentence-transformers."""
 
     __post_init__ = ranges("task")
 
@@ -79,7 +82,8 @@ class Regress:
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
         known = head.outputs == 1 and head.problem_type in ("", "regression")
-        return cls() if head.shape == "text" and known else None
+        sigmoid = head.activation == "Sigmoid"
+        return cls(activation="sigmoid" if sigmoid else "identity") if head.shape == "text" and known else None
 
     def fit(self, examples: list[Example]) -> Regress:
         """Return the task, knowing whether examples are pairs.
@@ -90,7 +94,7 @@ class Regress:
         if len({parse_label_number(example.label) for example in examples}) == 1:
             only = f"{examples[0].label} ({examples[0].source} …)"
             raise UserError(f"every example has the score {only}: nothing to learn")
-        return replace(self, paired=encoding.are_pairs(self, examples))
+        return replace(self, paired=encoding.are_pairs(self, examples), activation="identity")
 
     def validate(self, examples: list[Example]) -> None:
         """Check that every example has a number that can be learned. Raises UserError for the first that has not."""
@@ -114,9 +118,10 @@ class Regress:
         self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Example]
     ) -> list[NumberPrediction]:
         """Return the number of each example. The outputs of several windows are averaged."""
+        rows = encoding.by_example(outputs, sequences, len(examples))
+        numbers = [float(np.concatenate(each).mean()) for each in rows]
         return [
-            NumberPrediction(float(np.concatenate(rows).mean()))
-            for rows in encoding.by_example(outputs, sequences, len(examples))
+            NumberPrediction(0.5 + 0.5 * math.tanh(0.5 * x) if self.activation == "sigmoid" else x) for x in numbers
         ]
 
     def relevance(self, label: str) -> Callable[[NumberPrediction], float] | None:
