@@ -64,6 +64,12 @@ def dense(folder: Path, at: str, sizes: tuple[int, int], pickled: bool = False, 
     return at
 
 
+def plain(folder: Path, at: str, values: dict[str, Any]) -> str:
+    """Write a module without weights."""
+    write(folder, f"{at}/config.json", values)
+    return at
+
+
 def norm(folder: Path, at: str, width: int) -> str:
     """Write a module LayerNorm."""
     write(folder, f"{at}/config.json", {"dimension": width})
@@ -126,8 +132,8 @@ CASES: dict[str, dict[str, Any]] = {
                 use_residual=True,
                 bias=False,
             ),
-            lambda at: write(at, "6_Dropout/config.json", {"dropout": 0.3}) or "6_Dropout",
-            lambda at: write(at, "7_Normalize/config.json", {}) or "7_Normalize",
+            lambda at: plain(at, "6_Dropout", {"dropout": 0.3}),
+            lambda at: plain(at, "7_Normalize", {}),
         ),
         "files": {GENERAL: {"truncate_dim": 12, "similarity_fn_name": "manhattan", **PROMPTS}},
     },

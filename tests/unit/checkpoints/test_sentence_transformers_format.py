@@ -41,7 +41,12 @@ def folder(at: Path, pooling: Any, kinds: tuple[str, ...] = ("Transformer", "Poo
 
 def test_written_files_are_read_back(tmp_path: Path, tiny_config: TransformerConfig) -> None:
     size = tiny_config.hidden_size
-    settings = {"lowercase": True, "prompts": {"query": "q: ", "odd": ""}, "default_prompt": "odd", "dimensions": 3}
+    settings: dict[str, Any] = {
+        "lowercase": True,
+        "prompts": {"query": "q: ", "odd": ""},
+        "default_prompt": "odd",
+        "dimensions": 3,
+    }
     plain = SentenceEmbedding(("mean", "lasttoken"), (Dropout(0.3), Normalize()), False, similarity="dot", **settings)
     for number, how in enumerate((SentenceEmbedding(), SentenceEmbedding(("cls",), (Normalize(),)), plain)):
         at = tmp_path / str(number)
@@ -54,6 +59,7 @@ def test_written_files_are_read_back(tmp_path: Path, tiny_config: TransformerCon
         LayerNorm(torch.randn(5), torch.randn(5)),
         Dense(torch.randn(5, 5).T, None, "Identity", True),
     )
+    at = tmp_path / "2"
     sentence_transformers_format.write(at, tiny_config, replace(plain, modules=weighted), 48)
     found = read(at, size)
     assert found
@@ -102,7 +108,7 @@ def test_old_layouts_name_the_folder_of_the_encoder(tmp_path: Path) -> None:
     assert max_sequence_length(inner) == 99
 
 
-REFUSED: list[tuple[str, Any, str]] = [
+REFUSED: list[tuple[str, Any, str | None]] = [
     ("modules.json", modules("Transformer"), "asks for Transformer, which"),
     ("modules.json", [], "asks for nothing, which"),
     ("modules.json", {}, "is damaged"),
