@@ -9,5 +9,6 @@ Read in this order:
 4. tensorflow/: configuration and weights of Google's TensorFlow checkpoints.
 5. folder.py: a model folder that `transformers` loads, with a manifest of checksums.
 6. training_state.py: checkpoints of a run, which add the optimizer's state and the counters.
-7. model_card.py, sentence_transformers_format.py: more files of a model folder.
+7. model_card.py: one more file. sentence_transformers_format.py, sentence_transformers_reader.py,
+   sentence_transformers_modules.py: how texts become vectors.
 """

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from bertie.checkpoints import sentence_transformers_format
+from bertie.checkpoints.sentence_transformers_reader import transformer_folder
 from bertie.checkpoints.tensorflow import folder as google
 from bertie.checkpoints.weight_files import ADAPTER, PICKLED_PATTERNS, SAFETENSORS_PATTERNS, WHOLE, weights_file
 from bertie.errors import UsageError, nearest
@@ -26,6 +27,8 @@ def find_model_folder(source: str | Path) -> Path:
         UsageError: There is no such folder, or the download failed.
     """
     folder = Path(source)
+    if (inner := transformer_folder(folder)) is not None:
+        return inner  # beside it, old folders have a config.json with a version only
     if (folder / "config.json").is_file():
         return folder
     if (checkpoint := google.find_checkpoint(folder)) is not None:
@@ -61,7 +64,10 @@ def _from_hub(name: str) -> Path:
     import huggingface_hub
 
     def download(*patterns: str) -> Path:
-        return Path(huggingface_hub.snapshot_download(name, allow_patterns=[*MODEL_FILES, *TASK_FILES, *patterns]))
+        wanted = [*MODEL_FILES, *TASK_FILES, *patterns]
+        of_modules = [f"{sentence_transformers_format.IN_MODULES}/{pattern}" for pattern in wanted]
+        found = Path(huggingface_hub.snapshot_download(name, allow_patterns=wanted + of_modules))
+        return transformer_folder(found) or found
 
     try:
         folder = download(*SAFETENSORS_PATTERNS)

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from bertie import console, storage
-from bertie.checkpoints import sentence_transformers_format
+from bertie.checkpoints import sentence_transformers_format, sentence_transformers_reader
 from bertie.checkpoints.families import family_named, family_of
 from bertie.checkpoints.families.family import to_huggingface
 from bertie.checkpoints.find import MODEL_FILES, TASK_FILE, TASK_FILES, find_model_folder
@@ -155,7 +155,8 @@ def write_model(
     storage.write_atomic(folder / "README.md", model_card(model, labels, about))
     if task:
         storage.write_json(folder / TASK_FILE, task)
-    if (how := sentence_transformers_format.embedding_of(model)) is not None:
+    how = source and sentence_transformers_reader.read(source.folder, model.encoder.config.hidden_size)
+    if (how := how or sentence_transformers_format.embedding_of(model)) is not None:
         length = (task or {}).get("max_length", model.encoder.config.max_position_embeddings)
         sentence_transformers_format.write(folder, model.encoder.config, how, length)
     labels = labels or default_names(model, heads)
@@ -166,7 +167,19 @@ def write_model(
         values = {"problem_type": source.problem_type} | values
     if model.generator is not None:
         values["generator"] = generator_sizes(model.generator.config)
+    if source:
+        values |= _score_settings(source)
     storage.write_json(folder / "config.json", values)  # last, because `find_model_folder` recognizes a model by it
+
+
+def _score_settings(source: Checkpoint) -> dict[str, Any]:
+    """Return the keys of config.json from which all versions of sentence-transformers read the activation of scores."""
+    out = source.weights.get("heads.text.out.weight")
+    name = None if out is None else sentence_transformers_reader.score_activation(source.folder, len(out))
+    if name is None:
+        return {}
+    activation = sentence_transformers_format.SCORE_ACTIVATIONS[name]
+    return {"sentence_transformers": {"activation_fn": activation}, "sbert_ce_default_activation_function": activation}
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
@@ -184,7 +197,9 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 def write_manifest(folder: Path) -> None:
     """Write the manifest: sizes and checksums of the model's files and of training_state/. It completes a checkpoint."""
     state = sorted((folder / "training_state").glob("*"))
-    files = [path for name in (*MODEL_FILES, *TASK_FILES) if (path := folder / name).is_file()] + state
+    found = sorted(folder.glob(f"{sentence_transformers_format.IN_MODULES}/*"))
+    names = dict.fromkeys((*MODEL_FILES, *TASK_FILES, *(path.relative_to(folder).as_posix() for path in found)))
+    files = [path for name in names if (path := folder / name).is_file()] + state
     for path in files:
         storage.fsync(path)
     storage.write_json(folder / MANIFEST, {"format": 1, "files": storage.checksums(folder, files)})

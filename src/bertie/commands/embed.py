@@ -43,6 +43,9 @@ class Args:
     layers: Fixed = "last"
     """Layers whose hidden states to use. sum_last_4 and concat_last_4 need a model with 4 or more layers. sum_all
     excludes the embeddings."""
+    prompt_name: str | None = None
+    """Name of the model's prompt to put before each text, such as query or document; by default the model's own default,
+    usually none."""
     language: str = ""
     """Language of the texts, for a model with language embeddings; empty: that of fine-tuning, or else the first one."""
     dtype: Dtype = "float32"
@@ -71,7 +74,9 @@ def _unit(args: Args) -> VectorUnit:
     if args.unit == "word":
         if args.pooling:
             raise UsageError("--pooling applies to texts: with --unit word, use --word-pooling first or mean")
+        if args.prompt_name:
+            raise UsageError("--prompt-name applies to texts: omit it with --unit word")
         return WordUnit(word_pooling=args.word_pooling or "first", layers=args.layers)
     if args.word_pooling:
         raise UsageError("--word-pooling applies to words: add --unit word")
-    return TextUnit(pooling=args.pooling, layers=args.layers)
+    return TextUnit(pooling=args.pooling, layers=args.layers, prompt_name=args.prompt_name)

@@ -18,7 +18,11 @@ from bertie.text.special_tokens import printable
 
 @dataclass(frozen=True)
 class Args:
-    """Find the texts of a file that are nearest to a query, by the cosines of their vectors."""
+    """Find the texts of a file that are nearest to a query, by the similarity of their vectors.
+
+    The similarity is the cosine, unless the files of sentence-transformers name another function. The query has the model's
+    prompt "query", and the texts have its prompt "document", if there are such prompts.
+    """
 
     run: Positional[str]
     """Model: a run, a checkpoint folder or a hub id. One that is trained for similarity finds most."""

@@ -22,7 +22,10 @@ from bertie.text.special_tokens import printable
 
 @dataclass(frozen=True)
 class Args:
-    """Compare texts by the cosines of their vectors: a matrix of all texts, or the pairs of a file."""
+    """Compare texts by the similarity of their vectors: a matrix of all texts, or the pairs of a file.
+
+    The similarity is the cosine, unless the files of sentence-transformers name another function.
+    """
 
     run: Positional[str]
     """Model: a run, a checkpoint folder or a hub id."""
@@ -53,7 +56,8 @@ def run(args: Args) -> dict[str, Any]:
 
 
 def _matrix(predictor: Predictor, args: Args) -> dict[str, Any]:
-    matrix = predictor.similarity(args.texts, None, args.unit.pooling, args.unit.layers)
+    unit = args.unit
+    matrix = predictor.similarity(args.texts, None, unit.pooling, unit.layers, unit.prompt_name)
     digits = len(str(len(args.texts)))
     console.info(" " * digits + "".join(f"{number:>8}" for number in range(1, len(args.texts) + 1)))
     for number, (row, text) in enumerate(zip(matrix.tolist(), args.texts, strict=True), 1):
@@ -65,5 +69,6 @@ def _pairs(predictor: Predictor, args: Args, path: Path) -> dict[str, Any]:
     if sys.stdout is None:
         raise UsageError("stdout is closed, and similarities are written there: redirect it to a file")
     reader = TextReader(args.text, args.text_pair, paired=True)
-    found = pair_similarities(predictor, reader.stream(path), args.unit.pooling, args.unit.layers)
+    unit = args.unit
+    found = pair_similarities(predictor, reader.stream(path), unit.pooling, unit.layers, unit.prompt_name)
     return print_lines(found, lambda value: {"similarity": value}, path, "pairs", "similarity")

@@ -14,6 +14,7 @@ from bertie import config as configuration
 from bertie import console, runtime, storage
 from bertie.checkpoints.find import TASK_FILE
 from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
+from bertie.checkpoints.sentence_transformers_reader import dropped_by_training
 from bertie.finetuning.data import Examples, TaskData, load_task_data
 from bertie.finetuning.frozen import cache_hidden_states
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
@@ -136,7 +137,7 @@ def finetune(
     checkpoint = replace(checkpoint, config=with_language(checkpoint.config, config.language))
     checkpoint.warn_of_training()
     data = load_task_data(config, train, dev, checkpoint)
-    require_layers(config, data.task, checkpoint.config)
+    _require_fit(config, data, checkpoint)
     selection_metric(config, data.task, data.dev)  # raises before the run folder is created
     with RunFolder(Path(out), configuration.plain(config), threads) if out else nullcontext() as run:
         if run is not None and run.finished:
@@ -238,6 +239,15 @@ def _finish(
     page = run_page(run.path, about, {}) if done is None else sweep_page(run.path, about, done)
     trainer.finish(tuned.job, run, page.html(), about)
     delete_checkpoints(run.path)
+
+
+def _require_fit(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint) -> None:
+    """Check that the model has the layers that the recipe asks for, and warn of settings that the result will lack."""
+    require_layers(config, data.task, checkpoint.config)
+    if data.task.facts.shape == "vectors":
+        head: Any = data.task.head(checkpoint.config, checkpoint.config.hidden_size)
+        if lost := dropped_by_training(checkpoint.folder, head.pooling):
+            console.warn(f"{checkpoint.folder}: the result is without {lost}")
 
 
 def _finished(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run: RunFolder) -> Finetuned:

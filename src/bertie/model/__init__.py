@@ -12,7 +12,8 @@ Read in this order:
    convolution.py: DeBERTa. lstm.py: ELMo. characters.py: vectors from characters. static.py: word vectors. electra.py:
    ELECTRA's generator.
 5. heads.py, vocabulary_heads.py, span_boundary.py, losses.py, pooling.py: from hidden states to logits, losses and vectors.
-   head_facts.py: what other rooms ask a head. distillation.py, soft_targets.py: a student beside its teacher.
+   vector_modules.py: what sentence-transformers computes after pooling. head_facts.py: what other rooms ask a head.
+   distillation.py, soft_targets.py: a student beside its teacher.
    chunked_loss.py, loss_slope.py and vocabulary_loss_half.py have losses over the vocabulary in little memory or time.
 6. layer_selection.py, features.py, bilstm.py, text_pooling.py: heads that use other layers than the last one, or all tokens.
 7. model.py: the encoder with its heads.

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from bertie import config as configuration
 from bertie import console, storage
-from bertie.checkpoints import sentence_transformers_format
+from bertie.checkpoints import sentence_transformers_reader
 from bertie.checkpoints.families.family import TASK_SHAPES
 from bertie.checkpoints.find import TASK_FILE, find_model_folder, list_checkpoints
 from bertie.checkpoints.folder import Checkpoint, read_checkpoint
@@ -17,6 +17,7 @@ from bertie.errors import UsageError, UserError
 from bertie.model.text_pooling import SEPARATE
 from bertie.tasks import AnyTask
 from bertie.tasks.data.rows import join_names
+from bertie.tasks.encoding import with_activation
 from bertie.tasks.task import Calibratable, ForeignHead, Task
 from bertie.tasks.task_json import task_from_json, with_pooling
 
@@ -42,7 +43,7 @@ def trained_length(checkpoint: Checkpoint) -> int:
     longest = checkpoint.tokenizer.longest or positions
     if longest < 4:
         raise UserError(f"{folder}/tokenizer_config.json: model_max_length is {longest}: bertie reads 4 tokens or more")
-    default = min(positions, sentence_transformers_format.max_sequence_length(folder) or longest)
+    default = min(positions, sentence_transformers_reader.max_sequence_length(folder) or longest)
     limit = max(limits, default=default) if all(type(limit) is int for limit in limits) else limits
     if type(limit) is not int or not 4 <= limit <= positions:
         raise UserError(f"{where}: max_length is {limit!r}: the model reads 4 to {positions} tokens")
@@ -74,12 +75,15 @@ def checkpoint_task(checkpoint: Checkpoint) -> AnyTask | None:
 
 def _foreign_head(checkpoint: Checkpoint) -> ForeignHead | None:
     """Return the head that another library has trained for a task. Raises UserError if its output layer is missing."""
+    folder = checkpoint.folder
     for shape in TASK_SHAPES:
         if shape in checkpoint.heads:
             outputs = checkpoint.weights.get(f"heads.{shape}.out.weight")
             if outputs is None:
                 raise UserError(f"{checkpoint.folder} lacks the output layer of its head ({shape})")
-            return ForeignHead(shape, len(outputs), checkpoint.labels, checkpoint.problem_type)
+            # Other shapes are no cross-encoders.
+            activation = shape == "text" and sentence_transformers_reader.score_activation(folder, len(outputs))
+            return ForeignHead(shape, len(outputs), checkpoint.labels, checkpoint.problem_type, activation or "")
     return None
 
 
@@ -94,7 +98,7 @@ def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
     own = checkpoint_task(checkpoint)
     if task is None or own is None or task.kind != own.kind:
         return task or own
-    task = _with_pooling(task, own)
+    task = with_activation(_with_pooling(task, own), own)
     if not task.labels and own.labels:
         task = replace(task, labels=own.labels)
     renamed = not checkpoint.task and len(task.labels) == len(own.labels)  # LABEL_0 … of other models

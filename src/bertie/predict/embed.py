@@ -37,13 +37,20 @@ class TextUnit:
     """Pooling of the token vectors into the vector of the text. By default as the model was trained, otherwise mean."""
     layers: Fixed = "last"
     """Layers whose hidden states to use."""
+    prompt_name: str | None = None
+    """Name of the model's prompt to put before each text. By default the model's own default, usually none; for a search,
+    "document"."""
+
+    def width(self, model: Predictor) -> int:
+        """Return the width of the vectors."""
+        return model.vector_width(self.pooling, self.layers)
 
     def block(self, model: Predictor, rows: TextRows, first: int, width: int) -> tuple[Columns, np.ndarray]:
         """Return the columns and the vectors, float32 [rows, width], of a block that starts at row `first`."""
         vectors = np.full((len(rows), width), np.nan, np.float32)
         readable = [i for i, row in enumerate(rows) if not isinstance(row, UserError)]
         texts = [row if isinstance(row, str) else " ".join(row) for row in rows if not isinstance(row, UserError)]
-        vectors[readable] = model.embed(texts, self.pooling, self.layers)
+        vectors[readable] = model.embed(texts, self.pooling, self.layers, self.prompt_name)
         return {"index": np.arange(first, first + len(rows))}, vectors
 
 
@@ -55,6 +62,10 @@ class WordUnit:
     """Vector of a word: that of its first piece, or the mean of its pieces."""
     layers: Fixed = "last"
     """Layers whose hidden states to use."""
+
+    def width(self, model: Predictor) -> int:
+        """Return the width of the vectors."""
+        return layer_selection.selected_width(self.layers, model.model.encoder.config)
 
     def block(self, model: Predictor, rows: TextRows, first: int, width: int) -> tuple[Columns, np.ndarray]:
         """Return the columns and the vectors, float32 [words, width], of a block that starts at row `first`."""
@@ -119,7 +130,7 @@ def embed(
     inputs = inputs_of(texts, source)
     total, errors = count_rows(inputs, source, strict)
     predictor = model if isinstance(model, Predictor) else load(model, language=language, engine=engine)
-    width = layer_selection.selected_width(unit.layers, predictor.model.encoder.config)
+    width = unit.width(predictor)
     started = time.monotonic()
     first = count = 0
     with (

@@ -137,8 +137,8 @@ def _write(job: Conversion, folder: Path) -> Exported | None:
     else:
         write_model(folder, model, tokenizer, job.checkpoint.task or None, about, job.checkpoint)
     tokenizer.save(folder, job.source.max_length)
-    how = job.source.text_embedding if job.to == "sentence-transformers" else None
-    if how := how or sentence_transformers_format.read(job.source.folder):
+    how = job.source.text_embedding
+    if job.to == "sentence-transformers" or (folder / sentence_transformers_format.MODULES).is_file():
         sentence_transformers_format.write(folder, model.encoder.config, how, job.source.max_length)
     if job.engine is None:
         return None

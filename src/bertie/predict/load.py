@@ -9,6 +9,8 @@ from bertie import runtime
 from bertie.checkpoints.find import TASK_FILE
 from bertie.checkpoints.folder import load_weights, read_checkpoint
 from bertie.checkpoints.named_weights import unused_weights_allowed
+from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding, embedding_of
+from bertie.checkpoints.sentence_transformers_reader import read as read_embedding
 from bertie.errors import UserError
 from bertie.model.electra import build_generator
 from bertie.model.encoder import build_encoder, with_language
@@ -63,6 +65,7 @@ def load(
     exported = read_exported(checkpoint.folder)
     checkpoint = replace(checkpoint, config=with_language(checkpoint.config, language))
     task = choose_task(task, checkpoint)
+    embedding = read_embedding(checkpoint.folder, checkpoint.config.hidden_size)  # before a large model is built
     with Uninitialized():
         encoder = build_encoder(checkpoint.config)
         generator = build_generator(checkpoint.generator, encoder)
@@ -79,4 +82,12 @@ def load(
     max_length = trained_length(checkpoint)
     model.to(choose.device(engine or (exported.engine if exported else None)))
     used = choose.use(model, engine, exported)
-    return Predictor(checkpoint.folder, checkpoint.tokenizer, model, task, max_length, used)
+    embedding = _as_trained(embedding, embedding_of(model))
+    return Predictor(checkpoint.folder, checkpoint.tokenizer, model, task, max_length, used, embedding)
+
+
+def _as_trained(files: SentenceEmbedding | None, head: SentenceEmbedding | None) -> SentenceEmbedding:
+    """Return how the files say that vectors are computed, but with the pooling of the head, if the model has one."""
+    if files and head and files.pooling != head.pooling:
+        return files.with_pooling(head.pooling[0])
+    return files or head or SentenceEmbedding()

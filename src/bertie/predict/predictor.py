@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Many
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ import torch
 
 from bertie import config as configuration
 from bertie import console
-from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
@@ -23,13 +23,14 @@ from bertie.model import layer_selection
 from bertie.model.layer_selection import Fixed
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling
+from bertie.model.vector_modules import Dense, LayerNorm
 from bertie.predict.engines.files import EngineName
 from bertie.predict.fill_mask import Filling, MaskPrediction, WordSearch, fill_tokens, fill_words, score_candidates
 from bertie.predict.generation import Generation, generate
 from bertie.predict.likelihood import TextScore, score_stream, with_nan
 from bertie.predict.sentence_pairs import next_sentence
 from bertie.predict.token_model import TokenModel
-from bertie.predict.vectors import WordPooling, WordVectors, cosines, encode, sequence_vectors, word_vectors
+from bertie.predict.vectors import WordPooling, WordVectors, encode, sequence_vectors, similarities, word_vectors
 from bertie.tasks import Task
 from bertie.tasks.data.rows import require_list
 from bertie.tasks.data.unlabeled import Text
@@ -38,6 +39,7 @@ from bertie.tasks.inference import infer, predictions
 from bertie.tasks.relevance import relevance
 from bertie.tasks.scoring import labeled_examples
 from bertie.text import truncation
+from bertie.text.lowercase import lowercased
 from bertie.text.tokenizer import Tokenizer
 
 Inputs = Iterable[Any]
@@ -59,6 +61,8 @@ class Predictor:
     """Tokens in the longest sequence: for a run, the longest that it was trained on. Longer texts are truncated."""
     engine: EngineName = "plain"
     """What computes the encoder."""
+    text_embedding: SentenceEmbedding = SentenceEmbedding()
+    """How `embed` computes vectors unless the caller names a pooling."""
 
     def hidden_states(self, texts: Iterable[str | tuple[str, str]]) -> list[np.ndarray]:
         """Return the hidden states of every layer.
@@ -82,29 +86,57 @@ class Predictor:
 
         return infer(self.model, sequences, compute)
 
-    def embed(self, texts: Iterable[str], pooling: Pooling | None = None, layers: Fixed = "last") -> np.ndarray:
-        """Return one vector per text.
+    def embed(
+        self,
+        texts: Iterable[str],
+        pooling: Pooling | None = None,
+        layers: Fixed = "last",
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+    ) -> np.ndarray:
+        """Return one vector per text, as `SentenceTransformer.encode` for a folder of sentence-transformers.
 
         Args:
             texts: Texts; longer ones are truncated to `max_length` tokens.
-            pooling: How to pool the tokens, [CLS] and [SEP] included. None: as the task `embed` or the files of
-                sentence-transformers in the folder say (with their normalization), else "mean".
+            pooling: How to pool the tokens, [CLS] and [SEP] included, without normalization, Dense and truncation. None: as
+                the task `embed` or the files of sentence-transformers in the folder say, else "mean".
             layers: Layers whose hidden states to use.
+            prompt_name: Name of the model's prompt that is put before each text. "query" is what `encode_query` uses,
+                "document" what `encode_document` uses. None: the model's default, usually none.
+            prompt: A prompt of your own instead; "" for none.
 
         Returns:
-            float32 [texts, E]. E is the hidden size, times 4 with "concat_last_4".
+            float32 [texts, E]. E is `vector_width`.
 
         Raises:
-            UsageError: `pooling` or `layers` is unknown, or the model has too few layers.
-            UserError: The files of sentence-transformers ask for a module that bertie does not have.
+            UsageError: `pooling`, `layers` or the prompt is unknown, or the model has too few layers.
         """
-        how = SentenceEmbedding(pooling, normalize=False) if pooling is not None else self.text_embedding
-        for kind, name, value in ((Pooling, "pooling", how.pooling), (Fixed, "layers", layers)):
-            configuration.build(kind, value, name)
-        width = layer_selection.selected_width(layers, self.model.encoder.config)
-        sequences = encode(self.tokenizer, list(require_list(texts)), self.max_length)
-        vectors = sequence_vectors(self.model, sequences, how.pooling, layers, how.normalize)
+        width = self.vector_width(pooling, layers)
+        how = self.text_embedding.with_pooling(pooling)
+        sequences = self.text_sequences(list(require_list(texts)), how.prompt(prompt_name, prompt))
+        vectors = sequence_vectors(self.model, sequences, how, layers)
         return np.stack(vectors) if vectors else np.zeros((0, width), np.float32)
+
+    def text_sequences(self, texts: list[str], prompt: str) -> list[Sequence]:
+        """Return the sequences of texts to embed, with a prompt before each. Raises UserError for an invalid text."""
+        return encode(self._text_tokenizer, texts, self.max_length, prompt)
+
+    def vector_width(self, pooling: Pooling | None = None, layers: Fixed = "last") -> int:
+        """Return the width of the vectors of `embed`: usually the hidden size, times 4 with "concat_last_4".
+
+        Raises:
+            UsageError: As `embed`.
+        """
+        for kind, name, value in ((Pooling, "pooling", pooling or "mean"), (Fixed, "layers", layers)):
+            configuration.build(kind, value, name)
+        how = self.text_embedding.with_pooling(pooling)
+        if layers != "last" and any(isinstance(module, Dense | LayerNorm) for module in how.modules):
+            raise UsageError(f"--layers {layers}: the model's Dense and LayerNorm read the last layer: add --pooling")
+        return how.width(layer_selection.selected_width(layers, self.model.encoder.config))
+
+    @cached_property
+    def _text_tokenizer(self) -> Tokenizer:
+        return lowercased(self.tokenizer) if self.text_embedding.lowercase else self.tokenizer
 
     def word_vectors(
         self, texts: Iterable[str | Many[str]], layers: Fixed = "last", word_pooling: WordPooling = "first"
@@ -220,30 +252,35 @@ class Predictor:
         others: Iterable[str] | None = None,
         pooling: Pooling | None = None,
         layers: Fixed = "last",
+        prompt_name: str | None = None,
     ) -> np.ndarray:
-        """Return the cosines of the vectors of texts with those of other texts, or of the same ones.
+        """Compare the vectors of texts with those of other texts, or of the same ones.
+
+        The result is their cosine, or what the files of sentence-transformers name: dot product, or a distance times −1.
 
         Args: As in `embed`.
 
         Returns:
             float32 [texts, others].
         """
-        vectors = self.embed(texts, pooling, layers)
-        return cosines(vectors, vectors if others is None else self.embed(others, pooling, layers))
+        vectors = self.embed(texts, pooling, layers, prompt_name)
+        second = vectors if others is None else self.embed(others, pooling, layers, prompt_name)
+        return similarities(self.text_embedding.similarity, vectors, second)
 
     def rerank(self, query: str, texts: Iterable[str], label: str = "") -> np.ndarray:
         """Score how relevant texts are for a query: higher is more relevant.
 
         A model that was fine-tuned on pairs reads the query with each text (a cross-encoder): the score is its number, or
         the probability of the class `label`, by default the one with a name such as "1", "yes" or "relevant". For other
-        models, the score is the cosine of the vectors.
+        models, the score is the `similarity` of the vectors, with the prompts "query" and "document".
 
         Returns:
             float64 [texts]. Raises UsageError if `label` is unknown, or unclear.
         """
         text_list = list(require_list(texts))
         if (score := relevance(self.task, label)) is None:
-            return self.similarity([query], text_list)[0].astype(np.float64)
+            vectors = [self.embed([query], prompt_name="query"), self.embed(text_list, prompt_name="document")]
+            return similarities(self.text_embedding.similarity, *vectors)[0].astype(np.float64)
         return np.array([score(found) for found in self.predict([(query, text) for text in text_list])], np.float64)
 
     def generate(self, prompt: str = "", how: Generation = Generation()) -> list[str]:
@@ -341,12 +378,6 @@ class Predictor:
         if self.task is None:
             raise UserError(f"{self.folder} was not fine-tuned for a task: run `bertie finetune` first")
         return self.task
-
-    @property
-    def text_embedding(self) -> SentenceEmbedding:
-        """How `embed` computes vectors unless the caller names a pooling."""
-        own = sentence_transformers_format.embedding_of(self.model) or sentence_transformers_format.read(self.folder)
-        return own or SentenceEmbedding("mean", normalize=False)
 
     def _sequences(self, texts: list[str | tuple[str, str]]) -> list[Sequence]:
         kinds = {isinstance(text, tuple) for text in texts}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from bertie.predict.embed import TextUnit, count_rows, inputs_of, rows_of
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
-from bertie.predict.vectors import cosines
+from bertie.predict.vectors import cosines, similarities
 from bertie.tasks.data.texts import Example
 from bertie.tasks.data.unlabeled import TextRows, UnlabeledReader, text_blocks
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
@@ -33,7 +34,7 @@ class Found:
     """A text that a search found."""
 
     score: float
-    """Cosine of its vector with that of the query, −1 to 1."""
+    """Similarity of its vector and that of the query: the cosine, −1 to 1, unless the model names another function."""
     index: int
     """Number of the text, from 0."""
     text: str
@@ -52,14 +53,14 @@ def search(
     language: str = "",
     engine: EngineName | None = None,
 ) -> list[Found]:
-    """Find the texts that are nearest to a query, by the cosines of their vectors.
+    """Find the texts that are nearest to a query, by the similarity of their vectors (`Predictor.similarity`).
 
     Args:
         model: A loaded model, or a source as in `load`.
         texts: A file, or texts or lists of words in memory, as in `embed`.
         query: The text to search for.
         top_k: Number of texts to find.
-        unit: How to pool the vectors.
+        unit: How to pool the vectors, and the prompt of the texts (by default "document"). That of the query is "query".
         source: Which columns of the file to read.
         vectors: X.npy that `embed` wrote for the same texts, with the same model and unit; None: compute them.
         language: As in `load`. A loaded model has a language already.
@@ -78,7 +79,9 @@ def search(
     inputs = inputs_of(texts, source)
     total, _ = count_rows(inputs, source, strict=False)
     predictor = model if isinstance(model, Predictor) else load(model, language=language, engine=engine)
-    target = predictor.embed([query], unit.pooling, unit.layers)
+    unit = unit if unit.prompt_name else replace(unit, prompt_name="document")
+    target = predictor.embed([query], unit.pooling, unit.layers, "query")
+    compare = partial(similarities, predictor.text_embedding.similarity)
     stored = None if vectors is None else _open(Path(vectors), total, target.shape[1])
     best: list[tuple[float, int, str]] = []  # a heap of (score, −index, text)
     first = 0
@@ -89,7 +92,7 @@ def search(
             else:
                 block = stored[first : first + len(rows)].astype(np.float32)
                 _require_finite(rows, block, first, str(vectors))
-            for number, (row, score) in enumerate(zip(rows, cosines(target, block)[0].tolist(), strict=True), first):
+            for number, (row, score) in enumerate(zip(rows, compare(target, block)[0].tolist(), strict=True), first):
                 if not isinstance(row, UserError):
                     add = heapq.heappush if len(best) < top_k else heapq.heappushpop
                     add(best, (score, -number, row if isinstance(row, str) else " ".join(row)))
@@ -102,22 +105,28 @@ def search(
 
 
 def pair_similarities(
-    model: Predictor, pairs: Iterable[Example | UserError], pooling: Pooling | None = None, layers: Fixed = "last"
+    model: Predictor,
+    pairs: Iterable[Example | UserError],
+    pooling: Pooling | None = None,
+    layers: Fixed = "last",
+    prompt_name: str | None = None,
 ) -> Iterator[float | UserError]:
-    """Yield the cosine of the vectors of each pair of texts, lazily and in order.
+    """Yield the similarity (`Predictor.similarity`) of the vectors of each pair of texts, lazily and in order.
 
     Args:
         model: The model.
         pairs: Pairs, as a `TextReader` yields them. A `UserError` among them is yielded in its place.
         pooling: As in `Predictor.embed`.
         layers: As in `Predictor.embed`.
+        prompt_name: As in `Predictor.embed`.
     """
     remaining = iter(pairs)
     while part := list(islice(remaining, SEQUENCES_AT_ONCE)):
         given = [pair for pair in part if not isinstance(pair, UserError)]
         texts = [pair.text for pair in given] + [pair.text_pair or "" for pair in given]
-        first, second = np.split(model.embed(texts, pooling, layers), 2)
-        found = iter([float(cosines(a[None], b[None])[0, 0]) for a, b in zip(first, second, strict=True)])
+        first, second = np.split(model.embed(texts, pooling, layers, prompt_name), 2)
+        compare = partial(similarities, model.text_embedding.similarity)
+        found = iter([float(compare(a[None], b[None])[0, 0]) for a, b in zip(first, second, strict=True)])
         yield from (pair if isinstance(pair, UserError) else next(found) for pair in part)
 
 
@@ -156,5 +165,6 @@ def _require_same(predictor: Predictor, unit: TextUnit, found: list[Found], stor
         if not cosines(computed, stored[each.index][None].astype(np.float32))[0, 0] >= SAME:
             raise UserError(
                 f"{path}: the vector of text {each.index + 1} is not that of this text and model with these --pooling and "
-                "--layers: run bertie embed again"
+                f"--layers, and the prompt {unit.prompt_name!r}: run bertie embed again, with --prompt-name "
+                f"{unit.prompt_name}"
             )

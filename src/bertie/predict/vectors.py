@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertie import config as configuration
+from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding, Similarity
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.model import layer_selection
@@ -28,6 +29,7 @@ from bertie.tasks.inference import infer
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.truncation import TokenizedText
+from bertie.text.valid_texts import require_texts
 
 WordPooling = Literal["first", "mean"]
 """Vector of a word: that of its first piece, as for tagging in the BERT paper, or the mean of its pieces."""
@@ -46,33 +48,67 @@ class WordVectors:
     """float32 [words, E]. 0 for words without tokens: punctuation in a list of words, if the tokenizer drops it."""
 
 
-def encode(tokenizer: Tokenizer, texts: list[str], max_length: int) -> list[Sequence]:
-    """Return the sequence of each text, truncated to `max_length` tokens. Raises UserError for an invalid text."""
-    return [truncation.to_sequences(tokenizer, [text], max_length)[0] for text in truncation.tokenize(tokenizer, texts)]
+def encode(tokenizer: Tokenizer, texts: list[str], max_length: int, prompt: str = "") -> list[Sequence]:
+    """Return the sequence of each text, truncated to `max_length` tokens. Raises UserError for an invalid text.
+
+    Args:
+        tokenizer: The tokenizer.
+        texts: The texts.
+        max_length: Most tokens of a sequence.
+        prompt: Text to put before each. The target of a sequence is the number of its tokens that belong to the prompt.
+    """
+    before = 0
+    if prompt:
+        require_texts(texts)
+        texts = [prompt + text for text in texts]
+        [alone] = encode(tokenizer, [prompt], max_length)
+        before = len(alone) - bool(alone.input_ids[-1] in tokenizer.special_ids)
+    pieces = truncation.tokenize(tokenizer, texts)
+    return [replace(truncation.to_sequences(tokenizer, [text], max_length)[0], target=before) for text in pieces]
 
 
 def sequence_vectors(
-    model: Model, sequences: list[Sequence], pooling: Pooling, layers: Fixed = "last", normalize: bool = False
+    model: Model, sequences: list[Sequence], how: SentenceEmbedding, layers: Fixed = "last"
 ) -> list[np.ndarray]:
     """Return one vector per sequence, float32 [E].
 
     Args:
         model: The model.
-        sequences: The sequences.
-        pooling: How to pool the tokens, [CLS] and [SEP] included.
+        sequences: The sequences. Their targets are the numbers of tokens of a prompt.
+        how: How to compute vectors from the tokens, [CLS] and [SEP] included.
         layers: Layers whose hidden states to use.
-        normalize: Scale each vector to length 1.
     """
 
     def compute(batch: Batch, group: list[Sequence]) -> list[np.ndarray]:
-        bounds = batch.ragged.cu_seqlens
-        rows = bounds[:-1] if pooling == "cls" else None
-        numbers = torch.arange(len(group), device=model.device)
-        text_P = numbers if pooling == "cls" else numbers.repeat_interleave(batch.ragged.lengths)
-        vectors = pool(pooling, _states(model, batch, rows, layers), text_P, len(group))
-        return list((F.normalize(vectors) if normalize else vectors).cpu().numpy())
+        bounds_S, device = batch.ragged.cu_seqlens, model.device
+        skipped = [0 if how.include_prompt else min(each.target or 0, len(each) - 1) for each in group]
+        before_S = torch.tensor(skipped, device=device)
+        single = {"cls": bounds_S[:-1] + before_S, "lasttoken": bounds_S[1:] - 1}
+        text_P = torch.arange(len(group), device=device)
+        if len(how.pooling) == 1 and how.pooling[0] in single:  # the last layer runs only there
+            states_PE = _states(model, batch, single[how.pooling[0]], layers)
+        else:
+            text_P = text_P.repeat_interleave(batch.ragged.lengths)
+            states_PE = _states(model, batch, None, layers)
+            if any(skipped):
+                read_P = torch.arange(len(text_P), device=device) >= single["cls"][text_P]
+                states_PE, text_P = states_PE[read_P], text_P[read_P]
+        vectors_SE = torch.cat([pool(mode, states_PE, text_P, len(group), before_S) for mode in how.pooling], 1)
+        for module in how.modules:
+            vectors_SE = module(vectors_SE)
+        return list(vectors_SE[:, : how.dimensions].cpu().numpy())
 
     return infer(model, sequences, compute)
+
+
+def similarities(similarity: Similarity, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Compare every vector of `first` with every vector of `second`, float32 [first, second]: higher is more similar."""
+    if similarity == "cosine":
+        return cosines(first, second)
+    if similarity == "dot":
+        return first @ second.T
+    a, b = (torch.from_numpy(np.ascontiguousarray(vectors)) for vectors in (first, second))
+    return -torch.cdist(a, b, p=2.0 if similarity == "euclidean" else 1.0).numpy()
 
 
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:

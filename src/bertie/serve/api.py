@@ -18,7 +18,7 @@ from bertie.errors import UserError
 from bertie.inspect.sentences import shown_tokens, special_places
 from bertie.model.config import TransformerConfig
 from bertie.predict.fill_mask import mask_predictions
-from bertie.predict.vectors import cosines
+from bertie.predict.vectors import similarities
 from bertie.serve import messages as m
 from bertie.serve.attention import answer_bytes, attention_response, encode_whole
 from bertie.serve.exchange import Call, Handler, json_response
@@ -66,15 +66,18 @@ async def embeddings(call: Call, request: m.EmbeddingsRequest) -> m.EmbeddingsRe
         problem = "is empty" if not kinds else "mixes texts and token ids"
         raise Refused(422, "validation", f"input {problem}: give texts, or token ids", "input")
     if kinds == {str}:
-        job = await _embed(call, model, cast(list[str], values), request.truncate, "input")
+        encode = partial(model.encode_texts, prompt=_prompt(model, request.prompt_name))
+        job = await _embed(call, model, encode, cast(list[str], values), request.truncate, "input")
     else:
+        if request.prompt_name is not None:
+            raise Refused(422, "validation", "prompt_name: token ids have no prompt: give texts", "prompt_name")
         job = await _embed_ids(call, model, cast(list[list[int]], values), request.truncate)
     data = await call.service.offload(len(job.results), _embeddings, job.results, request.encoding_format)
     return m.EmbeddingsResponse(data, model=model.name, usage=_usage(call, model, job.sequences))
 
 
 async def similarity(call: Call, request: m.SimilarityRequest) -> Response:
-    """Return the cosines of texts with other texts, or with each other."""
+    """Compare the vectors of texts with those of other texts, or with each other."""
     model = call.service.model(request.model, "embed")
     texts, count = [*request.texts, *(request.others or ())], len(request.texts)
 
@@ -83,10 +86,12 @@ async def similarity(call: Call, request: m.SimilarityRequest) -> Response:
 
     with call.service.buffer() as reserve:
         reserve(COSINE_BYTES * count * (len(texts) - count or count))
-        job = await _embed(call, model, texts, request.truncate, "texts", where)
+        encode = partial(model.encode_texts, prompt=_prompt(model, request.prompt_name))
+        job = await _embed(call, model, encode, texts, request.truncate, "texts", where)
         usage = _usage(call, model, job.sequences)
         message = m.SimilarityResponse([], model=model.name, usage=usage)
-        return await call.service.offload(len(texts), _similarities, message, np.stack(job.results), count)
+        compare = partial(similarities, model.predictor.text_embedding.similarity)
+        return await call.service.offload(len(texts), _similarities, compare, message, np.stack(job.results), count)
 
 
 async def rerank(call: Call, request: m.RerankRequest) -> m.RerankResponse:
@@ -100,9 +105,10 @@ async def rerank(call: Call, request: m.RerankRequest) -> m.RerankResponse:
         raise Refused(422, "input", str(error), "label") from None
     if score is None:
         where = lambda number: f"documents[{number - 1}]" if number else "query"  # noqa: E731
-        job = await _embed(call, model, [request.query, *texts], request.truncate, "documents", where)
+        given = [request.query, *texts]
+        job = await _embed(call, model, model.encode_search, given, request.truncate, "documents", where)
         vectors = np.stack(job.results)
-        scores = cosines(vectors[:1], vectors[1:])[0].tolist()
+        scores = similarities(model.predictor.text_embedding.similarity, vectors[:1], vectors[1:])[0].tolist()
     else:
         pairs: list[m.Example] = [[request.query, text] for text in texts]
         job, predictions = await _predict(call, model, pairs, request.truncate, "documents")
@@ -208,9 +214,21 @@ def _embeddings(vectors: list[np.ndarray], encoding_format: str) -> list[m.Embed
     return [m.Embedding(number, vector) for number, vector in enumerate(encoded)]
 
 
-def _similarities(message: m.SimilarityResponse, vectors: np.ndarray, count: int) -> Response:
-    """Return the cosines of the first `count` vectors with the others, or with each other."""
-    rows = cosines(vectors[:count], vectors[count:] if count < len(vectors) else vectors)
+def _prompt(model: ServedModel, name: str | None) -> str:
+    try:
+        return model.predictor.text_embedding.prompt(name, None)
+    except UserError as error:
+        raise Refused(422, "input", str(error), "prompt_name") from None
+
+
+def _similarities(
+    compare: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    message: m.SimilarityResponse,
+    vectors: np.ndarray,
+    count: int,
+) -> Response:
+    """Compare the first `count` vectors with the others, or with each other."""
+    rows = compare(vectors[:count], vectors[count:] if count < len(vectors) else vectors)
     # Row by row: as objects of Python, all numbers would take three times their memory.
     message.similarities = cast(Any, [msgspec.Raw(msgspec.json.encode(row.tolist())) for row in rows])
     return json_response(message)
@@ -228,11 +246,17 @@ def _candidates(model: ServedModel, results: list[Any], top_k: int) -> list[list
 
 
 async def _embed(
-    call: Call, model: ServedModel, texts: list[str], truncate: bool, param: str, where: Where | None = None
+    call: Call,
+    model: ServedModel,
+    encode: Callable[[list[str]], list[Sequence]],
+    texts: list[str],
+    truncate: bool,
+    param: str,
+    where: Where | None = None,
 ) -> QueuedJob:
     sizes = list(map(len, texts))
     check_sizes(sizes, call.service.limits, param, where=where)
-    return await _run(call, model, "embed", model.encode_texts, texts, sizes, truncate, where or items_of(param))
+    return await _run(call, model, "embed", encode, texts, sizes, truncate, where or items_of(param))
 
 
 async def _embed_ids(call: Call, model: ServedModel, lists: list[list[int]], truncate: bool) -> QueuedJob:

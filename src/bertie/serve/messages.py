@@ -42,16 +42,21 @@ class EmbeddingsRequest(Request, kw_only=True):
     """base64: the bytes of little-endian float32 numbers."""
     dimensions: int | None = None
     """Width of the vectors. Only the model's own width is possible."""
+    prompt_name: str | None = None
+    """Name of the model's prompt that is put before each text, such as query or document. Without it: the model's default,
+    usually none."""
     user: str | None = None
     """Accepted for compatibility, and ignored."""
 
 
 class SimilarityRequest(Request, kw_only=True):
-    """Texts to compare by the cosines of their vectors."""
+    """Texts to compare by the cosines of their vectors, or as the model's files say."""
 
     texts: Texts
     others: Texts | None = None
     """Texts to compare with. Without them, `texts` are compared with each other."""
+    prompt_name: str | None = None
+    """As for embeddings."""
 
 
 class Document(Struct, forbid_unknown_fields=True):
@@ -144,7 +149,8 @@ class RerankResult(Struct, omit_defaults=True):
     index: int
     """Number of the document in the request, from 0."""
     relevance_score: float
-    """The number or probability of a model for pairs, or else the cosine of the vectors."""
+    """The number or probability of a model for pairs, or else the similarity of the vectors, with the model's prompts
+    for queries and documents."""
     document: Document | None = None
 
 

@@ -15,7 +15,6 @@ from bertie.contracts import Sequence
 from bertie.errors import UserError
 from bertie.inspect.attention import attention_in, shows_attention
 from bertie.model.config import TransformerConfig
-from bertie.model.layer_selection import selected_width
 from bertie.predict import vectors
 from bertie.predict.fill_mask import encode_masked
 from bertie.predict.predictor import Predictor
@@ -89,9 +88,15 @@ class ServedModel:
         remedy = "its operator can serve it with --engine plain"
         return f"the engine {engine} does not compute the probabilities one by one ({remedy})"
 
-    def encode_texts(self, texts: list[str]) -> list[Sequence]:
-        """Return the sequences of texts to embed. Raises UserError for an invalid text."""
-        return vectors.encode(self.predictor.tokenizer, texts, self.predictor.max_length)
+    def encode_texts(self, texts: list[str], prompt: str) -> list[Sequence]:
+        """Return the sequences of texts to embed, with a prompt before each. Raises UserError for an invalid text."""
+        return self.predictor.text_sequences(texts, prompt)
+
+    def encode_search(self, texts: list[str]) -> list[Sequence]:
+        """Return the sequences of a query and of documents to embed, with their prompts. Raises UserError as above."""
+        how = self.predictor.text_embedding
+        query, documents = (how.prompt(name, None) for name in ("query", "document"))
+        return self.encode_texts(texts[:1], query) + self.encode_texts(texts[1:], documents)
 
     def encode_ids(self, ids: list[int]) -> Sequence:
         """Return the sequence of a text that the client has tokenized, with or without special tokens.
@@ -154,7 +159,7 @@ def serve_model(name: str, predictor: Predictor, capacity: int) -> ServedModel:
         capacity: Most of its tokens that may wait.
 
     Raises:
-        UserError: The files of sentence-transformers in its folder are damaged, or JSON cannot hold a label.
+        UserError: JSON cannot hold a label.
     """
     labels = predictor.task.labels if predictor.task is not None else ()
     if wrong := [label for label in labels if not is_unicode(label)]:
@@ -162,7 +167,7 @@ def serve_model(name: str, predictor: Predictor, capacity: int) -> ServedModel:
         raise UserError(f"{predictor.folder}: {problem}: correct it in task.json and config.json")
     share = QueueShare(name, capacity)
     how = predictor.text_embedding
-    embed = partial(vectors.sequence_vectors, predictor.model, pooling=how.pooling, normalize=how.normalize)
+    embed = partial(vectors.sequence_vectors, predictor.model, how=how)
     compute: dict[Operation, Callable[[list[Sequence]], list[Any]]] = {"embed": embed}
     if predictor.task is not None and predictor.task.facts.shape != "vectors":  # its outputs are those of "embed"
         compute["predict"] = partial(outputs, predictor.model, predictor.task)
@@ -172,8 +177,9 @@ def serve_model(name: str, predictor: Predictor, capacity: int) -> ServedModel:
         compute["attention"] = partial(attention_in, predictor.model)
     lanes: dict[Operation, Lane] = {operation: Lane(function, share) for operation, function in compute.items()}
     probe = vectors.encode(predictor.tokenizer, ["probe " * PROBE_WORDS], min(PROBE_WORDS, predictor.max_length))
-    width = selected_width("last", predictor.model.encoder.config)
-    return ServedModel(name, predictor, share, lanes, width, Health(partial(embed, probe), len(probe[0])))
+    return ServedModel(
+        name, predictor, share, lanes, predictor.vector_width(), Health(partial(embed, probe), len(probe[0]))
+    )
 
 
 def _fill(predictor: Predictor, sequences: list[Sequence]) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from bertie.model.config import PooledToken
 from bertie.model.text_pooling import SEPARATE, TaskPooling, TextPooling
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
+
+T = TypeVar("T")
 
 
 class TextTask(Protocol):
@@ -133,6 +135,12 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 def every_sequence(task: Any, sequences: list[Sequence]) -> list[Sequence]:  # noqa: ARG001
     """Return all sequences: `Task.training_sequences` of most tasks."""
     return sequences
+
+
+def with_activation(task: T, own: Any) -> T:
+    """Return the task with the activation of another one of its kind, which only numbers have."""
+    changed: Any = task
+    return replace(changed, activation=own.activation) if hasattr(own, "activation") else task
 
 
 def with_own_pooling(task: Any, pooling: TextPooling, paired: bool | None) -> Any:

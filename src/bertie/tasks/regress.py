@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
@@ -63,6 +64,8 @@ class Regress:
     second BiLSTM (GLUE's baselines)."""
     paired: NoFlag[bool | None] = None
     """Whether examples are pairs; set from the training examples."""
+    activation: NoFlag[Literal["identity", "sigmoid"]] = "identity"
+    """What turns the output into the number; set from the files of a cross-encoder of sentence-transformers."""
 
     __post_init__ = ranges("task")
 
@@ -73,7 +76,8 @@ class Regress:
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
         known = head.outputs == 1 and head.problem_type in ("", "regression")
-        return cls() if head.shape == "text" and known else None
+        sigmoid = head.activation == "Sigmoid"
+        return cls(activation="sigmoid" if sigmoid else "identity") if head.shape == "text" and known else None
 
     def fit(self, examples: list[Example]) -> Regress:
         """Return the task, knowing whether examples are pairs.
@@ -84,7 +88,7 @@ class Regress:
         if len({parse_label_number(example.label) for example in examples}) == 1:
             only = f"{examples[0].label} ({examples[0].source} …)"
             raise UserError(f"every example has the score {only}: nothing to learn")
-        return replace(self, paired=encoding.are_pairs(self, examples))
+        return replace(self, paired=encoding.are_pairs(self, examples), activation="identity")
 
     def validate(self, examples: list[Example]) -> None:
         """Check that every example has a number that can be learned. Raises UserError for the first that has not."""
@@ -105,8 +109,9 @@ class Regress:
         return encoding.cls_targets(sequences, index, np.float32)
 
     def predicted(self, logits_C: np.ndarray) -> NumberPrediction:
-        """Return the only output."""
-        return NumberPrediction(float(logits_C[0]))
+        """Return the only output, after the activation."""
+        number = float(logits_C[0])
+        return NumberPrediction(0.5 + 0.5 * math.tanh(0.5 * number) if self.activation == "sigmoid" else number)
 
     def relevance(self, label: str) -> Callable[[NumberPrediction], float] | None:
         no_relevance(self, label)

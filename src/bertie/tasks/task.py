@@ -1,8 +1,7 @@
 """The contract of a fine-tuning task. Read this page before you add one.
 
-A task is a frozen dataclass in its own file. Its fields are its configuration: they become flags, TOML keys and
-task.json. Its methods turn examples into sequences, sequences into a loss, and head outputs into predictions and
-scores.
+A task is a frozen dataclass in its own file. Its fields are its configuration: they become flags, TOML keys and task.json.
+Its methods turn examples into sequences, sequences into a loss, and head outputs into predictions and scores.
 
 Fine-tuning calls the methods in this order:
 
@@ -10,8 +9,7 @@ Fine-tuning calls the methods in this order:
 2. `fit` completes the task from the training examples, such as with class names. `validate` checks dev examples.
 3. `encode` tokenizes all examples into sequences. `training_sequences` selects the ones to train on.
 4. `head` builds the task head.
-5. For every micro-batch, `head_positions` selects the tokens that the head reads, and `targets` gives their gold
-   labels.
+5. For every micro-batch, `head_positions` selects the tokens that the head reads, and `targets` gives their gold labels.
 6. After training, the head's outputs on the dev sequences go to `decode`, which returns one prediction per example.
    A `Calibratable` task is then calibrated on them and decodes once more.
 7. `score` computes the metrics, which are compared with those of `constant_predictions` to detect a failed run.
@@ -63,6 +61,8 @@ class ForeignHead:
     """Names of the outputs in config.json; empty: it names none."""
     problem_type: str
     """`problem_type` in config.json; empty: it says nothing."""
+    activation: str = ""
+    """Activation of a cross-encoder's scores, "Identity" or "Sigmoid"; empty: it is no cross-encoder."""
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -15,6 +15,6 @@ Start with the three public functions, then follow their imports:
    shard_writer.py, statistics.py (report.html). executors.py runs the stages in parallel.
 4. shard_format.py describes the result, shards.py opens it and has the baseline that counts words.
 
-cooccurrence.py computes initial token embeddings from finished shards. spelling.py spells tokens for models that read
-characters.
+cooccurrence.py computes initial token embeddings from finished shards. lowercase.py has a tokenizer that lowercases first.
+spelling.py spells tokens for models that read characters.
 """

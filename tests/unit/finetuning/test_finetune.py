@@ -13,7 +13,9 @@ import torch
 
 import bertie
 from bertie.batches.loader import Position
+from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.folder import Checkpoint, read_checkpoint
+from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.checkpoints.training_state import Counters
 from bertie.errors import UsageError, UserError
 from bertie.finetuning import finetune as finetuning
@@ -21,6 +23,7 @@ from bertie.finetuning.finetune import Finetuned
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, GridSearch
 from bertie.finetuning.single_run import build_model
 from bertie.model.config import TransformerConfig
+from bertie.model.vector_modules import Normalize
 from bertie.tasks.classify import Classify
 from bertie.tasks.data.texts import Example
 from bertie.tasks.embed import Embed
@@ -47,6 +50,20 @@ def test_finetune_learns_a_simple_task(rows: list[dict[str, str]], start: Path) 
     assert found.losses[0] == pytest.approx(np.log(2), abs=0.2)
     assert found.losses[-1] < 0.1
     assert found.scores == {"accuracy": 1.0, "f1": 1.0, "matthews": 1.0}
+
+
+def test_training_of_vectors_says_what_it_drops(
+    start: Path, tiny_config: TransformerConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied = shutil.copytree(start, tmp_path / "start")
+    how = SentenceEmbedding(("cls",), (Normalize(),), prompts={"query": "q "}, lowercase=True, dimensions=5)
+    sentence_transformers_format.write(copied, tiny_config, how, 24)
+    config = replace(CONFIG, task=Embed(), training=replace(TRAINING, epochs=1))
+    rows = [{"text": "and a", "text_pair": "and b"}, {"text": "in a", "text_pair": "in b"}]
+    bertie.finetune(config, rows, rows, copied, tmp_path / "run", threads=1)
+    said = " ".join(capsys.readouterr().err.split())
+    lost = "the pooling cls, the modules Normalize, the prompts query, lowercasing, the width 5"
+    assert f"{copied}: the result is without {lost}" in said
 
 
 @pytest.mark.parametrize(

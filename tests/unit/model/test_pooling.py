@@ -8,7 +8,14 @@ import torch
 
 from bertie.model.pooling import Pooling, pool
 
-NAIVE = {"mean": lambda rows: rows.mean(0), "cls": lambda rows: rows[0], "max": lambda rows: rows.max(0)}
+NAIVE = {
+    "mean": lambda rows: rows.mean(0),
+    "cls": lambda rows: rows[0],
+    "max": lambda rows: rows.max(0),
+    "mean_sqrt_len_tokens": lambda rows: rows.sum(0) / len(rows) ** 0.5,
+    "weightedmean": lambda rows: np.average(rows, 0, np.arange(1, len(rows) + 1)),
+    "lasttoken": lambda rows: rows[-1],
+}
 
 
 @pytest.mark.parametrize("pooling", get_args(Pooling))
@@ -19,6 +26,12 @@ def test_pooling_agrees_with_a_simple_implementation(pooling: Pooling) -> None:
     found = pool(pooling, x_PD, group_P, 4).numpy()
     parts = np.split(x_PD.numpy(), np.cumsum(sizes)[:-1])
     np.testing.assert_allclose(found, np.stack([NAIVE[pooling](part) for part in parts]), atol=1e-6)
+
+
+def test_rows_that_are_left_out_count_in_the_weights() -> None:
+    x_PD = torch.tensor([[1.0], [2.0], [5.0]])
+    found = pool("weightedmean", x_PD, torch.tensor([0, 0, 1]), 2, torch.tensor([2, 0]))
+    np.testing.assert_allclose(found, [[(3 * 1 + 4 * 2) / 7], [5]])
 
 
 @pytest.mark.parametrize("pooling", get_args(Pooling))

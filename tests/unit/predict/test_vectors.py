@@ -12,7 +12,10 @@ import pytest
 import torch
 
 import bertie
+from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.folder import write_model
+from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
+from bertie.cli import main
 from bertie.errors import UsageError, UserError
 from bertie.model import layer_selection
 from bertie.model.config import TransformerConfig
@@ -23,11 +26,19 @@ from bertie.model.initialization import initialize_weights
 from bertie.model.layer_selection import Fixed
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling
+from bertie.model.vector_modules import Dense, Normalize
 from bertie.predict.predictor import Predictor
 from bertie.tasks import Embed, word_alignment
 from bertie.text.tokenizer import Tokenizer
 
-POOLED = {"mean": lambda rows: rows.mean(0), "cls": lambda rows: rows[0], "max": lambda rows: rows.max(0)}
+POOLED = {
+    "mean": lambda rows: rows.mean(0),
+    "cls": lambda rows: rows[0],
+    "max": lambda rows: rows.max(0),
+    "mean_sqrt_len_tokens": lambda rows: rows.sum(0) / len(rows) ** 0.5,
+    "weightedmean": lambda rows: np.average(rows, 0, np.arange(1, len(rows) + 1)),
+    "lasttoken": lambda rows: rows[-1],
+}
 TEXTS = ["the bat", "", "a longer text of some more words, and a stop.", "  ", "x"]
 
 
@@ -101,10 +112,62 @@ def test_sentence_transformers_files_set_pooling_normalization_and_length(
     assert bertie.load(tmp_path, threads=1).max_length == 64
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 8}')
     (tmp_path / "modules.json").write_text(json.dumps([*listed, {"path": "3_Dense", "type": "x.Dense"}]))
+    with pytest.raises(
+        UserError, match=r"type is 'x\.Dense': it is code that bertie does not have; to use the encoder"
+    ):
+        bertie.load(tmp_path, threads=1)
+
+
+def test_prompts_lowercasing_and_modules(
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """tests/parity/test_vectors_modules.py compares these with sentence-transformers."""
+    plain = model(tiny_config, small_tokenizer, tmp_path)
+    size = tiny_config.hidden_size
+    modules = (Dense(torch.randn(3, 2 * size), None), Normalize())
+    prompts = {"query": "the bat ", "other": "x "}
+    how = SentenceEmbedding(("mean", "cls"), modules, prompts=prompts, default_prompt="other", similarity="dot")
+    sentence_transformers_format.write(tmp_path, tiny_config, how, 64)
     found = bertie.load(tmp_path, threads=1)
-    with pytest.raises(UserError, match="Dense, which bertie does not support: name a pooling"):
-        found.embed(TEXTS)
-    assert np.array_equal(found.embed(TEXTS, "cls"), plain)
+    prefixed = [f"x {text}" for text in TEXTS]
+    states = np.concatenate([plain.embed(prefixed, pooling) for pooling in ("mean", "cls")], 1)
+    wanted = np.tanh(states @ modules[0].weight.numpy().T)
+    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+    np.testing.assert_allclose(found.embed(TEXTS), wanted, atol=1e-5)
+    np.testing.assert_allclose(found.embed([], prompt="").shape, (0, 3))
+    np.testing.assert_allclose(found.similarity(TEXTS), wanted @ wanted.T, atol=1e-5)
+    np.testing.assert_array_equal(found.embed(["x"], "max", prompt_name="query"), plain.embed(["the bat x"], "max"))
+    with pytest.raises(UsageError, match="Dense and LayerNorm read the last layer: add --pooling"):
+        found.embed(TEXTS, layers="sum_all")
+    assert found.embed(TEXTS, "mean", "sum_all", prompt="").shape == (len(TEXTS), size)
+
+
+def test_prompts_of_commands(
+    tiny_config: TransformerConfig,
+    small_tokenizer: Tokenizer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plain = model(tiny_config, small_tokenizer, tmp_path)
+    how = SentenceEmbedding(("cls",), prompts={"query": "the bat ", "document": "x "}, similarity="euclidean")
+    sentence_transformers_format.write(tmp_path, tiny_config, how, 64)
+    run, out = str(tmp_path), str(tmp_path / "out.npy")
+    assert main(["embed", run, *TEXTS, "--prompt-name", "document", "--out", out]) == 0
+    documents = plain.embed([f"x {text}" for text in TEXTS], "cls")
+    np.testing.assert_allclose(np.load(out), documents, atol=1e-5)
+    capsys.readouterr()
+    assert main(["similarity", run, "a", "b", "--prompt-name", "query", "--json"]) == 0
+    first, second = plain.embed(["the bat a", "the bat b"], "cls")
+    found = json.loads(capsys.readouterr().out)["similarity"][0][1]
+    assert found == pytest.approx(-float(np.linalg.norm(first - second)), abs=1e-4)
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    assert main(["search", run, str(tmp_path / "texts.txt"), "a", "--vectors", out, "--top-k", "1", "--json"]) == 0
+    [found] = json.loads(capsys.readouterr().out)["found"]
+    distances = np.linalg.norm(documents - first, axis=1)
+    assert found["index"] == distances.argmin()
+    assert found["score"] == pytest.approx(-float(distances.min()), abs=1e-4)
+    assert main(["embed", run, "a", "--prompt-name", "title", "--out", f"{out}2.npy"]) == 2
+    assert "no prompt 'title'" in capsys.readouterr().err
 
 
 def test_four_layers_need_four_layers(

@@ -10,7 +10,9 @@ import numpy as np
 import openai
 import pytest
 
+from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.errors import UserError
+from bertie.model.vector_modules import Normalize
 from bertie.predict.predictor import Predictor
 from bertie.serve.operations import serve_model
 from bertie.serve.service import Service
@@ -43,6 +45,42 @@ def test_embeddings_equal_those_of_the_model(server: Server, predictors: Predict
         "embedding",
         "mlm",
     )
+
+
+def test_settings_of_sentence_transformers_are_obeyed(
+    make_service: Callable[..., Service], predictors: Predictors
+) -> None:
+    how = SentenceEmbedding(
+        ("mean", "cls"),
+        (Normalize(),),
+        include_prompt=False,
+        prompts={"query": "the ban ", "other": "x"},
+        default_prompt="other",
+        similarity="euclidean",
+        dimensions=9,
+    )
+    model = replace(predictors["mlm"], text_embedding=how)
+    service = make_service("classifier")
+    texts = ["kopa", "ban the kopa", ""]
+    with serving(replace(service, models={"it": serve_model("it", model, 10_000)})) as server:
+        for name in (None, "query", "document"):
+            asked = {"prompt_name": name} if name else {}
+            found = embeddings(server.post("/v1/embeddings", {"input": texts, **asked}))
+            np.testing.assert_allclose(found, model.embed(texts, prompt_name=name), atol=1e-5)
+            answer = server.post("/v1/similarity", {"texts": texts, **asked})
+            expected = model.similarity(texts, prompt_name=name)
+            np.testing.assert_allclose(answer.json["similarities"], expected, atol=1e-3)
+        answer = server.post("/v1/rerank", {"query": "kopa", "documents": texts})
+        scores = {each["index"]: each["relevance_score"] for each in answer.json["results"]}
+        np.testing.assert_allclose([scores[i] for i in range(3)], model.rerank("kopa", texts), atol=1e-3)
+        assert server.get("/v1/models").json["data"][0]["vector_width"] == 9
+        for given, message in (
+            ({"input": "a", "prompt_name": "title"}, "there is no prompt 'title'"),
+            ({"input": [5], "prompt_name": "query"}, "token ids have no prompt"),
+        ):
+            answer = server.post("/v1/embeddings", given)
+            assert answer.status == 422
+            assert message in answer.json["error"]["message"]
 
 
 def test_embeddings_of_one_text_and_of_token_ids(server: Server, predictors: Predictors) -> None:
