@@ -79,12 +79,10 @@ def search(
     inputs = inputs_of(texts, source)
     total, _ = count_rows(inputs, source, strict=False)
     predictor = model if isinstance(model, Predictor) else load(model, language=language, engine=engine)
-    unit = unit if unit.prompt_name else replace(unit, prompt_name="document")
     target = predictor.embed([query], unit.pooling, unit.layers, "query")
-    compare = partial(similarities, predictor.text_embedding.similarity)
     stored = None if vectors is None else _open(Path(vectors), total, target.shape[1])
-    best: list[tuple[float, int, str]] = []  # a heap of (score, −index, text)
-    first = 0
+    unit = replace(unit, prompt_name=unit.prompt_name or "document")
+    best, first = list[tuple[float, int, str]](), 0  # a heap of (score, −index, text)
     with console.progress("search", total, "texts") as bar:
         for rows in text_blocks(rows_of(inputs, source), SEQUENCES_AT_ONCE):
             if stored is None:
@@ -92,7 +90,8 @@ def search(
             else:
                 block = stored[first : first + len(rows)].astype(np.float32)
                 _require_finite(rows, block, first, str(vectors))
-            for number, (row, score) in enumerate(zip(rows, compare(target, block)[0].tolist(), strict=True), first):
+            scores = similarities(predictor.text_embedding.similarity, target, block)[0].tolist()
+            for number, (row, score) in enumerate(zip(rows, scores, strict=True), first):
                 if not isinstance(row, UserError):
                     add = heapq.heappush if len(best) < top_k else heapq.heappushpop
                     add(best, (score, -number, row if isinstance(row, str) else " ".join(row)))
