@@ -58,7 +58,7 @@ class FeatureExtractor(nn.Module):
         self.scalar_mix = ScalarMix(config) if layers == "scalar_mix" else None
         size = selected_width(layers, config)
         self.lstm = BiLstm(size, lstm_hidden_size, LSTM_LAYERS) if lstm_hidden_size else None
-        self.pooling = pooling
+        self.pooling: TextPooling = pooling
         self.pooled = PooledTexts(self.width, pairs, pooling == "attention") if pooling in SEPARATE else None
         self.separate = pairs and pooling in SEPARATE
         self.head: tuple[PooledHead, ...] = ()

@@ -86,7 +86,7 @@ def set_pattern_weights(encoder: TransformerEncoder, head: MaskedLMHead, tokeniz
         head.dense.weight.data.copy_(HEAD_IDENTITY * torch.eye(len(words[0])))
 
 
-def set_output_bias(bias: nn.Parameter, corpus: Corpus) -> None:
+def set_output_bias(bias: torch.Tensor, corpus: Corpus) -> None:
     """Set the bias of an output layer over the vocabulary in place to the log frequencies of the corpus, plus one each."""
     counts = torch.from_numpy(corpus.frequencies(len(bias)) + 1.0)
     bias.data.copy_((counts / counts.sum()).log())
