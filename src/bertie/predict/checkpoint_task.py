@@ -78,7 +78,7 @@ def _foreign_head(checkpoint: Checkpoint) -> ForeignHead | None:
         if shape in checkpoint.heads:
             outputs = checkpoint.weights.get(f"heads.{shape}.out.weight")
             if outputs is None:
-                raise UserError(f"{checkpoint.folder} lacks the output layer of its head ({shape})")
+                raise UserError(f"{checkpoint.where} lacks the output layer of its head ({shape})")
             return ForeignHead(shape, len(outputs), checkpoint.labels, checkpoint.problem_type)
     return None
 
