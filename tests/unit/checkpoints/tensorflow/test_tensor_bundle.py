@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow
 import pytest
 import torch
+from bundle_mutations import WRITTEN
 from bundles import MAGIC, NUMBERS, Bundle, block, entry, example, masked, nested, numbers, slice_key, table, varint
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from bundle_mutations import WRITTEN
 
 from bertie.checkpoints.tensorflow import entries
 from bertie.checkpoints.tensorflow.table import MAX_BYTES, MAX_ENTRIES, read_table, write_table
