@@ -1,16 +1,19 @@
 """Exchange checkpoints with TensorFlow, and compare every bit. Not run by pytest.
 
-    python tests/long/tensorflow_files.py [--environment FOLDER]
+    python tests/long/tensorflow_files.py [--environment FOLDER] [--samples FOLDER]
 
-FOLDER gets a virtual environment with tensorflow-cpu from the package registry (about 2 GB), unless it is there. TensorFlow
-writes checkpoints of TensorFlow 1 (Saver, with partitioned variables, optimizer slots and one data file per device) and of
-TensorFlow 2 (objects with an optimizer, in one data file and in several with slices), and bertie reads them. bertie writes
-tensors of all dtypes and a BERT, and TensorFlow reads them. Fails if a name, a shape, a dtype or a bit differs.
+The environment gets tensorflow-cpu and Google's BERT for TensorFlow 2 (tf-models-official) from the package registry, about
+2 GB, unless it is there. TensorFlow writes checkpoints of TensorFlow 1 (Saver, with partitioned variables, optimizer slots
+and one data file per device) and of TensorFlow 2 (objects with an optimizer, in one data file and in several with slices),
+and bertie reads them. bertie writes tensors of all dtypes and a BERT, and TensorFlow reads them. Fails if a name, a shape, a
+dtype or a bit differs. Google's BERT writes its checkpoints, and transformers computes the same from what bertie makes of
+them. --samples writes the small files that the unit tests read.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
@@ -21,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import bertie
 from bertie.checkpoints.folder import read_checkpoint
 from bertie.checkpoints.folder import write_model as write_huggingface
 from bertie.checkpoints.tensorflow import names
@@ -36,80 +40,6 @@ from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 DTYPES = (
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.int16, torch.int8),
     *(torch.uint8, torch.bool),
-)
-# bfloat16 travels as uint16: NumPy has no such dtype.
-COMMON = """
-import sys
-import numpy as np
-import tensorflow as tf
-folder = sys.argv[1]
-def plain(value):
-    value = np.asarray(value)
-    return value.view(np.uint16) if value.dtype.name == "bfloat16" else value
-def save(name, values):
-    np.savez(f"{folder}/{name}.npz", **{key.replace("/", "|"): plain(value) for key, value in values.items()})
-rng = np.random.default_rng(0)
-"""
-WRITE = (
-    COMMON
-    + """
-v1 = tf.compat.v1
-names = "float32 float64 float16 bfloat16 int32 int64 int16 int8 uint8 bool".split()
-def some(dtype, *shape):
-    return tf.cast(rng.standard_normal(shape) * 9, dtype)
-def first(name, sharded):
-    with tf.Graph().as_default(), v1.Session(config=v1.ConfigProto(device_count={"CPU": 3})) as session:
-        for number, dtype in enumerate(names):
-            with tf.device(f"/cpu:{number % 3}"):
-                v1.get_variable(f"bert/{dtype}", initializer=some(dtype, 5, number))
-        rows = v1.get_variable("bert/rows", (100, 7), partitioner=v1.fixed_size_partitioner(3))
-        columns = v1.get_variable("bert/columns", (7, 90), partitioner=v1.fixed_size_partitioner(4, axis=1))
-        scalar = v1.get_variable("bert/scalar", ())
-        step = v1.train.get_or_create_global_step()
-        loss = tf.reduce_sum(tf.matmul(tf.matmul(tf.convert_to_tensor(rows), tf.convert_to_tensor(columns)) ** 2,
-                             tf.ones((90, 1)))) * scalar
-        train = v1.train.AdamOptimizer(1e-3).minimize(loss, global_step=step)
-        session.run(v1.global_variables_initializer())
-        session.run(train)
-        saver = v1.train.Saver(sharded=sharded)
-        saver.save(session, f"{folder}/{name}.ckpt", write_meta_graph=False)
-    reader = tf.train.load_checkpoint(f"{folder}/{name}.ckpt")
-    save(name, {key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()})
-first("first", False)
-first("first-sharded", True)
-class Layer(tf.Module):
-    def __init__(self, number):
-        self.kernel = tf.Variable(some("float32", 300, 40), name=f"layer_{number}/kernel")
-        self.step = tf.Variable(number, dtype=tf.int64)
-        self.all = [tf.Variable(some(dtype, 3, 4), name=dtype) for dtype in names]
-layers = [Layer(number) for number in range(3)]
-optimizer = tf.keras.optimizers.Adam(1e-3)
-kernels = [layer.kernel for layer in layers]
-with tf.GradientTape() as tape:
-    loss = tf.add_n([tf.reduce_sum(kernel**2) for kernel in kernels])
-optimizer.apply_gradients(zip(tape.gradient(loss, kernels), kernels))
-checkpoint = tf.train.Checkpoint(layers=layers, optimizer=optimizer)
-policy = tf.train.experimental.MaxShardSizePolicy(max_shard_size=20_000)
-for name, options in (("second", None), ("second-sharded", tf.train.CheckpointOptions(experimental_sharding_callback=policy))):
-    checkpoint.write(f"{folder}/{name}.ckpt", options=options)
-    reader = tf.train.load_checkpoint(f"{folder}/{name}.ckpt")
-    keys = [key for key, dtype in reader.get_variable_to_dtype_map().items() if dtype != tf.string]
-    save(name, {key: reader.get_tensor(key) for key in keys})
-"""
-)
-READ = (
-    COMMON
-    + """
-for name in ("ours", "bert"):
-    prefix = tf.train.latest_checkpoint(f"{folder}/{name}")
-    reader = tf.train.load_checkpoint(prefix)
-    save(name, {key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()})
-with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    values = {key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()}
-    variables = {key: tf.compat.v1.get_variable(key, value.shape) for key, value in values.items()}
-    tf.compat.v1.train.Saver(variables).restore(session, prefix)
-    assert all(np.array_equal(session.run(variables[key]), value) for key, value in values.items())
-"""
 )
 
 
@@ -131,8 +61,9 @@ def load(path: Path) -> dict[str, np.ndarray]:
         return {name.replace("|", "/"): arrays[name] for name in arrays}
 
 
-def run(python: Path, program: str, folder: Path) -> None:
-    subprocess.run([python, "-c", program, str(folder)], check=True, env={"TF_CPP_MIN_LOG_LEVEL": "2"})
+def run(python: Path, verb: str, folder: Path) -> None:
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_USE_LEGACY_KERAS": "1"}
+    subprocess.run([python, Path(__file__).with_name("tensorflow_side.py"), verb, folder], check=True, env=environment)
 
 
 def read_theirs(folder: Path) -> None:
@@ -177,23 +108,69 @@ def write_ours(folder: Path) -> dict[str, dict[str, np.ndarray]]:
     return {"ours": {name: bits(tensor) for name, tensor in tensors.items()}, "bert": bert}
 
 
+def read_garden(folder: Path) -> None:
+    """Convert checkpoints of Google's BERT for TensorFlow 2, and compare what transformers computes from them."""
+    from transformers import BertForPreTraining
+
+    tokenizer = Tokenizer.build([*SPECIAL_TOKENS, *(f"w{number}" for number in range(35))])
+    tokenizer.save(folder)
+    config = {
+        "vocab_size": 40,
+        "hidden_size": 32,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
+    config |= {"max_position_embeddings": 16, "type_vocab_size": 2, "hidden_act": "gelu_new"}  # GELU by tanh
+    (folder / "bert_config.json").write_text(json.dumps(config))
+    ids = torch.tensor([[2, 7, 9, 4, 11, 3, 21, 30, 33, 3]])
+    segments = torch.tensor([[0] * 6 + [1] * 4])
+    for name in ("BertEncoder", "BertEncoderV2"):
+        expected = load(folder / f"{name}.npz")
+        for kind in ("items.ckpt", "run.ckpt-1", "encoder.ckpt"):
+            out = folder / f"{name}-{kind}-hf"
+            bertie.convert(folder / f"{name}-{kind}", out, "hf", threads=1)
+            model = BertForPreTraining.from_pretrained(out).eval()
+            with torch.inference_mode():
+                found = model(ids, token_type_ids=segments, output_hidden_states=True)
+            pairs = [(found.hidden_states[-1], expected["sequence_output"])]
+            if kind != "encoder.ckpt":
+                pairs.append((found.prediction_logits[:, [1, 4, 7]], expected["mlm_logits"]))
+                pairs.append((found.seq_relationship_logits, expected["next_sentence"]))
+            for ours, theirs in pairs:
+                np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-4, atol=1e-4)
+            print(f"{name}, {kind}: {len(pairs)} outputs are equal up to rounding", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--environment", type=Path)
+    parser.add_argument("--samples", type=Path)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         environment = asked.environment or Path(temporary, "environment")
         python = environment / "bin" / "python"
         if not python.exists():
             venv.create(environment, with_pip=True)
-            subprocess.run([python, "-m", "pip", "install", "--quiet", "tensorflow-cpu"], check=True)
+            install = [python, "-m", "pip", "install", "--quiet"]
+            subprocess.run([*install, "tensorflow-cpu", "scipy", "gin-config"], check=True)
+            # Without the packages that its other models need.
+            subprocess.run([*install, "--no-deps", "tf-models-official", "tf_keras", "tensorflow-hub"], check=True)
+        if asked.samples:
+            asked.samples.mkdir(parents=True)
+            run(python, "samples", asked.samples)
+            (asked.samples / "checkpoint").unlink()
+            return
         folder = Path(temporary)
-        run(python, WRITE, folder)
+        run(python, "write", folder)
         read_theirs(folder)
         written = write_ours(folder)
-        run(python, READ, folder)
+        run(python, "read", folder)
         for name, tensors in written.items():
             compare(f"{name}, read by TensorFlow", load(folder / f"{name}.npz"), tensors)
+        (folder / "garden").mkdir()
+        run(python, "garden", folder / "garden")
+        read_garden(folder / "garden")
 
 
 if __name__ == "__main__":

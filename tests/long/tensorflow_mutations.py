@@ -2,15 +2,14 @@
 
     python tests/long/tensorflow_mutations.py 100000 [PREFIX …]
 
-The checkpoints are made by hand. PREFIX names more, of which copies are mutated. Memory is limited to 1 GB more than at the
-start, and a case to a minute on average. Prints the escapes; if there are any, the exit code is 1.
+The checkpoints are those of the unit tests. PREFIX names more, of which copies are mutated. Memory is limited to 1 GB more
+than at the start, and a case to a minute on average. Prints the escapes; if there are any, the exit code is 1.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
-import shutil
 import signal
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "checkpoints" / "tensorflow"))
 
-from bundle_mutations import Original, fuzz, originals, read_bundle
+from bundle_mutations import copied, fuzz, originals
 
 PART = 1000  # cases between two lines of output
 
@@ -33,12 +32,7 @@ def main() -> int:
     started, escapes = time.monotonic(), []
     with tempfile.TemporaryDirectory() as folder:
         found = originals(Path(folder))
-        for number, prefix in enumerate(asked.prefixes):
-            copy = Path(folder, f"given-{number}", prefix.name)
-            copy.parent.mkdir()
-            for path in prefix.parent.glob(f"{prefix.name}.*"):
-                shutil.copy(path, copy.parent)
-            found.append(Original(copy, read_bundle))
+        found += [copied(prefix, Path(folder, f"given-{n}")) for n, prefix in enumerate(asked.prefixes)]
         for original in found:
             original.read(original.prefix)  # imports what it needs before memory is limited
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

@@ -71,6 +71,11 @@ class Checkpoint:
     """The files with its weights (`weights_files`)."""
 
     @property
+    def where(self) -> Path:
+        """The file with its weights, or the folder if they are in several, for messages."""
+        return self.files[0] if len(self.files) == 1 else self.folder
+
+    @property
     def heads(self) -> frozenset[str]:
         """Names of the heads with weights: the kind of the objective or the task, or else the `HeadShape`."""
         return frozenset(name.split(".")[1] for name in self.weights if name.startswith("heads."))

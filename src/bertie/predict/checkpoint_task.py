@@ -80,7 +80,7 @@ def _foreign_head(checkpoint: Checkpoint) -> ForeignHead | None:
         if shape in checkpoint.heads:
             outputs = checkpoint.weights.get(f"heads.{shape}.out.weight")
             if outputs is None:
-                raise UserError(f"{checkpoint.folder} lacks the output layer of its head ({shape})")
+                raise UserError(f"{checkpoint.where} lacks the output layer of its head ({shape})")
             # Other shapes are no cross-encoders.
             activation = shape == "text" and sentence_transformers_reader.score_activation(folder, len(outputs))
             return ForeignHead(shape, len(outputs), checkpoint.labels, checkpoint.problem_type, activation or "")

@@ -78,7 +78,7 @@ def load(
     model = Model(encoder, heads, features, generator).eval()
     result = load_weights(model, checkpoint, move=True)
     if result.initialized:
-        raise UserError(f"{checkpoint.folder} lacks the weights of {', '.join(result.initialized)}")
+        raise UserError(f"{checkpoint.where} lacks the weights of {', '.join(result.initialized)}")
     max_length = trained_length(checkpoint)
     model.to(choose.device(engine or (exported.engine if exported else None)))
     used = choose.use(model, engine, exported)

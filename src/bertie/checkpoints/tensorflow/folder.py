@@ -197,6 +197,11 @@ def _known_names(bundle: TensorBundle, layers: int) -> dict[str, str]:
             continue
         second = entry.removesuffix(VALUE)
         found[entry] = entry if second == entry else names.first_name(second, given.get(entry, ""), layers)
+    if any(name.startswith(names.HEAD_POOLER) for name in found.values()):
+        unused = [entry for entry, name in found.items() if name.startswith(names.POOLER)]
+        if unused:
+            console.warn(f"{bundle.prefix}: the encoder's pooler is left out: the head has one of its own")
+        found = {entry: name for entry, name in found.items() if entry not in unused}
     return found
 
 

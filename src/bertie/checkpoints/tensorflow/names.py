@@ -15,6 +15,9 @@ from typing import NamedTuple
 from bertie.errors import UsageError
 
 NUMBER = "{n}"
+POOLER = "bert/pooler/dense"
+HEAD_POOLER = "head/pooler_dense"
+"""The pooler of a head in TensorFlow 2. The encoder has another one, which such a head does not use."""
 _EMBEDDINGS = {"": "weight"}
 _DENSE = {"kernel": "weight", "bias": "bias"}  # kernels are transposed
 _NORM = {"gamma": "weight", "beta": "bias"}
@@ -63,7 +66,7 @@ ROWS = {
     "bert": (
         *_EMBEDDING_ROWS,
         *_LAYER_ROWS,
-        GoogleModule("bert/pooler/dense", "bert.pooler.dense", _DENSE),
+        GoogleModule(POOLER, "bert.pooler.dense", _DENSE),
         GoogleModule("cls/predictions/transform/dense", "cls.predictions.transform.dense", _DENSE),
         GoogleModule("cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm", _NORM),
         GoogleModule("cls/predictions", "cls.predictions", _BIAS),
@@ -80,7 +83,7 @@ ROWS = {
         _group("ffn_1/intermediate/dense", "ffn", _DENSE),
         _group("ffn_1/intermediate/output/dense", "ffn_output", _DENSE),
         _group("LayerNorm_1", "full_layer_layer_norm", _NORM),
-        GoogleModule("bert/pooler/dense", "albert.pooler", _DENSE),
+        GoogleModule(POOLER, "albert.pooler", _DENSE),
         GoogleModule("cls/predictions/transform/dense", "predictions.dense", _DENSE),
         GoogleModule("cls/predictions/transform/LayerNorm", "predictions.LayerNorm", _NORM),
         GoogleModule("cls/predictions", "predictions", _BIAS),
@@ -97,7 +100,8 @@ ROWS = {
 """The tables, by `model_type`."""
 _ONLY_SECOND = (
     GoogleModule("next_sentence/logits", "cls.seq_relationship", _DENSE),
-    GoogleModule("sentence/logits", "classifier", _DENSE),
+    GoogleModule("sentence_prediction/logits", "classifier", _DENSE),
+    GoogleModule(HEAD_POOLER, "bert.pooler.dense", _DENSE),
 )
 _ENDING = r"(/\.ATTRIBUTES/.*)?$"
 _SKIPPED = re.compile(
@@ -134,8 +138,8 @@ _SECOND = (
         "(?:embeddings/layer_norm|_embedding_norm_layer|layer_with_weights-3)/(gamma|beta)",
         r"bert/embeddings/LayerNorm/\1",
     ),
-    (r"(?:pooler_transform|_pooler_layer|next_sentence(?:/|\.\.)pooler_dense)/(kernel|bias)", r"bert/pooler/dense/\1"),
-    (r"sentence_prediction(?:/|\.\.)pooler_dense/(kernel|bias)", r"bert/pooler/dense/\1"),
+    ("(?:pooler_transform|_pooler_layer)/(kernel|bias)", rf"{POOLER}/\1"),
+    (r"(?:next_sentence|sentence_prediction)(?:/|\.\.)pooler_dense/(kernel|bias)", rf"{HEAD_POOLER}/\1"),
     ("(?:cls/predictions/transform|masked_lm)/dense/(kernel|bias)", r"cls/predictions/transform/dense/\1"),
     (
         "(?:cls/predictions/transform/LayerNorm|masked_lm/layer_norm)/(gamma|beta)",
@@ -143,7 +147,7 @@ _SECOND = (
     ),
     (r"cls/predictions/output_bias/bias|masked_lm/(?:bias|output_bias\.Sbias)", "cls/predictions/output_bias"),
     ("(?:next_sentence|predictions/transform)/logits/(kernel|bias)", r"next_sentence/logits/\1"),
-    ("sentence_prediction/logits/(kernel|bias)", r"sentence/logits/\1"),
+    ("sentence_prediction/logits/(kernel|bias)", r"sentence_prediction/logits/\1"),
 )
 _SECOND_LAYER = re.compile(
     r"(?:.*/)?(?:(?:_transformer_layers/|transformer/layer_)(\d+)|layer_with_weights-(\d+))/(.+)/(kernel|bias|gamma|beta)"
@@ -179,7 +183,7 @@ def first_name(path: str, name: str, layers: int) -> str:
             if found := re.fullmatch(f"(?:.*/)?(?:{pattern})", given):
                 return found.expand(first)
         if found := re.fullmatch(rf"(?:.*/)?layer_with_weights-{layers + _BEFORE_LAYERS}/(kernel|bias)", given):
-            return f"bert/pooler/dense/{found[1]}"
+            return f"{POOLER}/{found[1]}"
         if (found := _SECOND_LAYER.fullmatch(given)) and found[3] in _PARTS:
             layer = int(found[1]) if found[1] else int(found[2]) - _BEFORE_LAYERS
             if 0 <= layer < layers:

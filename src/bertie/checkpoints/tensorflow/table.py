@@ -20,7 +20,7 @@ TRAILER_BYTES = 5  # type and checksum of a block
 PLAIN, SNAPPY = 0, 1
 RESTART_INTERVAL = 16
 MAX_BYTES = 1 << 24
-"""Largest size of an index, and of its keys and values. That of BERT-large has 60 kB, and damage could ask for any amount."""
+"""Largest size of an index, and of its keys and values. That of BERT-base has 9 kB, and damage could ask for any amount."""
 MAX_ENTRIES = 100_000
 """Largest number of entries of an index."""
 MAX_SNAPPY_RATIO = 32  # Snappy's shortest instruction has 3 bytes and copies 64

@@ -48,9 +48,21 @@ def read_google(prefix: Path) -> dict[str, Any]:
     return read_weights(prefix)
 
 
+WRITTEN = Path(__file__).parent / "written"
+"""Checkpoints that TensorFlow wrote (`python tests/long/tensorflow_files.py --samples`), in which tensors count from 0."""
+
+
+def copied(prefix: Path, folder: Path) -> Original:
+    """Return a copy of a checkpoint, in a folder of its own, as files that mutations may change."""
+    folder.mkdir()
+    for path in prefix.parent.glob(f"{prefix.name}.*"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    return Original(folder / prefix.name, read_bundle)
+
+
 def originals(folder: Path) -> list[Original]:
-    """Write checkpoints with everything that the format has."""
-    found = []
+    """Write checkpoints with everything that the format has, and copy those that TensorFlow wrote."""
+    found = [copied(path.with_suffix(""), folder / path.stem) for path in sorted(WRITTEN.glob("*.index"))]
     for name, snappy in (("plain", False), ("snappy", True)):
         (folder / name).mkdir()
         found.append(Original(example()[0].write(folder / name / "m.ckpt", snappy=snappy), read_bundle))

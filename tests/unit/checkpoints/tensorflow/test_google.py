@@ -365,6 +365,21 @@ def test_names_in_the_object_graph_count_before_paths(folder: Path) -> None:
     assert_equal(read_checkpoint(folder), expected)
 
 
+def test_the_pooler_of_a_head_takes_the_place_of_the_encoders(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = read_checkpoint(folder)
+    write_second(folder, SECOND["pre-trainer"])
+    bundle = open_bundle(folder / "bert_model.ckpt")
+    stored = {
+        name: bundle.read(name) for name in bundle.entries if name != names.OBJECT_GRAPH and "model/w" not in name
+    }
+    stored[f"encoder/_pooler_layer/bias{names.VALUE}"] = torch.ones(32)
+    stored[f"encoder/layer_with_weights-6/kernel{names.VALUE}"] = torch.ones(32, 32)
+    assert capsys.readouterr().err == ""
+    found = read_checkpoint(with_variables(folder, stored))
+    assert torch.equal(found.weights["pooler.weight"], expected.weights["pooler.weight"])
+    assert "the encoder's pooler is left out: the head has one of its own" in capsys.readouterr().err
+
+
 def test_the_masked_lm_head_of_tensorflow_2_is_read(folder: Path) -> None:
     expected = read_checkpoint(folder)
     write_second(folder, SECOND["encoder"] | MASKED)

@@ -14,7 +14,7 @@ def test_no_mutation_escapes(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_an_escape_is_found(tmp_path: Path) -> None:
-    original = originals(tmp_path)[0]
+    original = originals(tmp_path)[-2]
     good = original.read(original.prefix)
     assert escape(original, good, forged=False) == ""
     assert escape(original, good | {"scalar": good["empty"]}, forged=False) == "damage was not noticed"

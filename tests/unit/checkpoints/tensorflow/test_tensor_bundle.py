@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow
 import pytest
 import torch
+from bundle_mutations import WRITTEN
 from bundles import MAGIC, NUMBERS, Bundle, block, entry, example, masked, nested, numbers, slice_key, table, varint
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,22 @@ from bertie.checkpoints.tensorflow import entries
 from bertie.checkpoints.tensorflow.table import MAX_BYTES, MAX_ENTRIES, read_table, write_table
 from bertie.checkpoints.tensorflow.tensor_bundle import open_bundle, write_bundle
 from bertie.errors import UserError
+
+
+@pytest.mark.parametrize(("name", "files", "slices"), [("first", 3, 4), ("second", 1, 0), ("second-sharded", 2, 3)])
+def test_files_of_tensorflow_are_read(name: str, files: int, slices: int) -> None:
+    """Partitioned variables, several data files, all dtypes, and the object graph of TensorFlow 2."""
+    bundle = open_bundle(WRITTEN / f"{name}.ckpt")
+    assert (bundle.shards, len(bundle.parts)) == (files, slices)
+    kinds = {entry.kind for entry in bundle.entries.values()}
+    assert len(kinds) == (11 if name == "second" else 10 if name == "first" else 2)
+    for each, found in bundle.entries.items():
+        if found.kind == "string":
+            assert b"VARIABLE_VALUE" in bundle.strings(each)[0]
+            continue
+        tensor = bundle.read(each)
+        assert tensor.shape in ((2, 3), (6, 4))
+        assert torch.equal(tensor, torch.arange(tensor.numel()).reshape(tensor.shape).to(tensor.dtype)), each
 
 
 @pytest.mark.parametrize("snappy", [False, True])
