@@ -215,8 +215,7 @@ def _disabled(source: Path, chosen: list[tuple[int, int]]) -> dict[str, Tensor]:
                 changed[name].chunk(3)[2][columns] = 0
     tensors = read_tensors(source / "model.safetensors")
     for name, tensor in to_huggingface(family, changed, {}).items():
-        named = (found for found in tensors if found == name or found.endswith(f".{name}"))
-        [own] = [found for found in named if not found.startswith("generator.")]  # ELECTRA's has layers, too
+        [own] = [found for found in tensors if found == name or found.endswith(f".{name}")]
         tensors[own] = tensor
     return tensors
 
