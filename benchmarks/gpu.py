@@ -17,9 +17,9 @@ A part that does not fit into the rest of the minutes is skipped and listed in F
 
 Each round times several steps between two synchronizations, after an untimed step. Tokens do not include padding. FLOPs are
 those of bertie/model/flops.py for both sides, so padding does not count. `host` is the time until Python has queued a step on
-an idle GPU, `gpu` the time of all kernels of a step in torch's profiler. `memory` is the peak during steps minus what is
-allocated between them. On a GPU that others use, the numbers say nothing. --tiny tries out the whole script on a CPU, in fp32
-and without a compiler; its numbers say nothing, either.
+an idle GPU, `gpu` the time of all kernels of a step in torch's profiler; FILE.json names the longest. `memory` is the peak
+during steps minus what is allocated between them. On a GPU that others use, the numbers say nothing. --tiny tries out the whole
+script on a CPU, in fp32 and without a compiler; its numbers say nothing, either.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ TINY = [Case("modern-tiny", 128, 1024, 512, 10), Case("tiny", 512, 2048, 1024, 1
 LENGTHS: tuple[Lengths, ...] = ("real", "equal")
 OPTIONAL = {"compiled": 60.0, "packed": 30.0}  # seconds for each kind of lengths, compilation included: a guess
 ROUND_SECONDS = 0.25  # of bertie; a slower peer takes longer
+KERNELS = 40  # of a step, in the report: those that take longest
 AFTER_TRAINING = 45.0  # seconds: Python, held-out losses, copies of the weights
 
 
@@ -281,13 +282,15 @@ def time_sides(bench: Bench, lengths: Lengths, names: list[str], rounds: int, ra
     for name, run in runs.items():
         walls, hosts, memory = zip(*samples[name], strict=True)
         pairs = zip(walls, (wall for wall, _, _ in samples["bertie"]), strict=False)
+        found_kernels = (kernels(run, steps[0]) if lengths == "real" else None) or []
         found[name] = {
             "tokens_per_second": spread([tokens / wall for wall in walls]),
             "share_of_matrix_rate": spread([flops / wall / rate for wall in walls]),
             "times_bertie": spread([wall / ours for wall, ours in pairs]),
             "step_ms": spread([1000 * wall / count for wall in walls]),
             "host_ms": spread([1000 * host for host in hosts]),
-            "gpu_ms": gpu_ms(run, steps[0]) if lengths == "real" else None,
+            "kernels": found_kernels[:KERNELS],
+            "gpu_ms": sum(each["ms"] for each in found_kernels) or None,
             "memory": max(memory),
             "first_step_seconds": first[name],
         }
@@ -322,15 +325,19 @@ def seconds(run: Callable[[Step], None], work: list[Step]) -> float:
     return time.perf_counter() - started
 
 
-def gpu_ms(run: Callable[[Step], None], step: Step) -> float | None:
-    """Return the time of all kernels and copies of a step, in milliseconds. None: there is no GPU, or no profiler."""
+def kernels(run: Callable[[Step], None], step: Step) -> list[dict[str, Any]] | None:
+    """Return the kernels and copies of a step, the longest first, each with its calls and milliseconds in all.
+
+    None: there is no GPU, or no profiler.
+    """
     if not torch.cuda.is_available():
         return None
     with suppress(Exception):
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
             seconds(run, [step])
         events = [event for event in profile.key_averages() if not getattr(event, "is_user_annotation", False)]
-        return sum(event.self_device_time_total for event in events) / 1000
+        events.sort(key=lambda event: -event.self_device_time_total)
+        return [{"name": e.key, "calls": e.count, "ms": e.self_device_time_total / 1000} for e in events]
     return None
 
 

@@ -214,8 +214,7 @@ def _disabled(source: Path, chosen: list[tuple[int, int]]) -> dict[str, Tensor]:
                     values[columns] = 0
     tensors = read_weights(source)
     for name, tensor in family.write(config, to_huggingface(family, changed, {})).items():
-        named = (found for found in tensors if found == name or found.endswith(f".{name}"))
-        [own] = [found for found in named if not found.startswith("generator.")]  # ELECTRA's has layers, too
+        [own] = [found for found in tensors if found == name or found.endswith(f".{name}")]
         tensors[own] = tensor
     return tensors
 
