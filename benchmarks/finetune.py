@@ -29,7 +29,8 @@ import torch
 import transformers
 
 from bertie import config, runtime, storage
-from bertie.checkpoints.folder import read_checkpoint, write_model
+from bertie.checkpoints.folder import write_model
+from bertie.checkpoints.read import read_checkpoint
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.pretraining.initial_weights import new_model

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import config, runtime, seeding
-from bertie.checkpoints.folder import read_checkpoint
+from bertie.checkpoints.read import read_checkpoint
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.tasks.data.rows import valid_examples

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 
 from bertie import config, runtime, storage
 from bertie.batches.loader import Position, Step
-from bertie.checkpoints.folder import read_checkpoint, write_model
+from bertie.checkpoints.folder import write_model
+from bertie.checkpoints.read import read_checkpoint
 from bertie.model.encoder import spell_entries
 from bertie.model.flops import model_flops
 from bertie.pretraining.feed import Feed

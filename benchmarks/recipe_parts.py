@@ -31,7 +31,7 @@ from torch import Tensor, nn
 import bertie
 from bertie import config, runtime, storage
 from bertie.checkpoints.find import list_checkpoints
-from bertie.checkpoints.folder import read_checkpoint
+from bertie.checkpoints.read import read_checkpoint
 from bertie.contracts import Batch, Hidden
 from bertie.model.model import Model
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size

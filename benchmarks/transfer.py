@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bertie import config, runtime, seeding
-from bertie.checkpoints.folder import Checkpoint, read_checkpoint
+from bertie.checkpoints.checkpoint import Checkpoint
+from bertie.checkpoints.read import read_checkpoint
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.tasks.data.rows import valid_examples

@@ -27,7 +27,8 @@ import torch
 from mutations import mutate
 from safetensors.torch import load_file, save_file
 
-from bertie.checkpoints.folder import read_checkpoint, write_model
+from bertie.checkpoints.folder import write_model
+from bertie.checkpoints.read import read_checkpoint
 from bertie.errors import UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder

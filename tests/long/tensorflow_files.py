@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 
 import bertie
-from bertie.checkpoints.folder import read_checkpoint
 from bertie.checkpoints.folder import write_model as write_huggingface
+from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.tensorflow import names
 from bertie.checkpoints.tensorflow.folder import PREFIX, write_model
 from bertie.checkpoints.tensorflow.tensor_bundle import open_bundle, write_bundle

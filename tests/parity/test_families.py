@@ -16,7 +16,9 @@ from torch import Tensor
 
 import bertie
 from bertie.batches.collate import collate
-from bertie.checkpoints.folder import load_weights, read_checkpoint, write_model
+from bertie.checkpoints.checkpoint import load_weights
+from bertie.checkpoints.folder import write_model
+from bertie.checkpoints.read import read_checkpoint
 from bertie.contracts import Sequence, Targets
 from bertie.errors import UsageError, UserError
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining

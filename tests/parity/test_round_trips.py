@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 import bertie
 from bertie.checkpoints.families import FAMILIES
 from bertie.checkpoints.families.general_keys import EMPTY, READ, WITHOUT_EFFECT
-from bertie.checkpoints.folder import read_checkpoint, write_model
+from bertie.checkpoints.folder import write_model
+from bertie.checkpoints.read import read_checkpoint
 from bertie.predict.export import convert
 from bertie.text.tokenizer import Tokenizer
 

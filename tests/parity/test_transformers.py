@@ -16,9 +16,10 @@ import bertie
 from bertie import seeding
 from bertie.batches.collate import collate
 from bertie.batches.sentence_pairs import SentencePairs
+from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.families import bert, family
-from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
 from bertie.checkpoints.huggingface import shapes_of
+from bertie.checkpoints.read import read_checkpoint
 from bertie.contracts import MicroBatch, Sequence, Targets
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig

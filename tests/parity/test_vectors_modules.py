@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import bertie
-from bertie.checkpoints.folder import read_checkpoint, write_model
+from bertie.checkpoints.folder import write_model
+from bertie.checkpoints.read import read_checkpoint
 from bertie.errors import UsageError
 from bertie.text.tokenizer import Tokenizer
 

@@ -18,7 +18,8 @@ import torch
 import bertie
 from bertie import cli, config
 from bertie.batches.loader import Position
-from bertie.checkpoints.folder import read_checkpoint, write_model
+from bertie.checkpoints.folder import write_model
+from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.training_state import Counters, save_state
 from bertie.cli import HELP, VERBS, main
 from bertie.commands.parser import parse

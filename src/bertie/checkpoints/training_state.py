@@ -14,8 +14,10 @@ from typing import Any
 import torch
 
 from bertie import config, console, storage
+from bertie.checkpoints.checkpoint import load_weights
 from bertie.checkpoints.find import list_checkpoints
-from bertie.checkpoints.folder import MANIFEST, load_weights, read_checkpoint, save_tensors, write_manifest, write_model
+from bertie.checkpoints.folder import MANIFEST, save_tensors, write_manifest, write_model
+from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.weight_files import read_tensors
 from bertie.errors import UsageError, UserError, require_range
 from bertie.model.model import Model

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bertie import console, seeding
-from bertie.checkpoints.folder import Checkpoint
+from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.weight_files import weights_fingerprint
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError

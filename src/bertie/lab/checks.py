@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from bertie import console
-from bertie.checkpoints.folder import read_checkpoint
+from bertie.checkpoints.read import read_checkpoint
 from bertie.errors import UsageError, UserError, naming
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.finetuning.single_run import build_model, require_layers

@@ -9,10 +9,11 @@ from typing import Any, get_args
 from bertie import config as configuration
 from bertie import console, storage
 from bertie.checkpoints import sentence_transformers_reader
+from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families.family import TASK_SHAPES
 from bertie.checkpoints.find import TASK_FILE, find_model_folder, list_checkpoints
-from bertie.checkpoints.folder import Checkpoint, read_checkpoint
 from bertie.checkpoints.huggingface import classes_of
+from bertie.checkpoints.read import read_checkpoint
 from bertie.errors import UsageError, UserError
 from bertie.model.text_pooling import SEPARATE
 from bertie.tasks import AnyTask

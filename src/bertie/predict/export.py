@@ -11,8 +11,10 @@ from torch import nn
 
 from bertie import console, storage
 from bertie.checkpoints import sentence_transformers_format
+from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.find import TASK_FILE
-from bertie.checkpoints.folder import Checkpoint, read_checkpoint, save_tensors, write_manifest, write_model
+from bertie.checkpoints.folder import save_tensors, write_manifest, write_model
+from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.tensorflow import folder as google
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError

@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from bertie import runtime
+from bertie.checkpoints.checkpoint import load_weights
 from bertie.checkpoints.find import TASK_FILE
-from bertie.checkpoints.folder import load_weights, read_checkpoint
 from bertie.checkpoints.named_weights import unused_weights_allowed
+from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding, embedding_of
 from bertie.checkpoints.sentence_transformers_reader import read as read_embedding
 from bertie.errors import UserError

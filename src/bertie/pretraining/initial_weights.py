@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from bertie import config, runtime, seeding
+from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.find import list_checkpoints
-from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint
+from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.training_state import load_optimizer
 from bertie.errors import UsageError, UserError
 from bertie.model.attention import AttentionKind

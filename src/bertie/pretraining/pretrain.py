@@ -17,7 +17,8 @@ import torch
 from bertie import config as configuration
 from bertie import console, runtime, storage
 from bertie.batches.loader import Position
-from bertie.checkpoints.folder import MANIFEST, Checkpoint, verify
+from bertie.checkpoints.checkpoint import Checkpoint
+from bertie.checkpoints.folder import MANIFEST, verify
 from bertie.checkpoints.training_state import has_checkpoint
 from bertie.checkpoints.weight_files import weights_fingerprint
 from bertie.contracts import MicroBatch

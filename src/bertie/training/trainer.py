@@ -26,7 +26,9 @@ import torch
 
 from bertie import console, storage
 from bertie.batches.loader import Position
-from bertie.checkpoints.folder import load_weights, read_checkpoint, write_manifest, write_model
+from bertie.checkpoints.checkpoint import load_weights
+from bertie.checkpoints.folder import write_manifest, write_model
+from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.training_state import Counters, restore_newest, save_state
 from bertie.errors import DivergedError
 from bertie.training.interrupts import deferred_interrupts

@@ -8,8 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.find import MODEL_FILES, find_model_folder
-from bertie.checkpoints.folder import Checkpoint, load_weights, read_checkpoint, verify, write_manifest, write_model
+from bertie.checkpoints.folder import verify, write_manifest, write_model
+from bertie.checkpoints.read import read_checkpoint
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from bertie.checkpoints.folder import read_checkpoint
+from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.weight_files import read_tensors, read_weights, weights_files, weights_fingerprint
 from bertie.errors import UserError
 

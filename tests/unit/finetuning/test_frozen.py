@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModel
 
 import bertie
-from bertie.checkpoints.folder import read_checkpoint
+from bertie.checkpoints.read import read_checkpoint
 from bertie.errors import UsageError, UserError
 from bertie.finetuning import finetune as finetuning
 from bertie.finetuning import frozen

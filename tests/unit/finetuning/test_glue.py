@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import bertie
-from bertie.checkpoints.folder import read_checkpoint
+from bertie.checkpoints.read import read_checkpoint
 from bertie.cli import main
 from bertie.errors import UsageError, UserError
 from bertie.finetuning import glue as glue_module

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import bertie
-from bertie.checkpoints.folder import read_checkpoint
+from bertie.checkpoints.read import read_checkpoint
 from bertie.config import load
 from bertie.errors import UsageError, UserError
 from bertie.finetuning import sweep as sweeping

@@ -11,7 +11,7 @@ import torch
 
 import bertie
 from bertie.batches.sentence_pairs import SentencePairs
-from bertie.checkpoints.folder import read_checkpoint
+from bertie.checkpoints.read import read_checkpoint
 from bertie.errors import UsageError, UserError
 from bertie.finetuning.data import load_task_data
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining

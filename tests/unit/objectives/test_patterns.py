@@ -13,7 +13,7 @@ import torch
 
 import bertie
 from bertie.batches.contiguous import DocSentences
-from bertie.checkpoints.folder import read_checkpoint
+from bertie.checkpoints.read import read_checkpoint
 from bertie.contracts import Sequence
 from bertie.errors import UsageError
 from bertie.inspect.attention import Group, read_attention

@@ -13,7 +13,7 @@ import torch
 
 import bertie
 from bertie.batches.contiguous import DocSentences
-from bertie.checkpoints.folder import read_checkpoint
+from bertie.checkpoints.read import read_checkpoint
 from bertie.errors import UserError
 from bertie.finetuning.finetune import Finetuned
 from bertie.model.characters import CharacterCNN, Characters

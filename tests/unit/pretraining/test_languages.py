@@ -18,7 +18,7 @@ from bertie.batches.contiguous import DocSentences
 from bertie.batches.loader import Loader, Position, StepShape
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.batches.translations import Translations
-from bertie.checkpoints.folder import read_checkpoint
+from bertie.checkpoints.read import read_checkpoint
 from bertie.cli import main
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig

@@ -20,7 +20,7 @@ import bertie
 from bertie import runtime, seeding
 from bertie.batches.contiguous import DocSentences, FullSentences
 from bertie.batches.sentence_pairs import SentencePairs
-from bertie.checkpoints.folder import read_checkpoint
+from bertie.checkpoints.read import read_checkpoint
 from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UsageError, UserError
 from bertie.model.attention import IMPLEMENTATIONS, eager

@@ -13,7 +13,8 @@ import torch
 
 import bertie
 from bertie import config as configuration
-from bertie.checkpoints.folder import read_checkpoint, write_model
+from bertie.checkpoints.folder import write_model
+from bertie.checkpoints.read import read_checkpoint
 from bertie.contracts import Sequence, Targets
 from bertie.errors import UsageError, UserError
 from bertie.finetuning.finetune import finetune

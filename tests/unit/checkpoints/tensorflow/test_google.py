@@ -14,10 +14,11 @@ import torch
 from bundles import Bundle, object_graph
 from torch import Tensor
 
+from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import bert, family_named
 from bertie.checkpoints.find import find_model_folder
-from bertie.checkpoints.folder import Checkpoint, read_checkpoint
 from bertie.checkpoints.folder import write_model as write_huggingface
+from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.tensorflow import names
 from bertie.checkpoints.tensorflow.folder import read_config, write_model
 from bertie.checkpoints.tensorflow.tensor_bundle import open_bundle, write_bundle
