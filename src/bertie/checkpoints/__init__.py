@@ -7,7 +7,8 @@ Read in this order:
 3. find.py: the folder of a model. weight_files.py, pickled.py: its files with weights, whole or in shards.
    named_weights.py: the weights under bertie's names, and those without a place.
 4. tensorflow/: configuration and weights of Google's TensorFlow checkpoints.
-5. folder.py: a model folder that `transformers` loads, with a manifest of checksums.
+5. checkpoint.py: a checkpoint in memory. read.py: reads a model folder into it, and checks it. folder.py: writes one that
+   `transformers` loads, with a manifest of checksums.
 6. training_state.py: checkpoints of a run, which add the optimizer's state and the counters.
 7. model_card.py: one more file. sentence_transformers_format.py, sentence_transformers_reader.py,
    sentence_transformers_modules.py: how texts become vectors.
