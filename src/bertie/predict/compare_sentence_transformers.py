@@ -1,0 +1,102 @@
+"""Compare a loaded model with what sentence-transformers computes from the same folder: tokens, vectors, similarity, scores."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertie.checkpoints import sentence_transformers_reader
+from bertie.model.head_facts import facts_of
+from bertie.predict.compare_transformers import ROLES, entries, head_outputs, sequences_of
+from bertie.predict.comparison import (
+    Comparison,
+    Texts,
+    close,
+    equal_or_not,
+    first_line,
+    not_done,
+)
+from bertie.predict.engines.graph import quietly
+from bertie.predict.predictor import Predictor
+from bertie.tasks.predictions import prediction_to_json
+
+DEFAULTS = ("query", "document")
+"""Prompts that encode_query and encode_document use."""
+
+
+def compare(predictor: Predictor, folder: Path) -> list[Comparison]:
+    """Compare a model with sentence-transformers: SentenceTransformer, or CrossEncoder for a model that scores texts.
+
+    Args:
+        predictor: The model, in fp32 on the CPU.
+        folder: The folder that sentence-transformers loads: the same, or one that was converted from it.
+    """
+    root = sentence_transformers_reader.root_of(folder) or folder
+    scores = predictor.task is not None and facts_of(predictor.model.heads[predictor.task.kind]).shape == "text"
+    cross = scores and sentence_transformers_reader.read(folder) is None
+    name = "CrossEncoder" if cross else "SentenceTransformer"
+    try:
+        model = _load(name, root)
+    except Exception as error:
+        return [not_done(f"loading the {name}", first_line(error))]
+    texts = Texts.of(predictor.tokenizer)
+    return _scores(predictor, model, texts) if cross else _vectors(predictor, model, texts)
+
+
+def _load(name: str, folder: Path) -> Any:
+    """Load a model, in fp32 as bertie computes. It executes no code of the folder."""
+    import sentence_transformers  # pyright: ignore[reportMissingImports]
+
+    options = {"model_kwargs": {"dtype": torch.float32}, "local_files_only": True, "trust_remote_code": False}
+    with quietly():
+        return getattr(sentence_transformers, name)(str(folder.absolute()), device="cpu", **options)
+
+
+def _vectors(predictor: Predictor, model: Any, texts: Texts) -> list[Comparison]:
+    given, found = texts.plain, []
+    read = getattr(model, "preprocess", None) or model.tokenize
+    for what, own, why in (("texts", given, ""), ("texts with special tokens", texts.with_roles, ROLES)):
+        ours = [each.input_ids.tolist() for each in predictor.text_sequences(own, "")]
+        with quietly():
+            theirs = [read([text])["input_ids"][0].tolist() for text in own]
+        show = partial(entries, predictor.tokenizer)
+        found.append(equal_or_not(f"ids of {what}, as the model reads them", own, ours, theirs, show, why))
+    for what, prompt, compute in _ways(predictor, model):
+        with quietly():
+            theirs = list(compute(given))
+        found.append(close(f"vectors of {what}", given, list(predictor.embed(given, prompt_name=prompt)), theirs))
+    half = len(given) // 2
+    with quietly():
+        vectors = [model.encode(part, batch_size=1, show_progress_bar=False) for part in (given[:half], given[half:])]
+        theirs = list(np.asarray(model.similarity(*vectors)))
+    found.append(close("similarity", given[:half], list(predictor.similarity(given[:half], given[half:])), theirs))
+    return found
+
+
+def _ways(predictor: Predictor, model: Any) -> list[tuple[str, str | None, Any]]:
+    """Return the ways to compute vectors: their names, the name of bertie's prompt, and what computes them there."""
+    options = {"batch_size": 1, "show_progress_bar": False}  # some tokenizers have no padding
+    ways: list[tuple[str, str | None, Any]] = [("encode", None, lambda texts: model.encode(texts, **options))]
+    for name in DEFAULTS:
+        if (function := getattr(model, f"encode_{name}", None)) is not None:
+            ways.append((f"encode_{name}", name, lambda texts, function=function: function(texts, **options)))
+    for name in predictor.text_embedding.prompts:
+        what = f'encode with the prompt "{name}"'
+        ways.append((what, name, lambda texts, name=name: model.encode(texts, prompt_name=name, **options)))
+    return ways
+
+
+def _scores(predictor: Predictor, model: Any, texts: Texts) -> list[Comparison]:
+    pairs = texts.pairs
+    with quietly():
+        theirs = [np.atleast_1d(each) for each in model.predict(pairs, batch_size=1, show_progress_bar=False)]
+    ours = [prediction_to_json(each) for each in predictor.predict(pairs)]
+    if "score" in ours[0]:
+        return [close("scores of predict", pairs, [np.array([each["score"]]) for each in ours], theirs)]
+    assert predictor.task is not None
+    outputs = head_outputs(predictor, predictor.task.kind, sequences_of(predictor, pairs))
+    return [close("scores of predict, and the outputs of the head", pairs, outputs, theirs)]

@@ -1,0 +1,267 @@
+"""Compare a loaded model with what transformers computes from the same folder: tokens, hidden states, heads, predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertie.contracts import Batch, Sequence
+from bertie.errors import UserError
+from bertie.model.head_facts import HeadShape, facts_of
+from bertie.predict.comparison import (
+    LONG,
+    ORDINARY,
+    TEXTS,
+    Comparison,
+    Texts,
+    close,
+    equal_or_not,
+    first_line,
+    not_done,
+)
+from bertie.predict.engines.graph import POOLED, quietly
+from bertie.predict.predictor import Predictor
+from bertie.tasks.inference import infer
+from bertie.tasks.predictions import prediction_to_json
+from bertie.text import truncation
+from bertie.text.tokenizer import Tokenizer
+
+CLASSES: dict[HeadShape, str] = {
+    "text": "AutoModelForSequenceClassification",
+    "choice": "AutoModelForMultipleChoice",
+    "tokens": "AutoModelForTokenClassification",
+    "start_end": "AutoModelForQuestionAnswering",
+    "pair": "AutoModelForNextSentencePrediction",
+    "masked": "AutoModelForMaskedLM",
+    "next": "AutoModelForCausalLM",
+    "replaced": "AutoModelForPreTraining",
+}
+"""What loads a head of each shape."""
+OVER_VOCABULARY = ("masked", "next")
+ROLES = "a special token in a text is text in bertie"
+UNLIMITED = 1_000_000
+Inputs = list[str] | list[tuple[str, str]]
+
+
+def compare(predictor: Predictor, folder: Path) -> list[Comparison]:
+    """Compare a model with transformers.
+
+    Args:
+        predictor: The model, in fp32 on the CPU.
+        folder: The folder that transformers loads: the same, or one that was converted from it.
+    """
+    texts = Texts.of(predictor.tokenizer)
+    try:
+        tokenizer = _load("AutoTokenizer", folder)
+    except Exception as error:
+        return [not_done("loading the tokenizer", first_line(error))]
+    found = _tokens(predictor, tokenizer, texts)
+    try:
+        model = _load("AutoModel", folder)
+    except Exception as error:
+        return [*found, not_done("loading the model", first_line(error))]
+    for what, inputs in (("texts", texts.plain), ("pairs", texts.pairs)):
+        ours = _hidden_states(predictor, sequences_of(predictor, inputs))
+        theirs = [_run(model, tokenizer, each, predictor.max_length).last_hidden_state[0] for each in inputs]
+        found.append(close(f"last hidden states of {what}", inputs, ours, [each.numpy() for each in theirs]))
+    for kind in sorted(predictor.model.heads):
+        found += _head(predictor, kind, tokenizer, folder, texts)
+    return found
+
+
+def _load(name: str, folder: Path) -> Any:
+    """Load a model, in fp32 as bertie computes, or a tokenizer of transformers. It executes no code of the folder."""
+    import transformers  # pyright: ignore[reportMissingImports]
+
+    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+    options |= {} if name == "AutoTokenizer" else {"dtype": torch.float32}
+    with quietly():
+        loaded = getattr(transformers, name).from_pretrained(str(folder.absolute()), **options)
+    return loaded if name == "AutoTokenizer" else loaded.eval()
+
+
+def _tokens(predictor: Predictor, tokenizer: Any, texts: Texts) -> list[Comparison]:
+    own, length = predictor.tokenizer, predictor.max_length
+    found = []
+    for what, given, why in (("texts", texts.plain, ""), ("texts with special tokens", texts.with_roles, ROLES)):
+        ours = own.encode_with_offsets(given)
+        with quietly():
+            theirs = [tokenizer(text, add_special_tokens=False, return_offsets_mapping=True) for text in given]
+        ids = [encoding.ids for encoding in ours], [each["input_ids"] for each in theirs]
+        found.append(equal_or_not(f"token ids of {what}", given, *ids, lambda ids: entries(own, ids), why))
+        if not why:
+            places = zip(given, ours, theirs, strict=True)
+            pairs = [(_places(t, a.offsets), _places(t, b["offset_mapping"])) for t, a, b in places]
+            found.append(equal_or_not("offsets of tokens", given, *zip(*pairs, strict=True)))
+    long = LONG * (1 + 5 * length // len(LONG))
+    longs = [long] * (len(own.encode([long])[0]) > length)
+    for what, given, limit in (
+        ("sequences of texts", texts.plain, UNLIMITED),
+        ("sequences of pairs", texts.pairs, UNLIMITED),
+        (f"a text that is truncated to {length:,} tokens", longs, length),
+    ):
+        sequences = sequences_of(predictor, given, limit)
+        encoded = [_encode(tokenizer, each, limit) for each in given]
+        ours = [(each.input_ids.tolist(), each.token_type_ids.tolist()) for each in sequences]
+        theirs = [(each["input_ids"], each.get("token_type_ids", [0] * len(each["input_ids"]))) for each in encoded]
+        found.append(equal_or_not(f"ids and token types in {what}", given, ours, theirs))
+    return found
+
+
+def entries(tokenizer: Tokenizer, ids: list[int]) -> str:
+    """Return the entries of ids for people."""
+    return " ".join(tokenizer.vocabulary[i] if i < tokenizer.size else f"({i})" for i in ids[:40])
+
+
+def _places(text: str, offsets: Any) -> list[tuple[int, int]]:
+    """Return offsets without the white space before a token, which tokenizers count differently."""
+    trimmed = ((end - len(text[start:end].lstrip()), end) for start, end in offsets)
+    return [(min(start, end), end) for start, end in trimmed]
+
+
+def _encode(tokenizer: Any, given: str | tuple[str, str], limit: int, **options: Any) -> Any:
+    """Encode a text or a pair as a user of transformers does."""
+    texts = (given,) if isinstance(given, str) else given
+    with quietly():
+        return tokenizer(*texts, truncation=True, max_length=limit, **options)
+
+
+def sequences_of(predictor: Predictor, given: Inputs, limit: int = 0) -> list[Sequence]:
+    """Return the sequences of texts or pairs, of at most `limit` tokens; 0: as the model reads."""
+    first = [each if isinstance(each, str) else each[0] for each in given]
+    second = [each[1] for each in given if not isinstance(each, str)]
+    limit = limit or predictor.max_length
+    return truncation.encode(predictor.tokenizer, first, second or None, max_length=limit) if first else []
+
+
+def _hidden_states(predictor: Predictor, sequences: list[Sequence]) -> list[np.ndarray]:
+    def compute(batch: Batch, _: list[Sequence]) -> list[np.ndarray]:
+        return np.split(predictor.model.encoder(batch).last.float().numpy(), batch.ragged.cu_seqlens[1:-1].numpy())
+
+    return infer(predictor.model, sequences, compute)
+
+
+def _run(model: Any, tokenizer: Any, given: str | tuple[str, str], limit: int) -> Any:
+    inputs = _encode(tokenizer, given, limit, return_tensors="pt")
+    with torch.inference_mode(), quietly():
+        return model(**inputs)
+
+
+def _head(predictor: Predictor, kind: str, tokenizer: Any, folder: Path, texts: Texts) -> list[Comparison]:
+    """Compare the outputs of a head, and what a user calls to get predictions."""
+    facts = facts_of(predictor.model.heads[kind])
+    what = f"outputs of the head ({facts.name})"
+    if facts.shape is None or facts.shape not in CLASSES:
+        return [] if facts.shape == "vectors" else [not_done(what, "transformers has no such head", judged=False)]
+    try:
+        model = _load(CLASSES[facts.shape], folder)
+    except Exception as error:
+        return [not_done(f"loading the head ({facts.name})", first_line(error))]
+    short = [text for text in texts.plain if text in TEXTS[ORDINARY]]
+    paired = facts.shape in ("choice", "pair", "start_end")
+    inputs: list[Any] = list(texts.pairs) if paired else short if facts.shape in OVER_VOCABULARY else list(texts.plain)
+    if facts.shape == "text":
+        inputs += texts.pairs
+    ours = [head_outputs(predictor, kind, sequences_of(predictor, [each]))[0] for each in inputs]
+    theirs = [_their_outputs(model, tokenizer, each, predictor.max_length, facts.shape) for each in inputs]
+    found = [close(what, inputs, ours, theirs)]
+    compared = {"text": _classes, "tokens": _tags, "masked": _masks}.get(facts.shape)
+    if compared is not None and (predictor.task is not None or facts.shape == "masked"):
+        found.append(compared(predictor, model, tokenizer, short))
+    return found
+
+
+def head_outputs(predictor: Predictor, kind: str, sequences: list[Sequence]) -> list[np.ndarray]:
+    """Return the outputs of a head: [C] for each sequence, or [tokens, C]."""
+    model = predictor.model
+    pooled, last = facts_of(model.heads[kind]).shape in POOLED, model.encoder.config.pooled_token == "last"
+    logits = cast(Callable[[Tensor], Tensor], model.heads[kind].logits)
+
+    def compute(batch: Batch, _: list[Sequence]) -> list[np.ndarray]:
+        bounds = batch.ragged.cu_seqlens
+        rows = torch.arange(len(batch.input_ids)) if not pooled else bounds[1:] - 1 if last else bounds[:-1]
+        if (encoder := model.encoder_of(kind)) is not model.encoder:
+            return np.split(logits(encoder(batch, rows).last).float().numpy(), bounds[1:-1].numpy())
+        hidden = model.head_inputs(model.encoder_states(batch, rows), batch, rows).last
+        found = logits(hidden).float().numpy()
+        return list(found) if pooled else np.split(found, bounds[1:-1].numpy())
+
+    return infer(model, sequences, compute)
+
+
+def _their_outputs(model: Any, tokenizer: Any, given: Any, limit: int, shape: HeadShape) -> np.ndarray:
+    inputs = _encode(tokenizer, given, limit, return_tensors="pt")
+    if shape == "choice":
+        inputs = {name: tensor[None] for name, tensor in inputs.items()}
+    with torch.inference_mode(), quietly():
+        output = model(**inputs)
+    if shape == "start_end":
+        return torch.stack([output.start_logits[0], output.end_logits[0]], -1).numpy()
+    return output.logits[0].numpy()
+
+
+def _pipeline(task: str, model: Any, tokenizer: Any, **options: Any) -> Callable[[str], Any]:
+    import transformers  # pyright: ignore[reportMissingImports]
+
+    with quietly():
+        made = transformers.pipeline(task, model=model, tokenizer=tokenizer, device="cpu")
+
+    def run(given: str) -> Any:
+        with quietly():
+            return made(given, **options)
+
+    return run
+
+
+def _classes(predictor: Predictor, model: Any, tokenizer: Any, texts: list[str]) -> Comparison:
+    run = _pipeline("text-classification", model, tokenizer, top_k=None)
+    ours = [prediction_to_json(each) for each in predictor.predict(texts)]
+    theirs = [{each["label"]: each["score"] for each in run(text)} for text in texts]
+    what = 'predictions, and those of pipeline("text-classification")'
+    if "probabilities" in ours[0]:
+        if ours[0]["probabilities"].keys() != theirs[0].keys():
+            names = [sorted(each["probabilities"]) for each in ours], [sorted(each) for each in theirs]
+            return equal_or_not(f"class names of {what}", texts, *names)
+        own = [np.array([each["probabilities"][label] for label in theirs[0]]) for each in ours]
+        return close(what, texts, own, [np.array([each[label] for label in theirs[0]]) for each in theirs])
+    why = (
+        "one output: bertie gives the output, or what the files of sentence-transformers say; the pipeline its sigmoid"
+    )
+    own = [np.array([each["score"]]) for each in ours]
+    regression = model.config.problem_type == "regression"
+    return close(what, texts, own, [np.array(list(each.values())) for each in theirs], "" if regression else why)
+
+
+def _tags(predictor: Predictor, model: Any, tokenizer: Any, texts: list[str]) -> Comparison:
+    sentences = [text.split() for text in texts]
+    try:
+        ours = [each.tags for each in predictor.predict(sentences)]
+    except UserError as error:
+        return not_done("tags of words", str(error), judged=False)
+    theirs = []
+    for words in sentences:
+        with quietly(), torch.inference_mode():
+            inputs = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+            labels = [model.config.id2label[i] for i in model(**inputs).logits[0].argmax(-1).tolist()]
+        first = {word: place for place, word in reversed(list(enumerate(inputs.word_ids()))) if word is not None}
+        theirs.append([labels[first[word]] for word in range(len(words))])
+    return equal_or_not("tags of words", texts, ours, theirs, " ".join)
+
+
+def _masks(predictor: Predictor, model: Any, tokenizer: Any, texts: list[str]) -> Comparison:
+    run, vocabulary = _pipeline("fill-mask", model, tokenizer, top_k=5), predictor.tokenizer.vocabulary
+    mask = vocabulary[predictor.tokenizer.mask_id]
+    given = [" ".join([*text.split()[:3], mask, *text.split()[4:]]) for text in texts]
+    ours, theirs = [], []
+    for text in given:
+        best = {vocabulary[each["token"]]: each["score"] for each in run(text)}
+        [own] = predictor.fill_mask(text, top_k=len(vocabulary))
+        found = {each.token: each.probability for each in own}
+        ours.append(np.array([found[token] for token in best]))
+        theirs.append(np.array(list(best.values())))
+    return close('masked tokens, and those of pipeline("fill-mask")', given, ours, theirs)
