@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from bertie.predict.minimal_pairs import minimal_pairs
     from bertie.predict.predictor import Predictor
     from bertie.predict.search import search
+    from bertie.predict.verify import verify
     from bertie.pretraining.budget_plan import plan
     from bertie.pretraining.glove import GloveConfig
     from bertie.pretraining.glove import glove as glove
@@ -71,6 +72,7 @@ __all__ = [
     "score",
     "search",
     "train_tokenizer",
+    "verify",
 ]
 
 _HOMES = {
@@ -100,6 +102,7 @@ _HOMES = {
     "run_lab": "bertie.lab.lab",
     "score": "bertie.tasks.scoring",
     "search": "bertie.predict.search",
+    "verify": "bertie.predict.verify",
     "train_tokenizer": "bertie.text.vocabulary",
 }
 

@@ -11,9 +11,11 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from typing import IO, Any
 
 _silent = ContextVar("silent", default=False)
+_heard: ContextVar[list[str] | None] = ContextVar("heard", default=None)
 
 
 @contextmanager
@@ -40,9 +42,28 @@ def _devnull() -> IO[str]:
     return sys.stderr
 
 
-def warn(text: str) -> None:
-    """Print a warning to stderr."""
-    info(f"warning: {text}")
+def warn(text: str, once: bool = False) -> None:
+    """Print a warning to stderr. once: not again, if it was printed before."""
+    if (heard := _heard.get()) is not None:
+        heard.append(text)
+    else:
+        (_info_once if once else info)(f"warning: {text}")
+
+
+@contextmanager
+def collected() -> Iterator[list[str]]:
+    """Collect the warnings of the block in a list instead of printing them."""
+    warnings: list[str] = []
+    token = _heard.set(warnings)
+    try:
+        yield warnings
+    finally:
+        _heard.reset(token)
+
+
+@lru_cache(maxsize=64)
+def _info_once(text: str) -> None:
+    info(text)
 
 
 def plural(count: int, what: str) -> str:

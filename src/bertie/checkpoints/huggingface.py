@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import lru_cache
 from typing import Any
 
 from bertie import config as configuration
@@ -139,13 +138,11 @@ def _family(values: dict[str, Any], architectures: list[str], where: str) -> Fam
     return family
 
 
-@lru_cache(maxsize=64)
 def _warn_of(where: str, keys: tuple[str, ...]) -> None:
     """Warn once of keys that may have an effect in the program that wrote them."""
     names = ", ".join(key[:40] for key in keys[:10]) + f" and {len(keys) - 10} others" * (len(keys) > 10)
-    console.warn(
-        f"{where}: bertie does not know {names}: if {'it has' if len(keys) == 1 else 'they have'} an effect, it is lost"
-    )
+    have = "it has" if len(keys) == 1 else "they have"
+    console.warn(f"{where}: bertie does not know {names}: if {have} an effect, it is lost", once=True)
 
 
 def class_names(values: dict[str, Any]) -> tuple[str, ...]:

@@ -45,6 +45,7 @@ GROUPS = {
     "Put it into production": {
         "serve": "Serve models over HTTP.",
         "convert": "Convert a model for a faster engine or another library.",
+        "verify": "Say what a model folder is; compare it with other libraries.",
     },
     "Look inside a model": {
         "inspect": "Show what its heads attend to, and which ones it needs.",
@@ -69,7 +70,8 @@ READ_MODELS = {
         "likelihood",
         "minimal-pairs",
     ),
-    *("next-sentence", "similarity", "search", "generate", "serve", "convert", "inspect", "prune-heads"),
+    *("next-sentence", "similarity", "search", "generate", "serve", "convert", "verify", "inspect"),
+    "prune-heads",
 }
 """Verbs that take a model. They have the flags of `flags.Reading`."""
 

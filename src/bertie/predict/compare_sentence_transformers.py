@@ -15,12 +15,11 @@ from bertie.predict.compare_transformers import ROLES, entries, head_outputs, se
 from bertie.predict.comparison import (
     Comparison,
     Texts,
+    attempt,
+    calling,
     close,
     equal_or_not,
-    first_line,
-    not_done,
 )
-from bertie.predict.engines.graph import quietly
 from bertie.predict.predictor import Predictor
 from bertie.tasks.predictions import prediction_to_json
 
@@ -39,12 +38,9 @@ def compare(predictor: Predictor, folder: Path) -> list[Comparison]:
     scores = predictor.task is not None and facts_of(predictor.model.heads[predictor.task.kind]).shape == "text"
     cross = scores and sentence_transformers_reader.read(folder) is None
     name = "CrossEncoder" if cross else "SentenceTransformer"
-    try:
-        model = _load(name, root)
-    except Exception as error:
-        return [not_done(f"loading the {name}", first_line(error))]
     texts = Texts.of(predictor.tokenizer)
-    return _scores(predictor, model, texts) if cross else _vectors(predictor, model, texts)
+    compute = _scores if cross else _vectors
+    return attempt(name, lambda: compute(predictor, _load(name, root), texts))
 
 
 def _load(name: str, folder: Path) -> Any:
@@ -52,7 +48,7 @@ def _load(name: str, folder: Path) -> Any:
     import sentence_transformers  # pyright: ignore[reportMissingImports]
 
     options = {"model_kwargs": {"dtype": torch.float32}, "local_files_only": True, "trust_remote_code": False}
-    with quietly():
+    with calling():
         return getattr(sentence_transformers, name)(str(folder.absolute()), device="cpu", **options)
 
 
@@ -61,16 +57,16 @@ def _vectors(predictor: Predictor, model: Any, texts: Texts) -> list[Comparison]
     read = getattr(model, "preprocess", None) or model.tokenize
     for what, own, why in (("texts", given, ""), ("texts with special tokens", texts.with_roles, ROLES)):
         ours = [each.input_ids.tolist() for each in predictor.text_sequences(own, "")]
-        with quietly():
+        with calling():
             theirs = [read([text])["input_ids"][0].tolist() for text in own]
         show = partial(entries, predictor.tokenizer)
         found.append(equal_or_not(f"ids of {what}, as the model reads them", own, ours, theirs, show, why))
     for what, prompt, compute in _ways(predictor, model):
-        with quietly():
+        with calling():
             theirs = list(compute(given))
         found.append(close(f"vectors of {what}", given, list(predictor.embed(given, prompt_name=prompt)), theirs))
     half = len(given) // 2
-    with quietly():
+    with calling():
         vectors = [model.encode(part, batch_size=1, show_progress_bar=False) for part in (given[:half], given[half:])]
         theirs = list(np.asarray(model.similarity(*vectors)))
     found.append(close("similarity", given[:half], list(predictor.similarity(given[:half], given[half:])), theirs))
@@ -92,7 +88,7 @@ def _ways(predictor: Predictor, model: Any) -> list[tuple[str, str | None, Any]]
 
 def _scores(predictor: Predictor, model: Any, texts: Texts) -> list[Comparison]:
     pairs = texts.pairs
-    with quietly():
+    with calling():
         theirs = [np.atleast_1d(each) for each in model.predict(pairs, batch_size=1, show_progress_bar=False)]
     ours = [prediction_to_json(each) for each in predictor.predict(pairs)]
     if "score" in ours[0]:

@@ -18,13 +18,15 @@ from bertie.predict.comparison import (
     ORDINARY,
     TEXTS,
     Comparison,
+    OtherError,
     Texts,
+    attempt,
+    calling,
     close,
     equal_or_not,
-    first_line,
     not_done,
 )
-from bertie.predict.engines.graph import POOLED, quietly
+from bertie.predict.engines.graph import POOLED
 from bertie.predict.predictor import Predictor
 from bertie.tasks.inference import infer
 from bertie.tasks.predictions import prediction_to_json
@@ -58,19 +60,22 @@ def compare(predictor: Predictor, folder: Path) -> list[Comparison]:
     texts = Texts.of(predictor.tokenizer)
     try:
         tokenizer = _load("AutoTokenizer", folder)
-    except Exception as error:
-        return [not_done("loading the tokenizer", first_line(error))]
-    found = _tokens(predictor, tokenizer, texts)
-    try:
-        model = _load("AutoModel", folder)
-    except Exception as error:
-        return [*found, not_done("loading the model", first_line(error))]
+    except OtherError as error:
+        return [not_done("loading the tokenizer", str(error))]
+    found = attempt("tokens", lambda: _tokens(predictor, tokenizer, texts))
+    found += attempt("hidden states", lambda: _states(predictor, tokenizer, folder, texts))
+    for kind in sorted(predictor.model.heads):
+        name = facts_of(predictor.model.heads[kind]).name
+        found += attempt(f"head ({name})", lambda kind=kind: _head(predictor, kind, tokenizer, folder, texts))
+    return found
+
+
+def _states(predictor: Predictor, tokenizer: Any, folder: Path, texts: Texts) -> list[Comparison]:
+    model, found = _load("AutoModel", folder), []
     for what, inputs in (("texts", texts.plain), ("pairs", texts.pairs)):
         ours = _hidden_states(predictor, sequences_of(predictor, inputs))
         theirs = [_run(model, tokenizer, each, predictor.max_length).last_hidden_state[0] for each in inputs]
         found.append(close(f"last hidden states of {what}", inputs, ours, [each.numpy() for each in theirs]))
-    for kind in sorted(predictor.model.heads):
-        found += _head(predictor, kind, tokenizer, folder, texts)
     return found
 
 
@@ -80,7 +85,7 @@ def _load(name: str, folder: Path) -> Any:
 
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
     options |= {} if name == "AutoTokenizer" else {"dtype": torch.float32}
-    with quietly():
+    with calling():
         loaded = getattr(transformers, name).from_pretrained(str(folder.absolute()), **options)
     return loaded if name == "AutoTokenizer" else loaded.eval()
 
@@ -90,7 +95,7 @@ def _tokens(predictor: Predictor, tokenizer: Any, texts: Texts) -> list[Comparis
     found = []
     for what, given, why in (("texts", texts.plain, ""), ("texts with special tokens", texts.with_roles, ROLES)):
         ours = own.encode_with_offsets(given)
-        with quietly():
+        with calling():
             theirs = [tokenizer(text, add_special_tokens=False, return_offsets_mapping=True) for text in given]
         ids = [encoding.ids for encoding in ours], [each["input_ids"] for each in theirs]
         found.append(equal_or_not(f"token ids of {what}", given, *ids, lambda ids: entries(own, ids), why))
@@ -127,7 +132,7 @@ def _places(text: str, offsets: Any) -> list[tuple[int, int]]:
 def _encode(tokenizer: Any, given: str | tuple[str, str], limit: int, **options: Any) -> Any:
     """Encode a text or a pair as a user of transformers does."""
     texts = (given,) if isinstance(given, str) else given
-    with quietly():
+    with calling():
         return tokenizer(*texts, truncation=True, max_length=limit, **options)
 
 
@@ -148,7 +153,7 @@ def _hidden_states(predictor: Predictor, sequences: list[Sequence]) -> list[np.n
 
 def _run(model: Any, tokenizer: Any, given: str | tuple[str, str], limit: int) -> Any:
     inputs = _encode(tokenizer, given, limit, return_tensors="pt")
-    with torch.inference_mode(), quietly():
+    with torch.inference_mode(), calling():
         return model(**inputs)
 
 
@@ -158,11 +163,10 @@ def _head(predictor: Predictor, kind: str, tokenizer: Any, folder: Path, texts: 
     what = f"outputs of the head ({facts.name})"
     if facts.shape is None or facts.shape not in CLASSES:
         return [] if facts.shape == "vectors" else [not_done(what, "transformers has no such head", judged=False)]
-    try:
-        model = _load(CLASSES[facts.shape], folder)
-    except Exception as error:
-        return [not_done(f"loading the head ({facts.name})", first_line(error))]
+    model = _load(CLASSES[facts.shape], folder)
     short = [text for text in texts.plain if text in TEXTS[ORDINARY]]
+    # pipelines do not truncate
+    short = [text for text in short if len(sequences_of(predictor, [text], UNLIMITED)[0]) < predictor.max_length - 2]
     paired = facts.shape in ("choice", "pair", "start_end")
     inputs: list[Any] = list(texts.pairs) if paired else short if facts.shape in OVER_VOCABULARY else list(texts.plain)
     if facts.shape == "text":
@@ -171,7 +175,7 @@ def _head(predictor: Predictor, kind: str, tokenizer: Any, folder: Path, texts: 
     theirs = [_their_outputs(model, tokenizer, each, predictor.max_length, facts.shape) for each in inputs]
     found = [close(what, inputs, ours, theirs)]
     compared = {"text": _classes, "tokens": _tags, "masked": _masks}.get(facts.shape)
-    if compared is not None and (predictor.task is not None or facts.shape == "masked"):
+    if compared is not None and short and (predictor.task is not None or facts.shape == "masked"):
         found.append(compared(predictor, model, tokenizer, short))
     return found
 
@@ -198,7 +202,7 @@ def _their_outputs(model: Any, tokenizer: Any, given: Any, limit: int, shape: He
     inputs = _encode(tokenizer, given, limit, return_tensors="pt")
     if shape == "choice":
         inputs = {name: tensor[None] for name, tensor in inputs.items()}
-    with torch.inference_mode(), quietly():
+    with torch.inference_mode(), calling():
         output = model(**inputs)
     if shape == "start_end":
         return torch.stack([output.start_logits[0], output.end_logits[0]], -1).numpy()
@@ -208,11 +212,11 @@ def _their_outputs(model: Any, tokenizer: Any, given: Any, limit: int, shape: He
 def _pipeline(task: str, model: Any, tokenizer: Any, **options: Any) -> Callable[[str], Any]:
     import transformers  # pyright: ignore[reportMissingImports]
 
-    with quietly():
+    with calling():
         made = transformers.pipeline(task, model=model, tokenizer=tokenizer, device="cpu")
 
     def run(given: str) -> Any:
-        with quietly():
+        with calling():
             return made(given, **options)
 
     return run
@@ -245,7 +249,7 @@ def _tags(predictor: Predictor, model: Any, tokenizer: Any, texts: list[str]) ->
         return not_done("tags of words", str(error), judged=False)
     theirs = []
     for words in sentences:
-        with quietly(), torch.inference_mode():
+        with calling(), torch.inference_mode():
             inputs = tokenizer(words, is_split_into_words=True, return_tensors="pt")
             labels = [model.config.id2label[i] for i in model(**inputs).logits[0].argmax(-1).tolist()]
         first = {word: place for place, word in reversed(list(enumerate(inputs.word_ids()))) if word is not None}

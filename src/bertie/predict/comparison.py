@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Many
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from bertie.console import plural
+from bertie.predict.engines.graph import quietly
 from bertie.text.tokenizer import Tokenizer
 
 TOLERANCE = 1e-4
@@ -107,11 +109,15 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """The result in words: "equal", "DIFFERENT", "by design"."""
+        """The result in words: "equal", "DIFFERENT", "by design"; "FAILED" or "not done" if nothing was compared."""
+        if not self.cases:
+            return "FAILED" if self.judged else "not done"
         return "equal" if self.equal else "DIFFERENT" if self.judged else "by design"
 
     def lines(self) -> list[str]:
         """Return the result as lines for people."""
+        if not self.cases:
+            return [f"{self.verdict:10} {self.what}: {self.reason}"]
         exact = self.tolerance == 0
         found = f"{self.difference:.0f} differ" if exact else f"{self.difference:.1e}, at most {self.tolerance:.0e}"
         lines = [f"{self.verdict:10} {self.what}: {plural(self.cases, 'input')}, {found} ({self.reason})"]
@@ -194,6 +200,23 @@ def not_done(what: str, why: str, judged: bool = True) -> Comparison:
     return Comparison(what, 0, float("inf"), 0.0, shown(why), judged=judged)
 
 
-def first_line(error: Exception) -> str:
-    """Return the error of another program on one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+class OtherError(Exception):
+    """The other program failed. The message is one line."""
+
+
+@contextmanager
+def calling() -> Iterator[None]:
+    """Call another program: hide what it prints, and raise `OtherError` for whatever it raises."""
+    with quietly():
+        try:
+            yield
+        except Exception as error:  # it may raise anything
+            raise OtherError(" ".join(f"{type(error).__name__}: {error}".split())[:300]) from error
+
+
+def attempt(what: str, compute: Callable[[], list[Comparison]]) -> list[Comparison]:
+    """Return comparisons, or that they were not possible because the other program failed."""
+    try:
+        return compute()
+    except OtherError as error:
+        return [not_done(what, str(error))]

@@ -16,6 +16,7 @@ from bertie.predict.token_model import Query, TokenModel
 from bertie.predict.word_search import Order, Pieces, Slot, search
 from bertie.tasks.data.rows import shorten
 from bertie.tasks.encoding import softmax
+from bertie.text.tokenizer import Tokenizer
 
 MAX_PIECES = 10  # of a word in a search
 MAX_BEAM = 200  # the last step of a search makes the square of it
@@ -130,8 +131,9 @@ def score_candidates(model: TokenModel, text: str, candidates: Many[str], joint:
         UserError: The text is too long with a candidate.
     """
     _, masks = masked = encode_masked(model, text)
-    start = len(model.tokenizer.templates.around[0])
-    spelled = [spell_candidates(model, candidates, at_start=place == start) for place in masks.tolist()]
+    starts = [place == len(model.tokenizer.templates.around[0]) for place in masks.tolist()]
+    leaves = not takes_space(model.tokenizer)
+    spelled = [spell_candidates(model, candidates, at_start=leaves or first) for first in starts]
     groups = _groups(len(masks), joint)
     if len(candidates) ** len(groups[0]) > MAX_COMBINATIONS:
         raise UsageError(
@@ -156,7 +158,7 @@ def encode_masked(model: TokenModel, text: str) -> Masked:
     texts = text.split(mask)
     if len(texts) == 1:
         raise UsageError(f"there is no {mask} in the text: write {mask} for each token to predict")
-    if tokenizer.algorithm == "bpe":  # the mask of RoBERTa stands for a word with the space before it
+    if takes_space(tokenizer):
         texts = [*(part.rstrip() for part in texts[:-1]), texts[-1]]
     parts = tokenizer.encode(texts)
     middle = [parts[0], *chain.from_iterable(([tokenizer.mask_id], part) for part in parts[1:])]
@@ -164,6 +166,12 @@ def encode_masked(model: TokenModel, text: str) -> Masked:
     ids = np.concatenate([before, *middle, after]).astype(np.int32)
     _require_length(model, len(ids))
     return ids, np.flatnonzero(ids == tokenizer.mask_id)
+
+
+def takes_space(tokenizer: Tokenizer) -> bool:
+    """Whether the mask token stands for a word with the space before it, as RoBERTa's does."""
+    token = tokenizer.backend.engine.get_added_tokens_decoder().get(tokenizer.mask_id)
+    return token is not None and token.lstrip
 
 
 def _require_length(model: TokenModel, length: int, what: str = "the text") -> None:
@@ -180,7 +188,7 @@ def spell_candidates(model: TokenModel, candidates: Many[str], at_start: bool) -
     Args:
         model: The model.
         candidates: Words. An entry of WordPiece that continues a word, such as "##s", is itself.
-        at_start: Whether they begin the text, where byte-level BPE has no space before a word.
+        at_start: Whether they follow no space that is theirs: at the start of a text, or if the mask leaves the space.
 
     Raises:
         UsageError: A candidate is empty, unknown to the vocabulary, or there twice.
@@ -235,9 +243,9 @@ def _expand(
     ends = np.cumsum(counts)
     expanded = np.repeat(ids, counts)
     _require_length(model, len(expanded), f"the text with {len(expanded) - len(ids)} more pieces")
-    start = len(model.tokenizer.templates.around[0])
+    start, leaves = len(model.tokenizer.templates.around[0]), not takes_space(model.tokenizer)
     slots = [
-        Slot(int(ends[place] - counts[place]), int(ends[place]), at_start=place == start)
+        Slot(int(ends[place] - counts[place]), int(ends[place]), at_start=leaves or place == start)
         for place in masks[list(sizes)].tolist()
     ]
     return expanded, slots

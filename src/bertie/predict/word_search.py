@@ -26,7 +26,7 @@ class Slot(NamedTuple):
     start: int
     stop: int
     at_start: bool
-    """Whether the word begins the text."""
+    """Whether the word begins the text, or the space before it is a token of its own."""
 
 
 class State(NamedTuple):

@@ -51,11 +51,13 @@ class TokenizerFolder:
         backend: The tokenizer: roles in a text are text, other added tokens are tokens.
         longest: Length in tokens that the folder names as its limit. None: it names none.
         extra: Added tokens that are special without having a role, such as "[E1]".
+        name: The class of transformers that reads the folder.
     """
 
     backend: Backend
     longest: int | None
     extra: tuple[str, ...]
+    name: str
 
 
 def read_folder(folder: Path) -> TokenizerFolder:
@@ -98,7 +100,7 @@ def read_folder(folder: Path) -> TokenizerFolder:
     matched, extra_names = guarded(folder, lambda: _without_roles(engine, special, split))
     if content is not None:
         _warn_of_other_entries(folder, known)
-    return TokenizerFolder(_backend_of(folder, matched, special, types), settings.longest, extra_names)
+    return TokenizerFolder(_backend_of(folder, matched, special, types), settings.longest, extra_names, name)
 
 
 def _backend_of(folder: Path, engine: tokenizers.Tokenizer, special: SpecialTokens, token_types: bool) -> Backend:
@@ -368,5 +370,6 @@ def _without_roles(
         tokens.append(AddedToken(LINE_BREAK, normalized=False))
     for token in tokens:
         token.special = token.content in roles or (token.special and split)
-    matched.add_tokens([*tokens, *(AddedToken(role, special=True) for role in special.names().values())])
+    tokens += [AddedToken(role, special=True) for role in sorted(roles - texts(tokens))]
+    matched.add_tokens(tokens)
     return matched, () if split else tuple(extra)

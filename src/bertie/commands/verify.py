@@ -1,0 +1,32 @@
+"""bertie verify"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bertie import console
+from bertie.commands.flags import Positional
+from bertie.errors import UserError
+from bertie.predict.compare_libraries import Library
+from bertie.predict.verify import verify
+
+
+@dataclass(frozen=True)
+class Args:
+    """Say what a model folder is and what bertie and other libraries do with it. Exit code 1 if something is wrong."""
+
+    run: Positional[str]
+    """Model: a run, a checkpoint folder or a hub id."""
+    against: Library | None = None
+    """Library that loads the folder, too. Tokens, vectors and predictions are compared."""
+
+
+def run(args: Args) -> dict[str, Any]:
+    found = verify(args.run, args.against)
+    for line in found.lines():
+        console.info(line)
+    if found.problem:
+        raise UserError(found.problem, result=found.to_json())
+    console.info(f"nothing is wrong with {found.folder}")
+    return found.to_json()
