@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bertie.console import plural
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UserError
 from bertie.model.head_facts import HeadShape, facts_of
@@ -44,9 +45,13 @@ CLASSES: dict[HeadShape, str] = {
     "replaced": "AutoModelForPreTraining",
 }
 """What loads a head of each shape."""
+POOLING = [CLASSES[shape] for shape in ("text", "choice", "pair")]
+"""Those that need the pooler of a BERT."""
 OVER_VOCABULARY = ("masked", "next")
 ROLES = "a special token in a text is text in bertie"
 UNLIMITED = 1_000_000
+MASKED, FILLED = 4, 100
+"""Texts with a mask, and tokens for it among which the best ones of transformers must be."""
 Inputs = list[str] | list[tuple[str, str]]
 
 
@@ -80,14 +85,25 @@ def _states(predictor: Predictor, tokenizer: Any, folder: Path, texts: Texts) ->
 
 
 def _load(name: str, folder: Path) -> Any:
-    """Load a model, in fp32 as bertie computes, or a tokenizer of transformers. It executes no code of the folder."""
+    """Load a model, in fp32 as bertie computes, or a tokenizer of transformers. It executes no code of the folder.
+
+    Raises:
+        OtherError: transformers does not load it, or lacks weights, which it would make at random.
+    """
     import transformers  # pyright: ignore[reportMissingImports]
 
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
-    options |= {} if name == "AutoTokenizer" else {"dtype": torch.float32}
+    path = str(folder.absolute())
     with calling():
-        loaded = getattr(transformers, name).from_pretrained(str(folder.absolute()), **options)
-    return loaded if name == "AutoTokenizer" else loaded.eval()
+        if name == "AutoTokenizer":
+            return transformers.AutoTokenizer.from_pretrained(path, **options)
+        kind = getattr(transformers, name)
+        model, info = kind.from_pretrained(path, dtype=torch.float32, output_loading_info=True, **options)
+    missing = sorted(key for key in info["missing_keys"] if name in POOLING or "pooler" not in key)
+    if missing:
+        found = f"{', '.join(missing[:2])}{' …' * (len(missing) > 2)}"
+        raise OtherError(f"transformers finds no weights for {plural(len(missing), 'tensor')}: {found}")
+    return model.eval()
 
 
 def _tokens(predictor: Predictor, tokenizer: Any, texts: Texts) -> list[Comparison]:
@@ -260,12 +276,12 @@ def _tags(predictor: Predictor, model: Any, tokenizer: Any, texts: list[str]) ->
 def _masks(predictor: Predictor, model: Any, tokenizer: Any, texts: list[str]) -> Comparison:
     run, vocabulary = _pipeline("fill-mask", model, tokenizer, top_k=5), predictor.tokenizer.vocabulary
     mask = vocabulary[predictor.tokenizer.mask_id]
-    given = [" ".join([*text.split()[:3], mask, *text.split()[4:]]) for text in texts]
+    given = [" ".join([*text.split()[:3], mask, *text.split()[4:]]) for text in texts[:MASKED]]
     ours, theirs = [], []
     for text in given:
         best = {vocabulary[each["token"]]: each["score"] for each in run(text)}
-        [own] = predictor.fill_mask(text, top_k=len(vocabulary))
+        [own] = predictor.fill_mask(text, top_k=FILLED)
         found = {each.token: each.probability for each in own}
-        ours.append(np.array([found[token] for token in best]))
+        ours.append(np.array([found.get(token, 0.0) for token in best]))
         theirs.append(np.array(list(best.values())))
     return close('masked tokens, and those of pipeline("fill-mask")', given, ours, theirs)

@@ -1,0 +1,191 @@
+"""bertie verify: what it says of a folder, and its exit code."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bertie
+from bertie.checkpoints import sentence_transformers_format
+from bertie.checkpoints.folder import write_manifest
+from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
+from bertie.cli import main
+from bertie.predict import compare_libraries
+from bertie.predict import verify as module
+from bertie.predict.comparison import Comparison, OtherError, Texts, attempt, calling, close, equal_or_not, not_done
+from bertie.text.tokenizer import Tokenizer
+
+Change = Callable[[Path], None]
+
+
+@pytest.fixture
+def folder(pretrained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(pretrained, tmp_path / "model"))
+
+
+def changed(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def result(folder: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, dict[str, Any], list[str]]:
+    """Return the exit code, the JSON object, and the lines for people."""
+    code = main(["verify", str(folder), "--json", *flags])
+    printed = capsys.readouterr()
+    return code, json.loads(printed.out.splitlines()[-1]), printed.err.splitlines()
+
+
+def test_a_model_is_described(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found, lines = result(folder, capsys)
+    assert code == 0
+    assert found["right"]
+    assert found["comparisons"] == []
+    facts = found["facts"]
+    assert facts["model"]["family"] == "BERT (model_type bert)"
+    assert facts["model"]["class"] == "BertForPreTraining"
+    assert facts["model"]["head mlm"] == "masked LM"
+    assert "float32" in facts["files"]["weights"]
+    assert facts["tokenizer"]["of a pair"] == "[CLS] A [SEP] B [SEP], with the token types 0 0 0 1 1"
+    assert facts["tokenizer"]["text"] == "lowercases, removes accents"
+    assert facts["in transformers"] == {"AutoModel": "BertModel", "AutoTokenizer": "BertTokenizer"}
+    assert "[MASK] written in a text" in facts["different by design"]["special tokens"]
+    assert lines[0] == str(folder)
+    assert lines[-1] == f"nothing is wrong with {folder}"
+    assert all(f"  {name:24} {value}" in lines for section in facts.values() for name, value in section.items())
+
+
+def test_settings_of_the_files_show(folder: Path) -> None:
+    tokenizer = Tokenizer.load(folder)
+    token = tokenizer.vocabulary[-1]
+    changed(folder / "config.json", hidden_act="relu")
+    changed(folder / "tokenizer_config.json", do_lower_case=False, extra_special_tokens=[token], model_max_length=30)
+    how = SentenceEmbedding(("cls", "max"), prompts={"query": "find: "}, lowercase=True, similarity="dot")
+    loaded = bertie.load(folder, threads=1)
+    sentence_transformers_format.write(folder, loaded.model.encoder.config, how, 20)
+    facts = bertie.verify(folder).facts
+    assert facts["model"]["encoder"].endswith("relu")
+    assert facts["model"]["longest input"].startswith("20 tokens")
+    assert facts["tokenizer"]["text"].startswith("keeps the case")
+    assert facts["tokenizer"]["added tokens"] == token
+    assert facts["tokenizer"]["its limit"] == "30 tokens"
+    assert facts["vectors"]["pooling"] == "cls and max (as the files of sentence-transformers say)"
+    assert facts["vectors"]["width"] == str(2 * loaded.vector_width("cls"))
+    assert facts["vectors"]["similarity"] == "dot"
+    assert facts["vectors"]["prompts"] == "query 'find: '"
+    assert facts["vectors"]["lowercase"]
+
+
+def test_unknown_keys_are_named_every_time(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changed(folder / "config.json", secret_scale=3)
+    for _ in range(2):
+        code, found, lines = result(folder, capsys)
+        assert code == 0
+        [warning] = found["warnings"]
+        assert "config.json" in warning
+        assert "secret_scale" in warning
+        assert lines.count(f"warning: {warning}") == 1
+
+
+def test_the_manifest_is_checked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bertie.verify(folder).facts["files"]["manifest"].startswith("none")
+    write_manifest(folder)
+    assert "checksums of" in bertie.verify(folder).facts["files"]["manifest"]
+    with (folder / "vocab.txt").open("a") as file:
+        file.write("more\n")
+    code, found, lines = result(folder, capsys)
+    assert code == found["exit_code"] == 1
+    assert "vocab.txt" in found["error"]
+    assert lines == [f"bertie: {found['error']}"]
+
+
+REFUSED: dict[str, tuple[Change, str]] = {
+    "activation": (lambda f: changed(f / "config.json", hidden_act="swish9"), "hidden_act"),
+    "tokenizer": (
+        lambda f: changed(f / "tokenizer_config.json", tokenizer_class="BertJapaneseTokenizer"),
+        "BertJapaneseTokenizer",
+    ),
+    "layers": (lambda f: changed(f / "config.json", num_hidden_layers=10**9), "num_hidden_layers"),
+    "weights": (lambda f: (f / "model.safetensors").write_bytes(b"\xff" * 100), "model.safetensors"),
+    "json": (lambda f: (f / "config.json").write_text("[" * 100_000), "config.json"),
+    "manifest": (lambda f: (f / "manifest.json").write_text('{"files": 3}'), "manifest.json"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_folder_that_is_refused_ends_in_one_line(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change, names = REFUSED[name]
+    change(folder)
+    code, found, lines = result(folder, capsys)
+    assert code == 1
+    assert names in found["error"]
+    assert lines == [f"bertie: {found['error']}"]
+
+
+def test_a_wrong_call_has_the_exit_code_2(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert result(tmp_path / "none", capsys)[0] == 2
+    assert result(folder, capsys, "--against", "tensorflow")[0] == 2
+    monkeypatch.setattr(compare_libraries.importlib.util, "find_spec", lambda _: None)
+    code, found, _ = result(folder, capsys, "--against", "sentence-transformers")
+    assert code == 2
+    assert found["error"].startswith("sentence-transformers is not installed")
+
+
+def test_a_difference_has_the_exit_code_1(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = [np.array([1.0, 2.0])]
+    comparisons = [
+        close("vectors", ["a text"], numbers, [np.array([1.0, 2.5])]),
+        equal_or_not("ids", ["a text"], [[1]], [[2]], by_design="they may differ"),
+        not_done("loading the head", "ValueError: no"),
+        close("scores", ["a text"], numbers, numbers),
+    ]
+    monkeypatch.setattr(module, "compare", lambda *_: comparisons)
+    monkeypatch.setattr(module, "require", lambda _: None)
+    code, found, lines = result(folder, capsys, "--against", "transformers")
+    assert code == 1
+    assert not found["right"]
+    assert [each["verdict"] for each in found["comparisons"]] == ["DIFFERENT", "by design", "FAILED", "equal"]
+    assert found["comparisons"][0]["example"] == {"text": "a text", "ours": "2 (number 2 of 2)", "theirs": "2.5"}
+    assert found["comparisons"][2]["difference"] is None
+    assert "2 of 4 comparisons: vectors; loading the head failed (ValueError: no)" in found["error"]
+    assert any("theirs  2.5" in line for line in lines)
+
+
+def test_numbers_are_compared_relative_to_the_largest_one() -> None:
+    theirs = [np.array([100.0, 0.0])]
+    assert close("x", [""], [np.array([100.0, 0.009])], theirs).equal
+    assert not close("x", [""], [np.array([100.0, 0.011])], theirs).equal
+    assert not close("x", [""], [np.array([100.0, np.nan])], theirs).equal
+    assert not close("x", [""], [np.array([100.0])], theirs).equal
+    assert close("x", [], [], []).equal
+    assert not np.isfinite(close("x", [""], [np.array([100.0])], theirs).difference)
+
+
+def test_an_error_of_the_other_program_is_a_result() -> None:
+    def fail() -> list[Comparison]:
+        with calling():
+            print("hidden")
+            raise KeyError("two\nlines")
+
+    [found] = attempt("tokens", fail)
+    assert (found.what, found.reason, found.verdict) == ("tokens", r"KeyError: 'two\nlines'", "FAILED")
+    with pytest.raises(OtherError), calling():
+        raise MemoryError
+
+
+def test_texts_have_the_tokens_of_the_vocabulary(folder: Path) -> None:
+    token = Tokenizer.load(folder).vocabulary[-1]
+    changed(folder / "tokenizer_config.json", extra_special_tokens=[token])
+    texts = Texts.of(Tokenizer.load(folder))
+    assert any(f"the {token} acme{token}b" in text for text in texts.plain)
+    assert not any("[SEP]" in text for text in texts.plain)
+    assert "a [SEP] b[SEP]c" in texts.with_roles
+    assert any("<s>" in text for text in texts.plain)
