@@ -62,15 +62,23 @@ def _vectors(predictor: Predictor, model: Any, texts: Texts) -> list[Comparison]
         show = partial(entries, predictor.tokenizer)
         found.append(equal_or_not(f"ids of {what}, as the model reads them", own, ours, theirs, show, why))
     for what, prompt, compute in _ways(predictor, model):
-        with calling():
-            theirs = list(compute(given))
-        found.append(close(f"vectors of {what}", given, list(predictor.embed(given, prompt_name=prompt)), theirs))
-    half = len(given) // 2
+        found += attempt(f"vectors of {what}", lambda a=what, b=prompt, c=compute: _way(predictor, a, b, c, given))
+    return found + attempt("similarity", lambda: _similarity(predictor, model, given))
+
+
+def _way(predictor: Predictor, what: str, prompt: str | None, compute: Any, texts: list[str]) -> list[Comparison]:
     with calling():
-        vectors = [model.encode(part, batch_size=1, show_progress_bar=False) for part in (given[:half], given[half:])]
+        theirs = list(compute(texts))
+    return [close(f"vectors of {what}", texts, list(predictor.embed(texts, prompt_name=prompt)), theirs)]
+
+
+def _similarity(predictor: Predictor, model: Any, texts: list[str]) -> list[Comparison]:
+    half = len(texts) // 2
+    first, second = texts[:half], texts[half:]
+    with calling():
+        vectors = [model.encode(part, batch_size=1, show_progress_bar=False) for part in (first, second)]
         theirs = list(np.asarray(model.similarity(*vectors)))
-    found.append(close("similarity", given[:half], list(predictor.similarity(given[:half], given[half:])), theirs))
-    return found
+    return [close("similarity", first, list(predictor.similarity(first, second)), theirs)]
 
 
 def _ways(predictor: Predictor, model: Any) -> list[tuple[str, str | None, Any]]:

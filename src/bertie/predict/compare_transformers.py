@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bertie import storage
 from bertie.console import plural
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UserError
@@ -77,7 +78,8 @@ def compare(predictor: Predictor, folder: Path) -> list[Comparison]:
 
 def _states(predictor: Predictor, tokenizer: Any, folder: Path, texts: Texts) -> list[Comparison]:
     model, found = _load("AutoModel", folder), []
-    for what, inputs in (("texts", texts.plain), ("pairs", texts.pairs)):
+    for what, given in (("texts", texts.plain), ("pairs", texts.pairs)):
+        inputs = _not_empty(predictor, given)
         ours = _hidden_states(predictor, sequences_of(predictor, inputs))
         theirs = [_run(model, tokenizer, each, predictor.max_length).last_hidden_state[0] for each in inputs]
         found.append(close(f"last hidden states of {what}", inputs, ours, [each.numpy() for each in theirs]))
@@ -160,6 +162,11 @@ def sequences_of(predictor: Predictor, given: Inputs, limit: int = 0) -> list[Se
     return truncation.encode(predictor.tokenizer, first, second or None, max_length=limit) if first else []
 
 
+def _not_empty(predictor: Predictor, given: Any) -> list[Any]:
+    """Return the inputs with tokens. transformers runs no others; some tokenizers add no special tokens."""
+    return [each for each, own in zip(given, sequences_of(predictor, given), strict=True) if len(own)]
+
+
 def _hidden_states(predictor: Predictor, sequences: list[Sequence]) -> list[np.ndarray]:
     def compute(batch: Batch, _: list[Sequence]) -> list[np.ndarray]:
         return np.split(predictor.model.encoder(batch).last.float().numpy(), batch.ragged.cu_seqlens[1:-1].numpy())
@@ -179,14 +186,21 @@ def _head(predictor: Predictor, kind: str, tokenizer: Any, folder: Path, texts: 
     what = f"outputs of the head ({facts.name})"
     if facts.shape is None or facts.shape not in CLASSES:
         return [] if facts.shape == "vectors" else [not_done(what, "transformers has no such head", judged=False)]
-    model = _load(CLASSES[facts.shape], folder)
+    try:
+        model = _load(CLASSES[facts.shape], folder)
+    except OtherError as error:  # a fault if the folder says that it holds such a head
+        path = folder / "config.json"
+        named = not path.is_file() or storage.read_json(path).get("architectures")
+        return [not_done(what, str(error), judged=bool(named))]
     short = [text for text in texts.plain if text in TEXTS[ORDINARY]]
     # pipelines do not truncate
     short = [text for text in short if len(sequences_of(predictor, [text], UNLIMITED)[0]) < predictor.max_length - 2]
-    paired = facts.shape in ("choice", "pair", "start_end")
-    inputs: list[Any] = list(texts.pairs) if paired else short if facts.shape in OVER_VOCABULARY else list(texts.plain)
-    if facts.shape == "text":
-        inputs += texts.pairs
+    if facts.shape in ("choice", "pair", "start_end"):
+        inputs: list[Any] = texts.pairs
+    elif facts.shape in OVER_VOCABULARY:
+        inputs = short
+    else:
+        inputs = _not_empty(predictor, texts.plain) + texts.pairs * (facts.shape == "text")
     ours = [head_outputs(predictor, kind, sequences_of(predictor, [each]))[0] for each in inputs]
     theirs = [_their_outputs(model, tokenizer, each, predictor.max_length, facts.shape) for each in inputs]
     found = [close(what, inputs, ours, theirs)]

@@ -121,6 +121,12 @@ SETTINGS = Settings(
     suits=lambda config: config.disentangled and config.position_embedding in ("learned", "none"),
     write=write,
     read=read,
+    reads=(
+        *("relative_attention", "share_att_key", "pos_att_type", "norm_rel_ebd", "position_biased_input"),
+        *("max_relative_positions", "position_buckets", "conv_kernel_size", "conv_act", "conv_groups"),
+        *("embedding_size", "pooler_hidden_size", "attention_head_size"),
+    ),
+    without_effect=("legacy",),  # the names of the weights say which masked-LM head they are
 )
 
 POOLED = (Module("pooler", "pooler.dense"), Module("out", "classifier"))

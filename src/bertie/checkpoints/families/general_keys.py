@@ -57,7 +57,7 @@ WITHOUT_EFFECT = (
     *("sentence_transformers", "sbert_ce_default_activation_function", "initializer_range", "transformers.js_config"),
     # BERT's first conversions and Google's files
     *("directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head"),
-    "pooler_type",
+    *("pooler_type", "eos_token_ids"),
     *GENERATION,
     *TOKENS,
 )

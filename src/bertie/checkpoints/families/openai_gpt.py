@@ -44,6 +44,9 @@ SETTINGS = Settings(
     suits=lambda config: config.hidden_act in ACTIVATIONS and config.intermediate_size == 4 * config.hidden_size,
     write=write,
     read=read,
+    reads=("afn",),
+    aliases=gpt2.SETTINGS.aliases,
+    without_effect=("n_special", *gpt2.SETTINGS.without_effect),
 )
 
 FAMILY = Family(
