@@ -1,6 +1,6 @@
 """Compare a loaded model with what another library computes from a folder: the one function for `verify` and `convert`.
 
-`compare` returns a list of `Comparison`. Each says what was compared, on how many inputs, the largest difference, the
+`compare` returns a list of `Compared`. Each says what was compared, on how many inputs, the largest difference, the
 tolerance with its reason, the verdict, and an example of a difference. The result is right if `wrong` returns none of them.
 """
 
@@ -12,7 +12,7 @@ from typing import Literal
 
 from bertie.errors import UsageError
 from bertie.predict import compare_sentence_transformers, compare_transformers
-from bertie.predict.comparison import Comparison
+from bertie.predict.comparison import Compared
 from bertie.predict.predictor import Predictor
 
 Library = Literal["transformers", "sentence-transformers"]
@@ -25,7 +25,7 @@ def require(library: Library) -> None:
         raise UsageError(f"{library} is not installed: pip install {library}")
 
 
-def compare(predictor: Predictor, library: Library, folder: Path | None = None) -> list[Comparison]:
+def compare(predictor: Predictor, library: Library, folder: Path | None = None) -> list[Compared]:
     """Compare what users call: tokens of ordinary and hostile texts, vectors, predictions.
 
     Both compute in fp32 on the CPU. The library executes no code of the folder and downloads nothing.
@@ -48,6 +48,6 @@ def compare(predictor: Predictor, library: Library, folder: Path | None = None) 
     return LIBRARIES[library].compare(predictor, folder or predictor.folder)
 
 
-def wrong(comparisons: list[Comparison]) -> list[Comparison]:
+def wrong(comparisons: list[Compared]) -> list[Compared]:
     """Return the comparisons that found a fault."""
     return [each for each in comparisons if each.judged and not each.equal]

@@ -13,8 +13,8 @@ from bertie.checkpoints import sentence_transformers_reader
 from bertie.model.head_facts import facts_of
 from bertie.predict.compare_transformers import ROLES, entries, head_outputs, sequences_of
 from bertie.predict.comparison import (
-    Comparison,
-    Texts,
+    Compared,
+    ComparedTexts,
     attempt,
     calling,
     close,
@@ -27,7 +27,7 @@ DEFAULTS = ("query", "document")
 """Prompts that encode_query and encode_document use."""
 
 
-def compare(predictor: Predictor, folder: Path) -> list[Comparison]:
+def compare(predictor: Predictor, folder: Path) -> list[Compared]:
     """Compare a model with sentence-transformers: SentenceTransformer, or CrossEncoder for a model that scores texts.
 
     Args:
@@ -38,9 +38,18 @@ def compare(predictor: Predictor, folder: Path) -> list[Comparison]:
     scores = predictor.task is not None and facts_of(predictor.model.heads[predictor.task.kind]).shape == "text"
     cross = scores and sentence_transformers_reader.read(folder) is None
     name = "CrossEncoder" if cross else "SentenceTransformer"
-    texts = Texts.of(predictor.tokenizer)
+    texts = ComparedTexts.of(predictor.tokenizer)
     compute = _scores if cross else _vectors
-    return attempt(name, lambda: compute(predictor, _load(name, root), texts))
+
+    def run() -> list[Compared]:
+        model = _load(name, root)
+        if predictor.tokenizer.longest is None and sentence_transformers_reader.max_sequence_length(folder) is None:
+            # No file limits texts: sentence-transformers may then read more tokens than there are positions.
+            limit = "max_seq_length" if hasattr(type(model), "max_seq_length") else "max_length"
+            setattr(model, limit, predictor.max_length)
+        return compute(predictor, model, texts)
+
+    return attempt(name, run)
 
 
 def _load(name: str, folder: Path) -> Any:
@@ -52,7 +61,7 @@ def _load(name: str, folder: Path) -> Any:
         return getattr(sentence_transformers, name)(str(folder.absolute()), device="cpu", **options)
 
 
-def _vectors(predictor: Predictor, model: Any, texts: Texts) -> list[Comparison]:
+def _vectors(predictor: Predictor, model: Any, texts: ComparedTexts) -> list[Compared]:
     given, found = texts.plain, []
     read = getattr(model, "preprocess", None) or model.tokenize
     for what, own, why in (("texts", given, ""), ("texts with special tokens", texts.with_roles, ROLES)):
@@ -66,13 +75,13 @@ def _vectors(predictor: Predictor, model: Any, texts: Texts) -> list[Comparison]
     return found + attempt("similarity", lambda: _similarity(predictor, model, given))
 
 
-def _way(predictor: Predictor, what: str, prompt: str | None, compute: Any, texts: list[str]) -> list[Comparison]:
+def _way(predictor: Predictor, what: str, prompt: str | None, compute: Any, texts: list[str]) -> list[Compared]:
     with calling():
         theirs = list(compute(texts))
     return [close(f"vectors of {what}", texts, list(predictor.embed(texts, prompt_name=prompt)), theirs)]
 
 
-def _similarity(predictor: Predictor, model: Any, texts: list[str]) -> list[Comparison]:
+def _similarity(predictor: Predictor, model: Any, texts: list[str]) -> list[Compared]:
     half = len(texts) // 2
     first, second = texts[:half], texts[half:]
     with calling():
@@ -94,7 +103,7 @@ def _ways(predictor: Predictor, model: Any) -> list[tuple[str, str | None, Any]]
     return ways
 
 
-def _scores(predictor: Predictor, model: Any, texts: Texts) -> list[Comparison]:
+def _scores(predictor: Predictor, model: Any, texts: ComparedTexts) -> list[Compared]:
     pairs = texts.pairs
     with calling():
         theirs = [np.atleast_1d(each) for each in model.predict(pairs, batch_size=1, show_progress_bar=False)]

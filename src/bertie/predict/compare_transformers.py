@@ -19,9 +19,9 @@ from bertie.predict.comparison import (
     LONG,
     ORDINARY,
     TEXTS,
-    Comparison,
+    Compared,
+    ComparedTexts,
     OtherError,
-    Texts,
     attempt,
     calling,
     close,
@@ -52,18 +52,17 @@ OVER_VOCABULARY = ("masked", "next")
 ROLES = "a special token in a text is text in bertie"
 UNLIMITED = 1_000_000
 MASKED, FILLED = 4, 100
-"""Texts with a mask, and tokens for it among which the best ones of transformers must be."""
-Inputs = list[str] | list[tuple[str, str]]
+"""ComparedTexts with a mask, and tokens for it among which the best ones of transformers must be."""
 
 
-def compare(predictor: Predictor, folder: Path) -> list[Comparison]:
+def compare(predictor: Predictor, folder: Path) -> list[Compared]:
     """Compare a model with transformers.
 
     Args:
         predictor: The model, in fp32 on the CPU.
         folder: The folder that transformers loads: the same, or one that was converted from it.
     """
-    texts = Texts.of(predictor.tokenizer)
+    texts = ComparedTexts.of(predictor.tokenizer)
     try:
         tokenizer = _load("AutoTokenizer", folder)
     except OtherError as error:
@@ -76,7 +75,7 @@ def compare(predictor: Predictor, folder: Path) -> list[Comparison]:
     return found
 
 
-def _states(predictor: Predictor, tokenizer: Any, folder: Path, texts: Texts) -> list[Comparison]:
+def _states(predictor: Predictor, tokenizer: Any, folder: Path, texts: ComparedTexts) -> list[Compared]:
     model, found = _load("AutoModel", folder), []
     for what, given in (("texts", texts.plain), ("pairs", texts.pairs)):
         inputs = _not_empty(predictor, given)
@@ -108,7 +107,7 @@ def _load(name: str, folder: Path) -> Any:
     return model.eval()
 
 
-def _tokens(predictor: Predictor, tokenizer: Any, texts: Texts) -> list[Comparison]:
+def _tokens(predictor: Predictor, tokenizer: Any, texts: ComparedTexts) -> list[Compared]:
     own, length = predictor.tokenizer, predictor.max_length
     found = []
     for what, given, why in (("texts", texts.plain, ""), ("texts with special tokens", texts.with_roles, ROLES)):
@@ -128,6 +127,8 @@ def _tokens(predictor: Predictor, tokenizer: Any, texts: Texts) -> list[Comparis
         ("sequences of pairs", texts.pairs, UNLIMITED),
         (f"a text that is truncated to {length:,} tokens", longs, length),
     ):
+        if not given:
+            continue
         sequences = sequences_of(predictor, given, limit)
         encoded = [_encode(tokenizer, each, limit) for each in given]
         ours = [(each.input_ids.tolist(), each.token_type_ids.tolist()) for each in sequences]
@@ -154,7 +155,7 @@ def _encode(tokenizer: Any, given: str | tuple[str, str], limit: int, **options:
         return tokenizer(*texts, truncation=True, max_length=limit, **options)
 
 
-def sequences_of(predictor: Predictor, given: Inputs, limit: int = 0) -> list[Sequence]:
+def sequences_of(predictor: Predictor, given: list[Any], limit: int = 0) -> list[Sequence]:
     """Return the sequences of texts or pairs, of at most `limit` tokens; 0: as the model reads."""
     first = [each if isinstance(each, str) else each[0] for each in given]
     second = [each[1] for each in given if not isinstance(each, str)]
@@ -180,12 +181,16 @@ def _run(model: Any, tokenizer: Any, given: str | tuple[str, str], limit: int) -
         return model(**inputs)
 
 
-def _head(predictor: Predictor, kind: str, tokenizer: Any, folder: Path, texts: Texts) -> list[Comparison]:
+def _head(predictor: Predictor, kind: str, tokenizer: Any, folder: Path, texts: ComparedTexts) -> list[Compared]:
     """Compare the outputs of a head, and what a user calls to get predictions."""
     facts = facts_of(predictor.model.heads[kind])
     what = f"outputs of the head ({facts.name})"
     if facts.shape is None or facts.shape not in CLASSES:
-        return [] if facts.shape == "vectors" else [not_done(what, "transformers has no such head", judged=False)]
+        return (
+            []
+            if facts.shape == "vectors"
+            else [not_done(what, "transformers has no class for it, or one with other inputs", judged=False)]
+        )
     try:
         model = _load(CLASSES[facts.shape], folder)
     except OtherError as error:  # a fault if the folder says that it holds such a head
@@ -252,7 +257,7 @@ def _pipeline(task: str, model: Any, tokenizer: Any, **options: Any) -> Callable
     return run
 
 
-def _classes(predictor: Predictor, model: Any, tokenizer: Any, texts: list[str]) -> Comparison:
+def _classes(predictor: Predictor, model: Any, tokenizer: Any, texts: list[str]) -> Compared:
     run = _pipeline("text-classification", model, tokenizer, top_k=None)
     ours = [prediction_to_json(each) for each in predictor.predict(texts)]
     theirs = [{each["label"]: each["score"] for each in run(text)} for text in texts]
@@ -271,7 +276,7 @@ def _classes(predictor: Predictor, model: Any, tokenizer: Any, texts: list[str])
     return close(what, texts, own, [np.array(list(each.values())) for each in theirs], "" if regression else why)
 
 
-def _tags(predictor: Predictor, model: Any, tokenizer: Any, texts: list[str]) -> Comparison:
+def _tags(predictor: Predictor, model: Any, tokenizer: Any, texts: list[str]) -> Compared:
     sentences = [text.split() for text in texts]
     try:
         ours = [each.tags for each in predictor.predict(sentences)]
@@ -287,7 +292,7 @@ def _tags(predictor: Predictor, model: Any, tokenizer: Any, texts: list[str]) ->
     return equal_or_not("tags of words", texts, ours, theirs, " ".join)
 
 
-def _masks(predictor: Predictor, model: Any, tokenizer: Any, texts: list[str]) -> Comparison:
+def _masks(predictor: Predictor, model: Any, tokenizer: Any, texts: list[str]) -> Compared:
     run, vocabulary = _pipeline("fill-mask", model, tokenizer, top_k=5), predictor.tokenizer.vocabulary
     mask = vocabulary[predictor.tokenizer.mask_id]
     given = [" ".join([*text.split()[:3], mask, *text.split()[4:]]) for text in texts[:MASKED]]

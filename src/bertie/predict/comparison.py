@@ -49,7 +49,7 @@ LONG = " ".join(TEXTS[ORDINARY]) * 4
 
 
 @dataclass(frozen=True)
-class Texts:
+class ComparedTexts:
     """What is compared for the vocabulary of a model."""
 
     plain: list[str]
@@ -60,7 +60,7 @@ class Texts:
     """Pairs of plain texts."""
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> Texts:
+    def of(cls, tokenizer: Tokenizer) -> ComparedTexts:
         """Return the texts for a tokenizer: the fixed ones, and those with its own tokens."""
         roles = tokenizer.special.names().values()
         added = [token for token in tokenizer.user_tokens if token.strip()][:SHOWN_TOKENS]
@@ -75,7 +75,7 @@ class Texts:
 
 
 @dataclass(frozen=True)
-class Example:
+class Difference:
     """The input for which two programs differ most, and what they give."""
 
     text: str
@@ -84,7 +84,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Compared:
     """What was compared with another program, and how far they differ."""
 
     what: str
@@ -97,7 +97,7 @@ class Comparison:
     """Largest difference that counts as equal."""
     reason: str
     """Why this tolerance; if the comparison was not possible or is not judged, why."""
-    example: Example | None = None
+    example: Difference | None = None
     """The largest difference, if they differ."""
     judged: bool = True
     """Whether a difference is a fault. False: the programs differ by design."""
@@ -110,13 +110,13 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """The result in words: "equal", "DIFFERENT", "by design"; "FAILED" or "not done" if nothing was compared."""
-        if not self.cases:
+        if not self.cases and not self.equal:
             return "FAILED" if self.judged else "not done"
         return "equal" if self.equal else "DIFFERENT" if self.judged else "by design"
 
     def lines(self) -> list[str]:
         """Return the result as lines for people."""
-        if not self.cases:
+        if not self.cases and not self.equal:
             return [f"{self.verdict:10} {self.what}: {self.reason}"]
         exact = self.tolerance == 0
         found = f"{self.difference:.0f} differ" if exact else f"{self.difference:.1e}, at most {self.tolerance:.0e}"
@@ -144,7 +144,7 @@ def equal_or_not(
     theirs: Many[Any],
     show: Callable[[Any], str] = shown,
     by_design: str = "",
-) -> Comparison:
+) -> Compared:
     """Compare values that are equal or not, such as ids.
 
     Args:
@@ -159,14 +159,14 @@ def equal_or_not(
     example = None
     if different:
         first = min(different, key=lambda number: len(str(texts[number])))
-        example = Example(shown(texts[first]), show(ours[first]), show(theirs[first]))
+        example = Difference(shown(texts[first]), show(ours[first]), show(theirs[first]))
     reason = by_design or "equal or not"
-    return Comparison(what, len(texts), float(len(different)), 0.0, reason, example, not by_design)
+    return Compared(what, len(texts), float(len(different)), 0.0, reason, example, not by_design)
 
 
 def close(
     what: str, texts: Many[Any], ours: Many[np.ndarray], theirs: Many[np.ndarray], by_design: str = ""
-) -> Comparison:
+) -> Compared:
     """Compare arrays of numbers. Arguments as in `equal_or_not`."""
     scale = max((float(np.abs(each).max()) for each in theirs if each.size), default=0.0) or 1.0
     found = [_distance(a, b) / scale for a, b in zip(ours, theirs, strict=True)]
@@ -174,9 +174,9 @@ def close(
     difference = 0.0 if worst is None else found[worst]
     example = None
     if worst is not None and not difference <= TOLERANCE:
-        example = Example(shown(texts[worst]), *_most_different(ours[worst], theirs[worst]))
+        example = Difference(shown(texts[worst]), *_most_different(ours[worst], theirs[worst]))
     reason = by_design or "fp32 in another order, relative to the largest value"
-    return Comparison(what, len(texts), difference, TOLERANCE, reason, example, not by_design)
+    return Compared(what, len(texts), difference, TOLERANCE, reason, example, not by_design)
 
 
 def _distance(ours: np.ndarray, theirs: np.ndarray) -> float:
@@ -195,9 +195,9 @@ def _most_different(ours: np.ndarray, theirs: np.ndarray) -> tuple[str, str]:
     return f"{ours.ravel()[place]:.6g}{of}", f"{theirs.ravel()[place]:.6g}"
 
 
-def not_done(what: str, why: str, judged: bool = True) -> Comparison:
+def not_done(what: str, why: str, judged: bool = True) -> Compared:
     """Return what a comparison that was not possible says. judged: whether this is a fault."""
-    return Comparison(what, 0, float("inf"), 0.0, shown(why), judged=judged)
+    return Compared(what, 0, float("inf"), 0.0, shown(why), judged=judged)
 
 
 class OtherError(Exception):
@@ -214,7 +214,7 @@ def calling() -> Iterator[None]:
             raise OtherError(" ".join(f"{type(error).__name__}: {error}".split())[:300]) from error
 
 
-def attempt(what: str, compute: Callable[[], list[Comparison]]) -> list[Comparison]:
+def attempt(what: str, compute: Callable[[], list[Compared]]) -> list[Compared]:
     """Return comparisons, or that they were not possible because the other program failed."""
     try:
         return compute()

@@ -173,6 +173,11 @@ def _by_design(checkpoint: Checkpoint, predictor: Predictor, name: str) -> Facts
     config = predictor.model.encoder.config
     facts = {"special tokens": f"{roles} written in a text are text in bertie, and special tokens in transformers"}
     types = predictor.tokenizer.templates
+    if (
+        predictor.tokenizer.longest is None
+        and sentence_transformers_reader.max_sequence_length(checkpoint.folder) is None
+    ):
+        facts["length"] = f"no file limits texts: bertie truncates them to {predictor.max_length:,} tokens"
     if name in ("AlbertTokenizer", "XLNetTokenizer") and types == types.without_types():
         facts["token types"] = (
             "both texts of a pair have type 0, as in transformers 5; in transformers 4, the second has 1"

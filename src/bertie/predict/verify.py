@@ -9,7 +9,7 @@ from typing import Any
 from bertie import console, runtime
 from bertie.checkpoints.read import read_checkpoint
 from bertie.predict.compare_libraries import Library, compare, require, wrong
-from bertie.predict.comparison import Comparison
+from bertie.predict.comparison import Compared
 from bertie.predict.describe import Facts, describe
 from bertie.predict.load import load
 
@@ -26,7 +26,7 @@ class Verification:
     """What bertie warns of when it loads the model, such as unknown keys."""
     against: Library | None
     """The library that it was compared with."""
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[Compared, ...]
     """What was compared; empty without a library."""
 
     @property

@@ -18,7 +18,16 @@ from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.cli import main
 from bertie.predict import compare_libraries
 from bertie.predict import verify as module
-from bertie.predict.comparison import Comparison, OtherError, Texts, attempt, calling, close, equal_or_not, not_done
+from bertie.predict.comparison import (
+    Compared,
+    ComparedTexts,
+    OtherError,
+    attempt,
+    calling,
+    close,
+    equal_or_not,
+    not_done,
+)
 from bertie.text.tokenizer import Tokenizer
 
 Change = Callable[[Path], None]
@@ -170,7 +179,7 @@ def test_numbers_are_compared_relative_to_the_largest_one() -> None:
 
 
 def test_an_error_of_the_other_program_is_a_result() -> None:
-    def fail() -> list[Comparison]:
+    def fail() -> list[Compared]:
         with calling():
             print("hidden")
             raise KeyError("two\nlines")
@@ -184,7 +193,7 @@ def test_an_error_of_the_other_program_is_a_result() -> None:
 def test_texts_have_the_tokens_of_the_vocabulary(folder: Path) -> None:
     token = Tokenizer.load(folder).vocabulary[-1]
     changed(folder / "tokenizer_config.json", extra_special_tokens=[token])
-    texts = Texts.of(Tokenizer.load(folder))
+    texts = ComparedTexts.of(Tokenizer.load(folder))
     assert any(f"the {token} acme{token}b" in text for text in texts.plain)
     assert not any("[SEP]" in text for text in texts.plain)
     assert "a [SEP] b[SEP]c" in texts.with_roles
