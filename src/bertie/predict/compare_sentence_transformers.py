@@ -38,18 +38,24 @@ def compare(predictor: Predictor, folder: Path) -> list[Compared]:
     scores = predictor.task is not None and facts_of(predictor.model.heads[predictor.task.kind]).shape == "text"
     cross = scores and sentence_transformers_reader.read(folder) is None
     name = "CrossEncoder" if cross else "SentenceTransformer"
-    texts = ComparedTexts.of(predictor.tokenizer)
+    texts = ComparedTexts.of(predictor.tokenizer, predictor.max_length)
     compute = _scores if cross else _vectors
 
     def run() -> list[Compared]:
         model = _load(name, root)
-        if predictor.tokenizer.longest is None and sentence_transformers_reader.max_sequence_length(folder) is None:
-            # No file limits texts: sentence-transformers may then read more tokens than there are positions.
+        if not limited(predictor):
+            # sentence-transformers may then read more tokens than there are positions.
             limit = "max_seq_length" if hasattr(type(model), "max_seq_length") else "max_length"
             setattr(model, limit, predictor.max_length)
         return compute(predictor, model, texts)
 
     return attempt(name, run)
+
+
+def limited(predictor: Predictor) -> bool:
+    """Whether a file of the folder limits texts to a length that the model reads."""
+    named = sentence_transformers_reader.max_sequence_length(predictor.folder) or predictor.tokenizer.longest
+    return named is not None and named <= predictor.model.encoder.config.max_position_embeddings
 
 
 def _load(name: str, folder: Path) -> Any:
@@ -104,12 +110,18 @@ def _ways(predictor: Predictor, model: Any) -> list[tuple[str, str | None, Any]]
 
 
 def _scores(predictor: Predictor, model: Any, texts: ComparedTexts) -> list[Compared]:
-    pairs = texts.pairs
+    assert predictor.task is not None
+    pairs, options = texts.pairs, {"batch_size": 1, "show_progress_bar": False}
     with calling():
-        theirs = [np.atleast_1d(each) for each in model.predict(pairs, batch_size=1, show_progress_bar=False)]
+        scores, plain = (
+            [np.atleast_1d(each) for each in model.predict(pairs, activation_fn=function, **options)]
+            for function in (None, torch.nn.Identity())
+        )
+    outputs = head_outputs(predictor, predictor.task.kind, sequences_of(predictor, pairs))
+    found = [close("scores without an activation", pairs, outputs, plain)]
     ours = [prediction_to_json(each) for each in predictor.predict(pairs)]
     if "score" in ours[0]:
-        return [close("scores of predict", pairs, [np.array([each["score"]]) for each in ours], theirs)]
-    assert predictor.task is not None
-    outputs = head_outputs(predictor, predictor.task.kind, sequences_of(predictor, pairs))
-    return [close("scores of predict, and the outputs of the head", pairs, outputs, theirs)]
+        named = sentence_transformers_reader.score_activation(predictor.folder, 1)
+        why = "" if named else "no file names an activation: bertie gives the output itself, a CrossEncoder its sigmoid"
+        found.append(close("scores of predict", pairs, [np.array([each["score"]]) for each in ours], scores, why))
+    return found

@@ -13,6 +13,7 @@ import numpy as np
 from bertie.console import plural
 from bertie.predict.engines.graph import quietly
 from bertie.text.tokenizer import Tokenizer
+from bertie.text.truncation import special_tokens
 
 TOLERANCE = 1e-4
 """Largest difference of numbers in fp32, relative to the largest value: two programs add them up in different orders."""
@@ -57,11 +58,16 @@ class ComparedTexts:
     with_roles: list[str]
     """Texts in which a special token such as [SEP] is written, which is text in bertie."""
     pairs: list[tuple[str, str]]
-    """Pairs of plain texts."""
+    """Pairs of plain texts, of which at most one is too long."""
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> ComparedTexts:
-        """Return the texts for a tokenizer: the fixed ones, and those with its own tokens."""
+    def of(cls, tokenizer: Tokenizer, max_length: int) -> ComparedTexts:
+        """Return the texts for a tokenizer: the fixed ones, and those with its own tokens.
+
+        Args:
+            tokenizer: The tokenizer.
+            max_length: Tokens in the longest sequence.
+        """
         roles = tokenizer.special.names().values()
         added = [token for token in tokenizer.user_tokens if token.strip()][:SHOWN_TOKENS]
         own = [f"the {token} acme{token}b, {token.lower()} and {token.upper()}." for token in added]
@@ -71,7 +77,9 @@ class ComparedTexts:
         with_roles += [f"a {role} b{role}c" for role in dict.fromkeys(roles)]
         sentences = [text for text in plain if text in TEXTS[ORDINARY]]
         pairs = list(zip(sentences, [*sentences[1:], *sentences[:1]], strict=True))
-        return cls(plain, with_roles, [*pairs, ("short", LONG), (LONG, "short")])
+        pairs += [("short", LONG), (LONG, "short")]
+        half = (max_length - special_tokens(tokenizer, 2)) / 2
+        return cls(plain, with_roles, [pair for pair in pairs if min(map(len, tokenizer.encode([*pair]))) <= half])
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,10 @@ from bertie.checkpoints.folder import MANIFEST
 from bertie.console import plural
 from bertie.model.config import TransformerConfig
 from bertie.model.head_facts import facts_of
+from bertie.predict.compare_sentence_transformers import limited
 from bertie.predict.predictor import Predictor
 from bertie.text.special_tokens import Place, printable
+from bertie.text.tokenizer_classes import GENERIC
 from bertie.text.tokenizer_folder import read_folder
 
 Facts = dict[str, str]
@@ -173,14 +175,13 @@ def _by_design(checkpoint: Checkpoint, predictor: Predictor, name: str) -> Facts
     config = predictor.model.encoder.config
     facts = {"special tokens": f"{roles} written in a text are text in bertie, and special tokens in transformers"}
     types = predictor.tokenizer.templates
-    if (
-        predictor.tokenizer.longest is None
-        and sentence_transformers_reader.max_sequence_length(checkpoint.folder) is None
-    ):
-        facts["length"] = f"no file limits texts: bertie truncates them to {predictor.max_length:,} tokens"
-    if name in ("AlbertTokenizer", "XLNetTokenizer") and types == types.without_types():
+    if not limited(predictor):
+        facts["length"] = (
+            f"no file limits texts to what the model reads: bertie truncates them to {predictor.max_length:,} tokens"
+        )
+    if name in ("AlbertTokenizer", "XLNetTokenizer", *GENERIC) and types == types.without_types():
         facts["token types"] = (
-            "both texts of a pair have type 0, as in transformers 5; in transformers 4, the second has 1"
+            "both texts of a pair have type 0, as in transformers 5; transformers 4 may give 1 to the second"
         )
     if halves := {str(x.dtype).removeprefix("torch.") for x in checkpoint.weights.values()} - {"float32"}:
         facts["precision"] = f"bertie computes in float32; transformers 5 in {few(halves)}, unless dtype says otherwise"

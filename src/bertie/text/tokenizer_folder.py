@@ -95,7 +95,7 @@ def read_folder(folder: Path) -> TokenizerFolder:
     roles = {role: token.content for role, token in named.items() if token.content in known}
     special = _special(roles, engine)
     inputs = settings.values.get("model_input_names")
-    types = TOKEN_TYPES in inputs if isinstance(inputs, list) else chosen is None or chosen.token_types
+    types = TOKEN_TYPES in inputs if isinstance(inputs, list) else chosen is not None and chosen.token_types
     split = settings.flag("split_special_tokens", False)
     matched, extra_names = guarded(folder, lambda: _without_roles(engine, special, split))
     if content is not None:

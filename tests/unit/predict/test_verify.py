@@ -30,7 +30,7 @@ from bertie.predict.comparison import (
 )
 from bertie.text.tokenizer import Tokenizer
 
-Change = Callable[[Path], None]
+Change = Callable[[Path], object]
 
 
 @pytest.fixture
@@ -193,8 +193,11 @@ def test_an_error_of_the_other_program_is_a_result() -> None:
 def test_texts_have_the_tokens_of_the_vocabulary(folder: Path) -> None:
     token = Tokenizer.load(folder).vocabulary[-1]
     changed(folder / "tokenizer_config.json", extra_special_tokens=[token])
-    texts = ComparedTexts.of(Tokenizer.load(folder))
+    texts = ComparedTexts.of(Tokenizer.load(folder), 40)
     assert any(f"the {token} acme{token}b" in text for text in texts.plain)
     assert not any("[SEP]" in text for text in texts.plain)
     assert "a [SEP] b[SEP]c" in texts.with_roles
     assert any("<s>" in text for text in texts.plain)
+    sizes = [sorted(map(len, Tokenizer.load(folder).encode([*pair]))) for pair in texts.pairs]
+    assert max(short for short, _ in sizes) <= 18
+    assert max(long for _, long in sizes) > 40
