@@ -23,7 +23,7 @@ from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM
 from bertie.objectives.heads import build_heads
-from bertie.predict.fill_mask import Filling, WordSearch, fill_tokens
+from bertie.predict.fill_mask import Filling, WordSearch, encode_masked, fill_tokens, takes_space
 from bertie.predict.predictor import Predictor
 from bertie.text import bpe, word_counts
 from bertie.text.special_tokens import Place, Templates
@@ -246,6 +246,27 @@ def test_candidates_of_byte_level_bpe_have_the_space_of_their_place(roberta: Pre
     assert pieces[0]["in"][0] == "in"
     assert pieces[1]["in"][0] == "Ġin"
     assert len(pieces[1]["東京"]) > 1
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_the_mask_takes_the_space_before_it_if_its_files_say_so(
+    roberta: Predictor, tmp_path: Path, takes: bool
+) -> None:
+    roberta.tokenizer.save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    for token in content["added_tokens"]:
+        token["lstrip"] = takes and token["content"] == "<mask>"
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert takes_space(tokenizer) is takes
+    tokenizer.save(tmp_path / "saved")
+    assert takes_space(Tokenizer.load(tmp_path / "saved")) is takes
+    model = replace(roberta, tokenizer=tokenizer)
+    ids, _ = encode_masked(model.token_model(only_masks=True), "The <mask> in")
+    before = tokenizer.encode(["The" if takes else "The "])[0].tolist()
+    assert ids[1:].tolist()[: len(before) + 1] == [*before, tokenizer.mask_id]
+    [found] = model.score_candidates("The <mask> in", ["in"])
+    assert found[0].pieces[0][0] == ("Ġin" if takes else "in")
 
 
 @pytest.mark.parametrize(

@@ -273,6 +273,17 @@ def test_line_break_is_a_token_and_its_name_in_a_text_is_not() -> None:
     assert tokenizer.line_break_id not in tokenizer.special_ids
 
 
+def test_the_generic_class_gives_no_token_types_unless_the_folder_names_them(tmp_path: Path, small: Tokenizer) -> None:
+    small.save(tmp_path)
+    values = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert Tokenizer.load(tmp_path).templates == small.templates
+    generic = values | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    inputs = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+    for more, templates in (({}, small.templates.without_types()), (inputs, small.templates)):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(generic | more))
+        assert Tokenizer.load(tmp_path).templates == templates
+
+
 def test_the_class_decides_about_words_unless_it_is_the_generic_one(tmp_path: Path, small: Tokenizer) -> None:
     """As in transformers 5: BertTokenizer takes only the vocabulary of tokenizer.json."""
     from transformers import AutoTokenizer
