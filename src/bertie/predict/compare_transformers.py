@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Any, cast
 
@@ -54,6 +56,8 @@ TOO_LONG = (
     "if both texts are too long, an odd token is left to the first one, and in transformers to the longer or second one"
 )
 UNLIMITED = 1_000_000
+SHOWN = 16
+"""Tokens that are shown of a difference."""
 MASKED, FILLED = 4, 100
 """ComparedTexts with a mask, and tokens for it among which the best ones of transformers must be."""
 
@@ -136,16 +140,24 @@ def _tokens(predictor: Predictor, tokenizer: Any, texts: ComparedTexts) -> list[
             continue
         sequences = sequences_of(predictor, given, limit)
         encoded = [_encode(tokenizer, each, limit) for each in given]
-        ours = [(each.input_ids.tolist(), each.token_type_ids.tolist()) for each in sequences]
-        theirs = [(each["input_ids"], each.get("token_type_ids", [0] * len(each["input_ids"]))) for each in encoded]
+        ours = [list(zip(each.input_ids.tolist(), each.token_type_ids.tolist(), strict=True)) for each in sequences]
+        theirs = [
+            list(zip(each["input_ids"], each.get("token_type_ids") or repeat(0), strict=False)) for each in encoded
+        ]
         why = TOO_LONG if limit == length and given != longs else ""
-        found.append(equal_or_not(f"ids and token types in {what}", given, ours, theirs, by_design=why))
+        found.append(equal_or_not(f"ids and token types in {what}", given, ours, theirs, partial(_typed, own), why))
     return found
+
+
+def _typed(tokenizer: Tokenizer, tokens: list[tuple[int, int]]) -> str:
+    """Return tokens with their types for people."""
+    types = " ".join(str(kind) for _, kind in tokens[:SHOWN])
+    return f"{entries(tokenizer, [token for token, _ in tokens])}, types {types}"
 
 
 def entries(tokenizer: Tokenizer, ids: list[int]) -> str:
     """Return the entries of ids for people."""
-    return " ".join(tokenizer.vocabulary[i] if i < tokenizer.size else f"({i})" for i in ids[:40])
+    return " ".join(tokenizer.vocabulary[i] if i < tokenizer.size else f"({i})" for i in ids[:SHOWN])
 
 
 def _places(text: str, offsets: Any) -> list[tuple[int, int]]:

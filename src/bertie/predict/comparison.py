@@ -139,7 +139,7 @@ class Compared:
         return asdict(self) | {"difference": difference, "verdict": self.verdict}
 
 
-def shown(value: Any, limit: int = 300) -> str:
+def shown(value: Any, limit: int = 160) -> str:
     """Return a value for people, on one line and not too long."""
     text = value if isinstance(value, str) else str(value)
     return ascii(text)[1:-1][:limit] if not text.isprintable() else text[:limit]
@@ -167,9 +167,20 @@ def equal_or_not(
     example = None
     if different:
         first = min(different, key=lambda number: len(str(texts[number])))
-        example = Difference(shown(texts[first]), show(ours[first]), show(theirs[first]))
+        example = Difference(
+            shown(texts[first]), *(start + show(value) for start, value in _ends(ours[first], theirs[first]))
+        )
     reason = by_design or "equal or not"
     return Compared(what, len(texts), float(len(different)), 0.0, reason, example, not by_design)
+
+
+def _ends(ours: Any, theirs: Any) -> list[tuple[str, Any]]:
+    """Return two values; of lists, the ends from a little before the first difference. "… " stands for what is left out."""
+    if not isinstance(ours, list) or not isinstance(theirs, list):
+        return [("", ours), ("", theirs)]
+    same = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
+    start = max(0, same - 3)
+    return [("… " * bool(start), ours[start:]), ("… " * bool(start), theirs[start:])]
 
 
 def close(

@@ -9,7 +9,7 @@ from typing import Any
 from bertie import storage
 from bertie.checkpoints import sentence_transformers_reader
 from bertie.checkpoints.checkpoint import Checkpoint
-from bertie.checkpoints.families import family_named
+from bertie.checkpoints.families import family_named, own
 from bertie.checkpoints.folder import MANIFEST
 from bertie.console import plural
 from bertie.model.config import TransformerConfig
@@ -73,9 +73,8 @@ def _model(checkpoint: Checkpoint, predictor: Predictor, values: dict[str, Any])
     facts["longest input"] = f"{predictor.max_length:,} tokens; positions: {config.max_position_embeddings:,}"
     for kind, head in sorted(model.heads.items()):
         about = facts_of(head)
-        own = predictor.task is not None and kind == predictor.task.kind
-        labels = predictor.task.labels if own and predictor.task else ()
-        problem = checkpoint.problem_type if own else ""
+        task = predictor.task if predictor.task is not None and kind == predictor.task.kind else None
+        labels, problem = ((), "") if task is None else (task.labels, checkpoint.problem_type)
         parts = [about.name, f"labels {few(labels)}" * bool(labels), f"problem_type {problem}" * bool(problem)]
         facts[f"head {kind}"] = "; ".join(part for part in parts if part)
     return facts
@@ -151,8 +150,10 @@ def score_function(checkpoint: Checkpoint, predictor: Predictor) -> tuple[str, s
 
 def _in_transformers(checkpoint: Checkpoint, predictor: Predictor, name: str) -> Facts:
     family = family_named(checkpoint.model_type)
-    if family is None or checkpoint.model_type == "bertie" or not checkpoint.model_type:
-        return {"class": "transformers has no class for this model"}
+    if not (checkpoint.folder / "config.json").is_file():
+        return {"class": "none: transformers 5 reads no TensorFlow checkpoints"}
+    if family is None or family is own.FAMILY:
+        return {"class": "none for this model"}
     facts = {"AutoModel": family.architectures[frozenset()], "AutoTokenizer": name}
     pipeline, _ = score_function(checkpoint, predictor)
     return facts | ({'pipeline("text-classification")': f"activation: {pipeline}"} if pipeline else {})
@@ -174,6 +175,7 @@ def _by_design(checkpoint: Checkpoint, predictor: Predictor, name: str) -> Facts
     roles = few(dict.fromkeys(predictor.tokenizer.special.names().values()))
     config = predictor.model.encoder.config
     facts = {"special tokens": f"{roles} written in a text are text in bertie, and special tokens in transformers"}
+    facts["long pairs"] = "if both texts are too long, an odd token is left to the first one, as in Google's code"
     types = predictor.tokenizer.templates
     if not limited(predictor):
         facts["length"] = (

@@ -35,7 +35,7 @@ class Verification:
         found = wrong(list(self.comparisons))
         if not found:
             return ""
-        named = "; ".join(each.what if each.cases else f"{each.what} failed ({each.reason})" for each in found)
+        named = "; ".join(each.what if each.cases else f"{each.what} failed ({each.reason[:100]})" for each in found)
         return (
             f"{self.folder} differs from {self.against} in {len(found)} of {len(self.comparisons)} comparisons: {named}"
         )
