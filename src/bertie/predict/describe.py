@@ -10,12 +10,14 @@ from bertie import storage
 from bertie.checkpoints import sentence_transformers_reader
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import family_named, own
+from bertie.checkpoints.families.general_keys import WITHOUT_EFFECT
 from bertie.checkpoints.folder import MANIFEST
 from bertie.console import plural
 from bertie.model.config import TransformerConfig
 from bertie.model.head_facts import facts_of
 from bertie.predict.compare_sentence_transformers import limited
 from bertie.predict.predictor import Predictor
+from bertie.text import tokenizer_settings
 from bertie.text.special_tokens import Place, printable
 from bertie.text.tokenizer_classes import GENERIC
 from bertie.text.tokenizer_folder import read_folder
@@ -40,7 +42,7 @@ def describe(checkpoint: Checkpoint, predictor: Predictor) -> dict[str, Facts]:
     name = read_folder(checkpoint.folder).name
     sections = {
         "model": _model(checkpoint, predictor, values),
-        "files": _files(checkpoint),
+        "files": _files(checkpoint, values),
         "tokenizer": _tokenizer(predictor, name),
         "vectors": _vectors(checkpoint, predictor),
         "in transformers": _in_transformers(checkpoint, predictor, name),
@@ -75,12 +77,16 @@ def _model(checkpoint: Checkpoint, predictor: Predictor, values: dict[str, Any])
         about = facts_of(head)
         task = predictor.task if predictor.task is not None and kind == predictor.task.kind else None
         labels, problem = ((), "") if task is None else (task.labels, checkpoint.problem_type)
-        parts = [about.name, f"labels {few(labels)}" * bool(labels), f"problem_type {problem}" * bool(problem)]
+        parts = [
+            f"{about.name}, predicts {about.predicts}",
+            f"labels {few(labels)}" * bool(labels),
+            f"problem_type {problem}" * bool(problem),
+        ]
         facts[f"head {kind}"] = "; ".join(part for part in parts if part)
     return facts
 
 
-def _files(checkpoint: Checkpoint) -> Facts:
+def _files(checkpoint: Checkpoint, values: dict[str, Any]) -> Facts:
     size = sum(path.stat().st_size for path in checkpoint.files) / 1e6
     dtypes = few(sorted({str(tensor.dtype).removeprefix("torch.") for tensor in checkpoint.weights.values()}))
     names = few(path.name for path in checkpoint.files)
@@ -88,7 +94,13 @@ def _files(checkpoint: Checkpoint) -> Facts:
     if (checkpoint.folder / MANIFEST).is_file():
         count = len(storage.read_json(checkpoint.folder / MANIFEST)["files"])
         manifest = f"bertie's own folder; the checksums of {plural(count, 'file')} are right"
-    return {"weights": f"{names} ({size:.1f} MB, {dtypes})", "manifest": manifest}
+    facts = {"weights": f"{names} ({size:.1f} MB, {dtypes})", "manifest": manifest}
+    family, path = family_named(checkpoint.model_type), checkpoint.folder / tokenizer_settings.CONFIG
+    known = {} if family is None else {"config.json": (values, {*WITHOUT_EFFECT, *family.settings.without_effect})}
+    if path.is_file():
+        known[path.name] = storage.read_json(path), tokenizer_settings.WITHOUT_EFFECT
+    unused = {name: sorted(found.keys() & keys) for name, (found, keys) in known.items()}
+    return facts | {f"no effect, {name}": few(keys) for name, keys in unused.items() if keys}
 
 
 def _tokenizer(predictor: Predictor, name: str) -> Facts:

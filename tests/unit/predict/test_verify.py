@@ -57,8 +57,9 @@ def test_a_model_is_described(folder: Path, capsys: pytest.CaptureFixture[str]) 
     facts = found["facts"]
     assert facts["model"]["family"] == "BERT (model_type bert)"
     assert facts["model"]["class"] == "BertForPreTraining"
-    assert facts["model"]["head mlm"] == "masked LM"
+    assert facts["model"]["head mlm"] == "masked LM, predicts masked words"
     assert "float32" in facts["files"]["weights"]
+    assert facts["files"]["no effect, config.json"] == "dtype, initializer_range"
     assert facts["tokenizer"]["of a pair"] == "[CLS] A [SEP] B [SEP], with the token types 0 0 0 1 1"
     assert facts["tokenizer"]["text"] == "lowercases, removes accents"
     assert facts["in transformers"] == {"AutoModel": "BertModel", "AutoTokenizer": "BertTokenizer"}

@@ -73,6 +73,11 @@ class ConfigJson(Protocol):
         ...
 
     @property
+    def without_effect(self) -> tuple[str, ...]:
+        """Keys that cannot change the result, beside those of all families."""
+        ...
+
+    @property
     def training_only(self) -> dict[str, float | None]:
         """Keys of dropout probabilities that bertie has not, and what it has in their place; None: hidden_dropout_prob."""
         ...

@@ -13,6 +13,7 @@ class OwnSettings:
     """All settings by bertie's names, in one key."""
 
     known = None  # no other program writes this format
+    without_effect = ()
 
     @property
     def training_only(self) -> dict[str, float | None]:
