@@ -316,6 +316,10 @@ def _tags(predictor: Predictor, model: Any, tokenizer: Any, texts: list[str]) ->
 
 
 def _masks(predictor: Predictor, model: Any, tokenizer: Any, texts: list[str]) -> Compared:
+    if tokenizer.mask_token is None:
+        return not_done(
+            'pipeline("fill-mask")', "no file names the mask token, and transformers needs it", judged=False
+        )
     run, vocabulary = _pipeline("fill-mask", model, tokenizer, top_k=5), predictor.tokenizer.vocabulary
     mask = vocabulary[predictor.tokenizer.mask_id]
     given = [" ".join([*text.split()[:3], mask, *text.split()[4:]]) for text in texts[:MASKED]]
