@@ -98,7 +98,7 @@ def _files(checkpoint: Checkpoint, values: dict[str, Any]) -> Facts:
     family, path = family_named(checkpoint.model_type), checkpoint.folder / tokenizer_settings.CONFIG
     known = {} if family is None else {"config.json": (values, {*WITHOUT_EFFECT, *family.settings.without_effect})}
     if path.is_file():
-        known[path.name] = storage.read_json(path), tokenizer_settings.WITHOUT_EFFECT
+        known[path.name] = storage.read_json(path), {*tokenizer_settings.WITHOUT_EFFECT}
     unused = {name: sorted(found.keys() & keys) for name, (found, keys) in known.items()}
     return facts | {f"no effect, {name}": few(keys) for name, keys in unused.items() if keys}
 
