@@ -16,9 +16,10 @@ from bertie.console import plural
 from bertie.model.config import TransformerConfig
 from bertie.model.head_facts import facts_of
 from bertie.predict.compare_sentence_transformers import limited
+from bertie.predict.comparison import shown
 from bertie.predict.predictor import Predictor
 from bertie.text import tokenizer_settings
-from bertie.text.special_tokens import Place, printable
+from bertie.text.special_tokens import Place
 from bertie.text.tokenizer_classes import GENERIC
 from bertie.text.tokenizer_folder import read_folder
 
@@ -54,7 +55,7 @@ def describe(checkpoint: Checkpoint, predictor: Predictor) -> dict[str, Facts]:
 
 def few(names: Iterable[str]) -> str:
     """Return a list for people, of the first names if there are many."""
-    every = [printable(name) if name.strip() else repr(name) for name in names]
+    every = [shown(name, 60) if name.strip() else repr(name) for name in names]
     return ", ".join(every[:SHOWN]) + f" and {len(every) - SHOWN:,} others" * (len(every) > SHOWN) or "none"
 
 

@@ -90,6 +90,16 @@ def test_settings_of_the_files_show(folder: Path) -> None:
     assert facts["vectors"]["lowercase"]
 
 
+def test_what_a_folder_says_cannot_control_the_terminal(folder: Path) -> None:
+    changed(folder / "config.json", architectures=["Bert\x1b[31m\nForPreTraining"])
+    config = bertie.load(folder, threads=1).model.encoder.config
+    how = SentenceEmbedding(prompts={"a\x07\nb": "\x1b[2J"})
+    sentence_transformers_format.write(folder, config, how, 20)
+    lines = bertie.verify(folder).lines()
+    assert any(r"\x1b[2J" in line for line in lines)
+    assert all(line.isprintable() for line in lines)
+
+
 def test_unknown_keys_are_named_every_time(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changed(folder / "config.json", secret_scale=3)
     for _ in range(2):
