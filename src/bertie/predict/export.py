@@ -151,8 +151,10 @@ def convert(
         result = _compare(job, before, folder, exported, data, max_loss)
         if exported is not None:
             files.write(replace(exported, measured=result))
+        checked = time.monotonic()
         write_manifest(folder)
-    times = {"seconds": round(written - started, 2), "check_seconds": round(time.monotonic() - written, 2)}
+    seconds = time.monotonic() - checked + written - started
+    times = {"seconds": round(seconds, 2), "check_seconds": round(checked - written, 2)}
     return {"out": str(out), "engine": job.engine, "precision": precision, **times, "memory": memory, **result}
 
 
