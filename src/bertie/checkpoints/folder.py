@@ -16,7 +16,7 @@ from bertie import console, storage
 from bertie.checkpoints import sentence_transformers_format, sentence_transformers_reader
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import family_named, family_of
-from bertie.checkpoints.families.family import to_huggingface
+from bertie.checkpoints.families.family import Family, to_huggingface
 from bertie.checkpoints.find import MODEL_FILES, TASK_FILE, TASK_FILES
 from bertie.checkpoints.huggingface import (
     default_names,
@@ -98,7 +98,7 @@ def write_model(
     values = to_config_json(model.encoder.config, heads.values(), labels, tokenizer.pad_id, family)
     values["dtype"] = _dtype(weights)
     if source and family.model_type == source.model_type:
-        values = _with_settings(values, source)
+        values = _with_settings(values, source, family)
     if model.generator is not None:
         values["generator"] = generator_sizes(model.generator.config)
     if source:
@@ -112,7 +112,7 @@ def _dtype(weights: dict[str, Tensor]) -> str:
     return str(found.pop()).removeprefix("torch.") if len(found) == 1 else "float32"
 
 
-def _with_settings(values: dict[str, Any], source: Checkpoint) -> dict[str, Any]:
+def _with_settings(values: dict[str, Any], source: Checkpoint, family: Family) -> dict[str, Any]:
     """Return a new config.json with all that the source's says beside it."""
     kept = {name: value for name, value in source.settings.items() if name not in NOT_KEPT}
     if "auto_map" in source.settings:
@@ -121,7 +121,8 @@ def _with_settings(values: dict[str, Any], source: Checkpoint) -> dict[str, Any]
         kept = {name: value for name, value in kept.items() if name not in ("num_labels", "_num_labels")}
     dtype = kept.get("dtype") or kept.pop("torch_dtype", None) or values["dtype"]
     values.pop("problem_type", None)  # the source's words count, and what it leaves out
-    return kept | values | {"dtype": dtype}
+    training = {name: kept[name] for name in family.settings.training_only if name in kept}
+    return kept | values | training | {"dtype": dtype}
 
 
 def _score_settings(source: Checkpoint, model: Model, heads: dict[str, HeadFacts]) -> dict[str, Any]:
