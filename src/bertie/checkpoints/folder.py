@@ -71,7 +71,6 @@ def write_model(
     family = family_of(model.encoder.config)
     if source and (own := family_named(source.model_type)) is not None and own.settings.fits(model.encoder.config):
         family = own
-    heads = transformers_heads(model, family) or {}
     own = source.weights if source else {}
     state = dict(own) or {name: tensor.cpu() for name, tensor in model.state_dict().items()}
     weights = to_huggingface(
@@ -94,16 +93,25 @@ def write_model(
     if (how := how or sentence_transformers_format.embedding_of(model)) is not None:
         length = max_length or (task or {}).get("max_length", positions)
         sentence_transformers_format.write(folder, model.encoder.config, how, length)
+    values = _config_json(model, family, labels, tokenizer.pad_id, _dtype(weights), source)
+    storage.write_json(folder / "config.json", values)  # last, because `find_model_folder` recognizes a model by it
+
+
+def _config_json(
+    model: Model, family: Family, labels: tuple[str, ...], pad_id: int, dtype: str, source: Checkpoint | None
+) -> dict[str, Any]:
+    """Return the contents of config.json, with what the source's says beside it."""
+    heads = transformers_heads(model, family) or {}
     labels = labels or default_names(model, heads)
-    values = to_config_json(model.encoder.config, heads.values(), labels, tokenizer.pad_id, family)
-    values["dtype"] = _dtype(weights)
+    values = to_config_json(model.encoder.config, heads.values(), labels, pad_id, family)
+    values["dtype"] = dtype
     if source and family.model_type == source.model_type:
         values = _with_settings(values, source, family)
     if model.generator is not None:
         values["generator"] = generator_sizes(model.generator.config)
     if source:
         values |= _score_settings(source, model, heads)
-    storage.write_json(folder / "config.json", values)  # last, because `find_model_folder` recognizes a model by it
+    return values
 
 
 def _dtype(weights: dict[str, Tensor]) -> str:

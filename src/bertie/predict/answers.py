@@ -19,7 +19,7 @@ EMBEDDED_TEXTS = 8
 
 
 @dataclass(frozen=True)
-class Answer:
+class CallResults:
     """The results of one call for several inputs."""
 
     what: str
@@ -30,7 +30,7 @@ class Answer:
     exact: bool
 
 
-def answers(predictor: Predictor, sequences: list[Sequence]) -> list[Answer]:
+def answers(predictor: Predictor, sequences: list[Sequence]) -> list[CallResults]:
     """Ask a model.
 
     Args:
@@ -40,25 +40,27 @@ def answers(predictor: Predictor, sequences: list[Sequence]) -> list[Answer]:
     texts = Texts.of(predictor.tokenizer)
     every = [*texts.plain, *texts.with_roles]
     found = [
-        Answer("settings", *zip(*_settings(predictor).items(), strict=True), exact=True),  # pyright: ignore
-        Answer("token ids", every, [ids.tolist() for ids in predictor.tokenizer.encode(every)], exact=True),
+        CallResults("settings", *zip(*_settings(predictor).items(), strict=True), exact=True),  # pyright: ignore
+        CallResults("token ids", every, [ids.tolist() for ids in predictor.tokenizer.encode(every)], exact=True),
     ]
     given = texts.plain[:EMBEDDED_TEXTS]
     how = predictor.text_embedding
     prompts = {how.prompt(name, None): name for name in ("document", "query", None)}
     for prompt, name in prompts.items():
         vectors = list(predictor.embed(given, prompt_name=name))
-        found.append(Answer(f"vectors with the prompt {prompt[:40]!r}" if prompt else "vectors", given, vectors, False))
-    found.append(Answer("similarity", given, list(predictor.similarity(given)), exact=False))
+        found.append(
+            CallResults(f"vectors with the prompt {prompt[:40]!r}" if prompt else "vectors", given, vectors, False)
+        )
+    found.append(CallResults("similarity", given, list(predictor.similarity(given)), exact=False))
     found += _predictions(predictor, texts)
     for kind in sorted(predictor.model.heads):
         if predictor.task is None or kind != predictor.task.kind:
             outputs = head_outputs(predictor, kind, sequences[:EMBEDDED_TEXTS])
-            found.append(Answer(f"outputs of the head {kind}", list(range(len(outputs))), outputs, exact=False))
+            found.append(CallResults(f"outputs of the head {kind}", list(range(len(outputs))), outputs, exact=False))
     return found
 
 
-def compare(ours: list[Answer], theirs: list[Answer]) -> list[Comparison]:
+def compare(ours: list[CallResults], theirs: list[CallResults]) -> list[Comparison]:
     """Compare the answers of two models to the same questions."""
     if [each.what for each in ours] != [each.what for each in theirs]:
         return [equal_or_not("calls", ["all"], [[each.what for each in ours]], [[each.what for each in theirs]])]
@@ -74,7 +76,7 @@ def _settings(predictor: Predictor) -> dict[str, Any]:
     return {"task": predictor.task, "max_length": predictor.max_length} | settings
 
 
-def _predictions(predictor: Predictor, texts: Texts) -> Iterator[Answer]:
+def _predictions(predictor: Predictor, texts: Texts) -> Iterator[CallResults]:
     """Yield the predictions for each kind of input that the task takes."""
     task = predictor.task
     sentences = [pair[0] for pair in texts.pairs[:EMBEDDED_TEXTS]]
@@ -91,8 +93,8 @@ def _predictions(predictor: Predictor, texts: Texts) -> Iterator[Answer]:
             continue
         names = [_parts(each, numbers=False) for each in found]
         numbers = [np.array(_parts(each, numbers=True), np.float64) for each in found]
-        yield Answer(f"predictions for {form}", inputs, names, exact=True)
-        yield Answer(f"numbers of predictions for {form}", inputs, numbers, exact=False)
+        yield CallResults(f"predictions for {form}", inputs, names, exact=True)
+        yield CallResults(f"numbers of predictions for {form}", inputs, numbers, exact=False)
 
 
 def _parts(value: Any, numbers: bool) -> list[Any]:

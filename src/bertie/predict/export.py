@@ -32,7 +32,7 @@ from bertie.predict.engines import choose, files, onnx, openvino
 from bertie.predict.engines.calibration import measure
 from bertie.predict.engines.files import EngineName, Exported
 from bertie.predict.engines.graph import Graph
-from bertie.predict.export_checks import Measured
+from bertie.predict.export_checks import ModelResults
 from bertie.predict.load import build, load
 from bertie.predict.predictor import Predictor
 from bertie.tasks.inference import infer
@@ -106,20 +106,17 @@ def convert(
         precision: Precision of the engine.
         data: Labeled examples, such as the dev set: both models are scored on them. For a model without a task: texts,
             whose vectors are compared. Required for int8.
-        calibration: Examples or texts, such as the training data, on which int8 measures the ranges of activations. Labels
-            are not used. None: `data`.
+        calibration: Examples or texts on which int8 measures the ranges of activations. None: `data`.
         max_loss: Largest allowed loss of the metric of the task, from 0 to 1.
         threads: Processor threads; 0: all that this process may use.
 
     Returns:
         {"out", "engine", "precision"}, and what was measured:
 
-        - "seconds", "check_seconds": times of the conversion and of the check. "memory": the largest memory of the process
-          before the check, in bytes.
+        - "seconds", "check_seconds": times. "memory": peak memory of the process before the check, in bytes.
         - "difference", "cosine": the largest difference of the hidden states relative to their largest value, and their
           smallest cosine. "outputs": the difference of each output of the graph.
-        - "compared": what else was compared, and with what (`Comparison.to_json`). "not_checked": the library of the target,
-          if it is not installed, else "".
+        - "compared": what else was compared (`Comparison.to_json`). "not_checked": the library that is not installed, or "".
         - With `data`, "scores", "source_scores": those of both models; "metric": that of the task; "loss": how much of it is
           lost.
 
@@ -131,31 +128,42 @@ def convert(
     storage.require_fresh(out, "the conversion")
     _require(to, precision, data)
     runtime.use_threads(threads)
-    place, mapped = find_model_folder(source), Mapped()
-    _require_outside(out, place, Path(source))
-    checkpoint = read_checkpoint(place, mapped=mapped)
-    with no_weights():
-        checkpoint, model = build(checkpoint)
-    _require_heads(checkpoint, model)
-    real = export_checks.sequences(model, calibration or data)
-    inputs = _spread(real, CALIBRATION_SEQUENCES), _spread(real, CHECKED_SEQUENCES)
-    job = Conversion(place, checkpoint, model, to, precision, *inputs)
+    mapped = Mapped()
+    job = _job(source, out, to, precision, calibration or data, mapped)
     with storage.atomic_folder(out) as folder:
         predictor = None if to in ("hf", "sentence-transformers") else job.load()
         _write_files(job, folder, predictor, mapped)
-        checkpoint.weights.clear()
+        job.checkpoint.weights.clear()
         exported = _write_engine(job, folder, predictor)
         written, memory = time.monotonic(), runtime.peak_memory()
         before = export_checks.measure(predictor or job.load(), job.checked, data)
         del predictor  # so that only one model is in memory
         result = _compare(job, before, folder, exported, data, max_loss)
-        if exported is not None:
-            files.write(replace(exported, measured=result))
         checked = time.monotonic()
         write_manifest(folder)
     seconds = time.monotonic() - checked + written - started
     times = {"seconds": round(seconds, 2), "check_seconds": round(checked - written, 2)}
     return {"out": str(out), "engine": job.engine, "precision": precision, **times, "memory": memory, **result}
+
+
+def _job(
+    source: str | Path,
+    out: Path,
+    to: ExportTarget,
+    precision: ExportPrecision,
+    data: str | Path | None,
+    mapped: Mapped,
+) -> Conversion:
+    """Read the source. data: what activations are measured on, and hidden states compared."""
+    place = find_model_folder(source)
+    _require_outside(out, place, Path(source))
+    checkpoint = read_checkpoint(place, mapped=mapped)
+    with no_weights():
+        checkpoint, model = build(checkpoint)
+    _require_heads(checkpoint, model)
+    real = export_checks.sequences(model, data)
+    inputs = _spread(real, CALIBRATION_SEQUENCES), _spread(real, CHECKED_SEQUENCES)
+    return Conversion(place, checkpoint, model, to, precision, *inputs)
 
 
 def _require(to: ExportTarget, precision: ExportPrecision, data: str | Path | None) -> None:
@@ -277,7 +285,7 @@ def _write_openvino(job: Conversion, graph: Graph, path: Path) -> Written:
 
 def _compare(
     job: Conversion,
-    before: Measured,
+    before: ModelResults,
     folder: Path,
     exported: Exported | None,
     data: str | Path | None,
@@ -308,4 +316,6 @@ def _compare(
                 f"{job.precision} loses {found['loss']:.4f} of {found['metric']}, more than {max_loss:g}: allow it with "
                 "--max-loss, give other data with --calibration, or use another precision"
             )
+    if exported is not None:
+        files.write(replace(exported, measured=found))
     return found

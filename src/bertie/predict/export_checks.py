@@ -21,7 +21,7 @@ from bertie.contracts import Batch, Sequence
 from bertie.errors import UserError
 from bertie.model.head_facts import facts_of
 from bertie.model.model import Model
-from bertie.predict.answers import Answer, answers
+from bertie.predict.answers import CallResults, answers
 from bertie.predict.compare_libraries import wrong
 from bertie.predict.comparison import Comparison
 from bertie.predict.engines.graph import Graph
@@ -109,19 +109,19 @@ def graph_differences(graph: Graph, computed: GridOutputs, members: list[Sequenc
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class ModelResults:
     """What a model computes, so that it need not stay in memory beside the other one."""
 
     states: np.ndarray
     """Last hidden states, [tokens, D]."""
-    answers: list[Answer]
+    answers: list[CallResults]
     scores: dict[str, float]
     """Of a task, with data."""
     vectors: np.ndarray | None
     """Of the texts of the data, for a model without a task."""
 
 
-def measure(predictor: Predictor, members: list[Sequence], data: str | Path | None) -> Measured:
+def measure(predictor: Predictor, members: list[Sequence], data: str | Path | None) -> ModelResults:
     """Compute what is compared."""
     states, vectors = _hidden_states(predictor, members), None
     scores: dict[str, float] = {}
@@ -130,10 +130,10 @@ def measure(predictor: Predictor, members: list[Sequence], data: str | Path | No
     elif data is not None:
         vectors = predictor.embed(texts(data))
     with console.silenced():  # of texts that are truncated on purpose
-        return Measured(states, answers(predictor, members), scores, vectors)
+        return ModelResults(states, answers(predictor, members), scores, vectors)
 
 
-def differences(before: Measured, after: Measured) -> dict[str, Any]:
+def differences(before: ModelResults, after: ModelResults) -> dict[str, Any]:
     """Compare the last hidden states of two models.
 
     Returns:
@@ -179,7 +179,7 @@ def require_equal(compared: list[Comparison], exact: bool) -> None:
             )
 
 
-def compare_scores(before: Measured, after: Measured, task: Task | None) -> dict[str, Any]:
+def compare_scores(before: ModelResults, after: ModelResults, task: Task | None) -> dict[str, Any]:
     """Compare the scores of two models on labeled examples, or their vectors of texts if they have no task.
 
     Returns:
