@@ -59,7 +59,9 @@ def test_weights_and_logits_survive_a_round_trip(
     model = case.model(kind, **SIZES[name], **labels)
     ours = bertie.load(families.saved(model, tmp_path / "theirs", small_tokenizer))
     (tmp_path / "ours").mkdir()
-    write_model(tmp_path / "ours", ours.model, ours.tokenizer, source=read_checkpoint(tmp_path / "theirs"))
+    write_model(
+        tmp_path / "ours", ours.model, ours.tokenizer, source=read_checkpoint(tmp_path / "theirs").without_weights()
+    )
     again = families.loaded(kind, tmp_path / "ours")
     assert type(again) is type(model)
     first, second = (load_file(tmp_path / folder / "model.safetensors") for folder in ("theirs", "ours"))

@@ -4,7 +4,7 @@ Read in this order:
 
 1. families/: names of weights and configuration keys, bertie's and Hugging Face's, one file per family.
 2. huggingface.py: config.json. head_shapes.py: which heads the weights are.
-3. find.py: the folder of a model. weight_files.py, pickled.py: its files with weights, whole or in shards.
+3. find.py: the folder of a model. weight_files.py, pickled.py, mapped.py: its files with weights.
    named_weights.py: the weights under bertie's names, and those without a place.
 4. tensorflow/: configuration and weights of Google's TensorFlow checkpoints.
 5. checkpoint.py: a checkpoint in memory. read.py: reads a model folder into it, and checks it. folder.py: writes one that

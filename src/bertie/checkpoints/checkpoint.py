@@ -42,8 +42,8 @@ class Checkpoint:
     """Name of its family."""
     skipped: Tensor | None = None
     """First rows of the matrix of positions, which no token uses, in families that have such rows."""
-    training_only: dict[str, Any] = field(default_factory=dict)
-    """Dropout probabilities in config.json that bertie has not, by their keys."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Contents of config.json, or of Google's file with the keys of config.json."""
     unclear: tuple[HeadShape, ...] = ()
     """What the head of a task could be, if config.json names no class and the labels do not tell."""
     files: tuple[Path, ...] = ()
@@ -63,9 +63,9 @@ class Checkpoint:
         """Warn of dropout probabilities in config.json that training does not obey."""
         family = family_named(self.model_type)
         lost = []
-        for name, value in self.training_only.items():
-            ours = family.settings.training_only[name] if family else None
-            if value != (self.config.hidden_dropout_prob if ours is None else ours):
+        for name, ours in (family.settings.training_only if family else {}).items():
+            value = self.settings.get(name)
+            if name in self.settings and value != (self.config.hidden_dropout_prob if ours is None else ours):
                 lost.append(f"{name} {str(value)[:20]}")
         if lost:
             console.warn(

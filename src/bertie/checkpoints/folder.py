@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
+import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import safetensors
-from safetensors.torch import save_file
+import torch
 from torch import Tensor
 
-from bertie import storage
+from bertie import console, storage
 from bertie.checkpoints import sentence_transformers_format, sentence_transformers_reader
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import family_named, family_of
-from bertie.checkpoints.families.family import to_huggingface
+from bertie.checkpoints.families.family import Family, to_huggingface
 from bertie.checkpoints.find import MODEL_FILES, TASK_FILE, TASK_FILES
 from bertie.checkpoints.huggingface import (
     default_names,
@@ -22,13 +24,21 @@ from bertie.checkpoints.huggingface import (
     to_config_json,
     transformers_heads,
 )
+from bertie.checkpoints.mapped import Mapped
 from bertie.checkpoints.model_card import model_card
+from bertie.checkpoints.weight_files import NUMBERS
 from bertie.errors import UserError
 from bertie.model.electra import generator_sizes
+from bertie.model.head_facts import HeadFacts
 from bertie.model.model import Model
 from bertie.text.tokenizer import Tokenizer
 
 MANIFEST = "manifest.json"
+NOT_KEPT = frozenset({"transformers_weights", "auto_map", "generator", "id2label", "label2id", "architectures"})
+"""Keys of a source's config.json that are written anew, or would be wrong in another folder."""
+DTYPE_NAMES = {NUMBERS[name]: name for name in ["I64", "F64", "F32", "I32", "BF16", "F16", "I16", "I8", "U8", "BOOL"]}
+"""Names of dtypes in a file, in the order in which the library safetensors writes tensors."""
+RELEASED_AFTER = 64 * 2**20  # bytes that are written between releases of mapped memory
 
 
 def write_model(
@@ -38,6 +48,8 @@ def write_model(
     task: dict[str, Any] | None = None,
     about: str = "",
     source: Checkpoint | None = None,
+    max_length: int | None = None,
+    mapped: Mapped | None = None,
 ) -> None:
     """Write config.json, model.safetensors, the tokenizer's files and the model card.
 
@@ -49,21 +61,27 @@ def write_model(
         tokenizer: Its tokenizer.
         task: Contents of task.json, with "labels" and "max_length" if the task has them. None for a pre-trained model.
         about: Section of the model card, in Markdown.
-        source: The checkpoint that the model was read from. Its format, its class names and what no token uses are kept.
+        source: The checkpoint that the model was read from. All keys of its config.json are kept, and what no token uses.
+            If it holds weights, they are written instead of the model's, which may be without memory: with their dtypes,
+            and with those that no head of bertie reads.
+        max_length: Tokens in the longest sequence. None: what the task says, or else as many as there are positions.
+        mapped: The places of the weights that are mapped (`read_weights`).
     """
     labels = tuple((task or {}).get("labels", ())) or (source.labels if source else ())
     family = family_of(model.encoder.config)
     if source and (own := family_named(source.model_type)) is not None and own.settings.fits(model.encoder.config):
         family = own
-    heads = transformers_heads(model, family) or {}
-    state = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
+    own = source.weights if source else {}
+    state = dict(own) or {name: tensor.cpu() for name, tensor in model.state_dict().items()}
     weights = to_huggingface(
         family, state | family.derived(model.encoder.config), shapes_of(model, family), tokenizer.pad_id
     )
     if source and source.skipped is not None and len(source.skipped) == tokenizer.pad_id + 1:
         weights |= family.with_skipped(weights, source.skipped)
-    save_tensors(family.write(model.encoder.config, weights), folder / "model.safetensors")
-    tokenizer.save(folder, model.encoder.config.max_position_embeddings)
+    weights = family.write(model.encoder.config, weights)
+    save_tensors(weights, folder / "model.safetensors", mapped)
+    positions = model.encoder.config.max_position_embeddings
+    tokenizer.save(folder, max_length or positions)
     if model.encoder.config.type_vocab_size < 2:
         # So that AutoTokenizer returns no segment ids, which the classes of models without segments do not take.
         path = folder / "tokenizer_config.json"
@@ -73,41 +91,100 @@ def write_model(
         storage.write_json(folder / TASK_FILE, task)
     how = source and sentence_transformers_reader.read(source.folder, model.encoder.config.hidden_size)
     if (how := how or sentence_transformers_format.embedding_of(model)) is not None:
-        length = (task or {}).get("max_length", model.encoder.config.max_position_embeddings)
+        length = max_length or (task or {}).get("max_length", positions)
         sentence_transformers_format.write(folder, model.encoder.config, how, length)
-    labels = labels or default_names(model, heads)
-    values = to_config_json(model.encoder.config, heads.values(), labels, tokenizer.pad_id, family)
-    if source and family.model_type == source.model_type:
-        values |= source.training_only
-    if source and heads and source.problem_type:
-        values = {"problem_type": source.problem_type} | values
-    if model.generator is not None:
-        values["generator"] = generator_sizes(model.generator.config)
-    if source:
-        values |= _score_settings(source)
+    values = _config_json(model, family, labels, tokenizer.pad_id, _dtype(weights), source)
     storage.write_json(folder / "config.json", values)  # last, because `find_model_folder` recognizes a model by it
 
 
-def _score_settings(source: Checkpoint) -> dict[str, Any]:
+def _config_json(
+    model: Model, family: Family, labels: tuple[str, ...], pad_id: int, dtype: str, source: Checkpoint | None
+) -> dict[str, Any]:
+    """Return the contents of config.json, with what the source's says beside it."""
+    heads = transformers_heads(model, family) or {}
+    labels = labels or default_names(model, heads)
+    values = to_config_json(model.encoder.config, heads.values(), labels, pad_id, family)
+    values["dtype"] = dtype
+    if source and family.model_type == source.model_type:
+        values = _with_settings(values, source, family)
+    if model.generator is not None:
+        values["generator"] = generator_sizes(model.generator.config)
+    if source:
+        values |= _score_settings(source, model, heads)
+    return values
+
+
+def _dtype(weights: dict[str, Tensor]) -> str:
+    """Return the dtype that transformers computes in: that of all weights, or float32."""
+    found = {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()}
+    return str(found.pop()).removeprefix("torch.") if len(found) == 1 else "float32"
+
+
+def _with_settings(values: dict[str, Any], source: Checkpoint, family: Family) -> dict[str, Any]:
+    """Return a new config.json with all that the source's says beside it."""
+    kept = {name: value for name, value in source.settings.items() if name not in NOT_KEPT}
+    if "auto_map" in source.settings:
+        console.warn(f"{source.folder}/config.json: auto_map is left out, because the code that it names is not copied")
+    if "id2label" in values:
+        kept = {name: value for name, value in kept.items() if name not in ("num_labels", "_num_labels")}
+    dtype = kept.get("dtype") or kept.pop("torch_dtype", None) or values["dtype"]
+    values.pop("problem_type", None)  # the source's words count, and what it leaves out
+    training = {name: kept[name] for name in family.settings.training_only if name in kept}
+    return kept | values | training | {"dtype": dtype}
+
+
+def _score_settings(source: Checkpoint, model: Model, heads: dict[str, HeadFacts]) -> dict[str, Any]:
     """Return the keys of config.json from which all versions of sentence-transformers read the activation of scores."""
-    out = source.weights.get("heads.text.out.weight")
-    name = None if out is None else sentence_transformers_reader.score_activation(source.folder, len(out))
-    if name is None:
-        return {}
-    activation = sentence_transformers_format.SCORE_ACTIVATIONS[name]
-    return {"sentence_transformers": {"activation_fn": activation}, "sbert_ce_default_activation_function": activation}
+    for kind in (kind for kind, facts in heads.items() if facts.shape == "text"):
+        outputs = len(cast(Any, model.heads[kind]).out.weight)
+        if (name := sentence_transformers_reader.score_activation(source.folder, outputs)) is not None:
+            activation = sentence_transformers_format.SCORE_ACTIVATIONS[name]
+            keys = {"sbert_ce_default_activation_function": activation}
+            return {"sentence_transformers": {"activation_fn": activation}} | keys
+    return {}
 
 
-def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write tensors to a safetensors file, atomically. Raises UserError if the file cannot be written."""
+def save_tensors(tensors: dict[str, Tensor], path: Path, mapped: Mapped | None = None) -> None:
+    """Write tensors to a safetensors file, atomically and without a copy of them in memory.
+
+    Args:
+        tensors: Tensors on the CPU, by name.
+        path: The file.
+        mapped: The places of those that are mapped. They are released while the file grows.
+
+    Raises:
+        UserError: The file cannot be written.
+    """
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    order = list(DTYPE_NAMES)
+    ordered = sorted(tensors.items(), key=lambda item: (order.index(item[1].dtype), item[0]))
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = since = 0
+    for name, tensor in ordered:
+        place = [end, end := end + tensor.nbytes]
+        header[name] = {"dtype": DTYPE_NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": place}
+    start = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    start += b" " * (-len(start) % 8)
     try:
-        save_file(tensors, temporary, metadata={"format": "pt"})
-        temporary.chmod(0o666 & ~storage.umask())  # safetensors writes files that only their owner can read
+        with open(temporary, "wb", buffering=0) as file:
+            file.write(struct.pack("<Q", len(start)) + start)
+            for _, tensor in ordered:
+                _write(file, tensor)
+                since += tensor.nbytes
+                if mapped is not None and since > RELEASED_AFTER:
+                    mapped.release()
+                    since = 0
         storage.fsync(temporary)
         os.replace(temporary, path)
-    except (safetensors.SafetensorError, OSError) as error:
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
         raise UserError(f"cannot write {path}: {error}") from error
+
+
+def _write(file: io.RawIOBase, tensor: Tensor) -> None:
+    rest = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
+    while rest:
+        rest = rest[file.write(rest) :]  # the system writes at most 2 GiB at once
 
 
 def write_manifest(folder: Path) -> None:

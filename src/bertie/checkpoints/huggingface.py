@@ -83,7 +83,7 @@ def to_config_json(
         if head.problem_type:
             values["problem_type"] = head.problem_type
         if head.problem_type == "regression":
-            labels = ("LABEL_0",)  # else transformers builds two outputs
+            labels = labels or ("LABEL_0",)  # else transformers builds two outputs
     if labels:
         values["id2label"] = {str(i): label for i, label in enumerate(labels)}
         values["label2id"] = {label: i for i, label in enumerate(labels)}

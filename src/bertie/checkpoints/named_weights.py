@@ -16,6 +16,7 @@ from bertie import console
 from bertie.checkpoints.families.family import Family, canonical_names, from_huggingface, untie
 from bertie.checkpoints.head_shapes import head_shapes
 from bertie.checkpoints.huggingface import padding_id
+from bertie.checkpoints.mapped import Mapped
 from bertie.checkpoints.weight_files import read_weights, require_dtype, weights_file
 from bertie.errors import UserError, naming
 from bertie.model.head_facts import HeadShape
@@ -84,7 +85,12 @@ class NamedWeights:
 
 
 def named_weights(
-    folder: Path, family: Family, values: dict[str, Any], task: dict[str, Any], wanted: HeadShape | None
+    folder: Path,
+    family: Family,
+    values: dict[str, Any],
+    task: dict[str, Any],
+    wanted: HeadShape | None,
+    mapped: Mapped | None = None,
 ) -> NamedWeights:
     """Read the weights of a model folder.
 
@@ -94,12 +100,13 @@ def named_weights(
         values: Contents of config.json.
         task: Contents of task.json; empty if there is none.
         wanted: What its head computes, if the files do not say it.
+        mapped: As in `read_weights`.
 
     Raises:
         UserError: The files are damaged, hold an adapter, or hold no encoder of the family.
     """
     path = weights_file(folder)
-    tensors = family.read(read_weights(folder))
+    tensors = family.read(read_weights(folder, mapped))
     with naming(path):
         original = canonical_names(family, tensors)
     tensors = {name: tensors[own] for name, own in original.items()}

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bertie.checkpoints.mapped import Mapped
 from bertie.errors import UserError
 
 NESTED = ("state_dict", "model_state_dict", "model")
@@ -18,17 +19,18 @@ NESTED = ("state_dict", "model_state_dict", "model")
 SHARING = 4  # tensors may share memory (tied matrices), but not without limit
 
 
-def read_pickled(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a file of `torch.save`.
+def read_pickled(path: Path, mapped: Mapped | None = None) -> dict[str, Tensor]:
+    """Read the tensors of a file of `torch.save`. mapped: as in `read_weights`; files of torch before 1.6 are never mapped.
 
     Raises:
         UserError: The file is damaged, or it holds something else than named tensors, such as code.
     """
+    zipped = zipfile.is_zipfile(path)
     try:
-        if zipfile.is_zipfile(path):
+        if zipped:
             _require_stored(path)
         with warnings.catch_warnings(action="ignore"):
-            loaded = torch.load(path, map_location="cpu", weights_only=True)
+            loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped and mapped is not None)
     except UserError:
         raise
     except Exception as error:  # the reader meets any bytes: each of its steps has errors of its own
@@ -43,6 +45,8 @@ def read_pickled(path: Path) -> dict[str, Tensor]:
         _require_tensor(path, name, value, size)
     if sum(tensor.nbytes for tensor in loaded.values()) > SHARING * size:
         raise UserError(f"{path} is damaged: its tensors are larger than the file")
+    if zipped and mapped is not None:
+        mapped.add(loaded.values())
     return {name: tensor.detach() for name, tensor in loaded.items()}
 
 

@@ -14,6 +14,7 @@ from bertie.checkpoints.folder import verify
 from bertie.checkpoints.huggingface import (
     from_config_json,
 )
+from bertie.checkpoints.mapped import Mapped
 from bertie.checkpoints.named_weights import named_weights
 from bertie.checkpoints.tensorflow import folder as google
 from bertie.checkpoints.weight_files import require_inside, weights_files
@@ -29,13 +30,14 @@ from bertie.model.model import Model
 from bertie.text.tokenizer import Tokenizer
 
 
-def read_checkpoint(source: str | Path, shape: HeadShape | None = None) -> Checkpoint:
+def read_checkpoint(source: str | Path, shape: HeadShape | None = None, mapped: Mapped | None = None) -> Checkpoint:
     """Read a model and check it.
 
     Args:
         source: A run, a checkpoint folder, a BERT folder in Hugging Face's format, Google's folder with a TensorFlow
             checkpoint or the prefix of its files, or a hub id.
         shape: What the head computes, if config.json names no class.
+        mapped: As in `read_weights`.
 
     Raises:
         UsageError: There is no such model.
@@ -50,7 +52,7 @@ def read_checkpoint(source: str | Path, shape: HeadShape | None = None) -> Check
     path, values = (path, storage.read_json(path)) if place.is_dir() else google.read_config(place)
     family, config, labels = from_config_json(values, str(path))
     task = storage.read_json(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else {}
-    found = named_weights(place, family, values, task, shape)
+    found = named_weights(place, family, values, task, shape, mapped)
     weights = found.weights
     config = family.without_derived(config, weights)
     generator = _read_generator(folder, config, values, weights)
@@ -70,7 +72,7 @@ def read_checkpoint(source: str | Path, shape: HeadShape | None = None) -> Check
         problem_type,
         family.model_type,
         found.skipped,
-        {name: values[name] for name in family.settings.training_only if name in values},
+        values,
         found.unclear,
         weights_files(place),
     )

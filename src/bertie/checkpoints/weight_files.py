@@ -1,7 +1,7 @@
 """The files with the weights of a model folder: safetensors or pickled by torch, whole or in shards.
 
 Every tensor is read into memory of its own, so that reading takes no more memory than the weights, and a file that changes
-later changes no model.
+later changes no model. `bertie convert`, which only passes tensors on, maps the files instead (`Mapped`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from bertie import storage
+from bertie.checkpoints.mapped import Mapped
 from bertie.checkpoints.pickled import read_pickled
 from bertie.checkpoints.tensorflow import folder as google
 from bertie.errors import UserError
@@ -38,6 +39,7 @@ NUMBERS = {
 """dtypes of safetensors that weights and positions have."""
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # accepted dtypes of weights
 MAX_HEADER = 32 * 2**20  # bytes; that of a model with 100,000 tensors has 12 MB
+LARGE = 2**20  # bytes of a tensor after which mapped memory is released
 MAX_SHARDS = 1000
 MAX_NAME = 200  # characters of the name of a file
 OTHERS = {
@@ -96,8 +98,12 @@ def weights_fingerprint(files: Iterable[Path]) -> str:
     return " ".join(map(storage.sha256, files))
 
 
-def read_weights(folder: Path) -> dict[str, Tensor]:
+def read_weights(folder: Path, mapped: Mapped | None = None) -> dict[str, Tensor]:
     """Read the tensors of a model folder or of a TensorFlow checkpoint, under the names in its files or Hugging Face's.
+
+    Args:
+        folder: As in `weights_file`.
+        mapped: If given, tensors are mapped where their format allows it, and noted there.
 
     Returns:
         The tensors.
@@ -110,7 +116,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         tensors = google.read_weights(folder)
         _require_valid(path, tensors)
         return tensors
-    return _read_shards(path) if path.name.endswith(INDEX) else read_tensors(path)
+    return _read_shards(path, mapped) if path.name.endswith(INDEX) else read_tensors(path, mapped)
 
 
 def shard_names(index: Path) -> dict[str, str]:
@@ -130,11 +136,11 @@ def _shards(index: Path) -> list[Path]:
     return paths
 
 
-def _read_shards(index: Path) -> dict[str, Tensor]:
+def _read_shards(index: Path, mapped: Mapped | None) -> dict[str, Tensor]:
     placed, paths = shard_names(index), _shards(index)
     tensors: dict[str, Tensor] = {}
     for path in paths:
-        found = read_tensors(path)
+        found = read_tensors(path, mapped)
         if absent := [name for name, file in placed.items() if file == path.name and name not in found]:
             raise UserError(f"{index} is damaged: {absent[0][:200]} is not in {path.name}")
         if twice := tensors.keys() & found.keys():
@@ -165,28 +171,31 @@ def require_inside(folder: Path, names: Iterable[str]) -> None:
             raise UserError(f"{folder / name} is a link to {target}, outside the folder: copy the file into it")
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a safetensors file, or of a file of `torch.save`.
+def read_tensors(path: Path, mapped: Mapped | None = None) -> dict[str, Tensor]:
+    """Read the tensors of a safetensors file, or of a file of `torch.save`. mapped: as in `read_weights`.
 
     Raises:
         UserError: The file is missing or damaged, or a tensor has non-finite values or an unsupported dtype.
     """
     if not path.is_file():
         raise UserError(f"{path} is missing: restore it")
-    tensors = _read_safetensors(path) if path.suffix == ".safetensors" else read_pickled(path)
-    _require_valid(path, tensors)
+    read = _read_safetensors if path.suffix == ".safetensors" else read_pickled
+    tensors = read(path, mapped)
+    _require_valid(path, tensors, mapped)
     return tensors
 
 
-def _require_valid(path: Path, tensors: dict[str, Tensor]) -> None:
+def _require_valid(path: Path, tensors: dict[str, Tensor], mapped: Mapped | None = None) -> None:
     for name, tensor in tensors.items():
         if tensor.is_floating_point() or tensor.is_complex():  # integers may be position ids, which are ignored
             require_dtype(path, name, tensor)
         if tensor.numel() and not all(map(torch.isfinite, torch.aminmax(tensor))):  # needs no second tensor
             raise UserError(f"{path} is damaged: {name} holds NaN or infinity")
+        if mapped is not None and tensor.nbytes > LARGE:
+            mapped.release()
 
 
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
+def _read_safetensors(path: Path, mapped: Mapped | None) -> dict[str, Tensor]:
     try:
         with open(path, "rb") as file:
             start = file.read(8)
@@ -194,6 +203,10 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
             raise ValueError("it lacks a header of a usual size")
         opened: Any = safetensors.safe_open(path, "pt")
         with opened:  # it checks all places
+            if mapped is not None:
+                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
+                mapped.add(tensors.values())
+                return tensors
             tensors = {name: _empty(opened, name) for name in opened.keys()}  # noqa: SIM118 - no mapping
         with open(path, "rb", buffering=0) as file:
             size = struct.unpack("<Q", file.read(8))[0]

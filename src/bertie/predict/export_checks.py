@@ -5,8 +5,8 @@ S  sequences    L  length of the longest one
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from pydoc_data import topics
 from typing import Any
@@ -15,11 +15,18 @@ import numpy as np
 import torch
 
 from bertie import console
+from bertie.checkpoints.families import family_of, own
+from bertie.checkpoints.huggingface import transformers_heads
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UserError
-from bertie.predict.engines.graph import Graph, quietly
-from bertie.predict.load import load
+from bertie.model.head_facts import facts_of
+from bertie.model.model import Model
+from bertie.predict.answers import CallResults, answers
+from bertie.predict.compare_libraries import wrong
+from bertie.predict.comparison import Comparison
+from bertie.predict.engines.graph import Graph
 from bertie.predict.predictor import Predictor
+from bertie.tasks import Task
 from bertie.tasks.data.unlabeled import UnlabeledReader
 from bertie.tasks.inference import infer
 from bertie.text import truncation
@@ -28,8 +35,6 @@ TOLERANCE = 1e-4
 """Largest difference of fp32, relative to the largest value."""
 MIN_COSINE = 0.98
 """Smallest cosine of a hidden state in bf16 with that of the source."""
-CHECKED_TEXTS = 16
-"""Texts whose vectors are compared with those of sentence-transformers."""
 GridOutputs = Callable[[np.ndarray, np.ndarray, np.ndarray], list[np.ndarray]]
 """From input_ids, attention_mask and token_type_ids, int64 [S, L], to all outputs of a graph."""
 
@@ -51,6 +56,10 @@ def sequences(predictor: Predictor, data: str | Path | None) -> list[Sequence]:
     else:
         plain = own_texts() if data is None else texts(data)
         found = truncation.encode(predictor.tokenizer, plain, None, max_length=predictor.max_length) if plain else []
+        half = len(plain) // 2
+        found += truncation.encode(
+            predictor.tokenizer, plain[:half], plain[half:][:half], max_length=predictor.max_length
+        )
     if not found:
         raise UserError(f"{data}: no readable examples in it")
     return found
@@ -99,13 +108,40 @@ def graph_differences(graph: Graph, computed: GridOutputs, members: list[Sequenc
     return worst
 
 
-def hidden_differences(source: Predictor, converted: Predictor, members: list[Sequence]) -> dict[str, Any]:
+@dataclass(frozen=True, eq=False)
+class ModelResults:
+    """What a model computes, so that it need not stay in memory beside the other one."""
+
+    states: np.ndarray
+    """Last hidden states, [tokens, D]."""
+    answers: list[CallResults]
+    scores: dict[str, float]
+    """Of a task, with data."""
+    vectors: np.ndarray | None
+    """Of the texts of the data, for a model without a task."""
+
+
+def measure(predictor: Predictor, members: list[Sequence], data: str | Path | None) -> ModelResults:
+    """Compute what is compared."""
+    states, vectors = _hidden_states(predictor, members), None
+    scores: dict[str, float] = {}
+    if data is not None and predictor.task is not None:
+        scores = predictor.evaluate(data)["scores"]
+    elif data is not None:
+        vectors = predictor.embed(texts(data))
+    with console.silenced():  # of texts that are truncated on purpose
+        return ModelResults(states, answers(predictor, members), scores, vectors)
+
+
+def differences(before: ModelResults, after: ModelResults) -> dict[str, Any]:
     """Compare the last hidden states of two models.
 
     Returns:
         {"difference", "cosine"}: as `convert` returns them.
     """
-    return _differences(_hidden_states(source, members), _hidden_states(converted, members))
+    ours, theirs = before.states, after.states
+    difference = float(np.abs(ours - theirs).max() / max(float(np.abs(ours).max()), 1e-12))
+    return {"difference": difference, "cosine": float(_cosines(ours, theirs).min())}
 
 
 def _hidden_states(predictor: Predictor, members: list[Sequence]) -> np.ndarray:
@@ -115,51 +151,9 @@ def _hidden_states(predictor: Predictor, members: list[Sequence]) -> np.ndarray:
     return np.concatenate(infer(predictor.model, members, compute))
 
 
-def _differences(ours: np.ndarray, theirs: np.ndarray) -> dict[str, Any]:
-    difference = float(np.abs(ours - theirs).max() / max(float(np.abs(ours).max()), 1e-12))
-    return {"difference": difference, "cosine": float(_cosines(ours, theirs).min())}
-
-
 def _cosines(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
     return (ours * theirs).sum(1) / np.maximum(norms, 1e-12)
-
-
-def other_library(source: Predictor, folder: Path, library: str, members: list[Sequence]) -> dict[str, Any]:
-    """Compare the source with what another library computes from a folder, or bertie itself if it is not installed.
-
-    Google's code needs an old TensorFlow, so its files are read back by bertie.
-    """
-    if library == "tf":
-        return hidden_differences(source, load(folder, engine="plain"), members)
-    package = {"hf": "transformers", "sentence-transformers": "sentence_transformers"}[library]
-    if importlib.util.find_spec(package) is None:
-        console.warn(f"{package} is not installed: the result was compared with bertie only")
-        return hidden_differences(source, load(folder, engine="plain"), members)
-    if library == "hf":
-        return _transformers(source, folder, members)
-    from sentence_transformers import SentenceTransformer  # pyright: ignore[reportMissingImports]
-
-    given = own_texts()[:CHECKED_TEXTS]
-    with quietly():  # it deprecates keys that older versions need
-        theirs = SentenceTransformer(str(folder), device="cpu").encode(given, show_progress_bar=False)
-    return _differences(source.embed(given), np.asarray(theirs))
-
-
-def _transformers(source: Predictor, folder: Path, members: list[Sequence]) -> dict[str, Any]:
-    from transformers import AutoModel  # pyright: ignore[reportMissingImports]
-
-    with quietly():  # on heads and poolers, which are not compared
-        model = AutoModel.from_pretrained(folder).eval()
-    found = []
-    for each in members:
-        ids, mask, segments = (torch.from_numpy(array) for array in grid([each]))
-        given = {"input_ids": ids, "attention_mask": mask}
-        if getattr(model.config, "type_vocab_size", 0) > 1:
-            given["token_type_ids"] = segments
-        with torch.inference_mode():
-            found.append(model(**given).last_hidden_state[0].numpy())
-    return _differences(_hidden_states(source, members), np.concatenate(found))
 
 
 def require_close(precision: str, found: dict[str, Any]) -> None:
@@ -174,17 +168,49 @@ def require_close(precision: str, found: dict[str, Any]) -> None:
         raise UserError("the result has non-finite hidden states: use another precision")
 
 
-def compare_scores(source: Predictor, converted: Predictor, data: str | Path) -> dict[str, Any]:
-    """Score two models on labeled examples, or compare their vectors of texts if they have no task.
+def require_equal(compared: list[Comparison], exact: bool) -> None:
+    """Check the comparisons. Raises UserError. exact: whether numbers count, too, and not only tokens and names."""
+    for each in wrong(compared):
+        if exact or each.tolerance == 0:
+            example = "" if each.example is None else ": " + ", ".join(asdict(each.example).values())
+            why = each.reason if each.example is None else f"{each.difference:.1e}"
+            raise UserError(
+                f"the result differs from its source in {each.what} ({why}{example})"[:500] + ": report this bug"
+            )
+
+
+def compare_scores(before: ModelResults, after: ModelResults, task: Task | None) -> dict[str, Any]:
+    """Compare the scores of two models on labeled examples, or their vectors of texts if they have no task.
 
     Returns:
         {"scores", "source_scores", "metric", "loss"}: as `convert` returns them.
     """
-    if source.task is None:
-        plain = texts(data)
-        cosine = float(_cosines(source.embed(plain), converted.embed(plain)).mean())
-        before, after = {"cosine": 1.0}, {"cosine": cosine}
-    else:
-        before, after = (predictor.evaluate(data)["scores"] for predictor in (source, converted))
-    metric = "cosine" if source.task is None else source.task.metric
-    return {"scores": after, "source_scores": before, "metric": metric, "loss": before[metric] - after[metric]}
+    old, new, metric = before.scores, after.scores, "cosine" if task is None else task.metric
+    if before.vectors is not None and after.vectors is not None:
+        old, new = {"cosine": 1.0}, {"cosine": float(_cosines(before.vectors, after.vectors).mean())}
+    return {"scores": new, "source_scores": old, "metric": metric, "loss": old[metric] - new[metric]}
+
+
+def can_load(predictor: Predictor, folder: Path) -> bool:
+    """Return whether transformers has a class for the encoder, and say if it has none, or none for the heads."""
+    if family_of(predictor.model.encoder.config) is own.FAMILY:
+        console.warn(f"{folder}: no class of transformers has the structure of this model: only bertie loads it")
+        return False
+    if transformers_heads(predictor.model) is None:
+        names = ", ".join(facts_of(predictor.model.heads[kind]).name for kind in sorted(predictor.model.encoder_heads))
+        console.warn(
+            f"{folder}: transformers has no class for the head ({names}): it loads the encoder, and bertie all"
+        )
+    return True
+
+
+def as_library_sees(predictor: Predictor) -> Predictor:
+    """Return a model without the heads for which transformers has no class."""
+    known = transformers_heads(predictor.model) or {}
+    heads = {
+        kind: head for kind, head in predictor.model.heads.items() if kind in known or facts_of(head).shape == "vectors"
+    }
+    if len(heads) == len(predictor.model.heads):
+        return predictor
+    task = predictor.task if predictor.task is not None and predictor.task.kind in heads else None
+    return replace(predictor, model=Model(predictor.model.encoder, heads), task=task)

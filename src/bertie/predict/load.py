@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bertie import runtime
-from bertie.checkpoints.checkpoint import load_weights
+from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.find import TASK_FILE
 from bertie.checkpoints.named_weights import unused_weights_allowed
 from bertie.checkpoints.read import read_checkpoint
@@ -65,6 +65,29 @@ def load(
         checkpoint = read_checkpoint(source, None if task is None else task.facts.shape)
     exported = read_exported(checkpoint.folder)
     checkpoint = replace(checkpoint, config=with_language(checkpoint.config, language))
+    checkpoint, loaded = build(checkpoint, task)
+    model = loaded.model
+    result = load_weights(model, checkpoint, move=True)
+    if result.initialized:
+        raise UserError(f"{checkpoint.where} lacks the weights of {', '.join(result.initialized)}")
+    model.to(choose.device(engine or (exported.engine if exported else None)))
+    return replace(loaded, engine=choose.use(model, engine, exported))
+
+
+def build(checkpoint: Checkpoint, task: AnyTask | None = None) -> tuple[Checkpoint, Predictor]:
+    """Build the model of a checkpoint, without its weights.
+
+    Args:
+        checkpoint: The checkpoint.
+        task: As in `load`.
+
+    Returns:
+        The checkpoint, with the names that the model has for its heads, and the model.
+
+    Raises:
+        UsageError: As `load`.
+        UserError: The files contradict each other.
+    """
     task = choose_task(task, checkpoint)
     embedding = read_embedding(checkpoint.folder, checkpoint.config.hidden_size)  # before a large model is built
     with Uninitialized():
@@ -77,14 +100,8 @@ def load(
             heads[task.kind] = build_head(task, checkpoint.config, width)
             checkpoint = checkpoint.with_head(task.facts.shape, task.kind)
     model = Model(encoder, heads, features, generator).eval()
-    result = load_weights(model, checkpoint, move=True)
-    if result.initialized:
-        raise UserError(f"{checkpoint.where} lacks the weights of {', '.join(result.initialized)}")
-    max_length = trained_length(checkpoint)
-    model.to(choose.device(engine or (exported.engine if exported else None)))
-    used = choose.use(model, engine, exported)
-    embedding = _as_trained(embedding, embedding_of(model))
-    return Predictor(checkpoint.folder, checkpoint.tokenizer, model, task, max_length, used, embedding)
+    embedding, length = _as_trained(embedding, embedding_of(model)), trained_length(checkpoint)
+    return checkpoint, Predictor(checkpoint.folder, checkpoint.tokenizer, model, task, length, text_embedding=embedding)
 
 
 def _as_trained(files: SentenceEmbedding | None, head: SentenceEmbedding | None) -> SentenceEmbedding:

@@ -33,8 +33,8 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 STATES = "last_hidden_state"
 POOLED = frozenset({"text", "choice", "pair"})
 """Shapes of heads that read one vector of a sequence. The others read all tokens."""
-NOT_EXPORTED = frozenset({"vectors", None})
-"""Shapes of heads without an output of their own for a text."""
+WITHOUT_OUTPUT = "vectors"
+"""The shape of heads without weights: text vectors come from the last hidden states."""
 
 
 class Graph(nn.Module):
@@ -47,7 +47,8 @@ class Graph(nn.Module):
         """Share the weights of a model.
 
         Raises:
-            UsageError: The model is no Transformer, or one with language embeddings or disentangled attention.
+            UsageError: The model is no Transformer, or one with language embeddings or disentangled attention; or it has a
+                head that no graph computes.
         """
         super().__init__()
         encoder = model.encoder
@@ -59,7 +60,7 @@ class Graph(nn.Module):
             raise UsageError(f"{special or encoder.config.kind} cannot be exported as a graph: use the engine plain")
         self.encoder = encoder
         self.config: TransformerConfig = encoder.config
-        self.mean = model.reading is not None and model.reading.only_pooled == "mean"
+        self.pooling = None if model.reading is None or not heads else model.reading.only_pooled
         self.heads = nn.ModuleDict({kind: model.heads[kind] for kind in exported_heads(model)} if heads else {})
 
     @property
@@ -100,14 +101,15 @@ class Graph(nn.Module):
         outputs = [x_TD.unflatten(0, input_ids.shape)]
         for head in self.heads.values():
             if facts_of(head).shape in POOLED:
-                outputs.append(_logits(head, self._pooled(outputs[0], attention_mask)))
+                outputs.append(_logits(head, self._pooled(head, outputs[0], attention_mask)))
                 continue
             logits = _logits(head, x_TD).unflatten(0, input_ids.shape)
             outputs += list(logits.unbind(-1)) if facts_of(head).shape == "start_end" else [logits]
         return tuple(outputs)
 
-    def _pooled(self, x_SLD: Tensor, attention_mask: Tensor) -> Float[Tensor, "S D"]:
-        if self.mean:
+    def _pooled(self, head: nn.Module, x_SLD: Tensor, attention_mask: Tensor) -> Float[Tensor, "S D"]:
+        if self.pooling is not None:
+            x_SLD = head.pooled(x_SLD) if self.pooling == "late" else x_SLD  # pyright: ignore[reportCallIssue]
             mask_SL1 = attention_mask[:, :, None].to(x_SLD.dtype)
             return (x_SLD * mask_SL1).sum(1) / mask_SL1.sum(1).clamp(min=1)  # a row may be all padding
         if self.config.pooled_token == "first":
@@ -120,10 +122,20 @@ def _logits(head: nn.Module, x_PD: Tensor) -> Float[Tensor, "P C"]:
 
 
 def exported_heads(model: Model) -> list[str]:
-    """Return the kinds of the heads that a graph can hold: those that read the last layer of the encoder."""
-    if model.reading is not None and model.reading.only_pooled != "mean":
-        return []
-    return [kind for kind in sorted(model.encoder_heads) if facts_of(model.heads[kind]).shape not in NOT_EXPORTED]
+    """Return the kinds of the heads that a graph holds: those with outputs that read the last layer of the encoder.
+
+    Raises:
+        UsageError: A head reads something else, so the graph would lack it.
+    """
+    kinds = [kind for kind in sorted(model.encoder_heads) if facts_of(model.heads[kind]).shape != WITHOUT_OUTPUT]
+    for kind in kinds:
+        facts = facts_of(model.heads[kind])
+        reads = model.reading is not None and model.reading.only_pooled is None
+        if facts.shape is None or reads:
+            problem = "other layers, a BiLSTM or separate texts" if reads else "the outputs of several tokens together"
+            remedy = "use --to torch, or --to hf for the files without a graph"
+            raise UsageError(f"a graph cannot hold the head ({facts.name}), which reads {problem}: {remedy}")
+    return kinds
 
 
 def _seen(

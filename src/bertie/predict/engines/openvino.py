@@ -73,9 +73,9 @@ def save(model: Any, path: Path) -> None:
     _library().save_model(model, path, compress_to_fp16=False)
 
 
-def outputs(model: Any) -> Callable[[np.ndarray, np.ndarray, np.ndarray], list[np.ndarray]]:
-    """Return a function that computes all outputs of a model in fp32, from the same arrays as an engine."""
-    compiled = _Compiled(model, "fp32")
+def outputs(path: Path) -> Callable[[np.ndarray, np.ndarray, np.ndarray], list[np.ndarray]]:
+    """Return a function that computes all outputs of a file in fp32, from the same arrays as an engine."""
+    compiled = _Compiled(_library().Core().read_model(path), "fp32")
     return lambda *grids: compiled.all_outputs(*grids)
 
 

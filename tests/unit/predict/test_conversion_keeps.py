@@ -1,0 +1,181 @@
+"""bertie convert loses nothing: settings, weights without a reader, dtypes; what a target cannot hold is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+
+import bertie
+from bertie.checkpoints.folder import save_tensors, write_model
+from bertie.errors import UsageError, UserError
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
+from bertie.model.features import FeatureExtractor
+from bertie.model.initialization import initialize_weights
+from bertie.model.model import Model
+from bertie.predict import export, export_checks
+from bertie.predict.engines.graph import Graph
+from bertie.tasks import AnyTask, Classify, Regress
+from bertie.tasks.task import build_head
+from bertie.text.tokenizer import Tokenizer
+
+TWELVE = tuple(f"class {number}" for number in range(12))
+
+
+@pytest.fixture(autouse=True)
+def _no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests in test_export.py and tests/parity load the results with the libraries."""
+    monkeypatch.setattr(export, "CHECKED_IN", {})
+
+
+def small(config: TransformerConfig, task: AnyTask, pooling: Any = "token", lstm: int = 0) -> Model:
+    config = replace(config, num_hidden_layers=1)
+    reading = FeatureExtractor(config, lstm_hidden_size=lstm, pooling=pooling) if lstm or pooling != "token" else None
+    width = reading.width if reading else config.hidden_size
+    model = Model(build_encoder(config), {task.kind: build_head(task, config, width)}, reading).eval()
+    initialize_weights(model, 0.3)
+    return model
+
+
+def foreign(
+    folder: Path, config: TransformerConfig, tokenizer: Tokenizer, task: AnyTask, **changes: Any
+) -> dict[str, Any]:
+    """Write a classifier as other libraries do: without task.json, with other keys in config.json. Return these."""
+    folder.mkdir()
+    write_model(folder, small(config, task), tokenizer, {"labels": list(task.labels)})
+    (folder / "task.json").unlink()
+    values = json.loads((folder / "config.json").read_text()) | changes
+    values = {name: value for name, value in values.items() if value != "REMOVED"}
+    (folder / "config.json").write_text(json.dumps(values))
+    return values
+
+
+def test_all_of_config_json_is_kept(tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer) -> None:
+    task = Classify(labels=TWELVE)
+    further = {"classifier_dropout": 0.25, "initializer_range": 0.3, "function_to_apply": "sigmoid", "use_cache": True}
+    source = foreign(tmp_path / "source", tiny_config, small_tokenizer, task, **further, problem_type="REMOVED")
+    export.convert(tmp_path / "source", tmp_path / "out", "hf", threads=1)
+    found = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert found == source
+    assert [found["id2label"][str(number)] for number in range(12)] == list(TWELVE)
+    loaded = [bertie.load(tmp_path / name, threads=1) for name in ("source", "out")]
+    assert loaded[0].task == loaded[1].task
+    assert loaded[1].task is not None
+    assert loaded[1].task.labels == TWELVE
+
+
+def test_a_single_output_keeps_its_name_and_gets_no_problem_type(
+    tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer
+) -> None:
+    name = {"id2label": {"0": "relevance"}, "label2id": {"relevance": 0}, "problem_type": "REMOVED"}
+    activation = {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}
+    foreign(tmp_path / "source", tiny_config, small_tokenizer, Regress(), **name, **activation)
+    for target in ("hf", "sentence-transformers"):
+        export.convert(tmp_path / "source", tmp_path / target, target, threads=1)
+        found = json.loads((tmp_path / target / "config.json").read_text())
+        assert "problem_type" not in found
+        assert found["id2label"] == {"0": "relevance"}
+        assert found["sentence_transformers"] == activation["sentence_transformers"]
+        assert not (tmp_path / target / "modules.json").exists()  # a cross-encoder has no vectors
+        task = bertie.load(tmp_path / target, threads=1).task
+        assert isinstance(task, Regress)
+        assert task.activation == "sigmoid"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("pickled", [False, True])
+def test_weights_are_written_as_they_are(dtype: torch.dtype, pickled: bool, pretrained: Path, tmp_path: Path) -> None:
+    """With their dtypes, and with a pooler that no head reads."""
+    source = shutil.copytree(pretrained, tmp_path / "source")
+    tensors = safetensors.torch.load_file(source / "model.safetensors")
+    half = {name: tensor.to(dtype) for name, tensor in tensors.items() if not name.startswith("cls.")}
+    half = {name.removeprefix("bert."): tensor for name, tensor in half.items()}
+    assert "pooler.dense.weight" in half
+    (source / "model.safetensors").unlink()
+    if pickled:
+        torch.save(half, source / "pytorch_model.bin")
+    else:
+        safetensors.torch.save_file(half, source / "model.safetensors")
+    config = json.loads((source / "config.json").read_text()) | {"architectures": ["BertModel"]}
+    del config["dtype"]
+    (source / "config.json").write_text(json.dumps(config))
+    export.convert(source, tmp_path / "out", "hf", threads=1)
+    found = safetensors.torch.load_file(tmp_path / "out" / "model.safetensors")
+    assert found.keys() == half.keys()
+    assert all(torch.equal(found[name], tensor) and found[name].dtype == dtype for name, tensor in half.items())
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == str(dtype).removeprefix("torch.")
+
+
+def test_tensors_are_written_as_safetensors_does(tmp_path: Path) -> None:
+    dtypes = (
+        torch.float64,
+        torch.float32,
+        torch.bfloat16,
+        torch.float16,
+        torch.int64,
+        torch.int32,
+        torch.uint8,
+        torch.bool,
+    )
+    tensors = {f"é {dtype} {rank}": torch.ones((3,) * rank).to(dtype) for dtype in dtypes for rank in (0, 1, 2)}
+    tensors |= {"transposed": torch.arange(6.0).view(2, 3).t(), "empty": torch.zeros(0, 3)}
+    save_tensors(tensors, tmp_path / "ours")
+    whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    assert (tmp_path / "ours").read_bytes() == safetensors.torch.save(whole, {"format": "pt"})
+
+
+def test_the_result_is_neither_the_source_nor_in_it(pretrained: Path, tmp_path: Path) -> None:
+    source = shutil.copytree(pretrained, tmp_path / "source")
+    (tmp_path / "link").symlink_to(source)
+    before = sorted(source.iterdir())
+    for out in (source / "out", tmp_path / "link" / "a" / "out"):
+        with pytest.raises(UsageError, match="is in the source"):
+            export.convert(source, out, "hf")
+    assert sorted(source.iterdir()) == before
+
+
+def test_a_failed_check_leaves_no_folder(pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = export_checks.answers
+
+    def changed(*args: Any) -> Any:
+        found = asked(*args)
+        if args[0].folder != pretrained:
+            found[2].values[0] += 1
+        return found
+
+    monkeypatch.setattr(export_checks, "answers", changed)
+    with pytest.raises(UserError, match="differs from its source in vectors"):
+        export.convert(pretrained, tmp_path / "out", "hf", threads=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_graph_computes_late_pooling(tiny_config: TransformerConfig) -> None:
+    model = small(tiny_config, Classify(labels=("a", "b")), "late")
+    ids = torch.randint(5, 90, (2, 7))
+    mask = torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
+    _, logits = Graph(model)(ids, mask, torch.zeros_like(ids))
+    head: Any = model.heads["classify"]
+    states = Graph(model, heads=False)(ids, mask, torch.zeros_like(ids))[0]
+    means = torch.stack([head.pooled(states[0]).mean(0), head.pooled(states[1, :4]).mean(0)])
+    torch.testing.assert_close(logits, head.out(means))
+
+
+def test_a_head_that_no_graph_computes_is_refused(tiny_config: TransformerConfig) -> None:
+    with pytest.raises(UsageError, match=r"a graph cannot hold the head \(classification\), which reads .* a BiLSTM"):
+        Graph(small(tiny_config, Classify(labels=("a", "b")), lstm=8))
+
+
+def test_a_library_that_is_missing_is_said(
+    pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(export, "CHECKED_IN", {"hf": "no-such-library"})
+    result = export.convert(pretrained, tmp_path / "out", "hf", threads=1)
+    assert result["not_checked"] == "no-such-library"
+    assert "not checked in no-such-library: not installed" in capsys.readouterr().err
