@@ -19,8 +19,8 @@ from bertie.checkpoints.tensorflow import folder as google
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.model.transformer import TransformerEncoder
-from bertie.predict import export_checks
-from bertie.predict.engines import choose, files, onnx, openvino
+from bertie.predict import export_checks, transformers_js
+from bertie.predict.engines import choose, cpu, files, onnx, openvino
 from bertie.predict.engines.calibration import measure
 from bertie.predict.engines.files import EngineName, Exported
 from bertie.predict.engines.graph import Graph
@@ -28,10 +28,11 @@ from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.tasks.inference import infer
 
-ExportTarget = Literal["torch", "openvino", "onnx", "hf", "sentence-transformers", "tf"]
+ExportTarget = Literal["torch", "openvino", "onnx", "hf", "sentence-transformers", "transformers.js", "tf"]
 """torch, openvino, onnx: for an engine of bertie; the graph of the last two also runs without bertie. hf: a checkpoint for
-transformers. sentence-transformers: the same with the files that describe text vectors. tf: a checkpoint for Google's code."""
-LIBRARIES = ("hf", "sentence-transformers", "tf")
+transformers. sentence-transformers: the same with the files that describe text vectors. transformers.js: the same as hf with
+ONNX files in fp32, fp16 and q8. tf: a checkpoint for Google's code."""
+LIBRARIES = ("hf", "sentence-transformers", "transformers.js", "tf")
 """The targets without an engine."""
 ExportPrecision = Literal["fp32", "bf16", "int8"]
 CALIBRATION_SEQUENCES = 128
@@ -104,7 +105,10 @@ def convert(
     job = Conversion(predictor, checkpoint, to, precision, *inputs)
     with storage.atomic_folder(out) as folder:
         exported = _write(job, folder)
-        result = _compare(job, folder, exported, data, max_loss)
+        if to == "transformers.js":
+            result = transformers_js.write(predictor, folder, job.checked, data, max_loss)
+        else:
+            result = _compare(job, folder, exported, data, max_loss)
         if exported is not None:
             files.write(replace(exported, measured=result))
         write_manifest(folder)
@@ -112,6 +116,10 @@ def convert(
 
 
 def _require(to: ExportTarget, precision: ExportPrecision, data: str | Path | None) -> None:
+    if to == "transformers.js":
+        cpu.require_packages("onnx", "onnx", "onnx", "onnxruntime", "onnxscript")
+        if precision != "fp32":
+            raise UsageError(f"--to {to} writes fp32, fp16 and q8, and --precision is {precision}: omit it")
     if to in LIBRARIES and precision != "fp32":
         raise UsageError(f"--to {to} keeps the weights as they are, and --precision is {precision}: omit it")
     if to == "onnx" and precision == "bf16":
