@@ -10,7 +10,7 @@ import numpy as np
 from torch import nn
 
 from bertie import console, storage
-from bertie.checkpoints import sentence_transformers_format
+from bertie.checkpoints import hub, sentence_transformers_format
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.find import TASK_FILE
 from bertie.checkpoints.folder import save_tensors, write_manifest, write_model
@@ -71,6 +71,8 @@ def convert(
     calibration: str | Path | None = None,
     max_loss: float = 0.005,
     threads: int = 0,
+    push: str | None = None,
+    public: bool = False,
 ) -> dict[str, Any]:
     """Convert a model and compare the result with its source, on real inputs, before the folder gets its name.
 
@@ -85,19 +87,26 @@ def convert(
             are not used. None: `data`.
         max_loss: Largest allowed loss of the metric of the task, from 0 to 1.
         threads: Processor threads; 0: all that this process may use.
+        push: Repository of the Hugging Face Hub to upload the result to: OWNER/NAME. It must be new or empty.
+        public: Whether everybody sees the repository.
 
     Returns:
         {"out", "engine", "precision", "difference", "cosine", "outputs", "scores", "source_scores", "metric", "loss"}: the
         largest difference of the hidden states relative to their largest value; their smallest cosine; the difference of each
         output of the graph; the scores of both models with `data`; the metric of the task, and how much of it is lost.
+        With `push` also "pushed", the address of the repository.
 
     Raises:
         UsageError: The target does not suit the model, a package is missing, or int8 lacks data.
-        UserError: The result differs from the source too much. Nothing is written.
+        UserError: The result differs from the source too much, and nothing is written; or the upload failed.
     """
     out = Path(out)
     storage.require_fresh(out, "the conversion")
     _require(to, precision, data)
+    if push is not None:
+        hub.require_repo(push)
+    elif public:
+        raise UsageError("--public says who sees a repository of the hub: give --push OWNER/NAME, too")
     checkpoint = read_checkpoint(source).without_weights()  # before `load`, so that the weights are not there twice
     predictor = load(source, threads=threads, engine="plain")
     real = export_checks.sequences(predictor, calibration or data)
@@ -112,7 +121,8 @@ def convert(
         if exported is not None:
             files.write(replace(exported, measured=result))
         write_manifest(folder)
-    return {"out": str(out), "engine": job.engine, "precision": precision, **result}
+    pushed = {} if push is None else {"pushed": hub.push(out, push, public)}
+    return {"out": str(out), "engine": job.engine, "precision": precision, **result, **pushed}
 
 
 def _require(to: ExportTarget, precision: ExportPrecision, data: str | Path | None) -> None:

@@ -59,7 +59,7 @@ def write(
         UsageError: transformers.js has no class for the model, its graph cannot be exported, or it is too large.
         UserError: An output in fp32 or fp16 differs too much, or q8 loses too much.
     """
-    graph = Graph(_with_one_head(source.model, storage.read_json(folder / "config.json")["model_type"]))
+    graph = Graph(with_one_head(source.model, storage.read_json(folder / "config.json")["model_type"]))
     if (size := 4 * source.model.size) > MAX_BYTES:
         raise UsageError(f"the weights have {size / 1e9:.1f} GB in fp32, and one ONNX file holds 2.1 GB: use --to hf")
     exact, half, quantized = paths = [folder / name for name in FILES.values()]
@@ -92,7 +92,7 @@ def write(
     return found
 
 
-def _with_one_head(model: Model, model_type: str) -> Model:
+def with_one_head(model: Model, model_type: str) -> Model:
     """Return the encoder with the head that a class of transformers.js computes, if the model has heads.
 
     Raises:
