@@ -22,7 +22,7 @@ from bertie.checkpoints.huggingface import (
     to_config_json,
     transformers_heads,
 )
-from bertie.checkpoints.model_card import model_card
+from bertie.checkpoints.model_card import About, write_card
 from bertie.errors import UserError
 from bertie.model.electra import generator_sizes
 from bertie.model.model import Model
@@ -36,7 +36,7 @@ def write_model(
     model: Model,
     tokenizer: Tokenizer,
     task: dict[str, Any] | None = None,
-    about: str = "",
+    about: About = About(),
     source: Checkpoint | None = None,
 ) -> None:
     """Write config.json, model.safetensors, the tokenizer's files and the model card.
@@ -48,7 +48,7 @@ def write_model(
         model: Model to write.
         tokenizer: Its tokenizer.
         task: Contents of task.json, with "labels" and "max_length" if the task has them. None for a pre-trained model.
-        about: Section of the model card, in Markdown.
+        about: What the model card says.
         source: The checkpoint that the model was read from. Its format, its class names and what no token uses are kept.
     """
     labels = tuple((task or {}).get("labels", ())) or (source.labels if source else ())
@@ -68,13 +68,13 @@ def write_model(
         # So that AutoTokenizer returns no segment ids, which the classes of models without segments do not take.
         path = folder / "tokenizer_config.json"
         storage.write_json(path, storage.read_json(path) | {"model_input_names": ["input_ids", "attention_mask"]})
-    storage.write_atomic(folder / "README.md", model_card(model, labels, about))
     if task:
         storage.write_json(folder / TASK_FILE, task)
     how = source and sentence_transformers_reader.read(source.folder, model.encoder.config.hidden_size)
     if (how := how or sentence_transformers_format.embedding_of(model)) is not None:
         length = (task or {}).get("max_length", model.encoder.config.max_position_embeddings)
         sentence_transformers_format.write(folder, model.encoder.config, how, length)
+    write_card(folder, model, labels, about)
     labels = labels or default_names(model, heads)
     values = to_config_json(model.encoder.config, heads.values(), labels, tokenizer.pad_id, family)
     if source and family.model_type == source.model_type:

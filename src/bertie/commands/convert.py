@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
+from bertie.checkpoints.model_card import CardFacts
 from bertie.commands.common import given
 from bertie.commands.flags import Positional
 from bertie.predict.export import ExportPrecision, ExportTarget, convert
@@ -38,10 +39,12 @@ class Args:
     empty. The token is that of `hf auth login`, or HF_TOKEN."""
     public: bool = False
     """Create a public repository; by default, only you and your organization see it."""
+    card: CardFacts = CardFacts()
+    """Facts for the model card, in place of those in the source's."""
 
 
 def run(args: Args) -> dict[str, Any]:
-    options = given(args, "precision", "data", "calibration", "max_loss", "push", "public")
+    options = given(args, "precision", "data", "calibration", "max_loss", "push", "public", "card")
     result = convert(args.run, args.out, args.to, **options)
     console.info(
         f"{args.out}: differs from its source by {result['difference']:.1e} of the largest value "

@@ -14,6 +14,7 @@ from bertie.checkpoints import hub, sentence_transformers_format
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.find import TASK_FILE
 from bertie.checkpoints.folder import save_tensors, write_manifest, write_model
+from bertie.checkpoints.model_card import About, CardFacts, Results, metadata_of, write_card
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.tensorflow import folder as google
 from bertie.contracts import Batch, Sequence
@@ -73,6 +74,7 @@ def convert(
     threads: int = 0,
     push: str | None = None,
     public: bool = False,
+    card: CardFacts = CardFacts(),
 ) -> dict[str, Any]:
     """Convert a model and compare the result with its source, on real inputs, before the folder gets its name.
 
@@ -89,6 +91,7 @@ def convert(
         threads: Processor threads; 0: all that this process may use.
         push: Repository of the Hugging Face Hub to upload the result to: OWNER/NAME. It must be new or empty.
         public: Whether everybody sees the repository.
+        card: Facts for the model card, in place of those in the source's.
 
     Returns:
         {"out", "engine", "precision", "difference", "cosine", "outputs", "scores", "source_scores", "metric", "loss"}: the
@@ -120,9 +123,24 @@ def convert(
             result = _compare(job, folder, exported, data, max_loss)
         if exported is not None:
             files.write(replace(exported, measured=result))
+        if to != "tf":
+            labels = checkpoint.task.get("labels") or checkpoint.labels
+            write_card(folder, predictor.model, tuple(labels), _about(job, card, data, result))
         write_manifest(folder)
     pushed = {} if push is None else {"pushed": hub.push(out, push, public)}
     return {"out": str(out), "engine": job.engine, "precision": precision, **result, **pushed}
+
+
+def _about(job: Conversion, card: CardFacts, data: str | Path | None, found: dict[str, Any]) -> About:
+    """Return what the model card says."""
+    exact, base = job.precision == "fp32", hub.hub_id(job.checkpoint.folder)
+    results = None
+    if data is not None and job.source.task is not None:
+        # Of transformers.js, "scores" are those of one of the files.
+        results = Results(found["source_scores" if job.to == "transformers.js" else "scores"], Path(data).name)
+    relation = "" if exact and job.to != "transformers.js" else "quantized"
+    text = f"Converted from {base or job.checkpoint.folder.name}."
+    return About(text, card, base, relation, results, metadata_of(job.checkpoint.folder, scores=exact))
 
 
 def _require(to: ExportTarget, precision: ExportPrecision, data: str | Path | None) -> None:
@@ -149,13 +167,12 @@ def _spread(sequences: list[Sequence], count: int) -> list[Sequence]:
 def _write(job: Conversion, folder: Path) -> Exported | None:
     """Write the model. Return the files of its engine, with the differences of its graph in fp32 from torch, if it has one."""
     model, tokenizer = job.source.model.cpu(), job.source.tokenizer
-    about = f"Converted from {job.source.folder.name}."
     if job.to == "tf":
         google.write_model(folder, model, tokenizer, job.checkpoint.labels)
         if job.checkpoint.task:
             storage.write_json(folder / TASK_FILE, job.checkpoint.task)
     else:
-        write_model(folder, model, tokenizer, job.checkpoint.task or None, about, job.checkpoint)
+        write_model(folder, model, tokenizer, job.checkpoint.task or None, source=job.checkpoint)
     tokenizer.save(folder, job.source.max_length)
     how = job.source.text_embedding
     if job.to == "sentence-transformers" or (folder / sentence_transformers_format.MODULES).is_file():

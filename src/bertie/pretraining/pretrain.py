@@ -18,7 +18,10 @@ from bertie import config as configuration
 from bertie import console, runtime, storage
 from bertie.batches.loader import Position
 from bertie.checkpoints.checkpoint import Checkpoint
+from bertie.checkpoints.find import find_model_folder
 from bertie.checkpoints.folder import MANIFEST, verify
+from bertie.checkpoints.hub import hub_id
+from bertie.checkpoints.model_card import About, Results
 from bertie.checkpoints.training_state import has_checkpoint
 from bertie.checkpoints.weight_files import weights_fingerprint
 from bertie.contracts import MicroBatch
@@ -100,7 +103,7 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
         warn_of_overfitting(run.path, setup.epochs(counters.tokens), baseline)
         lines = {f"unigram model {baseline:.2f}": baseline} if setup.config.objectives[0].traits.predicts_text else {}
         about = setup.summary_sentence(_last_eval(run))
-        trainer.finish(job, run, run_page(run.path, about, lines).html(), about)
+        trainer.finish(job, run, run_page(run.path, about, lines).html(), setup.about(about, _last_eval(run)))
         return {"run": str(out), "finished_before": False, "parameters": job.model.size, "eval": _last_eval(run)}
 
 
@@ -268,6 +271,13 @@ class Setup:
             f"{longest:,} tokens. On held-out documents: "
             f"{scores} (a unigram model of the training text with add-one smoothing: {self.shards.unigram_loss:.4g} nats)."
         )
+
+    def about(self, text: str, last: dict[str, Any]) -> About:
+        """Return what the model card says. text: its summary. last: the last evaluation."""
+        start = hub_id(find_model_folder(self.config.init_from)) if self.config.init_from else ""
+        scores = {name: last[name] for name in last if name.endswith(("_loss", "_accuracy"))}
+        results = Results(scores, f"held-out documents of {self.shards.folder.absolute().name}")
+        return About(text, self.config.card, start, "finetune", results)
 
 
 def set_up(

@@ -21,9 +21,9 @@ from bertie.errors import UsageError, UserError
 # Settings that a resumed run may change. They do not affect the result, except that micro_batch selects other dropout
 # masks.
 FLUSH_SECONDS = 10.0  # between two writes of metrics.jsonl
-CHANGEABLE_ON_RESUME = tuple(
-    f"training.{name}"
-    for name in ("checkpoint_every", "checkpoint_minutes", "keep_checkpoints", "workers", "tensorboard", "micro_batch")
+CHANGEABLE_ON_RESUME = (
+    *("training.checkpoint_every", "training.checkpoint_minutes", "training.keep_checkpoints", "training.workers"),
+    *("training.tensorboard", "training.micro_batch", "card.license", "card.language", "card.datasets"),
 )
 CHANGED = {  # what is wrong if the fingerprint of a resumed run has changed
     "data": "was made from other data or another model: give the same ones",
