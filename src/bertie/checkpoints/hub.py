@@ -21,15 +21,20 @@ def hub_id(folder: Path) -> str:
     return next((name[8:].replace("--", "/") for name in reversed(names) if name.startswith("models--")), "")
 
 
-def require_repo(repo: str) -> None:
+def require_repo(repo: str | None, public: bool = False) -> None:
     """Check, without a network, that a model can be uploaded.
 
     Args:
-        repo: Name of the repository: OWNER/NAME, or NAME for one of your own.
+        repo: Name of the repository: OWNER/NAME, or NAME for one of your own. None: nothing is uploaded.
+        public: Whether everybody sees it.
 
     Raises:
-        UsageError: No repository can have this name, or there is no token.
+        UsageError: No repository can have this name, there is no token, or there is nothing to be public.
     """
+    if repo is None:
+        if public:
+            raise UsageError("--public says who sees a repository of the hub: give --push OWNER/NAME, too")
+        return
     from huggingface_hub import get_token
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id

@@ -51,7 +51,7 @@ class CardFacts:
 
 
 @dataclass(frozen=True)
-class Results:
+class CardResults:
     """Scores of a model."""
 
     scores: dict[str, float]
@@ -71,7 +71,7 @@ class About:
     """Hub id of the model that it comes from. Empty: it comes from none of the hub."""
     relation: Literal["", "finetune", "quantized"] = ""
     """What it is to `base_model`."""
-    results: Results | None = None
+    results: CardResults | None = None
     source: dict[str, Any] = field(default_factory=dict)
     """Metadata of the card of its source, of which it is a copy (`metadata_of`)."""
 

@@ -15,7 +15,7 @@ from bertie import console, runtime, storage
 from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.find import TASK_FILE
 from bertie.checkpoints.hub import hub_id
-from bertie.checkpoints.model_card import About, Results
+from bertie.checkpoints.model_card import About, CardResults
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.sentence_transformers_reader import dropped_by_training
 from bertie.finetuning.data import Examples, TaskData, load_task_data
@@ -155,12 +155,8 @@ def finetune(
         train_all = _one if len(expand_grid(config)) == 1 else _several
         tuned, scores, found, done = train_all(config, data, checkpoint, run)
         if run is not None:
-            length = f"Its sequences had up to {config.max_length:,} tokens: give other programs the same length."
-            base = hub_id(checkpoint.folder)
-            text = f"Fine-tuned from {base or checkpoint.folder.name}. {length} {found}"
-            results = Results(scores, _dev_name(config, data.task, dev))
-            about = About(text, config.card, "" if config.from_scratch else base, "finetune", results)
-            _finish(run, about, tuned, data, scores, done)
+            results = CardResults(scores, _dev_name(config, data.task, dev))
+            _finish(run, _about(config, checkpoint, found, results), tuned, data, scores, done)
         path, tokenizer = run.path if run else None, checkpoint.tokenizer
         return Finetuned(tuned.job.model, tuned.task, tokenizer, config.max_length, scores, tuned.losses, path, done)
 
@@ -230,6 +226,14 @@ def _several(
     half = f"on the selection half of the dev examples ({best.selection_scores[done.metric]:.4f})"
     found = f"Selected by {done.metric} {half}; on the report half: {_format_scores(best.report_scores)}."
     return tuned, best.report_scores, f"The best of {len(done.results)} runs. {found}", done
+
+
+def _about(config: FinetuneConfig, checkpoint: Checkpoint, found: str, results: CardResults) -> About:
+    """Return what the model card says. found: sentences about the scores."""
+    base = hub_id(checkpoint.folder)
+    length = f"Its sequences had up to {config.max_length:,} tokens: give other programs the same length."
+    text = f"Fine-tuned from {base or checkpoint.folder.name}. {length} {found}"
+    return About(text, config.card, "" if config.from_scratch else base, "finetune", results)
 
 
 def _dev_name(config: FinetuneConfig, task: Task, dev: Examples) -> str:

@@ -7,5 +7,5 @@
 - minimal_pairs.py, minimal_pairs_page.py: acceptable sentences against unacceptable ones.
 - vectors.py: vectors of texts and words. embed.py writes those of a file, in the formats of vector_files.py. search.py
   finds the nearest of a file, and compares pairs.
-- export.py, export_checks.py: convert a model, and compare it with its source.
+- export.py, export_checks.py: convert a model, and compare it with its source. transformers_js.py: for JavaScript.
 """

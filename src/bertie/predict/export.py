@@ -14,7 +14,7 @@ from bertie.checkpoints import hub, sentence_transformers_format
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.find import TASK_FILE
 from bertie.checkpoints.folder import save_tensors, write_manifest, write_model
-from bertie.checkpoints.model_card import About, CardFacts, Results, metadata_of, write_card
+from bertie.checkpoints.model_card import About, CardFacts, CardResults, metadata_of, write_card
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.tensorflow import folder as google
 from bertie.contracts import Batch, Sequence
@@ -106,10 +106,7 @@ def convert(
     out = Path(out)
     storage.require_fresh(out, "the conversion")
     _require(to, precision, data)
-    if push is not None:
-        hub.require_repo(push)
-    elif public:
-        raise UsageError("--public says who sees a repository of the hub: give --push OWNER/NAME, too")
+    hub.require_repo(push, public)
     checkpoint = read_checkpoint(source).without_weights()  # before `load`, so that the weights are not there twice
     predictor = load(source, threads=threads, engine="plain")
     real = export_checks.sequences(predictor, calibration or data)
@@ -117,30 +114,29 @@ def convert(
     job = Conversion(predictor, checkpoint, to, precision, *inputs)
     with storage.atomic_folder(out) as folder:
         exported = _write(job, folder)
-        if to == "transformers.js":
-            result = transformers_js.write(predictor, folder, job.checked, data, max_loss)
-        else:
-            result = _compare(job, folder, exported, data, max_loss)
+        result = _compare(job, folder, exported, data, max_loss)
         if exported is not None:
             files.write(replace(exported, measured=result))
-        if to != "tf":
-            labels = checkpoint.task.get("labels") or checkpoint.labels
-            write_card(folder, predictor.model, tuple(labels), _about(job, card, data, result))
+        _write_card(job, folder, card, data, result)
         write_manifest(folder)
     pushed = {} if push is None else {"pushed": hub.push(out, push, public)}
     return {"out": str(out), "engine": job.engine, "precision": precision, **result, **pushed}
 
 
-def _about(job: Conversion, card: CardFacts, data: str | Path | None, found: dict[str, Any]) -> About:
-    """Return what the model card says."""
+def _write_card(job: Conversion, folder: Path, card: CardFacts, data: str | Path | None, found: dict[str, Any]) -> None:
+    """Write the model card, with what was found in the comparison."""
+    if job.to == "tf":  # no format of the hub
+        return
     exact, base = job.precision == "fp32", hub.hub_id(job.checkpoint.folder)
     results = None
     if data is not None and job.source.task is not None:
         # Of transformers.js, "scores" are those of one of the files.
-        results = Results(found["source_scores" if job.to == "transformers.js" else "scores"], Path(data).name)
+        results = CardResults(found["source_scores" if job.to == "transformers.js" else "scores"], Path(data).name)
     relation = "" if exact and job.to != "transformers.js" else "quantized"
     text = f"Converted from {base or job.checkpoint.folder.name}."
-    return About(text, card, base, relation, results, metadata_of(job.checkpoint.folder, scores=exact))
+    about = About(text, card, base, relation, results, metadata_of(job.checkpoint.folder, scores=exact))
+    labels = job.checkpoint.task.get("labels") or job.checkpoint.labels
+    write_card(folder, job.source.model, tuple(labels), about)
 
 
 def _require(to: ExportTarget, precision: ExportPrecision, data: str | Path | None) -> None:
@@ -238,6 +234,8 @@ def _compare(
     job: Conversion, folder: Path, exported: Exported | None, data: str | Path | None, max_loss: float
 ) -> dict[str, Any]:
     """Compare the written folder with the source. Raises UserError if they differ too much."""
+    if job.to == "transformers.js":
+        return transformers_js.write(job.source, folder, job.checked, data, max_loss)
     if exported is None:
         found: dict[str, Any] = export_checks.other_library(job.source, folder, job.to, job.checked)
         converted = load(folder)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from bertie import console, storage
-from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
 from bertie.model.encoder import Encoder
@@ -115,7 +114,7 @@ def with_one_head(model: Model, model_type: str) -> Model:
 
 def _say_how_to_pool(source: Predictor) -> None:
     """Tell people what transformers.js does not read from the folder: how text vectors are computed."""
-    how: SentenceEmbedding = source.text_embedding
+    how = source.text_embedding
     if any(facts_of(source.model.heads[kind]).shape != "vectors" for kind in source.model.encoder_heads):
         return
     names = [type(module).__name__ for module in how.modules if not isinstance(module, Normalize)]

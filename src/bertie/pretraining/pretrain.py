@@ -21,7 +21,7 @@ from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.find import find_model_folder
 from bertie.checkpoints.folder import MANIFEST, verify
 from bertie.checkpoints.hub import hub_id
-from bertie.checkpoints.model_card import About, Results
+from bertie.checkpoints.model_card import About, CardResults
 from bertie.checkpoints.training_state import has_checkpoint
 from bertie.checkpoints.weight_files import weights_fingerprint
 from bertie.contracts import MicroBatch
@@ -276,7 +276,7 @@ class Setup:
         """Return what the model card says. text: its summary. last: the last evaluation."""
         start = hub_id(find_model_folder(self.config.init_from)) if self.config.init_from else ""
         scores = {name: last[name] for name in last if name.endswith(("_loss", "_accuracy"))}
-        results = Results(scores, f"held-out documents of {self.shards.folder.absolute().name}")
+        results = CardResults(scores, f"held-out documents of {self.shards.folder.absolute().name}")
         return About(text, self.config.card, start, "finetune", results)
 
 

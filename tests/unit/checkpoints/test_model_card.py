@@ -11,7 +11,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 import bertie
 from bertie.checkpoints.folder import write_model
-from bertie.checkpoints.model_card import FILE, MAX_BYTES, About, CardFacts, Results, metadata_of
+from bertie.checkpoints.model_card import FILE, MAX_BYTES, About, CardFacts, CardResults, metadata_of
 from bertie.errors import UsageError
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
@@ -56,7 +56,7 @@ def test_a_card_says_only_what_is_known(tmp_path: Path, model: Model, small_toke
 
 def test_facts_and_results_are_in_the_form_of_the_hub(tmp_path: Path, model: Model, small_tokenizer: Tokenizer) -> None:
     scores = {"accuracy": 0.75, "matthews": 0.5, "f1": math.nan}
-    about = About("Trained.", FACTS, "google-bert/bert-base-cased", "finetune", Results(scores, "dev: part.tsv"))
+    about = About("Trained.", FACTS, "google-bert/bert-base-cased", "finetune", CardResults(scores, "dev: part.tsv"))
     found = card(written(tmp_path / "out", model, small_tokenizer, about))
     assert found.license == "apache-2.0"
     assert (found.language, found.datasets) == (["en", "de"], ["nyu-mll/glue"])
