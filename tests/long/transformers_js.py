@@ -5,7 +5,7 @@
 The folder gets the npm package @huggingface/transformers, about 400 MB, unless it is there. The models are those of
 tests/parity/hub_models.py whose names contain a NAME, by default all. Fails if the tokens of a text of one of many languages, or
 of a pair, differ in Node; for strings that break programs it prints how many do. Fails if an output differs: fp32 from bertie's
-by more than 1e-4 of its largest value, fp16 by more than 2e-2, and q8 so much that the cosine of all values together is below
+by more than 1e-4 of its largest value, fp16 by more than 3e-2, and q8 so much that the cosine of all values together is below
 0.99. Ends without a test, and says why, if there is no Node or no network.
 """
 
@@ -37,7 +37,7 @@ PACKAGE = "@huggingface/transformers@3"
 MULTILINGUAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "multilingual"
 CLASSES = {"text": "SequenceClassification", "tokens": "TokenClassification", "start_end": "QuestionAnswering"}
 PAIRS = [(TEXTS[0][:30], TEXTS[1][:20]), (TEXTS[3][:5], TEXTS[4][-9:]), (TEXTS[5][:30], "")]
-LIMITS = {"fp32": 1e-4, "fp16": 2e-2}
+LIMITS = {"fp32": 1e-4, "fp16": 3e-2}
 
 
 def install(folder: Path) -> str:
@@ -150,6 +150,8 @@ def main() -> int:
             if not any(name in model.name for name in asked.names):
                 continue
             source, out = Path(temporary, f"source{number}"), Path(temporary, f"out{number}")
+            if model.refused:
+                continue
             build(model, source)
             if json.loads((source / "config.json").read_text())["model_type"] not in transformers_js.CLASSES:
                 continue

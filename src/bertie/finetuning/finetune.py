@@ -240,7 +240,7 @@ def _dev_name(config: FinetuneConfig, task: Task, dev: Examples) -> str:
     """Return the name of the dev examples that the scores are computed on, for people."""
     name = Path(dev).name if isinstance(dev, str | Path) else "dev examples"
     half = len(expand_grid(config)) > 1 or (isinstance(task, Calibratable) and task.scored_apart)
-    return f"{name}, the half that selects nothing" if half else name
+    return f"{name}, the half that did not select the run" if half else name
 
 
 def _finish(

@@ -13,14 +13,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import bertie
 from bertie.checkpoints.folder import write_model
+from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
+from bertie.model.vector_modules import Dropout, LayerNorm, Normalize
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.predict import export_checks, transformers_js
 from bertie.predict.engines import onnx
@@ -132,3 +135,23 @@ def test_files_that_differ_too_much_are_refused(
 def test_the_precision_is_not_chosen(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="writes fp32, fp16 and q8, and --precision is bf16: omit it"):
         bertie.convert(source, tmp_path / "out", "transformers.js", precision="bf16")
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (SentenceEmbedding(), "give transformers.js {pooling: 'mean', normalize: false}"),
+        (SentenceEmbedding(("cls",), (Dropout(0.1), Normalize())), "{pooling: 'cls', normalize: true}"),
+        (SentenceEmbedding(("max",), lowercase=True, dimensions=5), "max pooling, lowercasing, truncated vectors"),
+        (SentenceEmbedding(prompts={"q": "q: "}, default_prompt="q"), "or the text: its default prompt"),
+        (
+            SentenceEmbedding(("mean", "cls"), (LayerNorm(torch.ones(1), torch.ones(1)),)),
+            "mean and cls pooling, LayerNorm",
+        ),
+    ],
+)
+def test_what_is_needed_for_text_vectors_is_said(
+    how: SentenceEmbedding, said: str, tiny_config: TransformerConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    transformers_js.say_how_to_pool(Model(build_encoder(tiny_config), {}), how)
+    assert said in capsys.readouterr().err
