@@ -147,6 +147,16 @@ class RunFolder:
             raise UserError(f"{self.path / 'environment.json'} is damaged: micro_batch is {rows!r}")
         return rows
 
+    def base_model(self, known: str) -> str:
+        """Return the hub id of the model that the run began with; empty: it has none. The first one that is known is saved."""
+        path = self.path / "environment.json"
+        found = (
+            self._decide_once("base_model", lambda: known) if known else storage.read_json(path).get("base_model", "")
+        )
+        if not isinstance(found, str):
+            raise UserError(f"{path} is damaged: base_model is {found!r}")
+        return found
+
     def require_same(self, what: Literal["data", "teacher"], fingerprint: str) -> None:
         """Raise UsageError if the run began with another fingerprint of its data or teacher. The first call saves it."""
         if self._decide_once(what, lambda: fingerprint) != fingerprint:
