@@ -250,18 +250,8 @@ def test_convert_uploads_only_what_it_has_compared(
 
 @pytest.mark.slow
 def test_the_command_finds_the_hub_and_the_token_itself(stand_in: Hub, pretrained: Path, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "bertie",
-        "convert",
-        pretrained,
-        tmp_path / "out",
-        "--to",
-        "hf",
-        "--push",
-        "me/mine",
-    ]
+    command = [sys.executable, "-m", "bertie", "convert", pretrained, tmp_path / "out", "--to", "hf"]
+    command += ["--push", "me/mine", "--json"]
     environment = os.environ | {"HF_ENDPOINT": stand_in.address, "HF_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1"}
     ran = subprocess.run(command, env=environment, capture_output=True, check=True)
     assert json.loads(ran.stdout.splitlines()[-1])["pushed"] == f"{stand_in.address}/me/mine"
