@@ -523,6 +523,7 @@ def openai(model: HubModel, folder: Path) -> tuple[Any, set[str]]:  # noqa: ARG0
 
 
 NAMES_OF_MODELS = {
+    "Bert": "sentencepiece.bpe.model",
     "XLMRoberta": "sentencepiece.bpe.model",
     "Camembert": "sentencepiece.bpe.model",
     "DebertaV2": "spm.model",

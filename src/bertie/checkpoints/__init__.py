@@ -10,6 +10,7 @@ Read in this order:
 5. checkpoint.py: a checkpoint in memory. read.py: reads a model folder into it, and checks it. folder.py: writes one that
    `transformers` loads, with a manifest of checksums.
 6. training_state.py: checkpoints of a run, which add the optimizer's state and the counters.
-7. model_card.py: one more file. sentence_transformers_format.py, sentence_transformers_reader.py,
+7. model_card.py: README.md. sentence_transformers_format.py, sentence_transformers_reader.py,
    sentence_transformers_modules.py: how texts become vectors.
+8. hub.py: uploads to the Hugging Face Hub.
 """

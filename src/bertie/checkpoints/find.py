@@ -64,7 +64,7 @@ def _from_hub(name: str) -> Path:
     import huggingface_hub
 
     def download(*patterns: str) -> Path:
-        wanted = [*MODEL_FILES, *TASK_FILES, *patterns]
+        wanted = [*MODEL_FILES, *TASK_FILES, "README.md", *patterns]
         of_modules = [f"{sentence_transformers_format.IN_MODULES}/{pattern}" for pattern in wanted]
         found = Path(huggingface_hub.snapshot_download(name, allow_patterns=wanted + of_modules))
         return transformer_folder(found) or found

@@ -25,7 +25,7 @@ from bertie.checkpoints.huggingface import (
     transformers_heads,
 )
 from bertie.checkpoints.mapped import Mapped
-from bertie.checkpoints.model_card import model_card
+from bertie.checkpoints.model_card import About, write_card
 from bertie.checkpoints.weight_files import NUMBERS
 from bertie.errors import UserError
 from bertie.model.electra import generator_sizes
@@ -46,7 +46,7 @@ def write_model(
     model: Model,
     tokenizer: Tokenizer,
     task: dict[str, Any] | None = None,
-    about: str = "",
+    about: About = About(),
     source: Checkpoint | None = None,
     max_length: int | None = None,
     mapped: Mapped | None = None,
@@ -60,7 +60,7 @@ def write_model(
         model: Model to write.
         tokenizer: Its tokenizer.
         task: Contents of task.json, with "labels" and "max_length" if the task has them. None for a pre-trained model.
-        about: Section of the model card, in Markdown.
+        about: What the model card says.
         source: The checkpoint that the model was read from. All keys of its config.json are kept, and what no token uses.
             If it holds weights, they are written instead of the model's, which may be without memory: with their dtypes,
             and with those that no head of bertie reads.
@@ -86,13 +86,13 @@ def write_model(
         # So that AutoTokenizer returns no segment ids, which the classes of models without segments do not take.
         path = folder / "tokenizer_config.json"
         storage.write_json(path, storage.read_json(path) | {"model_input_names": ["input_ids", "attention_mask"]})
-    storage.write_atomic(folder / "README.md", model_card(model, labels, about))
     if task:
         storage.write_json(folder / TASK_FILE, task)
     how = source and sentence_transformers_reader.read(source.folder, model.encoder.config.hidden_size)
     if (how := how or sentence_transformers_format.embedding_of(model)) is not None:
         length = max_length or (task or {}).get("max_length", positions)
         sentence_transformers_format.write(folder, model.encoder.config, how, length)
+    write_card(folder, model, labels, about)
     values = _config_json(model, family, labels, tokenizer.pad_id, _dtype(weights), source)
     storage.write_json(folder / "config.json", values)  # last, because `find_model_folder` recognizes a model by it
 

@@ -1,33 +1,185 @@
-"""The model card: README.md of a model folder."""
+"""The model card: README.md of a model folder, with the metadata that the Hugging Face Hub reads."""
 
 from __future__ import annotations
 
+import math
+import re
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from bertie import console, storage
 from bertie.checkpoints.families import family_of, own
 from bertie.checkpoints.huggingface import transformers_heads
+from bertie.checkpoints.sentence_transformers_format import MODULES
+from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.model.head_facts import facts_of
 from bertie.model.model import Model
 from bertie.model.xlnet import XlnetConfig
 
-FEATURES = "feature-extraction"
+FILE = "README.md"
+FEATURES, VECTORS = "feature-extraction", "sentence-similarity"
+SCORES = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}
+"""Names of the hub for scores whose name is another one here."""
+KEPT = ("license", "license_name", "license_link", "language", "datasets", "base_model", "base_model_relation")
+"""Keys of a source's card that also hold for its copy: a text, or a list of texts."""
+LANGUAGE = r"[a-z]{2,3}(-[A-Za-z0-9]{1,8})*|multilingual|code"
+MAX_BYTES, MAX_VALUES = 1 << 18, 20_000
+"""Most bytes and values of the metadata of a card. More are not read."""
 
 
-def model_card(model: Model, labels: tuple[str, ...], about: str) -> str:
-    """Return the model card, in Markdown.
+@dataclass(frozen=True)
+class CardFacts:
+    """What only you know of a model, for its card. Facts that are omitted are not in the card."""
+
+    license: str = ""
+    """License of the model, by its identifier on the hub: apache-2.0, mit, cc-by-4.0, …"""
+    language: tuple[str, ...] = ()
+    """Languages of its texts, by their codes: en, de, …"""
+    datasets: tuple[str, ...] = ()
+    """Ids of its training data on the hub: nyu-mll/glue, …"""
+
+    def __post_init__(self) -> None:
+        wrong = [("license", self.license)] if self.license and not re.fullmatch(r"[a-z0-9.+-]+", self.license) else []
+        wrong += [("language", code) for code in self.language if not re.fullmatch(LANGUAGE, code)]
+        wrong += [("datasets", name) for name in self.datasets if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name)]
+        for name, value in wrong:
+            forms = {"license": "apache-2.0", "language": "en", "datasets": "nyu-mll/glue"}
+            raise UsageError(f"card.{name} is {value[:60]!r}: the hub knows no such name; one is {forms[name]}")
+
+
+@dataclass(frozen=True)
+class CardResults:
+    """Scores of a model."""
+
+    scores: dict[str, float]
+    """By their names here."""
+    data: str
+    """The data that they were measured on, for people."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What the card says of a model, besides what the model says itself."""
+
+    text: str = ""
+    """Section on how the model was trained, in Markdown."""
+    facts: CardFacts = CardFacts()
+    base_model: str = ""
+    """Hub id of the model that it comes from. Empty: it comes from none of the hub."""
+    relation: Literal["", "finetune", "quantized"] = ""
+    """What it is to `base_model`."""
+    results: CardResults | None = None
+    source: dict[str, Any] = field(default_factory=dict)
+    """Metadata of the card of its source, of which it is a copy (`metadata_of`)."""
+
+
+def write_card(folder: Path, model: Model, labels: tuple[str, ...], about: About) -> None:
+    """Write the card of a folder that holds the other files.
 
     Args:
-        model: The model.
+        folder: The folder.
+        model: The model. Its weights are not read.
         labels: Class names, if any.
-        about: Section on how the model was trained, in Markdown.
+        about: What else is known.
     """
+    metadata = _metadata(folder, model, about)
+    storage.write_atomic(folder / FILE, f"---\n{metadata}\n---\n\n{_text(model, labels, about.text)}")
+
+
+def _metadata(folder: Path, model: Model, about: About) -> str:
+    """Return the metadata of a card, in YAML."""
+    from huggingface_hub import ModelCardData  # its import takes a tenth of a second
+    from huggingface_hub.repocard_data import EvalResult
+
+    fits = transformers_heads(model) is not None and family_of(model.encoder.config) is not own.FAMILY
+    tags = [family_of(model.encoder.config).title.lower(), "bertie"]
+    library = "transformers" if fits else "bertie"
+    heads = [facts_of(model.heads[kind]).hub_tag for kind in sorted(model.encoder_heads)] if fits else []
+    task = next((tag for tag in heads if tag != FEATURES), FEATURES)
+    if (folder / MODULES).is_file():
+        library, task = "sentence-transformers", VECTORS
+    if (folder / "onnx" / "model_quantized.onnx").is_file():
+        tags.append("transformers.js")
+    facts, said = about.facts, dict(about.source)
+    results = said.pop("eval_results", [])
+    if about.results is not None:
+        for name, value in about.results.scores.items():
+            if math.isfinite(value):
+                kind = SCORES.get(name) or re.sub(r".*_(?=(loss|accuracy)$)", "", name)
+                results = [
+                    *results,
+                    EvalResult(task, "unknown", about.results.data, kind, round(value, 6), metric_name=name),
+                ]
+    if about.base_model:
+        said |= {"base_model": about.base_model, "base_model_relation": about.relation}
+    given = {"license": facts.license, "language": list(facts.language), "datasets": list(facts.datasets)}
+    if facts.license:
+        said = {name: value for name, value in said.items() if name not in ("license_name", "license_link")}
+    said |= {name: value for name, value in given.items() if value}
+    data = ModelCardData(
+        **{name: value for name, value in said.items() if value},
+        library_name=library,
+        pipeline_tag=task,
+        tags=tags,
+        metrics=list(dict.fromkeys(result.metric_type for result in results)) or None,
+        model_name=f"{family_of(model.encoder.config).title} model" if results else None,
+        eval_results=results or None,
+    )
+    return data.to_yaml()
+
+
+def metadata_of(folder: Path, scores: bool) -> dict[str, Any]:
+    """Return what the card of a folder says that also holds for a copy of its model.
+
+    Args:
+        folder: The folder. Damaged metadata give a warning.
+        scores: Whether the copy has the scores of its source, too: "eval_results".
+    """
+    import yaml
+    from huggingface_hub.repocard_data import model_index_to_eval_results
+
+    path = folder / FILE
+    try:
+        with open(path, "rb") as file:
+            head = file.read(MAX_BYTES).decode(errors="replace")
+        found = re.match(r"\ufeff?---\s*\n(.*?)\n---\s*\n", head, re.DOTALL)
+        values = yaml.load(found[1], getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if found else {}
+        if not isinstance(values, dict) or len(list(islice(_values(values), MAX_VALUES))) == MAX_VALUES:
+            raise ValueError("no table, or too many values")
+        kept = {name: values[name] for name in KEPT if _is_text(values.get(name))}
+        if scores and values.get("model-index"):
+            kept["eval_results"] = model_index_to_eval_results(values["model-index"])[1]
+    except FileNotFoundError:
+        return {}
+    except Exception as error:  # whatever a damaged text makes a parser raise: the model does not depend on it
+        console.warn(f"{path}: its metadata cannot be read and are not kept: {str(error).splitlines()[0][:200]}")
+        return {}
+    return kept
+
+
+def _values(value: Any, depth: int = 0) -> Any:
+    """Yield the values in a value, those that occur twice twice."""
+    yield value
+    if depth > 20:
+        raise ValueError("too deep")
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for each in inner:
+        yield from _values(each, depth + 1)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(each, str) for each in value))
+
+
+def _text(model: Model, labels: tuple[str, ...], about: str) -> str:
+    """Return the card without its metadata, in Markdown."""
     heads = [facts_of(model.heads[kind]) for kind in model.heads if kind in model.encoder_heads]
-    tags = [head.hub_tag for head in heads if transformers_heads(model) is not None]
-    pipeline = next((tag for tag in tags if tag != FEATURES), FEATURES)
     predicts = ", and ".join(head.predicts for head in heads) or "hidden states"
     config = model.encoder.config
-    name = family_of(config).title
-    lines = ["---", f"pipeline_tag: {pipeline}", "library_name: bertie", f"tags: [{name.lower()}]", "---", ""]
-    lines += [f"# {name} model", "", f"Trained with bertie. It predicts {predicts}.", ""]
+    lines = [f"# {family_of(config).title} model", "", f"Written with bertie. It predicts {predicts}.", ""]
     sizes = f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}"
     sizes += f", {config.num_attention_heads} heads" if isinstance(config, TransformerConfig | XlnetConfig) else ""
     longest = config.max_position_embeddings

@@ -17,6 +17,7 @@ from bertie import config, console, storage
 from bertie.checkpoints.checkpoint import load_weights
 from bertie.checkpoints.find import list_checkpoints
 from bertie.checkpoints.folder import MANIFEST, save_tensors, write_manifest, write_model
+from bertie.checkpoints.model_card import About
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.weight_files import read_tensors
 from bertie.errors import UsageError, UserError, require_range
@@ -97,7 +98,7 @@ def save_state(
     if not final.exists():
         _require_disk_space(final, model, optimizer)
         with storage.atomic_folder(final) as folder:
-            write_model(folder, model, tokenizer, task, f"Training state after step {counters.step}.")
+            write_model(folder, model, tokenizer, task, About(f"Training state after step {counters.step}."))
             state = folder / "training_state"
             state.mkdir()
             save_tensors(_optimizer_tensors(optimizer, model), state / "optimizer.safetensors")

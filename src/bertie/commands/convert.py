@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
+from bertie.checkpoints.model_card import CardFacts
 from bertie.commands.common import given
 from bertie.commands.flags import Positional
 from bertie.predict.export import ExportPrecision, ExportTarget, convert
@@ -22,7 +23,8 @@ class Args:
     """Folder to write. All commands that take a model read it."""
     to: ExportTarget
     """torch, openvino, onnx: a model for this engine of bertie. hf: a checkpoint for transformers. sentence-transformers:
-    a checkpoint for sentence-transformers. tf: a TensorFlow checkpoint for Google's code."""
+    a checkpoint for sentence-transformers. transformers.js: a checkpoint with ONNX files for browsers and Node, in fp32,
+    fp16 and q8. tf: a TensorFlow checkpoint for Google's code."""
     precision: ExportPrecision = "fp32"
     """Precision of the engine. int8 needs --data."""
     data: Path | None = None
@@ -32,10 +34,17 @@ class Args:
     max_loss: float = 0.005
     """Largest allowed loss of the metric of the task (such as accuracy), from 0 to 1. If it loses more, nothing is
     written."""
+    push: str | None = None
+    """Repository of the Hugging Face Hub, OWNER/NAME, to upload the folder to, once it is compared. It must be new or
+    empty. The token is that of `hf auth login`, or HF_TOKEN."""
+    public: bool = False
+    """Create a public repository; by default, only you and your organization see it."""
+    card: CardFacts = CardFacts()
+    """Facts for the model card, in place of those in the source's."""
 
 
 def run(args: Args) -> dict[str, Any]:
-    options = given(args, "precision", "data", "calibration", "max_loss")
+    options = given(args, "precision", "data", "calibration", "max_loss", "push", "public", "card")
     result = convert(args.run, args.out, args.to, **options)
     console.info(
         f"{args.out}: differs from its source by {result['difference']:.1e} of the largest value "

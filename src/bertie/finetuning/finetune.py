@@ -14,6 +14,8 @@ from bertie import config as configuration
 from bertie import console, runtime, storage
 from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.find import TASK_FILE
+from bertie.checkpoints.hub import hub_id
+from bertie.checkpoints.model_card import About, CardResults
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.sentence_transformers_reader import dropped_by_training
 from bertie.finetuning.data import Examples, TaskData, load_task_data
@@ -153,8 +155,8 @@ def finetune(
         train_all = _one if len(expand_grid(config)) == 1 else _several
         tuned, scores, found, done = train_all(config, data, checkpoint, run)
         if run is not None:
-            length = f"Its sequences had up to {config.max_length:,} tokens: give other programs the same length."
-            _finish(run, f"Fine-tuned from {checkpoint.folder.name}. {length} {found}", tuned, data, scores, done)
+            results = CardResults(scores, _dev_name(config, data.task, dev))
+            _finish(run, _about(config, checkpoint, found, results), tuned, data, scores, done)
         path, tokenizer = run.path if run else None, checkpoint.tokenizer
         return Finetuned(tuned.job.model, tuned.task, tokenizer, config.max_length, scores, tuned.losses, path, done)
 
@@ -226,8 +228,23 @@ def _several(
     return tuned, best.report_scores, f"The best of {len(done.results)} runs. {found}", done
 
 
+def _about(config: FinetuneConfig, checkpoint: Checkpoint, found: str, results: CardResults) -> About:
+    """Return what the model card says. found: sentences about the scores."""
+    base = hub_id(checkpoint.folder)
+    length = f"Its sequences had up to {config.max_length:,} tokens: give other programs the same length."
+    text = f"Fine-tuned from {base or checkpoint.folder.name}. {length} {found}"
+    return About(text, config.card, "" if config.from_scratch else base, "finetune", results)
+
+
+def _dev_name(config: FinetuneConfig, task: Task, dev: Examples) -> str:
+    """Return the name of the dev examples that the scores are computed on, for people."""
+    name = Path(dev).name if isinstance(dev, str | Path) else "dev examples"
+    half = len(expand_grid(config)) > 1 or (isinstance(task, Calibratable) and task.scored_apart)
+    return f"{name}, the half that did not select the run" if half else name
+
+
 def _finish(
-    run: RunFolder, about: str, tuned: TrainedRun, data: TaskData, scores: dict[str, float], done: Sweep | None
+    run: RunFolder, about: About, tuned: TrainedRun, data: TaskData, scores: dict[str, float], done: Sweep | None
 ) -> None:
     """Write the results, with an evaluation on all dev examples: for several runs, including the selection half."""
     if done is not None:
@@ -237,7 +254,7 @@ def _finish(
     with evaluation_folder(run.path / DEV) as folder:
         write_evaluation(folder, title, tuned.task, tuned.predictions, data.dev, result)
     run.write_scores(scores)
-    page = run_page(run.path, about, {}) if done is None else sweep_page(run.path, about, done)
+    page = run_page(run.path, about.text, {}) if done is None else sweep_page(run.path, about.text, done)
     trainer.finish(tuned.job, run, page.html(), about)
     delete_checkpoints(run.path)
 

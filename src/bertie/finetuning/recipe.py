@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from bertie import runtime
+from bertie.checkpoints.model_card import CardFacts
 from bertie.config import Range, check_ranges
 from bertie.errors import MAX_INT32, UsageError
 from bertie.model.layer_selection import LayerSelection
@@ -129,6 +130,8 @@ class FinetuneConfig:
     head_dropout_prob: Annotated[float | None, Range(0, 0.99)] = None
     """Dropout probability before the output layer of the head. If it is omitted, heads for texts and tokens have the one that
     the checkpoint names (`classifier_dropout` in config.json), or else hidden_dropout_prob; others have none."""
+    card: CardFacts = CardFacts()
+    """What the model card says besides."""
 
     def __post_init__(self) -> None:
         check_ranges("", self)

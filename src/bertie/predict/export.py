@@ -4,86 +4,45 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from bertie import console, runtime, storage
-from bertie.checkpoints import sentence_transformers_format
+from bertie.checkpoints import hub, sentence_transformers_format
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.find import TASK_FILE, find_model_folder
-from bertie.checkpoints.folder import save_tensors, write_manifest, write_model
+from bertie.checkpoints.folder import write_manifest, write_model
 from bertie.checkpoints.mapped import Mapped
+from bertie.checkpoints.model_card import About, CardFacts, CardResults, metadata_of, write_card
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.sentence_transformers_format import MODULES, SentenceEmbedding, embedding_of
 from bertie.checkpoints.tensorflow import folder as google
-from bertie.contracts import Batch, Sequence
+from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
 from bertie.model.meta import no_weights
-from bertie.model.model import Model
-from bertie.model.transformer import TransformerEncoder
-from bertie.predict import compare_libraries, export_checks
+from bertie.predict import compare_libraries, export_checks, transformers_js
 from bertie.predict.answers import compare
-from bertie.predict.engines import choose, files, onnx, openvino
-from bertie.predict.engines.calibration import measure
-from bertie.predict.engines.files import EngineName, Exported
-from bertie.predict.engines.graph import Graph
+from bertie.predict.conversion import LIBRARIES, Conversion, ExportPrecision, ExportTarget
+from bertie.predict.engines import choose, files
+from bertie.predict.engines.files import Exported
 from bertie.predict.export_checks import ModelResults
+from bertie.predict.export_engines import write_engine
 from bertie.predict.load import build, load
 from bertie.predict.predictor import Predictor
-from bertie.tasks.inference import infer
 
-ExportTarget = Literal["torch", "openvino", "onnx", "hf", "sentence-transformers", "tf"]
-"""torch, openvino, onnx: for an engine of bertie; the graph of the last two also runs without bertie. hf: a checkpoint for
-transformers. sentence-transformers: the same with the files that describe text vectors. tf: a checkpoint for Google's code."""
-LIBRARIES = ("hf", "sentence-transformers", "tf")
-"""The targets without an engine."""
 CHECKED_IN: dict[ExportTarget, compare_libraries.Library] = {
     "hf": "transformers",
     "sentence-transformers": "sentence-transformers",
 }
 """The libraries that compute from the result, too, if they are installed. Engines are checked as the model is loaded."""
-ExportPrecision = Literal["fp32", "bf16", "int8"]
 CALIBRATION_SEQUENCES = 128
 """Sequences on which activations are measured."""
 CHECKED_SEQUENCES = 32
 """Sequences on which the result is compared with its source."""
-
-
-@dataclass(frozen=True)
-class Conversion:
-    """What to convert, and on which inputs."""
-
-    place: Path
-    """The source, as `find_model_folder` returns it."""
-    checkpoint: Checkpoint
-    """Its files. The weights are mapped where their format allows it."""
-    model: Predictor
-    """The source, without weights."""
-    to: ExportTarget
-    precision: ExportPrecision
-    calibration: list[Sequence]
-    checked: list[Sequence]
-
-    @property
-    def engine(self) -> EngineName | None:
-        """The engine that the result is for; None for other libraries."""
-        if self.to in LIBRARIES:
-            return None
-        return files.engine_name(self.to, self.precision)
-
-    @property
-    def exact(self) -> bool:
-        """Whether the result must compute the same as the source."""
-        return self.precision == "fp32"
-
-    def load(self) -> Predictor:
-        """Load the source, to compute with it."""
-        return load(self.place, threads=torch.get_num_threads(), engine="plain")
 
 
 def convert(
@@ -96,6 +55,9 @@ def convert(
     calibration: str | Path | None = None,
     max_loss: float = 0.005,
     threads: int = 0,
+    push: str | None = None,
+    public: bool = False,
+    card: CardFacts = CardFacts(),
 ) -> dict[str, Any]:
     """Convert a model and compare the result with its source, on real inputs, before the folder gets its name.
 
@@ -109,6 +71,9 @@ def convert(
         calibration: Examples or texts on which int8 measures the ranges of activations. None: `data`.
         max_loss: Largest allowed loss of the metric of the task, from 0 to 1.
         threads: Processor threads; 0: all that this process may use.
+        push: Repository of the Hugging Face Hub to upload the result to: OWNER/NAME. It must be new or empty.
+        public: Whether everybody sees the repository.
+        card: Facts for the model card, in place of those in the source's.
 
     Returns:
         {"out", "engine", "precision"}, and what was measured:
@@ -119,14 +84,16 @@ def convert(
         - "compared": what else was compared (`Comparison.to_json`). "not_checked": the library that is not installed, or "".
         - With `data`, "scores", "source_scores": those of both models; "metric": that of the task; "loss": how much of it is
           lost.
+        - With `push`, "pushed": the address of the repository.
 
     Raises:
         UsageError: The target does not suit the model, a package is missing, or int8 lacks data.
-        UserError: The result differs from the source too much. Nothing is written.
+        UserError: The result differs from the source too much, and nothing is written; or the upload failed.
     """
     out, started = Path(out), time.monotonic()
     storage.require_fresh(out, "the conversion")
     _require(to, precision, data)
+    hub.require_repo(push, public)
     runtime.use_threads(threads)
     mapped = Mapped()
     job = _job(source, out, to, precision, calibration or data, mapped)
@@ -134,16 +101,26 @@ def convert(
         predictor = None if to in ("hf", "sentence-transformers") else job.load()
         _write_files(job, folder, predictor, mapped)
         job.checkpoint.weights.clear()
-        exported = _write_engine(job, folder, predictor)
+        exported = write_engine(job, folder, predictor)
         written, memory = time.monotonic(), runtime.peak_memory()
         before = export_checks.measure(predictor or job.load(), job.checked, data)
         del predictor  # so that only one model is in memory
         result = _compare(job, before, folder, exported, data, max_loss)
         checked = time.monotonic()
+        _write_card(job, folder, card, data, result)
         write_manifest(folder)
+    pushed = {} if push is None else {"pushed": hub.push(out, push, public)}
     seconds = time.monotonic() - checked + written - started
     times = {"seconds": round(seconds, 2), "check_seconds": round(checked - written, 2)}
-    return {"out": str(out), "engine": job.engine, "precision": precision, **times, "memory": memory, **result}
+    return {
+        "out": str(out),
+        "engine": job.engine,
+        "precision": precision,
+        **times,
+        "memory": memory,
+        **result,
+        **pushed,
+    }
 
 
 def _job(
@@ -212,75 +189,13 @@ def _write_files(job: Conversion, folder: Path, predictor: Predictor | None, map
                 "a TensorFlow checkpoint holds no settings of sentence-transformers: its pooling and prompts are lost"
             )
         return
-    about = f"Converted from {job.model.folder.name}."
-    write_model(folder, job.model.model, tokenizer, checkpoint.task or None, about, checkpoint, length, mapped)
+    write_model(
+        folder, job.model.model, tokenizer, checkpoint.task or None, source=checkpoint, max_length=length, mapped=mapped
+    )
     scores_pairs = "sbert_ce_default_activation_function" in storage.read_json(folder / "config.json")
     is_cross_encoder = scores_pairs and not (folder / MODULES).is_file()
     if (folder / MODULES).is_file() or (job.to == "sentence-transformers" and not is_cross_encoder):
         sentence_transformers_format.write(folder, config, how, length)
-
-
-def _write_engine(job: Conversion, folder: Path, predictor: Predictor | None) -> Exported | None:
-    """Write the files of the engine. Return them, with the differences of its graph in fp32 from torch, if it has one."""
-    if job.engine is None:
-        return None
-    assert predictor is not None
-    model, exported = predictor.model.cpu(), Exported(folder, job.engine)
-    if not isinstance(model.encoder, TransformerEncoder):
-        raise UsageError(f"engines run Transformers, and this model is {model.encoder.config.kind}: use --to hf")
-    if job.to == "torch":
-        exported = _write_activations(job, model, exported) if job.precision == "int8" else exported
-    else:
-        graph, path = Graph(model), exported.graph
-        path.parent.mkdir()
-        write = _write_onnx if job.to == "onnx" else _write_openvino
-        differences, paths = write(job, graph, path)
-        names = tuple(each.relative_to(folder).as_posix() for each in paths)
-        exported = replace(exported, files=names, measured={"outputs": differences})
-    files.write(exported)
-    return exported
-
-
-def _write_activations(job: Conversion, model: Model, exported: Exported) -> Exported:
-    console.info(f"measuring activations of {console.plural(len(job.calibration), 'sequence')}")
-    encoder = model.encoder
-    assert isinstance(encoder, TransformerEncoder)
-
-    def run(observed: nn.Module) -> None:
-        def compute(batch: Batch, group: list[Sequence]) -> list[None]:
-            observed(batch)
-            return [None] * len(group)
-
-        infer(model, job.calibration, compute)
-
-    activations = measure(encoder, run)
-    save_tensors(activations, exported.folder / files.ACTIVATIONS)
-    return replace(exported, activations=activations, files=(files.ACTIVATIONS,))
-
-
-Written = tuple[dict[str, float], list[Path]]
-"""The largest difference of each output of a graph in fp32 from torch, relative to the largest value, and the files."""
-
-
-def _write_onnx(job: Conversion, graph: Graph, path: Path) -> Written:
-    onnx.write(graph, path)
-    differences = export_checks.graph_differences(graph, onnx.outputs(path), job.checked)
-    if job.precision == "int8":
-        exact = path.rename(path.with_name("exact.onnx"))
-        onnx.quantize(exact, path)
-        exact.unlink()
-    return differences, [path]
-
-
-def _write_openvino(job: Conversion, graph: Graph, path: Path) -> Written:
-    converted = openvino.convert(graph)
-    openvino.save(converted, path)
-    differences = export_checks.graph_differences(graph, openvino.outputs(path), job.checked)
-    if job.precision == "int8":
-        console.info(f"quantizing with {console.plural(len(job.calibration), 'sequence')}, which takes minutes")
-        converted = openvino.quantize(converted, [export_checks.grid([each]) for each in job.calibration])
-        openvino.save(converted, path)
-    return differences, [path, path.with_suffix(".bin")]
 
 
 def _compare(
@@ -318,4 +233,22 @@ def _compare(
             )
     if exported is not None:
         files.write(replace(exported, measured=found))
+    if job.to == "transformers.js":
+        found |= transformers_js.write(before, folder, job.checked, data, max_loss)
     return found
+
+
+def _write_card(job: Conversion, folder: Path, card: CardFacts, data: str | Path | None, found: dict[str, Any]) -> None:
+    """Write the model card, with what was found in the comparison."""
+    if job.to == "tf":  # no format of the hub
+        return
+    exact, base = job.exact, hub.hub_id(job.checkpoint.folder)
+    results = None
+    if data is not None and job.model.task is not None:
+        # Of transformers.js, "scores" are those of one of the files.
+        results = CardResults(found["source_scores" if job.to == "transformers.js" else "scores"], Path(data).name)
+    relation = "" if exact and job.to != "transformers.js" else "quantized"
+    text = f"Converted from {base or job.checkpoint.folder.name}."
+    about = About(text, card, base, relation, results, metadata_of(job.checkpoint.folder, scores=exact))
+    labels = job.checkpoint.task.get("labels") or job.checkpoint.labels
+    write_card(folder, job.model.model, tuple(labels), about)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from bertie import console, runtime, seeding, storage
 from bertie.checkpoints.folder import write_manifest, write_model
+from bertie.checkpoints.model_card import About
 from bertie.config import Range, ranges
 from bertie.errors import UserError
 from bertie.model.encoder import build_encoder
@@ -76,7 +77,7 @@ def glove(
     encoder.embeddings.word.weight.data.copy_(vectors)
     with storage.atomic_folder(folder) as temporary:
         about = f"GloVe vectors from {int(opened.train.shard_starts[-1]):,} tokens, {pairs:,} pairs, {settings.epochs} epochs."
-        write_model(temporary, Model(encoder, {}), opened.tokenizer, about=about)
+        write_model(temporary, Model(encoder, {}), opened.tokenizer, about=About(about))
         write_manifest(temporary)
     console.info(
         f"{folder}: {size:,} vectors of size {settings.hidden_size}; {console.plural(runtime_threads, 'thread')}"

@@ -19,6 +19,8 @@ from bertie import console, runtime, storage
 from bertie.batches.loader import Position
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.folder import MANIFEST, verify
+from bertie.checkpoints.hub import hub_id
+from bertie.checkpoints.model_card import About, CardResults
 from bertie.checkpoints.training_state import has_checkpoint
 from bertie.checkpoints.weight_files import weights_fingerprint
 from bertie.contracts import MicroBatch
@@ -84,6 +86,8 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
     with folder as run:
         if ranks.broadcast(run is not None and run.finished):
             return _finished_result(setup, run) if run else {}
+        start = setup.initial_checkpoint
+        base = run.base_model(hub_id(start.folder) if start else "") if run else ""
         rows = setup.config.training.micro_batch or 1
         try:
             job, rows = setup.job(run, begun)
@@ -100,7 +104,7 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
         warn_of_overfitting(run.path, setup.epochs(counters.tokens), baseline)
         lines = {f"unigram model {baseline:.2f}": baseline} if setup.config.objectives[0].traits.predicts_text else {}
         about = setup.summary_sentence(_last_eval(run))
-        trainer.finish(job, run, run_page(run.path, about, lines).html(), about)
+        trainer.finish(job, run, run_page(run.path, about, lines).html(), setup.about(about, base, _last_eval(run)))
         return {"run": str(out), "finished_before": False, "parameters": job.model.size, "eval": _last_eval(run)}
 
 
@@ -268,6 +272,12 @@ class Setup:
             f"{longest:,} tokens. On held-out documents: "
             f"{scores} (a unigram model of the training text with add-one smoothing: {self.shards.unigram_loss:.4g} nats)."
         )
+
+    def about(self, text: str, base_model: str, last: dict[str, Any]) -> About:
+        """Return what the model card says. text: its summary. base_model: hub id, if any. last: the last evaluation."""
+        scores = {name: last[name] for name in last if name.endswith(("_loss", "_accuracy"))}
+        results = CardResults(scores, f"held-out documents of {self.shards.folder.absolute().name}")
+        return About(text, self.config.card, base_model, "finetune", results)
 
 
 def set_up(

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from bertie import runtime
 from bertie.batches.layouts import Layout
+from bertie.checkpoints.model_card import CardFacts
 from bertie.config import Range, check_ranges, ranges
 from bertie.errors import UsageError
 from bertie.model.attention import AttentionKind
@@ -102,6 +103,8 @@ class PretrainConfig:
     dropout. Empty: random initial weights."""
     init_optimizer: Literal["reset", "keep"] = "reset"
     """Optimizer state with init_from. reset: initial state. keep: state of the same checkpoint."""
+    card: CardFacts = CardFacts()
+    """What the model card says besides."""
 
     def __post_init__(self) -> None:
         check_ranges("", self)

@@ -21,9 +21,9 @@ from bertie.errors import UsageError, UserError
 # Settings that a resumed run may change. They do not affect the result, except that micro_batch selects other dropout
 # masks.
 FLUSH_SECONDS = 10.0  # between two writes of metrics.jsonl
-CHANGEABLE_ON_RESUME = tuple(
-    f"training.{name}"
-    for name in ("checkpoint_every", "checkpoint_minutes", "keep_checkpoints", "workers", "tensorboard", "micro_batch")
+CHANGEABLE_ON_RESUME = (
+    *("training.checkpoint_every", "training.checkpoint_minutes", "training.keep_checkpoints", "training.workers"),
+    *("training.tensorboard", "training.micro_batch", "card.license", "card.language", "card.datasets"),
 )
 CHANGED = {  # what is wrong if the fingerprint of a resumed run has changed
     "data": "was made from other data or another model: give the same ones",
@@ -146,6 +146,16 @@ class RunFolder:
         if type(rows) is not int or rows < 1:
             raise UserError(f"{self.path / 'environment.json'} is damaged: micro_batch is {rows!r}")
         return rows
+
+    def base_model(self, known: str) -> str:
+        """Return the hub id of the model that the run began with; empty: it has none. The first one that is known is saved."""
+        path = self.path / "environment.json"
+        found = (
+            self._decide_once("base_model", lambda: known) if known else storage.read_json(path).get("base_model", "")
+        )
+        if not isinstance(found, str):
+            raise UserError(f"{path} is damaged: base_model is {found!r}")
+        return found
 
     def require_same(self, what: Literal["data", "teacher"], fingerprint: str) -> None:
         """Raise UsageError if the run began with another fingerprint of its data or teacher. The first call saves it."""

@@ -28,6 +28,7 @@ from bertie import console, storage
 from bertie.batches.loader import Position
 from bertie.checkpoints.checkpoint import load_weights
 from bertie.checkpoints.folder import write_manifest, write_model
+from bertie.checkpoints.model_card import About
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.training_state import Counters, restore_newest, save_state
 from bertie.errors import DivergedError
@@ -76,14 +77,14 @@ def train(job: TrainingJob, run: RunFolder | None) -> Counters:
     return counters
 
 
-def finish(job: TrainingJob, run: RunFolder, page: str, about: str) -> None:
+def finish(job: TrainingJob, run: RunFolder, page: str, about: About) -> None:
     """Write the report and the model into the run folder, and mark the run as finished.
 
     Args:
         job: The trained job.
         run: Its run folder.
         page: The report as HTML.
-        about: Text for the model card.
+        about: What the model card says.
     """
     storage.write_atomic(run.path / "report.html", page)
     write_model(run.path, job.model, job.tokenizer, job.task, about)

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.find import MODEL_FILES, find_model_folder
 from bertie.checkpoints.folder import verify, write_manifest, write_model
+from bertie.checkpoints.model_card import About
 from bertie.checkpoints.read import read_checkpoint
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
@@ -43,7 +44,7 @@ def folder(tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Toke
     """A pre-trained model with a manifest."""
     path = tmp_path / "model"
     path.mkdir()
-    write_model(path, pretrained(tiny_config), small_tokenizer, about="Trained for a test.")
+    write_model(path, pretrained(tiny_config), small_tokenizer, about=About("Trained for a test."))
     write_manifest(path)
     return path
 

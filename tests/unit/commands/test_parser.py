@@ -95,7 +95,8 @@ def test_help_of_glue_lists_no_flag_that_glue_refuses(
         ("convert a b --engine onx", "unknown argument --engine (see bertie convert --help)"),
         (
             "convert a b --to onx",
-            "--to: expected 'torch', 'openvino', 'onnx', 'hf', 'sentence-transformers', 'tf', found 'onx': did you mean "
+            "--to: expected 'torch', 'openvino', 'onnx', 'hf', 'sentence-transformers', 'transformers.js', 'tf', found 'onx': "
+            "did you mean "
             "'onnx'? (see bertie convert --help)",
         ),
         ("demo --scale", "--scale FLOAT lacks its value (see bertie demo --help)"),

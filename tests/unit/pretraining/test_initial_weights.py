@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 
 import bertie
 from bertie.batches.sentence_pairs import SentencePairs
+from bertie.checkpoints.model_card import CardFacts
 from bertie.checkpoints.read import read_checkpoint
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
@@ -69,17 +71,27 @@ def evals(run: Path) -> list[dict[str, Any]]:
 def test_continued_run_begins_with_the_weights_of_the_other_model(
     config: PretrainConfig, source: Path, small_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The size is that of the other model, the dropout that of the recipe."""
+    """The size is that of the other model, the dropout that of the recipe. The card names a model of the hub."""
+    cached = tmp_path / "models--me--small" / "snapshots" / "0"
+    cached.parent.mkdir(parents=True)
+    cached.symlink_to(source)
     training = replace(TRAINING, steps=1, learning_rate=0.0)
     size = replace(config.model, num_hidden_layers=1, hidden_size=8, hidden_dropout_prob=0.3)
-    other = replace(config, model=size, training=training, init_from=str(source), seed=1)
+    other = replace(config, model=size, training=training, init_from=str(cached), seed=1)
+    other = replace(other, card=CardFacts(language=("art",)))
     bertie.pretrain(other, small_shards, tmp_path / "run", threads=1)
-    assert f"the size of {source}: 2 layers of 32, not 1 of 8 as in the recipe" in capsys.readouterr().err
+    assert f"the size of {cached}: 2 layers of 32, not 1 of 8 as in the recipe" in capsys.readouterr().err
     for name in ("mlm_loss", "nsp_accuracy"):
         assert evals(tmp_path / "run")[0][name] == evals(source)[-1][name]
     result = read_checkpoint(tmp_path / "run")
     assert (result.config.num_hidden_layers, result.config.hidden_size) == (2, 32)
     assert result.config.hidden_dropout_prob == 0.3
+    card = ModelCard.load(tmp_path / "run" / "README.md").data
+    assert (card.base_model, card.base_model_relation, card.language) == ("me/small", "finetune", ["art"])
+    scores = {each.metric_name: (each.metric_type, each.metric_value) for each in card.eval_results}
+    assert scores["mlm_loss"] == ("loss", pytest.approx(evals(tmp_path / "run")[-1]["mlm_loss"], abs=1e-6))
+    assert scores["nsp_accuracy"][0] == "accuracy"
+    assert {each.dataset_name for each in card.eval_results} == {"held-out documents of shards"}
 
 
 def test_added_vocabulary_entries_begin_as_the_mean_of_their_old_pieces(

@@ -20,6 +20,7 @@ import bertie
 from bertie import runtime, seeding
 from bertie.batches.contiguous import DocSentences, FullSentences
 from bertie.batches.sentence_pairs import SentencePairs
+from bertie.checkpoints.model_card import CardFacts
 from bertie.checkpoints.read import read_checkpoint
 from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UsageError, UserError
@@ -175,6 +176,7 @@ def test_interrupt_saves_a_checkpoint_and_the_next_call_resumes(
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000007"]
     assert [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)] == handlers
     more_checkpoints = replace(config, training=replace(config.training, checkpoint_every=10, keep_checkpoints=3))
+    more_checkpoints = replace(more_checkpoints, card=CardFacts("mit"))
     for settings, name in ((more_checkpoints, "run"), (config, "undisturbed")):
         pretrain(settings, small_shards, tmp_path / name)
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "undisturbed")]

@@ -159,7 +159,8 @@ def _mix(
     """Mix values in a grid of a shape [S, L], in which every token is a query."""
     grids = (x.unflatten(0, shape).transpose(1, 2) for x in (q_TNH, k_TNH, v_TNH))
     mixed_SNLH = F.scaled_dot_product_attention(*grids, attn_mask=seen)
-    return mixed_SNLH.transpose(1, 2).flatten(2).flatten(0, 1)
+    # torch.export predicts another layout than the kernel with a bias has, so a view would fail: copy.
+    return mixed_SNLH.transpose(1, 2).clone(memory_format=torch.contiguous_format).flatten(2).flatten(0, 1)
 
 
 def export(graph: Graph) -> torch.export.ExportedProgram:

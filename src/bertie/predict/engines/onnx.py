@@ -17,7 +17,7 @@ from bertie.model.transformer import TransformerEncoder
 from bertie.predict.engines import cpu
 from bertie.predict.engines.files import Exported, engine_name
 from bertie.predict.engines.graph import INPUTS, STATES, Graph, export, quietly
-from bertie.predict.engines.grids import GridEncoder
+from bertie.predict.engines.grids import ComputeGrid, GridEncoder
 
 OPSET = 18
 
@@ -63,12 +63,32 @@ def write(graph: Graph, path: Path) -> None:
     program.save(path, external_data=False)
 
 
-def quantize(path: Path, out: Path) -> None:
-    """Write a copy of an ONNX file whose matrix products with weights are int8."""
+def quantize(path: Path, out: Path, operators: tuple[str, ...] = ("MatMul",), signed: bool = True) -> None:
+    """Write a copy of an ONNX file in which operators with weights are int8, with one scale per output of a product.
+
+    signed: whether the weights are. Sums of signed ones saturate on processors without int8 instructions.
+    """
     from onnxruntime.quantization import QuantType, quantize_dynamic  # pyright: ignore[reportMissingImports]
 
+    weights = QuantType.QInt8 if signed else QuantType.QUInt8
     with quietly():
-        quantize_dynamic(path, out, op_types_to_quantize=["MatMul"], per_channel=True, weight_type=QuantType.QInt8)
+        quantize_dynamic(path, out, op_types_to_quantize=list(operators), per_channel=True, weight_type=weights)
+
+
+def halve(path: Path, out: Path) -> None:
+    """Write a copy of an ONNX file that computes in fp16. Its outputs remain fp32."""
+    import onnx  # pyright: ignore[reportMissingImports]
+    from onnxruntime.transformers.float16 import (  # pyright: ignore[reportMissingImports]
+        convert_float_to_float16,
+    )
+
+    with quietly():
+        onnx.save(convert_float_to_float16(onnx.load(path), keep_io_types=True), out)
+
+
+def states(path: Path) -> ComputeGrid:
+    """Return a function that computes the last hidden states with a file."""
+    return _Session(path)
 
 
 def outputs(path: Path) -> Callable[[np.ndarray, np.ndarray, np.ndarray], list[np.ndarray]]:
