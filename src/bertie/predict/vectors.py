@@ -203,7 +203,8 @@ def _windows(
     for number, window in enumerate(windows):
         assert window.offsets is not None
         of_word, piece = window.offsets.T
-        used = np.flatnonzero((best[of_word] == number) & ((piece == 1) | (piece > 1) & (word_pooling == "mean")))
+        used = np.flatnonzero((piece == 1) | ((piece > 1) & (word_pooling == "mean")))
+        used = used[best[of_word[used]] == number]
         words, word = np.unique(of_word[used], return_inverse=True)
         if len(words):
             selected.append(replace(window, target=_WindowWords(words, used, word)))

@@ -11,7 +11,6 @@ import unicodedata
 from collections.abc import Sequence as Many
 
 import numpy as np
-
 from tokenizers import Encoding
 
 from bertie.contracts import Sequence

@@ -61,7 +61,7 @@ def test_what_needs_words_refuses_a_tokenizer_without_them(wordless: Tokenizer) 
     given = Labeling(wordless, np.random.default_rng(0))
     needs = {
         "a tag": lambda: Tag(labels=("A", "B")).encode([SENTENCE], wordless, WINDOW),
-        "a vector of a word": lambda: word_alignment.split_and_tokenize(wordless, ["thecat"]),
+        "a vector": lambda: word_alignment.split_and_tokenize(wordless, ["thecat"]),
         "a likelihood": lambda: word_alignment.word_numbers(wordless, wordless.encode_with_offsets(["thecat"])[0]),
         "the comparison of layers": lambda: Sample.draw([[sequence]], wordless, WINDOW, 0),
         "masking": lambda: select("words", collate([sequence], WINDOW), given, 0.5, 4),
@@ -101,7 +101,7 @@ def test_answers_are_in_the_context_if_the_sequence_begins_with_text(xlnet: Toke
     task = Span(threshold=0.0, max_answer_length=2)
     asked = [Question("1", "the cats", "sat the cats", (Answer("cats", 8),), "1"), Question("2", "sat", "the", (), "2")]
     first, second = task.encode(asked, xlnet, 12)
-    tokens = "▁the ▁cat s <sep> ▁sat ▁the ▁cat s <sep> <cls>".split()
+    tokens = ["▁the", "▁cat", "s", "<sep>", "▁sat", "▁the", "▁cat", "s", "<sep>", "<cls>"]
     assert xlnet.tokens(first.input_ids) == tokens
     assert (first.target.first, first.target.last, first.target.answer) == (4, 8, (6, 7))
     assert second.target.answer == (len(second) - 1, len(second) - 1)
