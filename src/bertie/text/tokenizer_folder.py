@@ -143,7 +143,7 @@ def _class_name(folder: Path, settings: TokenizerSettings, config: dict[str, Any
     if not declared:
         if kind and of_model is None and not has_json:
             raise UserError(
-                f"{folder / 'config.json'}: the model_type {kind!r} has no tokenizer class that bertie knows: name one as "
+                f"{folder / 'config.json'}: the model_type {kind[:60]!r} has no tokenizer class that bertie knows: name one as "
                 "tokenizer_class in tokenizer_config.json"
             )
         declared = of_model or _class_of_files(folder, has_json)
@@ -152,8 +152,8 @@ def _class_name(folder: Path, settings: TokenizerSettings, config: dict[str, Any
         return GENERIC[0] if has_json or "drop_punctuation" not in settings.values else "BertTokenizer"
     if name not in CLASSES:
         raise UserError(
-            f"{source}: tokenizer_class is {declared!r}, which bertie does not reproduce: tokens would differ from those "
-            "that the model was trained with"
+            f"{source}: tokenizer_class is {repr(declared)[:60]}, which bertie does not reproduce: tokens would differ from "
+            "those that the model was trained with"
         )
     return name
 
@@ -217,7 +217,7 @@ def _build(
 def _of_json(path: Path, content: dict[str, Any], chosen: TokenizerClass) -> Vocabulary:
     kind, model = tokenizer_json.kind_of(content), content["model"]
     if kind != chosen.model:
-        raise UserError(f"{path}: model.type is {kind}, and the tokenizer class of the folder has {chosen.model}")
+        raise UserError(f"{path}: model.type is {kind[:60]}, and the tokenizer class of the folder has {chosen.model}")
     entries, merges = model["vocab"], model.get("merges") or []
     if kind == "Unigram":
         entries = [(token, score) for token, score in entries]

@@ -221,6 +221,7 @@ def test_class_names_keep_their_order(tiny_config: TransformerConfig) -> None:
     ("change", "message"),
     [
         ({"model_type": "t5"}, "model_type is 't5'"),
+        ({"model_type": "deberta", "relative_attention": True, "pos_att_type": "c2p|p2c"}, "model_type is 'deberta'"),
         ({"model_type": ["bert"]}, "model_type is"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
         ({"is_decoder": True}, "is_decoder"),

@@ -37,6 +37,8 @@ def change(path: Path, **values: object) -> None:
     [
         ({"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class is 'BertJapaneseTokenizer'"),
         ({"tokenizer_class": 3}, "tokenizer_class is 3"),
+        ({"tokenizer_class": "9" * 4000}, "tokenizer_class is '99999"),
+        ({"truncation_side": ["left"] * 4000}, "truncation_side is ['left', 'left'"),
         ({"truncation_side": "left"}, "truncation_side is 'left'"),
         ({"do_lower_case": "no"}, "do_lower_case is 'no': expected true or false"),
         ({"strip_accents": 1}, "strip_accents is 1"),
@@ -55,6 +57,7 @@ def test_settings_that_are_not_obeyed_are_named(folder: Path, values: dict[str, 
         Tokenizer.load(folder)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
 
 
 def test_unknown_settings_are_one_warning(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -131,12 +131,14 @@ def _variables(bundle: TensorBundle, path: Path, values: dict[str, Any]) -> tupl
     """Return the `model_type`, and Hugging Face's name of each entry with whether its matrix is transposed."""
     layers = values.get("num_hidden_layers", 12)
     if type(layers) is not int:
-        raise UserError(f"{path}: num_hidden_layers is {layers!r}: it must be a number")
+        raise UserError(f"{path}: num_hidden_layers is {repr(layers)[:60]}: it must be a number")
     with naming(f"{bundle.prefix}.index"):
         known = _known_names(bundle, layers)
         model_type = names.model_type_of(known.values())
         if values.get("model_type", model_type) != model_type:
-            raise UserError(f"its variables are those of {model_type}, and {path.name} names {values['model_type']!r}")
+            raise UserError(
+                f"its variables are those of {model_type}, and {path.name} names {repr(values['model_type'])[:60]}"
+            )
         return model_type, _their_names(model_type, known)
 
 
