@@ -34,8 +34,8 @@ LAYER_NORM_EPS = 1e-12  # a constant in Google's code
 GELU = {"bert": "gelu", "albert": "gelu_pytorch_tanh", "electra": "gelu"}
 """What "gelu" in Google's configurations means, by Hugging Face's names, which their published copies of the models use.
 
-The function `gelu` of modeling.py in google-research/albert is the approximation by tanh, that in google-research/electra the
-exact one. google-research/bert published its models in 2018 with the exact one; the approximation replaced it later."""
+In Google's code of ALBERT (google-research/albert), it is the approximation by tanh, in that of ELECTRA the exact function.
+google-research/bert published its models in 2018 with the exact one; the approximation replaced it later."""
 
 
 def find_checkpoint(source: Path) -> Path | None:
