@@ -120,6 +120,12 @@ SETTINGS = Settings(
     free=(*FREE, "conv_kernel_size", "conv_act"),
     suits=lambda config: config.disentangled and config.position_embedding in ("learned", "none"),
     write=write,
+    reads=(
+        *("relative_attention", "share_att_key", "pos_att_type", "norm_rel_ebd", "max_relative_positions"),
+        *("position_buckets", "position_biased_input", "embedding_size", "pooler_hidden_size", "attention_head_size"),
+        *("conv_kernel_size", "conv_act", "conv_groups"),
+    ),
+    without_effect=("legacy",),  # the names of the masked-LM head, which are read by their weights
     read=read,
 )
 

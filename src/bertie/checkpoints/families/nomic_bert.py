@@ -41,7 +41,7 @@ def read(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
 
 
 SETTINGS = Settings(
-    keys={name: name for name in bert.KEYS},
+    keys={**{name: name for name in bert.KEYS}, "head_dropout_prob": "classifier_dropout"},
     defaults=DEFAULTS,
     fixed={
         **{"hidden_act": "swiglu", "mlm_act": "silu", "use_bias": False, "norm_bias": True},
@@ -54,6 +54,7 @@ SETTINGS = Settings(
         "hidden_act": "silu",
         "rope_parameters": {"rope_type": "default", "rope_theta": config.rotary_base},
     },
+    reads=("head_dim", "rope_parameters", "rope_scaling", "rope_theta", *AUTHORS),
     read=read,
 )
 

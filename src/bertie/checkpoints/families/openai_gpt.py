@@ -43,6 +43,9 @@ SETTINGS = Settings(
     free=("hidden_act", "intermediate_size"),
     suits=lambda config: config.hidden_act in ACTIVATIONS and config.intermediate_size == 4 * config.hidden_size,
     write=write,
+    reads=("afn",),
+    aliases=gpt2.SETTINGS.aliases,
+    without_effect=gpt2.SETTINGS.without_effect,
     read=read,
 )
 
