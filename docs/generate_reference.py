@@ -1,4 +1,4 @@
-"""Write docs/reference from the code: the command line, recipe keys, public Python names, and the HTTP API.
+"""Write docs/reference from the code: the command line, recipe keys, public Python names, the HTTP API, and checkpoints.
 
 python docs/generate_reference.py            write the pages
 python docs/generate_reference.py --check    exit 1 if a page is out of date
@@ -24,6 +24,7 @@ from bertie.commands.flags import Argument, Output, kind_of, tables, variants
 from bertie.config import REQUIRED
 from bertie.lab.config import Axis, Budget, LabConfig, LabTask, LabText, Variant
 from bertie.serve.openapi import openapi
+from reference_checkpoints import checkpoints
 from reference_markdown import cell, code, prose, shown, slug, table, type_name
 
 FOLDER = Path(__file__).parent / "reference"
@@ -38,6 +39,7 @@ def pages() -> dict[str, str]:
         "recipes.md": recipes(),
         "python.md": python(),
         "http-api.md": http_api(described),
+        "checkpoints.md": checkpoints(),
     }
     found = {name: GENERATED + "\n" + text.strip() + "\n" for name, text in written.items()}
     return {**found, "openapi.json": json.dumps(described, indent=1, ensure_ascii=False) + "\n"}

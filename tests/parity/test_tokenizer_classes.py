@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import tokenizers
-from tokenizers import AddedToken, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors, trainers
 
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.truncation import encode
@@ -166,18 +166,24 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> Any:
     return transformers.AutoTokenizer
 
 
+def without_spaces(text: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    return [(end - len(text[start:end].lstrip()), end) for start, end in offsets]
+
+
 def assert_equal(ours: Tokenizer, theirs: Any, texts: list[str], pairs: bool = True) -> None:
     """Compare tokens and offsets of texts, and whole sequences of pairs; roles in a text are left out."""
     roles = [getattr(theirs, f"{role}_token") for role in ("bos", "eos", "cls", "sep", "pad", "unk", "mask")]
     texts = [text for text in texts if not any(role and role.lower() in text.lower() for role in roles)]
     expected = theirs(texts, add_special_tokens=False, return_offsets_mapping=True)
-    trims = ours.algorithm == "bpe"
     for text, encoding, ids, offsets in zip(
         texts, ours.encode_with_offsets(texts), expected["input_ids"], expected["offset_mapping"], strict=True
     ):
         assert encoding.ids == ids, text
-        if not trims:
-            assert encoding.offsets == [tuple(pair) for pair in offsets], text
+        if ours.algorithm == "bpe":  # whether the space before a word belongs to its token is up to the class
+            encoding_offsets, offsets = (without_spaces(text, each) for each in (encoding.offsets, offsets))
+        else:
+            encoding_offsets = encoding.offsets
+        assert encoding_offsets == [tuple(pair) for pair in offsets], text
     if not pairs:
         return
     first, second = texts[::2][:50], texts[1::2][:50]
@@ -225,3 +231,66 @@ def test_every_class_and_every_set_of_files(
 
 
 CLASSES_OF_TRANSFORMERS = {"ElectraTokenizer": "BertTokenizer"}
+
+
+PUBLISHED = {  # BERT's own vocabularies: file, settings
+    "uncased": ("bert-base-uncased", {"do_lower_case": True}),
+    "cased": ("bert-base-cased", {"do_lower_case": False}),
+    "multilingual": ("bert-base-multilingual-cased", {"do_lower_case": False}),
+    "chinese": ("bert-base-chinese", {"do_lower_case": True}),
+    "accents": ("bert-base-multilingual-cased", {"do_lower_case": True, "strip_accents": False}),
+    "cased without accents": ("bert-base-multilingual-cased", {"do_lower_case": False, "strip_accents": True}),
+    "joined chinese": ("bert-base-chinese", {"do_lower_case": False, "tokenize_chinese_chars": False}),
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    **{
+        "RobertaTokenizer": {"add_prefix_space": True},
+        "AlbertTokenizer": {"do_lower_case": False, "keep_accents": True},
+    },
+    **{
+        "XLNetTokenizer": {"do_lower_case": True},
+        "DebertaV2Tokenizer": {"split_by_punct": True, "do_lower_case": True},
+    },
+}
+"""Settings that tokenizers of these classes have now and then, besides the defaults."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [*PUBLISHED, *CLASSES, *(f"{name} with settings" for name in SETTINGS), "ModernBERT"])
+def test_ten_thousand_random_strings(
+    kind: str, tmp_path: Path, shared_data: Path, vocabularies: dict[str, Any], theirs: Any
+) -> None:
+    """And every line of the multilingual files: ids, offsets, and sequences of pairs."""
+    folder, name = tmp_path / "files", kind.removesuffix(" with settings")
+    if kind in PUBLISHED:
+        folder.mkdir()
+        vocabulary, config = PUBLISHED[kind]
+        (folder / "vocab.txt").write_bytes((shared_data / "vocab" / f"{vocabulary}.txt").read_bytes())
+        (folder / "config.json").write_text(json.dumps({"model_type": "bert"}))
+        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer", **config}))
+    elif kind == "ModernBERT":
+        write_modernbert(folder, vocabularies["bytes"])
+    else:
+        write_vocabulary(folder, name, vocabularies, **(SETTINGS[name] if name != kind else {}))
+    files = sorted((shared_data / "multilingual").glob("*.txt"))
+    texts = [line for file in files for line in file.read_text(encoding="utf-8").split("\n")] + random_texts(10_000)
+    around = name not in ("GPT2Tokenizer", "OpenAIGPTTokenizer")
+    assert_equal(Tokenizer.load(folder), theirs.from_pretrained(folder), texts, around)
+
+
+def write_modernbert(folder: Path, model: dict[str, Any]) -> None:
+    """Write a tokenizer.json of the generic class: byte-level BPE in NFC, with entries for runs of spaces."""
+    entries = [*BERT, *(entry for entry in sorted(model["vocab"], key=model["vocab"].__getitem__))]
+    engine = tokenizers.Tokenizer(
+        models.BPE({e: i for i, e in enumerate(entries)}, [tuple(m) for m in model["merges"]])
+    )
+    engine.normalizer, engine.pre_tokenizer = normalizers.NFC(), pre_tokenizers.ByteLevel(add_prefix_space=False)
+    engine.add_tokens([AddedToken(" " * count) for count in (4, 3, 2)])
+    engine.add_special_tokens([AddedToken(token, lstrip=token == "[MASK]", normalized=False) for token in BERT])
+    ids = [(token, engine.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    pair = "[CLS] $A [SEP] $B [SEP]"
+    engine.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair=pair, special_tokens=ids)
+    folder.mkdir()
+    engine.save(str(folder / "tokenizer.json"))
+    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), BERT, strict=True))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **names}))

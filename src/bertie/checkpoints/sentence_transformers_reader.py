@@ -188,7 +188,7 @@ def max_sequence_length(folder: Path) -> int | None:
     for path, values, name in sources:
         length = values.get(name) if isinstance(values, dict) else None
         if length is not None and (type(length) is not int or length < 4):
-            raise UserError(f"{path}: {name} is {length!r}: give at least 4 tokens")
+            raise UserError(f"{path}: {name} is {repr(length)[:60]}: give at least 4 tokens")
         if length:
             return length
     return None

@@ -83,6 +83,10 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
     shortest = special_tokens(checkpoint.tokenizer, 2, separate) + 1
     if not shortest <= config.max_length <= limit:
         raise UsageError(f"max_length is {config.max_length}: the model reads {shortest} to {limit} tokens")
+    longest = checkpoint.tokenizer.longest
+    if longest is not None and config.max_length > longest:
+        where = f"{checkpoint.folder}/tokenizer_config.json: model_max_length is {longest}"
+        raise UsageError(f"max_length is {config.max_length}, and {where}: give at most that, or change it")
     train_examples, dev_examples = _examples(train, config), _examples(dev, config)
     if 0 < config.max_train_examples < len(train_examples):
         chosen = seeding.generator(0, seeding.SUBSET).permutation(len(train_examples))[: config.max_train_examples]

@@ -64,8 +64,9 @@ class Sample:
             seed: Random seed.
 
         Raises:
-            UserError: No token counts.
+            UserError: No token counts, or the tokenizer has no words.
         """
+        tokenizer.require_words("the comparison of layers")
         nothing, special = np.zeros(0, np.int64), np.array([tokenizer.cls_id, tokenizer.sep_id])
         counting = cls(special, tokenizer.word_starts_table, max_length, nothing, nothing)
         tokens, contexts = 0, np.zeros(tokenizer.size, np.int64)

@@ -189,8 +189,8 @@ def _sequence(tokenizer: Tokenizer, tokens: TokenizedText, number: int) -> Seque
     offsets = tokens.offsets.copy()
     words = offsets[:, 0] >= 0
     offsets[words, 0] -= offsets[words, 0].min()
-    sequence = truncation.add_special_tokens(tokenizer, [tokens])
-    return replace(sequence, example=number, offsets=np.pad(offsets, ((1, 1), (0, 0)), constant_values=-1))
+    sequence, around = truncation.add_special_tokens(tokenizer, [tokens]), tokenizer.templates.lengths_around
+    return replace(sequence, example=number, offsets=np.pad(offsets, (around, (0, 0)), constant_values=-1))
 
 
 RULES = ("nearest mention", "head match", "rules")

@@ -73,8 +73,10 @@ def universal(relation: str) -> str:
 def _with_places(sequence: Sequence) -> Sequence:
     assert sequence.offsets is not None
     offsets = sequence.offsets.copy()
+    first = 0 if offsets[0, 0] < 0 else -1  # XLNet has its <cls> at the end
     offsets[offsets[:, 0] >= 0, 0] += 1
-    offsets[0, 0] = 0
+    if offsets[first, 0] < 0:
+        offsets[first, 0] = 0
     return replace(sequence, offsets=offsets)
 
 

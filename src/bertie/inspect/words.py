@@ -42,7 +42,7 @@ def encode_words(tokenizer: Tokenizer, texts: Many[Many[str]], max_length: int) 
         if len(sequence) > max_length:
             continue
         assert pieces.offsets is not None
-        offsets = np.pad(pieces.offsets, ((1, 1), (0, 0)), constant_values=-1)
+        offsets = np.pad(pieces.offsets, (tokenizer.templates.lengths_around, (0, 0)), constant_values=-1)
         sequences.append(replace(sequence, example=number, offsets=offsets))
         without_tokens += len(words) - len(np.unique(pieces.offsets[:, 0]))
     return EncodedWords(sequences, len(texts) - len(sequences), without_tokens)

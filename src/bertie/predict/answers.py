@@ -11,7 +11,7 @@ import numpy as np
 from bertie.contracts import Sequence
 from bertie.errors import UserError
 from bertie.predict.compare_transformers import head_outputs
-from bertie.predict.comparison import Comparison, Texts, close, equal_or_not
+from bertie.predict.comparison import Compared, ComparedTexts, close, equal_or_not
 from bertie.predict.predictor import Predictor
 from bertie.tasks.predictions import prediction_to_json
 
@@ -37,7 +37,7 @@ def answers(predictor: Predictor, sequences: list[Sequence]) -> list[CallResults
         predictor: The model.
         sequences: Real inputs, for the heads of pre-training.
     """
-    texts = Texts.of(predictor.tokenizer)
+    texts = ComparedTexts.of(predictor.tokenizer, predictor.max_length)
     every = [*texts.plain, *texts.with_roles]
     found = [
         CallResults("settings", *zip(*_settings(predictor).items(), strict=True), exact=True),  # pyright: ignore
@@ -60,7 +60,7 @@ def answers(predictor: Predictor, sequences: list[Sequence]) -> list[CallResults
     return found
 
 
-def compare(ours: list[CallResults], theirs: list[CallResults]) -> list[Comparison]:
+def compare(ours: list[CallResults], theirs: list[CallResults]) -> list[Compared]:
     """Compare the answers of two models to the same questions."""
     if [each.what for each in ours] != [each.what for each in theirs]:
         return [equal_or_not("calls", ["all"], [[each.what for each in ours]], [[each.what for each in theirs]])]
@@ -76,7 +76,7 @@ def _settings(predictor: Predictor) -> dict[str, Any]:
     return {"task": predictor.task, "max_length": predictor.max_length} | settings
 
 
-def _predictions(predictor: Predictor, texts: Texts) -> Iterator[CallResults]:
+def _predictions(predictor: Predictor, texts: ComparedTexts) -> Iterator[CallResults]:
     """Yield the predictions for each kind of input that the task takes."""
     task = predictor.task
     sentences = [pair[0] for pair in texts.pairs[:EMBEDDED_TEXTS]]

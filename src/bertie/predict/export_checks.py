@@ -23,7 +23,7 @@ from bertie.model.head_facts import facts_of
 from bertie.model.model import Model
 from bertie.predict.answers import CallResults, answers
 from bertie.predict.compare_libraries import wrong
-from bertie.predict.comparison import Comparison
+from bertie.predict.comparison import Compared
 from bertie.predict.engines.graph import Graph
 from bertie.predict.predictor import Predictor
 from bertie.tasks import Task
@@ -168,7 +168,7 @@ def require_close(precision: str, found: dict[str, Any]) -> None:
         raise UserError("the result has non-finite hidden states: use another precision")
 
 
-def require_equal(compared: list[Comparison], exact: bool) -> None:
+def require_equal(compared: list[Compared], exact: bool) -> None:
     """Check the comparisons. Raises UserError. exact: whether numbers count, too, and not only tokens and names."""
     for each in wrong(compared):
         if exact or each.tolerance == 0:

@@ -223,6 +223,8 @@ def _best(model: TokenModel, ids: np.ndarray, masks: np.ndarray, group: list[int
             "combinations of lengths: give less"
         )
     whole = how.whole_words or how.max_pieces > 1
+    if whole:
+        model.tokenizer.require_words("filling with whole words (--whole-words, or --max-pieces above 1)")
     pieces = Pieces.of(model.tokenizer)
     found: list[Filling] = []
     width = max(how.beam, how.top_k)

@@ -7,9 +7,10 @@ The pseudo-log-likelihood of a text is the sum of the log probabilities of its t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from bertie.predict.token_model import Query, TokenModel
 from bertie.tasks.data.rows import first_few
 from bertie.tasks.data.unlabeled import Text, text_blocks
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
+from bertie.tasks.word_alignment import word_numbers
 from bertie.text.batching import batches
 from bertie.text.tokenizer import Encoding
 from bertie.text.valid_texts import require_texts
@@ -105,13 +107,14 @@ def score_texts(
     """
     readable = model.tokenizer.encode_with_offsets([text for text in texts if not isinstance(text, UserError)])
     encodings = iter(readable)
+    numbers = partial(word_numbers, model.tokenizer) if within_word else _each_token
     encoded: list[_Encoded | UserError] = [
-        text if isinstance(text, UserError) else _encoded(model, next(encodings), name)
+        text if isinstance(text, UserError) else _encoded(model, next(encodings), name, numbers)
         for text, name in zip(texts, names, strict=True)
     ]
     accepted = (each for each in encoded if not isinstance(each, UserError))
     blocks = batches(accepted, MAX_MASKED_TOKENS, lambda text: (len(text.ids) + 2) ** 2)
-    scores = chain.from_iterable(_score(model, block, within_word) for block in blocks)
+    scores = chain.from_iterable(_score(model, block) for block in blocks)
     return [each if isinstance(each, UserError) else next(scores) for each in encoded]
 
 
@@ -121,35 +124,41 @@ class _Encoded(NamedTuple):
     ids: np.ndarray
     """int32 [n]: its tokens."""
     words: np.ndarray
-    """int32 [n]: the word of each token."""
+    """int32 [n]: the word of each token; without `within_word`, every token is one."""
 
 
-def _encoded(model: TokenModel, encoding: Encoding, name: str) -> _Encoded | UserError:
+def _each_token(encoding: Encoding) -> np.ndarray:
+    return np.arange(len(encoding.ids))
+
+
+def _encoded(
+    model: TokenModel, encoding: Encoding, name: str, numbers: Callable[[Encoding], np.ndarray]
+) -> _Encoded | UserError:
     tokens = len(encoding.ids)
     if not tokens:
         return UserError(f"{name} has no tokens: remove it")
     if tokens > (limit := model.max_text):
         return UserError(f"{name} has {tokens:,} tokens and the model reads at most {limit:,}: split it")
-    return _Encoded(np.array(encoding.ids, np.int32), np.array(encoding.word_ids, np.int32))
+    return _Encoded(np.array(encoding.ids, np.int32), numbers(encoding))
 
 
-def _score(model: TokenModel, texts: list[_Encoded], within_word: bool) -> Iterator[TextScore]:
+def _score(model: TokenModel, texts: list[_Encoded]) -> Iterator[TextScore]:
     if model.causal:
         start = model.tokenizer.cls_id
         found = model.next_log_probabilities([np.concatenate([[start], ids]).astype(np.int32) for ids, _ in texts])
     else:
-        queries = [query for text in texts for query in _masked_copies(model, *text, within_word)]
+        queries = [query for text in texts for query in _masked_copies(model, *text)]
         found = np.split(model.log_probabilities(queries), np.cumsum([len(ids) for ids, _ in texts])[:-1])
     for (ids, _), log_p in zip(texts, found, strict=True):
         yield TextScore(ids, log_p.astype(np.float64))
 
 
-def _masked_copies(model: TokenModel, ids: np.ndarray, words: np.ndarray, within_word: bool) -> Iterator[Query]:
-    """Yield one query per token: the text with this token masked."""
+def _masked_copies(model: TokenModel, ids: np.ndarray, words: np.ndarray) -> Iterator[Query]:
+    """Yield one query per token: the text with this token and the later ones of its word masked."""
     tokenizer = model.tokenizer
     before, after = tokenizer.templates.around
     sequence, start = np.concatenate([before, ids, after]).astype(np.int32), len(before)
-    ends = np.searchsorted(words, words, side="right") if within_word else np.arange(1, len(ids) + 1)
+    ends = np.searchsorted(words, words, side="right")
     for position, (token, end) in enumerate(zip(ids.tolist(), ends.tolist(), strict=True)):
         masked = sequence.copy()
         masked[start + position : start + end] = tokenizer.mask_id

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bertie import console
+from bertie.checkpoints.sentence_transformers_format import Similarity
 from bertie.errors import UsageError, UserError
 from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling
@@ -27,6 +28,7 @@ from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.text.valid_texts import require_texts
 
 SAME = 0.999  # cosine of a text's vector in a file with the one that is computed now; float16 changes it by less
+SAME_LENGTH = 0.005  # relative difference of their lengths, for similarities that depend on these
 
 
 @dataclass(frozen=True)
@@ -161,9 +163,17 @@ def _require_same(predictor: Predictor, unit: TextUnit, found: list[Found], stor
     """Compute the vectors of the texts that were found. Raises UserError if they are not those of the file."""
     for each in found:
         _, computed = unit.block(predictor, [each.text], 0, stored.shape[1])
-        if not cosines(computed, stored[each.index][None].astype(np.float32))[0, 0] >= SAME:
+        if not _same(predictor.text_embedding.similarity, computed, stored[each.index][None].astype(np.float32)):
             raise UserError(
                 f"{path}: the vector of text {each.index + 1} is not that of this text and model with these --pooling and "
                 f"--layers, and the prompt {unit.prompt_name!r}: run bertie embed again, with --prompt-name "
                 f"{unit.prompt_name}"
             )
+
+
+def _same(similarity: Similarity, computed: np.ndarray, stored: np.ndarray) -> bool:
+    """Return whether two vectors, [1, width], are the same for a similarity: the cosine ignores their lengths."""
+    if not cosines(computed, stored)[0, 0] >= SAME:
+        return False
+    lengths = [float(np.linalg.norm(each)) for each in (computed, stored)]
+    return similarity == "cosine" or abs(lengths[0] - lengths[1]) <= SAME_LENGTH * lengths[0]

@@ -144,7 +144,7 @@ def word_vectors(
 
     Raises:
         UsageError: `texts` mixes texts and lists of words, or an argument is unknown.
-        UserError: A text is not a valid text.
+        UserError: A text is not a valid text, or the tokenizer has no words.
     """
     for kind, name, value in ((Fixed, "layers", layers), (WordPooling, "word_pooling", word_pooling)):
         configuration.build(kind, value, name)
@@ -202,11 +202,12 @@ def _windows(
     selected = []
     for number, window in enumerate(windows):
         assert window.offsets is not None
-        of_word, piece = window.offsets[1:-1].T  # between [CLS] and [SEP]
-        used = np.flatnonzero((best[of_word] == number) & ((piece == 0) | (word_pooling == "mean")))
+        of_word, piece = window.offsets.T
+        used = np.flatnonzero((piece == 1) | ((piece > 1) & (word_pooling == "mean")))
+        used = used[best[of_word[used]] == number]
         words, word = np.unique(of_word[used], return_inverse=True)
         if len(words):
-            selected.append(replace(window, target=_WindowWords(words, used + 1, word)))
+            selected.append(replace(window, target=_WindowWords(words, used, word)))
     return selected
 
 

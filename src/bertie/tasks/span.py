@@ -49,8 +49,10 @@ class _WindowTarget(NamedTuple):
     may_start: np.ndarray
     """bool [n]: whether an answer may start at a context token in this window, rather than in another one."""
     answer: tuple[int, int] | None
-    """Positions of the first and last token of the gold answer; (0, 0), that is [CLS], if it is not in this window;
-    None if the question cannot be trained on."""
+    """Positions of the first and last token of the gold answer; twice `null` if it is not in this window; None if the
+    question cannot be trained on."""
+    null: int
+    """Position of [CLS], which stands for "no answer"."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,7 @@ class Span:
         texts = list(dict.fromkeys(text for each in examples for text in (each.question, each.context)))
         tokenized = dict(zip(texts, truncation.tokenize(tokenizer, texts, offsets=True), strict=True))
         special = truncation.special_tokens(tokenizer, 2)
+        ends = tokenizer.templates.lengths_around[0] == 0 < special  # XLNet has its <cls> at the end
         sequences = []
         for number, example in enumerate(examples):
             question, context = tokenized[example.question], tokenized[example.context]
@@ -151,9 +154,10 @@ class Span:
             may_start = _most_context(spans, len(context.ids))
             for part, span in enumerate(spans):
                 sequence = truncation.add_special_tokens(tokenizer, [query, context.take(span)])
-                first = len(query.ids) + special - 1
-                last = first + span.stop - span.start
-                target = _WindowTarget(first, last, may_start[part], _within(answer, span, first))
+                _, read = truncation.text_slices(tokenizer, [len(query.ids), span.stop - span.start])
+                null = len(sequence) - 1 if ends else 0
+                gold = _within(answer, span, read.start, null)
+                target = _WindowTarget(read.start, read.stop, may_start[part], gold, null)
                 truncated = len(question.ids) - len(query.ids)
                 sequences.append(replace(sequence, example=number, part=part, target=target, truncated=truncated))
         return sequences
@@ -193,7 +197,7 @@ class Span:
         return [self._decode(each, example) for each, example in zip(windows, examples, strict=True)]
 
     def _decode(self, windows: list[tuple[np.ndarray, Sequence]], example: Question) -> SpanPrediction:
-        null = min(float(logits[0, 0] + self._ends(logits[:, 1:], slice(0, 1))[0, 0]) for logits, _ in windows)
+        null = min(self._null(logits, sequence.target.null) for logits, sequence in windows)
         spans = sorted((span for window in windows for span in self._spans(*window)), key=lambda span: -span[0])
         spans = spans[: self.n_best_size]
         best = spans[0][0] if spans else -np.inf
@@ -238,6 +242,10 @@ class Span:
             for i in top
             if flat[i] > -np.inf
         ]
+
+    def _null(self, logits_TC: np.ndarray, null: int) -> float:
+        """Return the score of no answer in a window: that of a span of [CLS] alone."""
+        return float(logits_TC[null, 0] + self._ends(logits_TC[:, 1:], slice(null, null + 1))[0, null])
 
     def _ends(self, logits_TC: np.ndarray, starts: slice) -> np.ndarray:
         """Return the end scores [start, end] of every token of a window, for a slice of starts.
@@ -308,12 +316,13 @@ def _answer_tokens(example: Question, context: truncation.TokenizedText) -> tupl
     return (first, last) if first <= last else None
 
 
-def _within(answer: tuple[int, int] | None, span: slice, first: int) -> tuple[int, int] | None:
-    """Return the positions of the answer in a window; those of [CLS] if it is not completely in it."""
+def _within(answer: tuple[int, int] | None, span: slice, first: int, null: int) -> tuple[int, int] | None:
+    """Return the positions of the answer in a window; twice `null` if it is not completely in it."""
     if answer is None:
         return None
     start, end = answer
-    return (start - span.start + first, end - span.start + first) if span.start <= start <= end < span.stop else (0, 0)
+    shift = first - span.start
+    return (start + shift, end + shift) if span.start <= start <= end < span.stop else (null, null)
 
 
 def _most_context(spans: list[slice], size: int) -> list[np.ndarray]:

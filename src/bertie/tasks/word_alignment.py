@@ -1,7 +1,8 @@
 """Align words with subwords, and assign each word of a long text to one window.
 
 In this file, `offsets` of tokenized texts and sequences are not characters. They are int32 [n, 2]: the index of the
-word that a token belongs to, and the index of the token within that word.
+word that a token belongs to, and the number of the token within that word, from 1. Special tokens have (0, 0), wherever
+the tokenizer puts them.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import unicodedata
 from collections.abc import Sequence as Many
 
 import numpy as np
+from tokenizers import Encoding
 
 from bertie.contracts import Sequence
+from bertie.text.library_backend import LibraryBackend
 from bertie.text.tokenizer import NormalizerOptions, Tokenizer
 from bertie.text.truncation import TokenizedText
 
@@ -21,7 +24,11 @@ def tokenize_words(tokenizer: Tokenizer, texts: Many[Many[str]]) -> list[Tokeniz
 
     A word that the tokenizer removes entirely, such as a control character, becomes [UNK], so that every word has a
     token. With a tokenizer that drops punctuation, such a word has no token: the model must not see where it was.
+
+    Raises:
+        UserError: The tokenizer has no words, or a word is not a text.
     """
+    tokenizer.require_words("a vector or a tag of a word")
     dropped = isinstance(tokenizer.normalization, NormalizerOptions) and tokenizer.normalization.drop_punctuation
     tokenized = []
     for given, encoding in zip(texts, tokenizer.encode_words(texts), strict=True):
@@ -39,24 +46,25 @@ def tokenize_words(tokenizer: Tokenizer, texts: Many[Many[str]]) -> list[Tokeniz
 def split_and_tokenize(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[TokenizedText, np.ndarray]]:
     """Tokenize raw texts. Their words are those of BERT's pre-tokenization: split at whitespace and punctuation.
 
-    With byte-level BPE they are those of GPT-2's pattern. Tokens of white space alone, such as the line break, are left
-    out.
+    With byte-level BPE they are those of GPT-2's pattern, with others those of `word_numbers`. Tokens of white space alone,
+    such as the line break, are left out.
 
     Returns:
         For each text its tokens, and int32 [words, 2], the characters where each word starts and ends.
 
     Raises:
-        UserError: A value is not a text.
+        UserError: The tokenizer has no words, or a value is not a text.
     """
+    tokenizer.require_words("a vector or a tag of a word")
     tokenized = []
     for text, encoding in zip(texts, tokenizer.encode_with_offsets(texts), strict=True):
         ids, offsets = np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2)
-        word_ids = np.array(encoding.word_ids, np.int32)
+        word_ids = word_numbers(tokenizer, encoding)
         if tokenizer.algorithm != "wordpiece" or tokenizer.line_break_id is not None:
-            text_of_word = dict.fromkeys(encoding.word_ids, "")
-            for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):
+            text_of_word = dict.fromkeys(word_ids.tolist(), "")
+            for word, (start, end) in zip(word_ids.tolist(), encoding.offsets, strict=True):
                 text_of_word[word] += text[start:end]
-            kept = np.array([bool(text_of_word[word].strip()) for word in encoding.word_ids], bool)
+            kept = np.array([bool(text_of_word[word].strip()) for word in word_ids.tolist()], bool)
             ids, offsets, word_ids = ids[kept], offsets[kept], word_ids[kept]
         _, starts, words = np.unique(word_ids, return_index=True, return_inverse=True)
         lasts = np.append(starts[1:], len(ids))[: len(starts)] - 1
@@ -69,6 +77,23 @@ def split_and_tokenize(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[Tok
     return tokenized
 
 
+def word_numbers(tokenizer: Tokenizer, encoding: Encoding) -> np.ndarray:
+    """Return the word of each token, int32 [n], ascending.
+
+    A word begins where the tokenizer splits the text. Some tokenizers of the library split little or nothing: there, it also
+    begins at an entry that starts one (`Tokenizer.word_starts_table`).
+
+    Raises:
+        UserError: The tokenizer has no words.
+    """
+    tokenizer.require_words("a vector, a tag or a likelihood of a word")
+    words, ids = np.array(encoding.word_ids, np.int32), np.array(encoding.ids, np.int64)
+    if not isinstance(tokenizer.backend, LibraryBackend) or tokenizer.backend.ends_words:
+        return words
+    begins = tokenizer.word_starts_table[ids] & ~np.isin(ids, tokenizer.special_ids)
+    return np.cumsum(begins | (np.diff(words, prepend=-1) != 0), dtype=np.int32) - 1
+
+
 def with_combining_marks(text: str, end: int) -> int:
     """Return the end of a word or answer with the combining accents after its last letter, which no token may cover."""
     while end < len(text) and unicodedata.combining(text[end]):
@@ -78,15 +103,14 @@ def with_combining_marks(text: str, end: int) -> int:
 
 def _with_word_offsets(ids: np.ndarray, words: np.ndarray) -> TokenizedText:
     starts = np.searchsorted(words, words)
-    return TokenizedText(ids, np.stack([words, np.arange(len(words)) - starts], 1).astype(np.int32))
+    return TokenizedText(ids, np.stack([words, np.arange(1, len(words) + 1) - starts], 1).astype(np.int32))
 
 
 def first_pieces(window: Sequence) -> tuple[np.ndarray, np.ndarray]:
     """Return the positions of the first subword of each word in the window, and the indices of these words."""
     assert window.offsets is not None
-    inside = window.offsets[1:-1]  # between [CLS] and [SEP]
-    positions = np.flatnonzero(inside[:, 1] == 0)
-    return positions + 1, inside[positions, 0]
+    positions = np.flatnonzero(window.offsets[:, 1] == 1)
+    return positions, window.offsets[positions, 0]
 
 
 def best_windows(windows: list[Sequence], words: int) -> np.ndarray:

@@ -73,6 +73,12 @@ class Templates:
         return [place.id for place in before if place.id is not None], [p.id for p in after if p.id is not None]
 
     @property
+    def lengths_around(self) -> tuple[int, int]:
+        """The numbers of special tokens before and after a single text."""
+        before, after = self.around
+        return len(before), len(after)
+
+    @property
     def separators(self) -> int:
         """Number of special tokens between the two texts of a pair."""
         texts = [number for number, place in enumerate(self.pair) if place.id is None]

@@ -37,10 +37,14 @@ from bertie.text.tokenizer_settings import CONFIG, JSON, ROLES, TokenizerSetting
 from bertie.text.wordpiece_backend import WordPieceBackend
 
 Backend = WordPieceBackend | BPEBackend | LibraryBackend
-MODELS = ("spiece.model", "sentencepiece.bpe.model", "spm.model")
+MODELS = ("spiece.model", "sentencepiece.bpe.model", "spm.model", "tokenizer.model")
 GOOGLES = {"spiece.model": "30k-clean.model"}
 """The name that a vocabulary has in Google's folders, which hold ALBERT."""
 TOKEN_TYPES = "token_type_ids"
+AS_JSON = (
+    f"write {JSON}, which bertie reads whatever its kind, with the library that the model was trained with, such as "
+    "AutoTokenizer.from_pretrained(OLD).save_pretrained(NEW) of transformers"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +80,7 @@ def read_folder(folder: Path) -> TokenizerFolder:
     named = dict(settings.named)
     if chosen is None:
         if content is None:
-            raise UserError(f"{folder}: the tokenizer class {name} reads only tokenizer.json, which is missing")
+            raise _missing(folder, f"the tokenizer class {name} reads only {JSON}")
         engine, own_extra = tokenizer_json.engine_of(folder / JSON), ()
     else:
         defaults = {role: AddedToken(token, special=True) for role, token in chosen.roles.items()}
@@ -141,7 +145,7 @@ def _class_name(folder: Path, settings: TokenizerSettings, config: dict[str, Any
     if not declared:
         if kind and of_model is None and not has_json:
             raise UserError(
-                f"{folder / 'config.json'}: the model_type {kind!r} has no tokenizer class that bertie knows: name one as "
+                f"{folder / 'config.json'}: the model_type {kind[:60]!r} has no tokenizer class that bertie knows: name one as "
                 "tokenizer_class in tokenizer_config.json"
             )
         declared = of_model or _class_of_files(folder, has_json)
@@ -150,8 +154,8 @@ def _class_name(folder: Path, settings: TokenizerSettings, config: dict[str, Any
         return GENERIC[0] if has_json or "drop_punctuation" not in settings.values else "BertTokenizer"
     if name not in CLASSES:
         raise UserError(
-            f"{source}: tokenizer_class is {declared!r}, which bertie does not reproduce: tokens would differ from those "
-            "that the model was trained with"
+            f"{source}: tokenizer_class is {repr(declared)[:60]}, which bertie does not reproduce: tokens would differ from "
+            "those that the model was trained with"
         )
     return name
 
@@ -167,14 +171,20 @@ def _class_of_files(folder: Path, has_json: bool) -> str:
         return "GPT2Tokenizer" if bpe_backend.END_OF_TEXT in entries and "<s>" not in entries else "RobertaTokenizer"
     if any((folder / name).is_file() for name in GOOGLES.values()):
         return "AlbertTokenizer"
-    if found := next((name for name in MODELS if (folder / name).is_file()), None):
+    found = next((name for name in MODELS if (folder / name).is_file()), None)
+    if found in {chosen.vocabulary for chosen in CLASSES.values()}:
         raise UserError(
             f"{folder} has {found}, and no file that names its class: write tokenizer_config.json with tokenizer_class, such "
             'as {"tokenizer_class": "XLMRobertaTokenizer"}'
         )
-    raise UsageError(
-        f"{folder} holds no tokenizer: it has neither tokenizer.json, vocab.txt nor vocab.json, nor a SentencePiece model"
-    )
+    raise _missing(folder, "it has neither tokenizer.json, vocab.txt nor vocab.json")
+
+
+def _missing(folder: Path, problem: str) -> UserError | UsageError:
+    """Return the error for a folder whose vocabulary file is missing. `problem`: what would be read."""
+    if found := next((name for name in MODELS if (folder / name).is_file()), None):
+        return UserError(f"{folder / found} is not read: {problem}: {AS_JSON}")
+    return UsageError(f"{folder} holds no tokenizer: {problem}, and there is no such file")
 
 
 def _build(
@@ -195,7 +205,7 @@ def _build(
         if not source.is_file():
             source = folder / GOOGLES.get(chosen.vocabulary, chosen.vocabulary)
         if not source.is_file():
-            raise UsageError(f"{folder} holds no tokenizer: it has neither tokenizer.json nor {chosen.vocabulary}")
+            raise _missing(folder, f"its tokenizer class reads {JSON} or {chosen.vocabulary}")
         vocabulary, own = _of_files(source, chosen, settings, values, roles)
         if own is not None and "extra_special_tokens" not in settings.values:
             extra = own
@@ -209,7 +219,7 @@ def _build(
 def _of_json(path: Path, content: dict[str, Any], chosen: TokenizerClass) -> Vocabulary:
     kind, model = tokenizer_json.kind_of(content), content["model"]
     if kind != chosen.model:
-        raise UserError(f"{path}: model.type is {kind}, and the tokenizer class of the folder has {chosen.model}")
+        raise UserError(f"{path}: model.type is {kind[:60]}, and the tokenizer class of the folder has {chosen.model}")
     entries, merges = model["vocab"], model.get("merges") or []
     if kind == "Unigram":
         entries = [(token, score) for token, score in entries]
@@ -233,7 +243,9 @@ def _of_files(
         return Vocabulary(entries, bpe_backend.read_merges(path.parent / "merges.txt", entries)), None
     model: SentencePieceModel = read_model(path)
     if not model.unigram:
-        raise UserError(f"{path} is a BPE model, and the tokenizer class of the folder has a unigram model")
+        raise UserError(
+            f"{path}: its model_type is BPE, and the tokenizer class of the folder has a unigram model: {AS_JSON}"
+        )
     pieces = model.pieces if chosen.fairseq is None else chosen.fairseq(model.pieces, roles)
     own = [AddedToken(piece, normalized=False, special=control) for piece, control in model.added]
     return Vocabulary(pieces, [], model.unk_id, model.charsmap), own

@@ -68,7 +68,7 @@ def read(path: Path) -> dict[str, Any]:
     require_few(path, "added_tokens", added)
     if model.get("dropout"):
         raise UserError(
-            f"{path}: model.dropout is {model['dropout']}, so each reading of a text is another: set it to null"
+            f"{path}: model.dropout is {repr(model['dropout'])[:60]}, so each reading of a text is another: set it to null"
         )
     try:
         for name in ("normalizer", "pre_tokenizer", "decoder"):

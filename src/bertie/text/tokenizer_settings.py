@@ -159,8 +159,8 @@ def _require_obeyed(folder: Path, values: dict[str, Any]) -> None:
             raise UserError(f"{path}: {name} is set, which no tokenizer's settings have: remove it")
     if values.get("truncation_side", "right") != "right":
         raise UserError(
-            f"{path}: truncation_side is {values['truncation_side']!r}: bertie keeps the start of a text that is too long: "
-            'set it to "right"'
+            f"{path}: truncation_side is {repr(values['truncation_side'])[:60]}: bertie keeps the start of a text that is "
+            'too long: set it to "right"'
         )
     for name in ("init_inputs", "fast_tokenizer_files"):
         if [each for each in values.get(name) or () if each != JSON]:

@@ -13,12 +13,13 @@ from itertools import pairwise
 
 import numpy as np
 
+from bertie import console
 from bertie.errors import UsageError, UserError
 from bertie.text.library_backend import ROLES, ROLES_ORDER
 
 LONGEST_PIECE = 16  # characters, as in SentencePiece
 LONGEST_WORD = 64  # characters; longer words, such as sentences without blanks, are trained in parts
-MOST_CHARACTERS = 4_000_000  # of different words; the most frequent words are taken
+MOST_CHARACTERS = 4_000_000  # of different words; the most frequent words are taken, and a warning says how many
 COVERAGE = 0.9995  # share of the text's characters that are entries, as in SentencePiece
 KEPT = 0.75  # share of the pieces that a round keeps
 STEPS = 2  # of expectation maximization in a round
@@ -42,6 +43,8 @@ def train(
     Raises:
         UsageError: An argument is out of range, or `vocab_size` cannot hold the characters.
         UserError: The text is empty.
+
+    Warns if the text has more different words than are read.
     """
     for flag, value in (("--vocab-size", vocab_size), ("--min-frequency", min_frequency)):
         if not 1 <= value < 1 << 24:
@@ -56,7 +59,7 @@ def train(
             f"--vocab-size {vocab_size} is too small: the {len(alphabet)} characters of this text and {fixed} special tokens "
             f"take {len(alphabet) + fixed}: give at least that"
         )
-    words = _Words.of(counts, alphabet)
+    words = _Words.of(_most_frequent(counts), alphabet)
     pieces = _seeds(words, min_frequency, max(10 * vocab_size, 100_000), len(alphabet))
     scores = np.log(np.array([count for _, count in pieces]) / sum(count for _, count in pieces))
     taken = [piece for piece, _ in pieces]
@@ -92,6 +95,18 @@ def _alphabet(counts: Mapping[str, int]) -> list[str]:
     return sorted(ranked[: int(np.searchsorted(sums, COVERAGE * sums[-1])) + 1])
 
 
+def _most_frequent(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the most frequent words, most frequent first, with MOST_CHARACTERS at most. Warns of words left out."""
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))
+    taken = ranked[: int(np.searchsorted(np.cumsum([len(word) for word in ranked]), MOST_CHARACTERS, "right"))]
+    if rest := sum(counts[word] for word in ranked[len(taken) :]):
+        console.warn(
+            f"the pieces are trained on the {len(taken):,} most frequent of {len(ranked):,} different words (at most "
+            f"{MOST_CHARACTERS:,} characters); the others are {rest / sum(counts.values()):.1%} of the text"
+        )
+    return {word: counts[word] for word in taken}
+
+
 @dataclass(frozen=True, eq=False)
 class _Words:
     """Words, end to end.
@@ -116,16 +131,12 @@ class _Words:
         number = {character: i for i, character in enumerate(alphabet)}
         rows: list[list[int]] = []
         often: list[int] = []
-        total = 0
-        for word in sorted(counts, key=lambda word: (-counts[word], word)):
-            if total + len(word) > MOST_CHARACTERS:
-                break
-            total += len(word)
+        for word, count in counts.items():
             row: list[int] = []
             for found in [*(number.get(character, -1) for character in word), -1]:
                 if row and (found < 0 or len(row) == LONGEST_WORD):
                     rows.append(row)
-                    often.append(counts[word])
+                    often.append(count)
                     row = []
                 if found >= 0:
                     row.append(found)

@@ -200,6 +200,7 @@ DEBERTA = {"relative_attention": True, "share_att_key": True, "pos_att_type": "p
         ({"model_type": "modernbert"}, "classifier_dropout", None),  # 0, as the others
         ({"model_type": "albert"}, "classifier_dropout_prob", 0.1),
         ({"model_type": "xlnet"}, "summary_last_dropout", None),
+        ({"model_type": "nomic_bert"}, "classifier_dropout", None),
     ],
 )
 def test_the_dropout_of_heads_is_read_and_written(given: dict[str, object], key: str, usual: float | None) -> None:
@@ -207,7 +208,7 @@ def test_the_dropout_of_heads_is_read_and_written(given: dict[str, object], key:
         family, config, _ = from_config_json(values, "config.json")
         assert (config.head_dropout_prob, head_dropout(config)) == (expected, expected or config.hidden_dropout_prob)
         again = to_config_json(config, [], (), 1, family)
-        null = given["model_type"] in ("bert", "xlm-roberta", "electra", "deberta-v2")
+        null = given["model_type"] in ("bert", "xlm-roberta", "electra", "deberta-v2", "nomic_bert")
         assert again[key] == (expected if null else head_dropout(config))
         assert from_config_json(again, "config.json")[1] == config
 
@@ -221,6 +222,7 @@ def test_class_names_keep_their_order(tiny_config: TransformerConfig) -> None:
     ("change", "message"),
     [
         ({"model_type": "t5"}, "model_type is 't5'"),
+        ({"model_type": "deberta", "relative_attention": True, "pos_att_type": "c2p|p2c"}, "model_type is 'deberta'"),
         ({"model_type": ["bert"]}, "model_type is"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
         ({"is_decoder": True}, "is_decoder"),

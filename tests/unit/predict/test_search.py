@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import bertie
+from bertie.checkpoints.sentence_transformers_format import Similarity
 from bertie.cli import main
 from bertie.errors import UsageError, UserError
 from bertie.predict.embed import TextUnit
@@ -58,6 +60,22 @@ def test_stored_vectors_give_the_same_texts(model: Predictor, texts: list[str], 
         bertie.search(model, texts, texts[7], vectors=tmp_path / "x.npy")
     with pytest.raises(UserError, match=r"an array of 1100 × 32, but there are 1,099 texts"):
         bertie.search(model, texts[1:], texts[7], unit=unit, vectors=tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean", "manhattan"])
+def test_lengths_of_stored_vectors_count_if_the_similarity_depends_on_them(
+    model: Predictor, tmp_path: Path, similarity: Similarity
+) -> None:
+    texts, path = ["der Hund", "die Katze", "ein Haus"], tmp_path / "x.npy"
+    own = replace(model, text_embedding=replace(model.text_embedding, similarity=similarity))
+    bertie.embed(own, texts, path, dtype="float16")
+    assert bertie.search(own, texts, texts[1], vectors=path)[0].index == 1
+    np.save(path, 2 * np.load(path))
+    if similarity == "cosine":
+        assert bertie.search(own, texts, texts[1], vectors=path)[0].index == 1
+    else:
+        with pytest.raises(UserError, match="is not that of this text and model"):
+            bertie.search(own, texts, texts[1], vectors=path)
 
 
 def test_vectors_of_other_texts_are_refused(model: Predictor, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.parity.test_tokenizer_classes import charsmap, field, spm
 from tests.unit.text.test_tokenizer import VOCABULARY
 
 from bertie.errors import UserError
@@ -36,6 +37,8 @@ def change(path: Path, **values: object) -> None:
     [
         ({"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class is 'BertJapaneseTokenizer'"),
         ({"tokenizer_class": 3}, "tokenizer_class is 3"),
+        ({"tokenizer_class": "9" * 4000}, "tokenizer_class is '99999"),
+        ({"truncation_side": ["left"] * 4000}, "truncation_side is ['left', 'left'"),
         ({"truncation_side": "left"}, "truncation_side is 'left'"),
         ({"do_lower_case": "no"}, "do_lower_case is 'no': expected true or false"),
         ({"strip_accents": 1}, "strip_accents is 1"),
@@ -54,6 +57,7 @@ def test_settings_that_are_not_obeyed_are_named(folder: Path, values: dict[str, 
         Tokenizer.load(folder)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
 
 
 def test_unknown_settings_are_one_warning(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,8 +141,6 @@ def test_deep_nesting_ends_in_one_line(folder: Path) -> None:
 
 
 def a_model() -> bytes:
-    from tests.parity.test_tokenizer_classes import charsmap, spm
-
     entries = ["<unk>", "<s>", "</s>", *"▁abcdefgh", "▁ab", "cd"]
     return spm([(entry, -float(i)) for i, entry in enumerate(entries)], {"<s>", "</s>"}, charsmap())
 
@@ -150,6 +152,28 @@ def test_a_sentencepiece_model_is_read(tmp_path: Path) -> None:
     assert model.added == [("<s>", True), ("</s>", True)]
     assert (model.unigram, model.unk_id) == (True, 0)
     require_valid_charsmap(model.charsmap)
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "bpe", "message"),
+    [
+        ("sentencepiece.bpe.model", {"tokenizer_class": "CamembertTokenizer"}, True, "its model_type is BPE"),
+        ("spm.model", {"tokenizer_class": "DebertaV2Tokenizer"}, True, "its model_type is BPE"),
+        ("tokenizer.model", {"tokenizer_class": "XLMRobertaTokenizer"}, False, "reads tokenizer.json or sentencepiece.bpe"),
+        ("tokenizer.model", {"tokenizer_class": "PreTrainedTokenizerFast"}, True, "reads only tokenizer.json"),
+        ("tokenizer.model", {}, False, "neither tokenizer.json, vocab.txt nor vocab.json"),
+    ],
+)  # fmt: skip
+def test_sentencepiece_models_that_no_class_reads_are_refused_with_the_way_out(
+    tmp_path: Path, name: str, config: dict[str, str], bpe: bool, message: str
+) -> None:
+    data = a_model()
+    (tmp_path / name).write_bytes(data.replace(field(3, 1) + field(40, 0), field(3, 2) + field(40, 0)) if bpe else data)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=message) as caught:
+        Tokenizer.load(tmp_path)
+    assert str(caught.value).startswith(str(tmp_path / name))
+    assert "save_pretrained" in str(caught.value)
 
 
 def test_googles_albert_calls_its_model_otherwise(tmp_path: Path) -> None:

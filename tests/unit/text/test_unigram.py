@@ -44,6 +44,21 @@ def test_frequent_words_become_pieces_and_every_character_is_one(pieces: list[tu
     assert sum(np.exp(scores)) == pytest.approx(1, abs=0.1)
 
 
+def test_words_that_training_leaves_out_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(unigram, "MOST_CHARACTERS", 9)
+    counts = {"▁abc": 60, "▁abd": 30, "▁xyz": 9, "▁zyx": 1}
+    entries = [entry for entry, _ in unigram.train(counts, vocab_size=14)]
+    assert "▁abc" in entries
+    assert "▁xyz" not in entries
+    [line] = capsys.readouterr().err.splitlines()
+    assert "the 2 most frequent of 4 different words (at most 9 characters); the others are 10.0%" in line
+    monkeypatch.setattr(unigram, "MOST_CHARACTERS", 16)
+    assert "▁xyz" in [entry for entry, _ in unigram.train(counts, vocab_size=20)]
+    assert not capsys.readouterr().err
+
+
 def test_expected_counts_are_those_of_all_segmentations() -> None:
     """The word "aba" in the pieces a, b, ab: a + b + a has 0.5 · 0.3 · 0.5, ab + a has 0.2 · 0.5."""
     words = unigram._Words.from_rows([[0, 1, 0]], np.array([7.0]), 2)

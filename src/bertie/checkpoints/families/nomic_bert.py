@@ -41,7 +41,7 @@ def read(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
 
 
 SETTINGS = Settings(
-    keys={**{name: name for name in bert.KEYS}, **bert.HEAD},
+    keys={name: name for name in bert.KEYS} | bert.HEAD,
     defaults=DEFAULTS,
     fixed={
         **{"hidden_act": "swiglu", "mlm_act": "silu", "use_bias": False, "norm_bias": True},

@@ -32,7 +32,10 @@ CLASSIFIERS = {"bert": "BertForSequenceClassification", "albert": "AlbertForSequ
 MAX_CLASSES = 100_000
 LAYER_NORM_EPS = 1e-12  # a constant in Google's code
 GELU = {"bert": "gelu", "albert": "gelu_pytorch_tanh", "electra": "gelu"}
-"""What "gelu" in Google's configurations means, by Hugging Face's names, which their published copies of the models use."""
+"""What "gelu" in Google's configurations means, by Hugging Face's names, which their published copies of the models use.
+
+In Google's code of ALBERT (google-research/albert), it is the approximation by tanh, in that of ELECTRA the exact function.
+google-research/bert published its models in 2018 with the exact one; the approximation replaced it later."""
 
 
 def find_checkpoint(source: Path) -> Path | None:
@@ -128,12 +131,14 @@ def _variables(bundle: TensorBundle, path: Path, values: dict[str, Any]) -> tupl
     """Return the `model_type`, and Hugging Face's name of each entry with whether its matrix is transposed."""
     layers = values.get("num_hidden_layers", 12)
     if type(layers) is not int:
-        raise UserError(f"{path}: num_hidden_layers is {layers!r}: it must be a number")
+        raise UserError(f"{path}: num_hidden_layers is {repr(layers)[:60]}: it must be a number")
     with naming(f"{bundle.prefix}.index"):
         known = _known_names(bundle, layers)
         model_type = names.model_type_of(known.values())
         if values.get("model_type", model_type) != model_type:
-            raise UserError(f"its variables are those of {model_type}, and {path.name} names {values['model_type']!r}")
+            raise UserError(
+                f"its variables are those of {model_type}, and {path.name} names {repr(values['model_type'])[:60]}"
+            )
         return model_type, _their_names(model_type, known)
 
 
