@@ -46,6 +46,7 @@ MODERNBERT = SIZES | {
 
 
 SENTENCEPIECE = {
+    "Bert": "sentencepiece.bpe.model",
     "XLMRoberta": "sentencepiece.bpe.model",
     "Camembert": "sentencepiece.bpe.model",
     "DebertaV2": "spm.model",

@@ -97,8 +97,23 @@ def convert(
     runtime.use_threads(threads)
     mapped = Mapped()
     job = _job(source, out, to, precision, calibration or data, mapped)
+    found = _write(job, out, mapped, data, max_loss, card, started)
+    pushed = {} if push is None else {"pushed": hub.push(out, push, public)}
+    return {"out": str(out), "engine": job.engine, "precision": precision, **found, **pushed}
+
+
+def _write(
+    job: Conversion,
+    out: Path,
+    mapped: Mapped,
+    data: str | Path | None,
+    max_loss: float,
+    card: CardFacts,
+    started: float,
+) -> dict[str, Any]:
+    """Write the folder and compare it with its source. Returns what `convert` returns. started: the time of its call."""
     with storage.atomic_folder(out) as folder:
-        predictor = None if to in ("hf", "sentence-transformers") else job.load()
+        predictor = None if job.to in ("hf", "sentence-transformers") else job.load()
         _write_files(job, folder, predictor, mapped)
         job.checkpoint.weights.clear()
         exported = write_engine(job, folder, predictor)
@@ -109,18 +124,9 @@ def convert(
         checked = time.monotonic()
         _write_card(job, folder, card, data, result)
         write_manifest(folder)
-    pushed = {} if push is None else {"pushed": hub.push(out, push, public)}
     seconds = time.monotonic() - checked + written - started
     times = {"seconds": round(seconds, 2), "check_seconds": round(checked - written, 2)}
-    return {
-        "out": str(out),
-        "engine": job.engine,
-        "precision": precision,
-        **times,
-        "memory": memory,
-        **result,
-        **pushed,
-    }
+    return {**times, "memory": memory, **result}
 
 
 def _job(
