@@ -27,7 +27,7 @@ from bertie.model.meta import no_weights
 from bertie.predict import compare_libraries, export_checks, transformers_js
 from bertie.predict.answers import compare
 from bertie.predict.conversion import LIBRARIES, Conversion, ExportPrecision, ExportTarget
-from bertie.predict.engines import choose, files
+from bertie.predict.engines import choose, cpu, files
 from bertie.predict.engines.files import Exported
 from bertie.predict.export_checks import ModelResults
 from bertie.predict.export_engines import write_engine
@@ -150,6 +150,10 @@ def _job(
 
 
 def _require(to: ExportTarget, precision: ExportPrecision, data: str | Path | None) -> None:
+    if to == "transformers.js":
+        cpu.require_packages("onnx", "onnx", "onnx", "onnxruntime", "onnxscript")
+        if precision != "fp32":
+            raise UsageError(f"--to {to} writes fp32, fp16 and q8, and --precision is {precision}: omit it")
     if to in LIBRARIES and precision != "fp32":
         raise UsageError(f"--to {to} keeps the weights as they are, and --precision is {precision}: omit it")
     if to == "onnx" and precision == "bf16":

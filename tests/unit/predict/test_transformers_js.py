@@ -119,17 +119,18 @@ def test_files_that_differ_too_much_are_refused(
     text = tmp_path / "texts.tsv"
     text.write_text("text\tlabel\nthe gudon\ta\nanother one in the place\tb\n")
     members = export_checks.sequences(predictor, text)
+    before = export_checks.measure(predictor, members, text)
     with monkeypatch.context() as patch:
         folder = copy_of(converted[0], tmp_path / "loss", patch)
         with pytest.raises(UserError, match=r"q8 loses .* of accuracy, more than -1: allow it with --max-loss"):
-            transformers_js.write(predictor, folder, members, text, -1.0)
+            transformers_js.write(before, folder, members, text, -1.0)
         folder = copy_of(converted[0], tmp_path / "half", patch)
         patch.setitem(transformers_js.TOLERANCES, "fp16", 1e-9)
         with pytest.raises(UserError, match=r"onnx/model_fp16\.onnx differs from its source by .* 16 bits"):
-            transformers_js.write(predictor, folder, members, None, 1.0)
+            transformers_js.write(before, folder, members, None, 1.0)
         patch.setattr(transformers_js, "MAX_BYTES", 1000)
         with pytest.raises(UsageError, match=r"GB in fp32, and one ONNX file holds 2\.1 GB"):
-            transformers_js.write(predictor, folder, members, None, 1.0)
+            transformers_js.write(before, folder, members, None, 1.0)
 
 
 def test_the_precision_is_not_chosen(source: Path, tmp_path: Path) -> None:
