@@ -76,7 +76,7 @@ TINY = [Case("modern-tiny", 128, 1024, 512, 10), Case("tiny", 512, 2048, 1024, 1
 LENGTHS: tuple[Lengths, ...] = ("real", "equal")
 OPTIONAL = {"compiled": 60.0, "packed": 30.0}  # seconds for each kind of lengths, compilation included: a guess
 ROUND_SECONDS = 0.25  # of bertie; a slower peer takes longer
-KERNELS = 40  # of a step, in the report: those that take longest
+KERNELS = 25  # of a step, in the report: those that take longest
 AFTER_TRAINING = 45.0  # seconds: Python, held-out losses, copies of the weights
 
 
@@ -337,7 +337,7 @@ def kernels(run: Callable[[Step], None], step: Step) -> list[dict[str, Any]] | N
             seconds(run, [step])
         events = [event for event in profile.key_averages() if not getattr(event, "is_user_annotation", False)]
         events.sort(key=lambda event: -event.self_device_time_total)
-        return [{"name": e.key, "calls": e.count, "ms": e.self_device_time_total / 1000} for e in events]
+        return [{"name": e.key[:100], "calls": e.count, "ms": e.self_device_time_total / 1000} for e in events]
     return None
 
 

@@ -187,9 +187,10 @@ class Bench:
         self.optimizer = torch.optim.AdamW(self.peer.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
         self._measure_peer_loss()
         while True:
-            steps = steps_of(self._rows["real"][: self.rows_per_step], self.rows_per_step, self.per_pass)
+            steps = steps_of(self._rows["real"], self.rows_per_step, self.per_pass)
+            widest = max(steps, key=padded_cells)
             try:
-                return self.their_run("eager", steps)(steps[0])
+                return self.their_run("eager", [widest])(widest)
             except RuntimeError as error:
                 if not is_out_of_memory(error) or self.per_pass == 1:
                     raise
@@ -292,6 +293,11 @@ class Bench:
 def padded_length(micro: MicroBatch) -> int:
     """Return the longest sequence, rounded up to a multiple of 8, as for tensor cores."""
     return -(-int(micro.batch.ragged.lengths.max()) // 8) * 8
+
+
+def padded_cells(step: Step) -> int:
+    """Return the tokens of the largest padded forward pass of a step, padding included."""
+    return max(int((micro.batch.example != FILLER).sum()) * padded_length(micro) for micro in step.micro_batches)
 
 
 def padded_inputs(micro: MicroBatch) -> dict[str, Tensor]:
