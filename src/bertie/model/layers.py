@@ -3,7 +3,7 @@
 `layer_output` has the equations. `LayerParts` has the products that it computes them with: those of `Layer`, or those of an
 engine, which are quantized or fused.
 
-T  packed tokens    Q  query rows: T, or fewer    D  hidden size    N  heads    H  head size    R  pairs of dimensions: H / 2
+T  packed tokens    Q  query rows: T, or fewer    D  hidden size    N  heads    H  head size
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def layer_output(
     mix: Mix,
     x_TD: Float[Tensor, "T D"],
     rows: Int[Tensor, " Q"] | None,
-    angles: Float[Tensor, "T R"] | None,
+    rotation: Float[Tensor, "T H"] | None,
 ) -> Float[Tensor, "Q D"]:
     """Compute a layer's output.
 
@@ -69,12 +69,12 @@ def layer_output(
         mix: Attention, among the queries, keys and values that it is given.
         x_TD: Input hidden states.
         rows: Positions in T whose output is needed. None: all, so Q = T.
-        angles: Angles of rotary position embeddings. None: no rotation.
+        rotation: Cosines and sines of rotary position embeddings. None: no rotation.
     """
     x_QD = x_TD if rows is None else x_TD[rows]
     # No name for what is not needed later: its memory, which is still in the cache, is used again.
     x_QD = parts.add_attention(
-        _mixed(parts, mix, parts.attention_norm(x_TD) if parts.norm_first else x_TD, rows, angles), x_QD
+        _mixed(parts, mix, parts.attention_norm(x_TD) if parts.norm_first else x_TD, rows, rotation), x_QD
     )
     if parts.norm_first:
         return parts.add_narrowed(parts.widen(parts.norm(x_QD)), x_QD)
@@ -83,7 +83,7 @@ def layer_output(
 
 
 def _mixed(
-    parts: LayerParts, mix: Mix, x_TD: Tensor, rows: Tensor | None, angles: Tensor | None
+    parts: LayerParts, mix: Mix, x_TD: Tensor, rows: Tensor | None, rotation: Tensor | None
 ) -> Float[Tensor, "Q D"]:
     """Return the values, mixed by attention, before the output projection."""
     asking = rows if parts.split is not None and parts.pattern == FULL else None  # others need all tokens as queries
@@ -92,8 +92,8 @@ def _mixed(
     else:
         q = parts.split[0](x_TD[asking]).unflatten(-1, (parts.heads, -1))
         k, v = parts.split[1](x_TD).unflatten(-1, (2, parts.heads, -1)).unbind(1)
-    if angles is not None:
-        q, k = rotate(q, angles if asking is None else angles[asking]), rotate(k, angles)
+    if rotation is not None:
+        q, k = rotate(q, rotation if asking is None else rotation[asking]), rotate(k, rotation)
     mixed_QD = mix(q, k, v, asking)
     return mixed_QD if rows is asking else mixed_QD[rows]
 
@@ -158,10 +158,10 @@ class Layer(nn.Module):
         x_TD: Float[Tensor, "T D"],
         ragged: Ragged,
         rows: Int[Tensor, " Q"] | None = None,
-        angles: Float[Tensor, "T R"] | None = None,
+        rotation: Float[Tensor, "T H"] | None = None,
     ) -> Float[Tensor, "Q D"]:
         """Compute `layer_output` within the sequences of `ragged`. The rows must be sorted."""
-        return layer_output(self.parts, partial(self.attention.mix, ragged), x_TD, rows, angles)
+        return layer_output(self.parts, partial(self.attention.mix, ragged), x_TD, rows, rotation)
 
     @property
     def parts(self) -> LayerParts:
