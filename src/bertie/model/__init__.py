@@ -5,7 +5,8 @@ Read in this order:
 1. encoder.py: the encoders and their configurations.
 2. config.py, embeddings.py, positions.py, layers.py, transformer.py: the Transformer, which BERT is with the default settings.
 3. attention.py: the implementations of attention. attention_loop.py, attention_groups.py and attention_half.py have those
-   for CPUs. attention_window.py: which keys a query attends to; attention_probabilities.py shows the probabilities.
+   for CPUs. short_attention.py has one operation for short sequences on a GPU, with kernels in short_attention_kernels.py.
+   attention_window.py: which keys a query attends to; attention_probabilities.py shows the probabilities.
 4. xlnet.py, relative_attention.py, relative_groups.py: XLNet. lstm.py: ELMo. characters.py: vectors from characters.
    static.py: word vectors. electra.py: ELECTRA's generator.
 5. heads.py, vocabulary_heads.py, span_boundary.py, losses.py, pooling.py: from hidden states to logits, losses and vectors.
