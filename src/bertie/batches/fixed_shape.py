@@ -41,15 +41,15 @@ class Capacity:
         """Return sizes that fit a micro-batch of NumPy arrays, and others with half as many sequences again.
 
         The number of predictions of a head is that of the micro-batch: it depends on T only. One prediction per sequence
-        is the exception.
+        is the exception. The sizes are rounded, so that most micro-batches of a run give the same.
         """
-        tokens, count = len(micro.batch.input_ids), len(micro.batch.example)
-        sequences = 8 * -(-(count + count // 2 + 8) // 8)
+        tokens, count, longest = len(micro.batch.input_ids), len(micro.batch.example), micro.batch.ragged.max_seqlen
+        fewest = max(8, tokens // longest)  # sequences without filler
+        sequences = fewest * -(-(count + count // 2) // fewest)
         sizes = {name: len(target.weight) for name, target in micro.targets.items()}
         predictions = {name: sequences if size == count else size for name, size in sizes.items()}
         used = sum(size * _per_prediction(micro.targets[name]) for name, size in predictions.items())
         rows = min(tokens, MULTIPLE * -(-used // MULTIPLE))
-        longest = micro.batch.ragged.max_seqlen
         return cls(tokens, longest, frozenset(micro.batch.arrays), sequences, predictions, rows)
 
     def fits(self, micro: MicroBatch) -> bool:

@@ -8,8 +8,9 @@ copied to a fixed place (`static_inputs.py`). There are three recordings:
     next    adds the gradients of another micro-batch
     update  clips the gradients and takes an optimizer step
 
-They contain the same operations in the same order as `StepFunction`, with the same random numbers. Results differ by rounding,
-because sums over padded dimensions are computed in other pieces.
+They contain the same operations in the same order as `StepFunction`. Results differ by rounding, because sums over padded
+dimensions are computed in other pieces. Dropout uses the same seeds, but the random numbers of the last layer belong to other
+rows.
 """
 
 from __future__ import annotations
