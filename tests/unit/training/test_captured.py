@@ -15,7 +15,8 @@ from bertie.batches.loader import Position, Step
 from bertie.contracts import MicroBatch, Sequence
 from bertie.model.config import TransformerConfig
 from bertie.model.model import Model
-from bertie.objectives import MaskedLM, NextSentence
+from bertie.model.xlnet import XlnetConfig
+from bertie.objectives import MaskedLM, NextSentence, PermutationLM
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.text.tokenizer import Tokenizer
@@ -178,6 +179,15 @@ def test_more_sequences_are_recorded_anew_and_not_forever(
     assert len(recorder.records) == 2 * MOST_RECORDINGS
     assert len(recorder.calls) == 2 * MOST_RECORDINGS
     assert capsys.readouterr().err.count("CUDA graphs") == 1
+
+
+def test_models_say_whether_a_gpu_can_record_them(tiny_config: TransformerConfig) -> None:
+    model = new_model(tiny_config, OBJECTIVES, 0)
+    assert model.capturable
+    model.recompute_layers(True)
+    assert not model.capturable
+    assert not new_model(replace(tiny_config, position_embedding="alibi"), OBJECTIVES, 0).capturable
+    assert not new_model(XlnetConfig(vocab_size=100), (PermutationLM(),), 0).capturable
 
 
 def test_static_inputs_hold_the_tensors_of_a_micro_batch(small_tokenizer: Tokenizer) -> None:
