@@ -113,6 +113,14 @@ class TransformerEncoder(nn.Module):
         x_QD = x_QD if self.final_norm is None else self.final_norm(x_QD)
         return Hidden(x_QD, (*below, x_QD) if all_layers else None)
 
+    @property
+    def capturable(self) -> bool:
+        """Whether a GPU can record a forward and backward pass (`Model.capturable`).
+
+        Recomputation reads the state of the random generator, and ALiBi copies its slopes from the host.
+        """
+        return not self.recompute and self.config.position_embedding != "alibi"
+
     def compile_layers(self, backend: str | Callable[..., Any] = "inductor", half: bool = False) -> None:
         """Compile the layers for training: once for the last layer and once for all others of the same kind.
 

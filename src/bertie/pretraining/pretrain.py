@@ -174,7 +174,13 @@ class Setup:
             optimizer=optimizer,
             schedule=config.schedule,
             settings=LoopSettings(
-                length, settings.learning_rate, settings.max_grad_norm, config.seed, precision, weights
+                length,
+                settings.learning_rate,
+                settings.max_grad_norm,
+                config.seed,
+                precision,
+                weights,
+                constant_tokens=True,
             ),
             stream=feed.steps,
             evaluate=lambda step, stop: evaluate(model, self.eval_sets[feed.phase_of(step)], precision, ranks, stop),
