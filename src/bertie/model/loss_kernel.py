@@ -58,7 +58,7 @@ def launch(
         ENTRIES=entries,
         BLOCK=block,
         WHOLE=entries <= block,
-        num_warps=warps or min(16, max(4, block // 512)),
+        num_warps=warps or min(32, max(4, block // 512)),
     )
 
 
