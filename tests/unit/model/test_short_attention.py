@@ -17,7 +17,7 @@ from bertie.model.short_attention import short_attention
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
     os.environ.setdefault("TRITON_INTERPRET", "1")  # Triton reads it when it is imported
-pytest.importorskip("triton", reason="needs Triton, which torch installs where it supports GPUs")
+pytest.importorskip("triton", reason="needs the package triton")
 
 # The interpreter cannot multiply matrices in bf16. On a GPU, products in fp32 are rounded to TF32.
 KINDS = {"cpu": (torch.float32, torch.float16), "cuda": (torch.bfloat16, torch.float16)}
