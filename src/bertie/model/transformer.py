@@ -117,9 +117,11 @@ class TransformerEncoder(nn.Module):
     def capturable(self) -> bool:
         """Whether a GPU can record a forward and backward pass (`Model.capturable`).
 
-        Recomputation reads the state of the random generator, and ALiBi copies its slopes from the host.
+        Recomputation reads the state of the random generator, and ALiBi copies its slopes from the host. Whether recorded
+        dropout draws new random numbers in every step has not been measured on a GPU, so models with dropout are not recorded.
         """
-        return not self.recompute and self.config.position_embedding != "alibi"
+        dropout = self.config.hidden_dropout_prob, self.config.attention_probs_dropout_prob
+        return not self.recompute and self.config.position_embedding != "alibi" and not any(dropout)
 
     def compile_layers(self, backend: str | Callable[..., Any] = "inductor", half: bool = False) -> None:
         """Compile the layers for training: once for the last layer and once for all others of the same kind.

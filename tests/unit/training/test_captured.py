@@ -186,7 +186,12 @@ def test_models_say_whether_a_gpu_can_record_them(tiny_config: TransformerConfig
     assert model.capturable
     model.recompute_layers(True)
     assert not model.capturable
-    assert not new_model(replace(tiny_config, position_embedding="alibi"), OBJECTIVES, 0).capturable
+    for change in (
+        {"position_embedding": "alibi"},
+        {"hidden_dropout_prob": 0.1},
+        {"attention_probs_dropout_prob": 0.1},
+    ):
+        assert not new_model(replace(tiny_config, **change), OBJECTIVES, 0).capturable
     xlnet = XlnetConfig(
         vocab_size=100, num_hidden_layers=1, hidden_size=32, num_attention_heads=4, intermediate_size=64
     )
