@@ -186,6 +186,7 @@ class Bench:
             raise RuntimeError(f"the weights of transformers are others: {left}")
         self.optimizer = torch.optim.AdamW(self.peer.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
         self._measure_peer_loss()
+        _held = self._memory_of_recordings()  # bertie's, which do not exist yet
         while True:
             steps = steps_of(self._rows["real"], self.rows_per_step, self.per_pass)
             widest = max(steps, key=padded_cells)
@@ -202,6 +203,17 @@ class Bench:
         inputs = {name: value.to(self.device) for name, value in padded_inputs(join(self._rows["real"][:1])).items()}
         with torch.no_grad(), runtime.autocast(self.precision, self.device):
             self.losses["transformers"] = float(self.peer(**inputs).loss)
+
+    def _memory_of_recordings(self) -> Tensor | None:
+        """Return as much memory as bertie's recorded steps will keep: about that of a forward and backward pass."""
+        if self.device.type != "cuda":
+            return None
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        self._loss(join(self._rows["real"][: self.per_pass]))
+        needed = torch.cuda.max_memory_allocated() - before
+        free_memory()
+        return torch.empty(needed, dtype=torch.uint8, device=self.device)
 
     def _loss(self, micro: MicroBatch) -> float:
         """Return bertie's mean loss, the sum over the heads. Includes a backward pass, whose gradients are dropped."""

@@ -43,6 +43,12 @@ class Pattern(NamedTuple):
     """Subtract slope × distance from the scores, with another slope for each head (Press et al. 2022). Distances are
     absolute, so the penalty is symmetric unless `causal`."""
 
+    @property
+    def sides(self) -> tuple[int, int]:
+        """How many keys a query attends to before and after its own position. −1: all."""
+        reach = -1 if self.window is None else self.window
+        return reach, 0 if self.causal else reach
+
     def visible(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "q t"] | None:
         """Return which keys of its own sequence each query attends to. None: all of them."""
         if not self.causal and self.window is None:
