@@ -9,8 +9,7 @@ copied to a fixed place (`static_inputs.py`). There are three recordings:
     update  clips the gradients and takes an optimizer step
 
 They contain the same operations in the same order as `StepFunction`. Results differ by rounding, because sums over padded
-dimensions are computed in other pieces. Dropout uses the same seeds, but the random numbers of the last layer belong to other
-rows.
+dimensions are computed in other pieces. Models with dropout are not recorded (`TransformerEncoder.capturable`).
 """
 
 from __future__ import annotations
