@@ -10,7 +10,7 @@ demo: .venv/base
 	$(BIN)/bertie demo
 
 # Most tests are too small to gain from a second thread. Compiled modules are kept for the processes that tests start.
-PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
+PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist loadfile
 test: .venv/dev
 	$(PYTEST)
 

@@ -17,9 +17,10 @@ A part that does not fit into the rest of the minutes is skipped and listed in F
 
 Each round times several steps between two synchronizations, after an untimed step. Tokens do not include padding. FLOPs are
 those of bertie/model/flops.py for both sides, so padding does not count. `host` is the time until Python has queued a step on
-an idle GPU, `gpu` the time of all kernels of a step in torch's profiler; FILE.json names the longest. `memory` is the peak
-during steps minus what is allocated between them. On a GPU that others use, the numbers say nothing. --tiny tries out the whole
-script on a CPU, in fp32 and without a compiler; its numbers say nothing, either.
+an idle GPU, `gpu` the time of all kernels of a step in torch's profiler; FILE.json names the longest. `memory` is the peak of
+the first steps minus what is allocated after them: later, bertie repeats recorded steps (CUDA graphs). On a GPU that others
+use, the numbers say nothing. --tiny tries out the whole script on a CPU, in fp32 and without a compiler; its numbers say
+nothing, either.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ TINY = [Case("modern-tiny", 128, 1024, 512, 10), Case("tiny", 512, 2048, 1024, 1
 LENGTHS: tuple[Lengths, ...] = ("real", "equal")
 OPTIONAL = {"compiled": 60.0, "packed": 30.0}  # seconds for each kind of lengths, compilation included: a guess
 ROUND_SECONDS = 0.25  # of bertie; a slower peer takes longer
-KERNELS = 40  # of a step, in the report: those that take longest
+KERNELS = 25  # of a step, in the report: those that take longest
 AFTER_TRAINING = 45.0  # seconds: Python, held-out losses, copies of the weights
 
 
@@ -249,6 +250,7 @@ def time_sides(bench: Bench, lengths: Lengths, names: list[str], rounds: int, ra
     """Time sides in turn. Returns the figures of each, or the error with which it stopped."""
     steps, found = bench.steps[lengths], dict[str, Any]()
     runs, samples, first = dict[str, Callable[[Step], None]](), dict[str, list[Any]](), dict[str, float]()
+    memory, on_gpu = dict[str, int](), torch.cuda.is_available()
 
     def attempt(name: str, work: Callable[[], Any]) -> Any:
         try:
@@ -260,8 +262,11 @@ def time_sides(bench: Bench, lengths: Lengths, names: list[str], rounds: int, ra
 
     def begin(name: str) -> Callable[[Step], None]:
         run = bench.run(name, lengths)
+        if on_gpu:
+            torch.cuda.reset_peak_memory_stats()
         first[name] = seconds(run, steps[:1])
         seconds(run, steps)  # further variants of compiled code
+        memory[name] = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated() if on_gpu else 0
         return run
 
     for name in names:
@@ -280,8 +285,8 @@ def time_sides(bench: Bench, lengths: Lengths, names: list[str], rounds: int, ra
     tokens = sum(micro.tokens for step in work for micro in step.micro_batches)
     flops = sum(model_flops(bench.model, micro) for step in work for micro in step.micro_batches)
     for name, run in runs.items():
-        walls, hosts, memory = zip(*samples[name], strict=True)
-        pairs = zip(walls, (wall for wall, _, _ in samples["bertie"]), strict=False)
+        walls, hosts = zip(*samples[name], strict=True)
+        pairs = zip(walls, (wall for wall, _ in samples["bertie"]), strict=False)
         found_kernels = (kernels(run, steps[0]) if lengths == "real" else None) or []
         found[name] = {
             "tokens_per_second": spread([tokens / wall for wall in walls]),
@@ -291,29 +296,25 @@ def time_sides(bench: Bench, lengths: Lengths, names: list[str], rounds: int, ra
             "host_ms": spread([1000 * host for host in hosts]),
             "kernels": found_kernels[:KERNELS],
             "gpu_ms": sum(each["ms"] for each in found_kernels) or None,
-            "memory": max(memory),
+            "memory": memory[name],
             "first_step_seconds": first[name],
         }
     return found
 
 
-def timed(run: Callable[[Step], None], work: list[Step]) -> tuple[float, float, int]:
-    """Return the seconds of some steps, those until Python has queued one, and the bytes that steps need."""
-    on_gpu, before, untimed = torch.cuda.is_available(), 0, work[:1]
-    if on_gpu and torch.cuda.memory_reserved() > 0.6 * torch.cuda.mem_get_info()[1]:
+def timed(run: Callable[[Step], None], work: list[Step]) -> tuple[float, float]:
+    """Return the seconds of some steps, and those until Python has queued one."""
+    untimed = work[:1]
+    if torch.cuda.is_available() and torch.cuda.memory_reserved() > 0.6 * torch.cuda.mem_get_info()[1]:
         free_memory()  # that of the side before, so that this one does not free it while its time is taken
         untimed = work[:DISTINCT]
     seconds(run, untimed)
-    if on_gpu:
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
     wall = seconds(run, work)
-    peak = torch.cuda.max_memory_allocated() - before if on_gpu else 0
     started = time.perf_counter()
     run(work[0])
     host = time.perf_counter() - started
     synchronize()
-    return wall, host, peak
+    return wall, host
 
 
 def seconds(run: Callable[[Step], None], work: list[Step]) -> float:
@@ -337,7 +338,7 @@ def kernels(run: Callable[[Step], None], step: Step) -> list[dict[str, Any]] | N
             seconds(run, [step])
         events = [event for event in profile.key_averages() if not getattr(event, "is_user_annotation", False)]
         events.sort(key=lambda event: -event.self_device_time_total)
-        return [{"name": e.key, "calls": e.count, "ms": e.self_device_time_total / 1000} for e in events]
+        return [{"name": e.key[:100], "calls": e.count, "ms": e.self_device_time_total / 1000} for e in events]
     return None
 
 

@@ -186,10 +186,12 @@ class Bench:
             raise RuntimeError(f"the weights of transformers are others: {left}")
         self.optimizer = torch.optim.AdamW(self.peer.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
         self._measure_peer_loss()
+        _held = self._memory_of_recordings()  # bertie's, which do not exist yet
         while True:
-            steps = steps_of(self._rows["real"][: self.rows_per_step], self.rows_per_step, self.per_pass)
+            steps = steps_of(self._rows["real"], self.rows_per_step, self.per_pass)
+            widest = max(steps, key=padded_cells)
             try:
-                return self.their_run("eager", steps)(steps[0])
+                return self.their_run("eager", [widest])(widest)
             except RuntimeError as error:
                 if not is_out_of_memory(error) or self.per_pass == 1:
                     raise
@@ -201,6 +203,17 @@ class Bench:
         inputs = {name: value.to(self.device) for name, value in padded_inputs(join(self._rows["real"][:1])).items()}
         with torch.no_grad(), runtime.autocast(self.precision, self.device):
             self.losses["transformers"] = float(self.peer(**inputs).loss)
+
+    def _memory_of_recordings(self) -> Tensor | None:
+        """Return as much memory as bertie's recorded steps will keep: about that of a forward and backward pass."""
+        if self.device.type != "cuda":
+            return None
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        self._loss(join(self._rows["real"][: self.per_pass]))
+        needed = torch.cuda.max_memory_allocated() - before
+        free_memory()
+        return torch.empty(needed, dtype=torch.uint8, device=self.device)
 
     def _loss(self, micro: MicroBatch) -> float:
         """Return bertie's mean loss, the sum over the heads. Includes a backward pass, whose gradients are dropped."""
@@ -292,6 +305,11 @@ class Bench:
 def padded_length(micro: MicroBatch) -> int:
     """Return the longest sequence, rounded up to a multiple of 8, as for tensor cores."""
     return -(-int(micro.batch.ragged.lengths.max()) // 8) * 8
+
+
+def padded_cells(step: Step) -> int:
+    """Return the tokens of the largest padded forward pass of a step, padding included."""
+    return max(int((micro.batch.example != FILLER).sum()) * padded_length(micro) for micro in step.micro_batches)
 
 
 def padded_inputs(micro: MicroBatch) -> dict[str, Tensor]:

@@ -124,7 +124,8 @@ def stepper(
 ) -> Callable[[Step], None]:
     """Return a function that runs one step of bertie. wait: until the step is finished. weights: of the losses."""
     waiting: list[Step] = []
-    settings = LoopSettings(StepCount(10_000), 1e-4, 1.0, 0, precision, weights or {"mlm": 1.0, "nsp": 1.0})
+    weights = weights or {"mlm": 1.0, "nsp": 1.0}
+    settings = LoopSettings(StepCount(10_000), 1e-4, 1.0, 0, precision, weights, constant_tokens=True)
     loop = train_steps(model, iter(waiting.pop, None), AdamW().build(model), LinearDecay(), settings)
 
     def step(work: Step) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.metadata
+import importlib.util
 import math
 import os
 import platform
@@ -34,6 +35,14 @@ MAX_THREADS = 1024  # torch crashes with many more
 def device() -> torch.device:
     """Return the GPU if there is one, otherwise the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@functools.cache
+def has_triton() -> bool:
+    """Return whether Triton is installed and compiles for the GPU: kernels with bf16 need compute capability 8.0."""
+    if not torch.cuda.is_available() or torch.version.cuda is None or torch.cuda.get_device_capability() < (8, 0):
+        return False
+    return importlib.util.find_spec("triton") is not None
 
 
 def torchrun_ranks() -> tuple[int, int, int]:

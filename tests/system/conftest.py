@@ -138,7 +138,8 @@ def refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
 @pytest.fixture(scope="module")
 def window() -> Iterator[Page]:
     """A window of Chromium, for all tests of a page: each new one costs a second of processor time."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    names = ("chromium-headless-shell", "chromium", "google-chrome")  # the first one needs less processor time
+    chromium = next(filter(None, map(shutil.which, names)), None)
     if chromium is None:
         pytest.skip("needs Chromium")
     sync_api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")

@@ -6,7 +6,8 @@ Read in this order:
 2. config.py, embeddings.py, positions.py, normalization.py, layers.py, transformer.py: the Transformer, which BERT is with the
    default settings.
 3. attention.py: the implementations of attention. attention_loop.py, attention_groups.py and attention_half.py have those
-   for CPUs. attention_window.py: which keys a query attends to; relative_bias.py: biases by distance; attention_probabilities.py
+   for CPUs. short_attention.py has one operation for short sequences on a GPU, with kernels in short_attention_kernels.py.
+   attention_window.py: which keys a query attends to; relative_bias.py: biases by distance; attention_probabilities.py
    shows the probabilities.
 4. relative_attention.py, relative_groups.py: attention with embedded distances. xlnet.py: XLNet. disentangled.py and
    convolution.py: DeBERTa. lstm.py: ELMo. characters.py: vectors from characters. static.py: word vectors. electra.py:
@@ -19,6 +20,7 @@ Read in this order:
 7. model.py: the encoder with its heads.
 
 initialization.py sets the random initial weights, initial_attention.py those with which heads start at neighbors and equal
-words. activation.py and dropout.py have faster versions of torch's functions for CPUs. flops.py counts the operations of a
-step. meta.py builds models without weights, for their shapes.
+words. activation.py and dropout.py have faster versions of torch's functions for CPUs. gated.py has gated activations for
+GPUs; gated_kernel.py and loss_kernel.py are kernels in Triton. flops.py counts the operations of a step. meta.py builds
+models without weights, for their shapes.
 """

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bertie.model.config import GATED, HeadActivation
+from bertie.model.gated import gated
 
 
 def activation(name: HeadActivation, x_TF: Float[Tensor, "T F"]) -> Float[Tensor, "T G"]:
@@ -24,6 +25,8 @@ def activation(name: HeadActivation, x_TF: Float[Tensor, "T F"]) -> Float[Tensor
 
     G is F. A gated activation returns the activation of the first half, multiplied with the second half: G is F / 2.
     """
+    if name in GATED and x_TF.is_cuda:
+        return gated(x_TF, name == "swiglu")
     if name in GATED:
         first, second = x_TF.chunk(2, -1)
         return (F.silu(first) if name == "swiglu" else activation("gelu", first)) * second

@@ -51,9 +51,8 @@ def varlen(x: AttentionInput) -> Float[Tensor, "Q N H"]:
         raise ValueError("varlen has no dropout")
     if x.pattern.alibi or x.pattern.relative is not None:
         raise ValueError("varlen supports neither ALiBi nor learned biases")
-    reach = -1 if x.pattern.window is None else x.pattern.window
     cu_seqlens = (x.queries.cu_seqlens.int(), x.keys.cu_seqlens.int())
-    longest, sides = (x.queries.max_seqlen, x.keys.max_seqlen), (reach, 0 if x.pattern.causal else reach)
+    longest, sides = (x.queries.max_seqlen, x.keys.max_seqlen), x.pattern.sides
     return varlen_attn(x.q, x.k, x.v, *cu_seqlens, *longest, window_size=sides)  # pyright: ignore[reportReturnType]
 
 

@@ -48,6 +48,12 @@ class Pattern(NamedTuple):
     disentangled: bool = False
     """Scores have terms that only `disentangled.disentangled` computes."""
 
+    @property
+    def sides(self) -> tuple[int, int]:
+        """How many keys a query attends to before and after its own position. −1: all."""
+        reach = -1 if self.window is None else self.window
+        return reach, 0 if self.causal else reach
+
     def visible(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "q t"] | None:
         """Return which keys of its own sequence each query attends to. None: all of them."""
         if not self.causal and self.window is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -271,7 +272,8 @@ class TransformerConfig:
         queries = np.diff(np.searchsorted(rows, batch.ragged.cu_seqlens))  # of each sequence, in the last layer
         feed_forward = width * self.intermediate_size * (3 if self.gated else 2)
         per_token = tokens * (2 * width * (width + keys) + feed_forward)
-        attended = sum(_attended(lengths, self.window(layer)) for layer in range(layers - 1))
+        windows = Counter(self.window(layer) for layer in range(layers - 1))
+        attended = sum(count * _attended(lengths, window) for window, count in windows.items())
         last = tokens * 2 * width * keys + len(rows) * (2 * width * width + feed_forward)
         last += 2 * width * (lengths * queries).sum()
         projection = tokens * embedding * width if embedding != width else 0

@@ -3,7 +3,7 @@
 `layer_output` has the equations. `LayerParts` has the products that it computes them with: those of `Layer`, or those of an
 engine, which are quantized or fused.
 
-T  packed tokens    Q  query rows: T, or fewer    D  hidden size    N  heads    H  head size    R  pairs of dimensions: H / 2
+T  packed tokens    Q  query rows: T, or fewer    D  hidden size    N  heads    H  head size
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bertie.contracts import Ragged
+from bertie.model import short_attention
 from bertie.model.activation import activation
-from bertie.model.attention import IMPLEMENTATIONS, AttentionKind, automatic, fits_varlen, varlen
+from bertie.model.attention import HALVES, IMPLEMENTATIONS, AttentionKind, automatic, fits_varlen, varlen
 from bertie.model.attention_window import FULL, AttentionInput, Pattern, pattern_of
 from bertie.model.config import Activation, TransformerConfig
 from bertie.model.disentangled import Distances, disentangled
@@ -32,6 +33,9 @@ from bertie.model.relative_bias import RelativeBias
 Mix = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """Mixes values by attention. From queries [Q, N, H], keys and values [T, N, H], and the rows of the queries as in
 `layer_output`, to [Q, D]."""
+MixAll = Callable[[Tensor, Tensor | None], Tensor]
+"""Mixes values by attention among all tokens, rotation included. From queries, keys and values side by side,
+[T, 3, N, H] in half precision, and the rotation, to [T, D]."""
 
 
 class LayerParts(NamedTuple):
@@ -66,7 +70,8 @@ def layer_output(
     mix: Mix,
     x_TD: Float[Tensor, "T D"],
     rows: Int[Tensor, " Q"] | None,
-    angles: Float[Tensor, "T R"] | None,
+    rotation: Float[Tensor, "T H"] | None,
+    mix_all: MixAll | None = None,
 ) -> Float[Tensor, "Q D"]:
     """Compute a layer's output.
 
@@ -75,12 +80,13 @@ def layer_output(
         mix: Attention, among the queries, keys and values that it is given.
         x_TD: Input hidden states.
         rows: Positions in T whose output is needed. None: all, so Q = T.
-        angles: Angles of rotary position embeddings. None: no rotation.
+        rotation: Cosines and sines of rotary position embeddings. None: no rotation.
+        mix_all: Attention in half precision, when all tokens are queries. None: `mix`.
     """
     x_QD = x_TD if rows is None else x_TD[rows]
     # No name for what is not needed later: its memory, which is still in the cache, is used again.
     x_QD = parts.add_attention(
-        _mixed(parts, mix, parts.attention_norm(x_TD) if parts.norm_first else x_TD, rows, angles), x_QD
+        _mixed(parts, mix, parts.attention_norm(x_TD) if parts.norm_first else x_TD, rows, rotation, mix_all), x_QD
     )
     if parts.norm_first:
         return parts.add_narrowed(parts.widen(parts.norm(x_QD)), x_QD)
@@ -89,26 +95,30 @@ def layer_output(
 
 
 def _mixed(
-    parts: LayerParts, mix: Mix, x_TD: Tensor, rows: Tensor | None, angles: Tensor | None
+    parts: LayerParts,
+    mix: Mix,
+    x_TD: Tensor,
+    rows: Tensor | None,
+    rotation: Tensor | None,
+    mix_all: MixAll | None,
 ) -> Float[Tensor, "Q D"]:
     """Return the values, mixed by attention, before the output projection."""
     asking = rows if parts.split is not None and parts.pattern == FULL else None  # others need all tokens as queries
     if asking is None or parts.split is None:
-        q, k, v = _heads(parts.qkv(x_TD), parts.heads, parts.key_value_heads, parts.key_value_heads)
+        qkv_TNH = parts.qkv(x_TD).unflatten(-1, (parts.heads + 2 * parts.key_value_heads, -1))
+        if mix_all is not None and qkv_TNH.dtype in HALVES:
+            mixed_TD = mix_all(qkv_TNH.unflatten(1, (3, parts.heads)), rotation)
+            return mixed_TD if rows is None else mixed_TD[rows]
+        q, k, v = qkv_TNH.split((parts.heads, parts.key_value_heads, parts.key_value_heads), 1)
     else:
         q = parts.split[0](x_TD[asking]).unflatten(-1, (parts.heads, -1))
-        k, v = _heads(parts.split[1](x_TD), parts.key_value_heads, parts.key_value_heads)
-    if angles is not None:
-        q, k = rotate(q, angles if asking is None else angles[asking]), rotate(k, angles)
+        k, v = parts.split[1](x_TD).unflatten(-1, (2 * parts.key_value_heads, -1)).chunk(2, 1)
+    if rotation is not None:
+        q, k = rotate(q, rotation if asking is None else rotation[asking]), rotate(k, rotation)
     if parts.key_value_heads < parts.heads:
         k, v = (x.repeat_interleave(parts.heads // parts.key_value_heads, 1) for x in (k, v))
     mixed_QD = mix(q, k, v, asking)
     return mixed_QD if rows is asking else mixed_QD[rows]
-
-
-def _heads(x_TF: Tensor, *counts: int) -> tuple[Tensor, ...]:
-    """Split what lies side by side into parts of so many heads each, [T, count, H]."""
-    return x_TF.unflatten(-1, (sum(counts), -1)).split(counts, 1)
 
 
 class SelfAttention(nn.Module):
@@ -135,8 +145,28 @@ class SelfAttention(nn.Module):
     @property
     def fits_varlen(self) -> bool:
         """Whether attention in training is `varlen`, in half precision on a GPU."""
-        size = self.qkv.in_features // self.heads
-        return self.attend in (automatic, varlen) and fits_varlen(size, self.dropout, self.pattern)
+        return self.attend in (automatic, varlen) and fits_varlen(self._size, self.dropout, self.pattern)
+
+    @property
+    def _size(self) -> int:
+        return self.qkv.in_features // self.heads
+
+    def fits_short(self, ragged: Ragged) -> bool:
+        """Whether `mix_short` supports these sequences, in half precision.
+
+        Only in compiled layers: where torch's compiler works on a GPU, Triton does.
+        """
+        is_compiled = torch.compiler.is_compiling() and torch.version.hip is None
+        is_there = is_compiled and ragged.cu_seqlens.device.type == short_attention.DEVICE
+        fits = ragged.max_seqlen <= short_attention.LONGEST and self._size in short_attention.SIZES
+        is_plain = self.attend is automatic and self.key_value_heads == self.heads and not self.distances
+        return is_there and fits and is_plain and self.fits_varlen
+
+    def mix_short(self, ragged: Ragged, qkv_T3NH: Tensor, rotation: Tensor | None) -> Float[Tensor, "T D"]:
+        """Mix values within each sequence of `ragged`, in one operation. With it, this is a `MixAll`."""
+        left, right = self.pattern.sides
+        arguments = (qkv_T3NH, rotation, ragged.cu_seqlens.int(), ragged.max_seqlen, left, right)
+        return short_attention.short_attention(*arguments)[0].flatten(1)
 
     def query(self, x_QD: Float[Tensor, "Q D"]) -> Float[Tensor, "Q D"]:
         """Return the queries: the first part of `qkv`."""
@@ -190,10 +220,12 @@ class Layer(nn.Module):
         x_TD: Float[Tensor, "T D"],
         ragged: Ragged,
         rows: Int[Tensor, " Q"] | None = None,
-        angles: Float[Tensor, "T R"] | None = None,
+        rotation: Float[Tensor, "T H"] | None = None,
     ) -> Float[Tensor, "Q D"]:
         """Compute `layer_output` within the sequences of `ragged`. The rows must be sorted."""
-        return layer_output(self.parts, partial(self.attention.mix, ragged), x_TD, rows, angles)
+        attention = self.attention
+        mix_all = partial(attention.mix_short, ragged) if attention.fits_short(ragged) else None
+        return layer_output(self.parts, partial(attention.mix, ragged), x_TD, rows, rotation, mix_all)
 
     @property
     def parts(self) -> LayerParts:

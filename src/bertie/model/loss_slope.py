@@ -1,7 +1,7 @@
 """The softmax over the vocabulary with its loss and its gradient, computed while a few rows of logits are in the cache.
 
 The logits over a vocabulary do not fit into a processor's cache, so each pass over them reads and writes the memory. Here
-the logits are read once and overwritten once (docs/log/2026-11-24-bf16-on-avx512.md).
+the logits are read once and overwritten once (docs/log/2026-11-24-bf16-on-avx512.md). On a GPU, loss_kernel.py does so.
 
     P  predictions    V  vocabulary entries
 """
@@ -11,6 +11,8 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from bertie import runtime
 
 CHUNK = 1 << 19  # number of logits that are in the cache at a time: 2 MiB in fp32
 
@@ -32,7 +34,11 @@ def overwrite_with_slope(
     Returns:
         The weighted sum of −log p(label), the weighted number of correct predictions, and the gradient of the bias.
     """
-    exact = torch.float32 if logits_PV.dtype in (torch.bfloat16, torch.float16) else logits_PV.dtype
+    exact = torch.promote_types(logits_PV.dtype, torch.float32)
+    if logits_PV.is_cuda and bias_V is None and exact == torch.float32 and runtime.has_triton():
+        from bertie.model import loss_kernel
+
+        return *loss_kernel.overwrite(logits_PV, label_P, weight_P), None
     label_P1, weight_P1 = label_P[:, None], weight_P[:, None].to(exact)
     total, hits = logits_PV.new_zeros((), dtype=exact), logits_PV.new_zeros((), dtype=exact)
     slope_V = None if bias_V is None else torch.zeros_like(bias_V)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bertie.contracts import Loss, Targets
+from bertie.model.chunked_loss import chunked_vocabulary_loss
 from bertie.model.vocabulary_loss_half import HalfVocabularyLoss
 
 
@@ -29,6 +30,8 @@ def vocabulary_loss(
     if x_PD.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
         total, hits = HalfVocabularyLoss.apply(x_PD, matrix_VD, bias_V, targets.label, targets.weight)
         return Loss(total, targets.weight.sum(), hits)
+    if x_PD.is_cuda:
+        return chunked_vocabulary_loss(x_PD, matrix_VD, targets, bias_V)
     return cross_entropy(F.linear(x_PD, matrix_VD, bias_V), targets)
 
 

@@ -83,6 +83,12 @@ class Model(nn.Module):
         """The encoder and the generator, as far as they are there and are Transformers."""
         return [part for part in (self.encoder, self.generator) if isinstance(part, TransformerEncoder)]
 
+    @property
+    def capturable(self) -> bool:
+        """Whether a GPU can record and repeat a forward and backward pass: the host neither waits nor decides in it."""
+        parts = (self.encoder, self.generator, *(self.teacher or ())[:1])
+        return all(isinstance(part, TransformerEncoder) and part.capturable for part in parts if part is not None)
+
     def recompute_layers(self, recompute: bool) -> None:
         """Turn activation checkpointing on or off (`TransformerEncoder.recompute`)."""
         for transformer in self.transformers:

@@ -37,20 +37,25 @@ def rotary_angles(position_ids: Int[Tensor, " T"], head_size: int, base: float) 
     return position_ids[:, None] * torch.pow(base, -pair / head_size)
 
 
-def layer_angles(config: TransformerConfig, position_ids: Int[Tensor, " T"]) -> list[Tensor | None]:
-    """Return the rotary angles of every layer, [T, R]. None: the model has other positions."""
+def layer_rotations(config: TransformerConfig, position_ids: Int[Tensor, " T"]) -> list[Tensor | None]:
+    """Return the `rotation` of every layer, [T, H]. None: the model has other positions."""
     layers = range(config.num_hidden_layers)
     if config.position_embedding != "rotary":
         return [None for _ in layers]
     local = [config.window(layer) is not None for layer in layers]
     size, bases = config.hidden_size // config.num_attention_heads, (config.rotary_base, config.local_rotary_base)
-    angles = {each: rotary_angles(position_ids, size, bases[each]) for each in set(local)}
-    return [angles[each] for each in local]
+    rotations = {each: rotation(rotary_angles(position_ids, size, bases[each])) for each in set(local)}
+    return [rotations[each] for each in local]
 
 
-def rotate(x_TNH: Float[Tensor, "T N H"], angles: Float[Tensor, "T R"]) -> Float[Tensor, "T N H"]:
+def rotation(angles: Float[Tensor, "T R"]) -> Float[Tensor, "T H"]:
+    """Return the cosines and the sines of angles, side by side."""
+    return torch.cat([angles.cos(), angles.sin()], 1)
+
+
+def rotate(x_TNH: Float[Tensor, "T N H"], rotation: Float[Tensor, "T H"]) -> Float[Tensor, "T N H"]:
     """Rotate the pair of dimensions (i, i + R) of every head by its angle."""
-    cos, sin = (part[:, None].to(x_TNH.dtype) for part in (angles.cos(), angles.sin()))
+    cos, sin = rotation[:, None].to(x_TNH.dtype).chunk(2, -1)
     first, second = x_TNH.chunk(2, -1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 

@@ -20,17 +20,17 @@ from bertie.model.disentangled import Distances
 from bertie.model.embeddings import Embeddings, SharedEmbeddings
 from bertie.model.layers import Layer, SelfAttention
 from bertie.model.normalization import norm_of
-from bertie.model.positions import layer_angles
+from bertie.model.positions import layer_rotations
 from bertie.model.relative_bias import RelativeBias
 
 RunLayer = Callable[[int, Tensor, Tensor | None, Tensor | None], Tensor]
-"""Computes a layer. Receives its number, from 0, its input, the rows of its output (None: all), and its rotary angles."""
+"""Computes a layer. Receives its number, from 0, its input, the rows of its output (None: all), and its rotation."""
 
 
 def run_layers(
     layer: RunLayer,
     x_TD: Float[Tensor, "T D"],
-    angles: list[Tensor | None],
+    rotations: list[Tensor | None],
     rows: Int[Tensor, " Q"] | None,
     all_layers: bool,
 ) -> list[Tensor]:
@@ -39,15 +39,15 @@ def run_layers(
     Args:
         layer: Computes a layer.
         x_TD: The embeddings.
-        angles: Rotary angles of each layer.
+        rotations: Cosines and sines of the rotary positions of each layer.
         rows: Rows of the last layer. None: all.
         all_layers: Whether to return the embeddings and the output of every layer, instead of that of the last one.
     """
     outputs = []
-    for number, own in enumerate(angles):
+    for number, own in enumerate(rotations):
         if all_layers:
             outputs.append(x_TD)
-        x_TD = layer(number, x_TD, rows if number == len(angles) - 1 else None, own)
+        x_TD = layer(number, x_TD, rows if number == len(rotations) - 1 else None, own)
     return [*outputs, x_TD]
 
 
@@ -116,11 +116,24 @@ class TransformerEncoder(nn.Module):
         Returns:
             Hidden states; `last` is [T, D], or [Q, D] with `rows`.
         """
-        layer, angles = partial(self._run_layer, batch.ragged), layer_angles(self.config, batch.position_ids)
+        layer, rotations = partial(self._run_layer, batch.ragged), layer_rotations(self.config, batch.position_ids)
         with nullcontext() if self.relative is None else self.relative.once():
-            *below, x_QD = run_layers(layer, self.embeddings(batch), angles, rows, all_layers)
+            *below, x_QD = run_layers(layer, self.embeddings(batch), rotations, rows, all_layers)
         x_QD = x_QD if self.final_norm is None else self.final_norm(x_QD)
         return Hidden(x_QD, (*below, x_QD) if all_layers else None)
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a GPU can record a forward and backward pass (`Model.capturable`).
+
+        Recomputation reads the state of the random generator, and ALiBi copies its slopes from the host. Whether recorded
+        dropout draws new random numbers in every step has not been measured on a GPU, so models with dropout are not
+        recorded. Neither are biases and vectors by distance: their sizes follow the longest sequence.
+        """
+        dropout = self.config.hidden_dropout_prob, self.config.attention_probs_dropout_prob
+        by_distance = self.relative, self.distances, self.convolution
+        plain = self.config.position_embedding != "alibi" and not any(part is not None for part in by_distance)
+        return plain and not self.recompute and not any(dropout)
 
     def compile_layers(self, backend: str | Callable[..., Any] = "inductor", half: bool = False) -> None:
         """Compile the layers for training: once for the last layer and once for all others of the same kind.
@@ -139,24 +152,24 @@ class TransformerEncoder(nn.Module):
         self.call = torch.compile(call_layer, backend=backend)
 
     def _run_layer(
-        self, ragged: Ragged, number: int, x_TD: Tensor, rows: Tensor | None, angles: Tensor | None
+        self, ragged: Ragged, number: int, x_TD: Tensor, rows: Tensor | None, rotation: Tensor | None
     ) -> Tensor:
-        output_QD = self._apply_layer(ragged, number, x_TD, rows, angles)
+        output_QD = self._apply_layer(ragged, number, x_TD, rows, rotation)
         if self.convolution is None or number:
             return output_QD
         return self.convolution(x_TD, output_QD, ragged, rows)
 
     def _apply_layer(
-        self, ragged: Ragged, number: int, x_TD: Tensor, rows: Tensor | None, angles: Tensor | None
+        self, ragged: Ragged, number: int, x_TD: Tensor, rows: Tensor | None, rotation: Tensor | None
     ) -> Tensor:
         layer = self.layers[number]
         if not torch.is_grad_enabled():
-            return layer(x_TD, ragged, rows, angles)
+            return layer(x_TD, ragged, rows, rotation)
         if self.call is not call_layer:
             _mark_dynamic(ragged.cu_seqlens, rows)
         if self.recompute:
-            return checkpoint(self.call, layer, x_TD, ragged, rows, angles, use_reentrant=False)
-        return self.call(layer, x_TD, ragged, rows, angles)
+            return checkpoint(self.call, layer, x_TD, ragged, rows, rotation, use_reentrant=False)
+        return self.call(layer, x_TD, ragged, rows, rotation)
 
 
 def _mark_dynamic(*tensors: Tensor | None) -> None:
@@ -168,5 +181,5 @@ def _mark_dynamic(*tensors: Tensor | None) -> None:
             maybe_mark_dynamic(tensor, 0)
 
 
-def call_layer(layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None, angles: Tensor | None) -> Tensor:
-    return layer(x_TD, ragged, rows, angles)
+def call_layer(layer: nn.Module, x_TD: Tensor, ragged: Ragged, rows: Tensor | None, rotation: Tensor | None) -> Tensor:
+    return layer(x_TD, ragged, rows, rotation)

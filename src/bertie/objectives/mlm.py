@@ -121,8 +121,7 @@ class MaskedLM:
             draw = rng.random(int(selection.unit[-1]) + 1 if len(selected) else 0)[selection.unit]
         else:
             draw = rng.random(len(selected))
-        ordinary = np.setdiff1d(np.arange(tokenizer.size), tokenizer.special_ids)
-        random_ids = rng.choice(ordinary, len(selected))
+        random_ids = rng.choice(tokenizer.ordinary_ids, len(selected))
         as_random = (draw >= self.mask_replace_prob) & (draw < self.mask_replace_prob + self.random_replace_prob)
         replaced[selected[draw < self.mask_replace_prob]] = tokenizer.mask_id
         replaced[selected[as_random]] = random_ids[as_random]

@@ -172,6 +172,7 @@ class Setup:
             if isinstance(objective, Holds):
                 objective.hold(model, self.shards.tokenizer, optimizer)
         weights = {objective.kind: objective.weight for objective in config.objectives}
+        rate, norm = settings.learning_rate, settings.max_grad_norm
         job = TrainingJob(
             title="pretrain",
             model=model,
@@ -179,9 +180,7 @@ class Setup:
             task=None,
             optimizer=optimizer,
             schedule=config.schedule,
-            settings=LoopSettings(
-                length, settings.learning_rate, settings.max_grad_norm, config.seed, precision, weights
-            ),
+            settings=LoopSettings(length, rate, norm, config.seed, precision, weights, constant_tokens=True),
             stream=feed.steps,
             evaluate=lambda step, stop: evaluate(model, self.eval_sets[feed.phase_of(step)], precision, ranks, stop),
             eval_set=feed.phase_of,

@@ -201,6 +201,11 @@ class Tokenizer:
         return np.array(sorted(ids), np.int32)
 
     @cached_property
+    def ordinary_ids(self) -> np.ndarray:
+        """Ids of all other entries, int64, sorted."""
+        return np.setdiff1d(np.arange(self.size), self.special_ids)
+
+    @cached_property
     def word_starts_table(self) -> np.ndarray:
         """Whether each entry starts a word, bool [V].
 

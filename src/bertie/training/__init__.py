@@ -5,7 +5,8 @@ The engine knows neither corpora nor tasks. `bertie.pretraining` and `bertie.fin
 
 1. `trainer.py`: runs a job: resume, log, evaluate, save checkpoints, stop.
 2. `job.py`: what a job consists of.
-3. `loop.py`: one optimizer step: forward passes, loss, backward passes, update.
+3. `loop.py`: the optimizer steps. `step.py`: one step: forward passes, loss, backward passes, update. `captured.py`: the
+   same as recordings that a GPU repeats (CUDA graphs), with `static_inputs.py`, the tensors that these read.
 4. `optimizers.py`, `muon.py` and `schedules.py`: the choices of a recipe; `parameter_groups.py`: weights that an optimizer
    treats alike; `length.py`: the end of a run after steps; `clock.py`: the end of a run with a budget of time.
 5. `run_folder.py`: the files of a run; `records.py`: the contents of metrics.jsonl.

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from bertie import runtime, seeding
+from bertie import runtime
 from bertie.batches.loader import Step
 from bertie.contracts import Loss, MicroBatch
 from bertie.model.model import Model
+from bertie.training.captured import CapturedSteps, CudaGraphs
 from bertie.training.distributed import SINGLE_PROCESS, LossFunction, Ranks
 from bertie.training.length import Length
 from bertie.training.schedules import Schedule
+from bertie.training.step import StepFunction, stack_losses
 
 
 class MicroBatches(Protocol):
@@ -62,6 +65,9 @@ class LoopSettings:
     precision: Literal["fp32", "bf16"]
     loss_weights: dict[str, float]
     """The factor of each head's loss."""
+    constant_tokens: bool = False
+    """Whether all forward passes of a phase have the same number of tokens, as in pre-training. Then a GPU can repeat
+    recorded steps (captured.py)."""
 
 
 def train_steps(
@@ -91,58 +97,34 @@ def train_steps(
     Yields:
         The result of each step, after its update.
     """
-    device, compute_losses, length = model.device, LossFunction(model, ranks.count), settings.length
-    names = list(settings.loss_weights)
+    length, names = settings.length, list(settings.loss_weights)
+    compute, scale = _step_function(model, optimizer, settings, ranks)
     if length.is_over(first_step):
         return
     for step, work in enumerate(stream, first_step):
         own = [[micro.counts[name] for name in names] + [micro.tokens] for micro in work.micro_batches]
         *counts, tokens = ranks.sum_values([sum(column) for column in zip(*own, strict=True)])
-        scale, weights = compute_losses.scale, settings.loss_weights
+        weights = settings.loss_weights
         factors = [scale * weights[name] / (count or 1.0) for name, count in zip(names, counts, strict=True)]
-        sums = torch.zeros(len(names), 3, dtype=torch.float64, device=device)
-        for number, micro in enumerate(work.micro_batches):
-            runtime.reseed_torch(settings.seed, seeding.DROPOUT, step, work.first + number)
-            with compute_losses.gradient_sync(last=number + 1 == len(work.micro_batches)):
-                with runtime.autocast(settings.precision, device):
-                    losses = compute_losses(micro.tensors(device))
-                torch.stack(
-                    [factor * losses[name].total for name, factor in zip(names, factors, strict=True)]
-                ).sum().backward()
-            sums += _stack(names, losses)
-        grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
-        step_losses = _sum_over_ranks(names, sums, ranks)
         learning_rate = settings.learning_rate * schedule.factor(length.part_of(step), length.parts)
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate * group.get("lr_scale", 1.0)
-        with runtime.autocast(settings.precision, device):  # Muon computes products of matrices, too
-            skipped = _update(optimizer, [grad_norm, *(loss.total for loss in step_losses.values())])
-        yield StepResult(step, work, step_losses, grad_norm, skipped, learning_rate, int(tokens))
+        sums, grad_norm, skipped = compute(step, work, factors, learning_rate)
+        losses = {name: Loss(*row) for name, row in zip(names, sums, strict=True)}
+        yield StepResult(step, work, losses, grad_norm, skipped, learning_rate, int(tokens))
         if length.is_over(step + 1):
             return
 
 
-def _update(optimizer: torch.optim.Optimizer, measures: list[Tensor]) -> Tensor:
-    """Take an optimizer step, or skip it if a measure is not finite. Return 1 if it was skipped, else 0.
-
-    The decision is made on the device, without a wait: an optimizer skips a step if its `found_inf` is 1. torch's
-    gradient scaler uses the same attribute.
-    """
-    skipped = (~torch.isfinite(torch.stack([measure.float() for measure in measures])).all()).float()
-    optimizer.found_inf = skipped  # pyright: ignore[reportAttributeAccessIssue]
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return skipped
-
-
-def _stack(names: list[str], losses: dict[str, Loss]) -> Tensor:
-    """Stack the total, count and hits of each head: [heads, 3]. All are sums, so micro-batches and ranks add up."""
-    return torch.stack([torch.stack([losses[n].total, losses[n].count, losses[n].hits]) for n in names]).detach()
-
-
-def _sum_over_ranks(names: list[str], sums: Tensor, ranks: Ranks) -> dict[str, Loss]:
-    ranks.sum_inplace(sums)
-    return {name: Loss(*row) for name, row in zip(names, sums, strict=True)}
+def _step_function(
+    model: Model, optimizer: torch.optim.Optimizer, settings: LoopSettings, ranks: Ranks
+) -> tuple[StepFunction | CapturedSteps, float]:
+    """Return the function that computes the steps, and the factor of all losses that several ranks need."""
+    losses, heads = LossFunction(model, ranks.count), list(settings.loss_weights)
+    norm, seed, precision = settings.max_grad_norm, settings.seed, settings.precision
+    function = StepFunction(model, optimizer, heads, norm, seed, precision, ranks, losses)
+    device = model.device
+    if settings.constant_tokens and device.type == "cuda" and ranks.count == 1 and model.capturable:
+        return CapturedSteps(function, partial(CudaGraphs, device)), losses.scale
+    return function, losses.scale
 
 
 @torch.no_grad()
@@ -177,7 +159,8 @@ def evaluate(
                 return None
             for micro in work[start + ranks.rank : start + ranks.rank + 1]:  # may be empty in the last round
                 with runtime.autocast(precision, model.device):
-                    sums += _stack(names, model(micro.tensors(model.device)))
+                    sums += stack_losses(names, model(micro.tensors(model.device)))
     finally:
         model.train(training)
-    return _sum_over_ranks(names, sums, ranks)
+    ranks.sum_inplace(sums)
+    return {name: Loss(*row) for name, row in zip(names, sums, strict=True)}

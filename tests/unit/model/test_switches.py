@@ -18,7 +18,7 @@ from bertie.model.config import HeadLayers, PoolerActivation, TransformerConfig
 from bertie.model.encoder import Encoder, build_encoder
 from bertie.model.heads import PooledHead, ReplacedTokenHead
 from bertie.model.initialization import initialize_weights
-from bertie.model.positions import SinusoidalEmbedding, rotary_angles, rotate
+from bertie.model.positions import SinusoidalEmbedding, layer_rotations, rotary_angles, rotate, rotation
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
 
@@ -182,13 +182,25 @@ def test_rotary_scores_depend_on_the_distance_only() -> None:
     q, k = torch.randn(2, 1, 1, 8)
     score = {
         (i, j): (
-            rotate(q, rotary_angles(torch.tensor([i]), 8, 10_000.0))
-            * rotate(k, rotary_angles(torch.tensor([j]), 8, 10_000.0))
+            rotate(q, rotation(rotary_angles(torch.tensor([i]), 8, 10_000.0)))
+            * rotate(k, rotation(rotary_angles(torch.tensor([j]), 8, 10_000.0)))
         ).sum()
         for i, j in ((0, 3), (7, 10), (3, 0))
     }
     torch.testing.assert_close(score[0, 3], score[7, 10])
     assert not torch.allclose(score[0, 3], score[3, 0])
+
+
+def test_cosines_and_sines_are_computed_once_for_each_base() -> None:
+    size = replace(BASE, position_embedding="rotary", num_hidden_layers=4, local_attention=4, rotary_base=160_000.0)
+    positions = torch.tensor([0, 1, 2, 0, 1])
+    whole, local, same, last = layer_rotations(size, positions)
+    assert whole is last
+    assert local is same
+    for found, base in ((whole, size.rotary_base), (local, size.local_rotary_base)):
+        angles = rotary_angles(positions, size.hidden_size // size.num_attention_heads, base)
+        assert found is not None
+        assert torch.equal(found, torch.cat([angles.cos(), angles.sin()], 1))
 
 
 def test_slopes_of_alibi_are_those_of_the_paper() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from bertie.batches.collate import collate, filler
@@ -54,14 +55,18 @@ def test_the_chunked_loss_agrees_with_cross_entropy(
     torch.manual_seed(0)
     x = torch.randn(23, 8, dtype=dtype, requires_grad=True)
     matrix = torch.randn(50, 8, dtype=dtype, requires_grad=True)
+    bias = torch.randn(50, dtype=dtype, requires_grad=True)
     targets = Targets(torch.arange(23), torch.randint(50, (23,)), torch.rand(23).round(decimals=1))
-    found, expected = chunked_vocabulary_loss(x, matrix, targets), cross_entropy(x @ matrix.T, targets)
-    torch.testing.assert_close(found.total, expected.total.to(dtype))
-    torch.testing.assert_close(found.hits, expected.hits.to(dtype))
-    gradients = [torch.autograd.grad(3 * loss.total, (x, matrix)) for loss in (found, expected)]
-    torch.testing.assert_close(*gradients)
-    with torch.no_grad():
-        torch.testing.assert_close(chunked_vocabulary_loss(x, matrix, targets).total, found.total.detach())
+    for own in (None, bias):
+        found = chunked_vocabulary_loss(x, matrix, targets, own)
+        expected = cross_entropy(F.linear(x, matrix, own), targets)
+        torch.testing.assert_close(found.total, expected.total.to(dtype))
+        torch.testing.assert_close(found.hits, expected.hits.to(dtype))
+        inputs = (x, matrix) if own is None else (x, matrix, own)
+        gradients = [torch.autograd.grad(3 * loss.total, inputs) for loss in (found, expected)]
+        torch.testing.assert_close(*gradients)
+        with torch.no_grad():
+            torch.testing.assert_close(chunked_vocabulary_loss(x, matrix, targets, own).total, found.total.detach())
 
 
 def test_the_chunked_loss_computes_in_half_precision_under_autocast() -> None:

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from bertie import config
 from bertie.batches.collate import collate, filler, join
+from bertie.batches.fixed_shape import Capacity, padded
 from bertie.batches.layouts import Layout
 from bertie.batches.loader import Position, Step
 from bertie.checkpoints.checkpoint import Checkpoint
@@ -101,6 +102,7 @@ def load(recipe: Recipe) -> PretrainConfig:
 
 CONFIGS = {name: load(recipe) for name, recipe in CASES.items()}
 KINDS = [(name, objective.kind) for name, loaded in CONFIGS.items() for objective in loaded.objectives]
+RECORDED = [name for name, loaded in CONFIGS.items() if loaded.model.kind == "transformer"]
 MASKED = [name for name, loaded in CONFIGS.items() if loaded.objectives[0].traits.masks]
 
 
@@ -345,6 +347,30 @@ def test_gradients_do_not_depend_on_the_micro_batches(case: Case, dtype: torch.d
             assert one is not None
             assert other is not None
             assert (one - other).norm() <= tolerance * one.norm(), name
+
+
+@pytest.mark.parametrize("case", RECORDED, indirect=True)
+def test_padding_changes_neither_losses_nor_gradients(case: Case) -> None:
+    """Sequences without tokens, predictions of weight 0 and unused query rows bring micro-batches to one shape."""
+    assert case.model().capturable
+    rows = [case.label(case.row(n, first=n), seed=n) for n in (3, 5)]
+    micro, weights = join(rows), {objective.kind: objective.weight for objective in case.objectives}
+    capacity = Capacity.of(micro)
+    larger = padded(micro, capacity)
+    assert len(larger.batch.example) == capacity.sequences > len(micro.batch.example)
+    assert len(larger.rows) == capacity.rows >= len(micro.rows)
+    assert capacity.fits(micro)
+    [before], gradients = train(case.model().double(), [micro], weights)
+    [after], others = train(case.model().double(), [larger], weights)
+    assert (after.tokens, after.losses.keys()) == (before.tokens, before.losses.keys())
+    for kind, loss in before.losses.items():
+        in_fp32 = 1e-6 if kind in ("rtd", "distil") else 1e-12
+        torch.testing.assert_close(after.losses[kind].total, loss.total, rtol=in_fp32, atol=0)
+        assert (after.losses[kind].count, after.losses[kind].hits) == (loss.count, loss.hits)
+    for one, other in zip(gradients, others, strict=True):
+        assert one is not None
+        assert other is not None
+        assert (one - other).norm() <= 1e-12 * one.norm()
 
 
 # Leaks

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from bertie.contracts import Batch, Hidden, Ragged
 from bertie.errors import UsageError
 from bertie.model.layers import SelfAttention
-from bertie.model.positions import layer_angles
+from bertie.model.positions import layer_rotations
 from bertie.model.transformer import TransformerEncoder, call_layer, run_layers
 from bertie.predict.engines.files import Exported
 
@@ -53,13 +53,13 @@ class HalfEncoder(nn.Module):
 
     def forward(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden:
         """Encode a batch, as `TransformerEncoder.forward` does. All results are fp32."""
-        x_TD, angles = self.embeddings(batch).to(torch.bfloat16), layer_angles(self.config, batch.position_ids)
-        *below, x_QD = run_layers(partial(self._layer, batch.ragged), x_TD, angles, rows, all_layers)
+        x_TD, rotations = self.embeddings(batch).to(torch.bfloat16), layer_rotations(self.config, batch.position_ids)
+        *below, x_QD = run_layers(partial(self._layer, batch.ragged), x_TD, rotations, rows, all_layers)
         x_QD = (x_QD if self.final_norm is None else self.final_norm(x_QD)).float()
         return Hidden(x_QD, (*(x.float() for x in below), x_QD) if all_layers else None)
 
-    def _layer(self, ragged: Ragged, number: int, x_TD: Tensor, rows: Tensor | None, angles: Tensor | None) -> Tensor:
-        return cast(Tensor, self.call(self.layers[number], x_TD, ragged, rows, angles))
+    def _layer(self, ragged: Ragged, number: int, x_TD: Tensor, rows: Tensor | None, rotation: Tensor | None) -> Tensor:
+        return cast(Tensor, self.call(self.layers[number], x_TD, ragged, rows, rotation))
 
     def uncompiled(self) -> HalfEncoder:
         """Return an encoder with the same layers that does not compile them, so that their attention may be replaced."""

@@ -26,7 +26,7 @@ from bertie.model.config import TransformerConfig
 from bertie.model.head_facts import facts_of
 from bertie.model.layers import Layer, layer_output
 from bertie.model.model import Model
-from bertie.model.positions import layer_angles
+from bertie.model.positions import layer_rotations
 from bertie.model.transformer import TransformerEncoder, run_layers
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -91,11 +91,11 @@ class Graph(nn.Module):
         layers = [cast(Layer, layer).parts for layer in self.encoder.layers]
         seen = {each: _seen(self.config, each, attention_mask, x_TD) for each in {layer.pattern for layer in layers}}
 
-        def run(number: int, x_TD: Tensor, rows: Tensor | None, angles: Tensor | None) -> Tensor:
+        def run(number: int, x_TD: Tensor, rows: Tensor | None, rotation: Tensor | None) -> Tensor:
             mix = partial(_mix, input_ids.shape, seen[layers[number].pattern])
-            return layer_output(layers[number], mix, x_TD, rows, angles)
+            return layer_output(layers[number], mix, x_TD, rows, rotation)
 
-        [x_TD] = run_layers(run, x_TD, layer_angles(self.config, position_ids), None, all_layers=False)
+        [x_TD] = run_layers(run, x_TD, layer_rotations(self.config, position_ids), None, all_layers=False)
         if self.encoder.final_norm is not None:
             x_TD = self.encoder.final_norm(x_TD)
         outputs = [x_TD.unflatten(0, input_ids.shape)]

@@ -19,7 +19,7 @@ from bertie.errors import UsageError
 from bertie.model.activation import activation
 from bertie.model.config import GATED, TransformerConfig
 from bertie.model.layers import Layer, LayerParts, layer_output
-from bertie.model.positions import layer_angles
+from bertie.model.positions import layer_rotations
 from bertie.model.transformer import TransformerEncoder, run_layers
 from bertie.predict.engines import cpu
 from bertie.predict.engines.files import Exported, engine_name
@@ -89,7 +89,7 @@ class PackedEncoder(nn.Module):
     def forward(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden:
         """Encode a batch, as `TransformerEncoder.forward` does. All results are fp32."""
         x_TD = self.embeddings(batch)
-        angles = layer_angles(self.config, batch.position_ids)
+        rotations = layer_rotations(self.config, batch.position_ids)
         lengths = batch.ragged.lengths.numpy()
         outputs: list[list[Tensor]] = []
         for part in parts_of(lengths, None if rows is None else rows.numpy()):
@@ -99,7 +99,7 @@ class PackedEncoder(nn.Module):
             if asked is not None:  # more rows, whose results are dropped
                 size = len(asked)
                 asked = F.pad(asked, (0, rows_for(size) - size))
-            own = [None if each is None else padded(each[part.tokens], count) for each in angles]
+            own = [None if each is None else padded(each[part.tokens], count) for each in rotations]
             layer = partial(self._layer, part, all_layers)
             states = run_layers(layer, padded(own_TD.to(self.stream), count), own, asked, all_layers)
             below = [own_TD, *(x_PD[:size].float() for x_PD in states[1:-1])] if all_layers else []
@@ -111,12 +111,12 @@ class PackedEncoder(nn.Module):
         return Hidden(layers[-1], tuple(layers) if all_layers else None)
 
     def _layer(
-        self, part: BatchPart, keep: bool, number: int, x_PD: Tensor, rows: Tensor | None, angles: Tensor | None
+        self, part: BatchPart, keep: bool, number: int, x_PD: Tensor, rows: Tensor | None, rotation: Tensor | None
     ) -> Tensor:
         """Compute a layer. keep: do not overwrite its input."""
         parts = self.packed[number]
         mix = PartAttention(part, parts.pattern, self.kernels[number])
-        return layer_output(parts, mix, x_PD.clone() if keep else x_PD, rows, angles)
+        return layer_output(parts, mix, x_PD.clone() if keep else x_PD, rows, rotation)
 
     def observed(self, see: SeePacked) -> PackedEncoder:
         """Return an encoder with the same weights that shows its attention. It needs every token as a query row.
