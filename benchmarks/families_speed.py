@@ -1,18 +1,21 @@
 """Speed of encoders of other families: bertie on packed batches, and transformers on padded ones, with the same weights.
 
-    OMP_NUM_THREADS=1 python benchmarks/families_speed.py VOCAB_FOLDER TEXTS.tsv --out benchmarks/results/families_speed.json
-        [--batches 8] [--rounds 3] [--layers 12]
+    OMP_NUM_THREADS=1 python benchmarks/families_speed.py DATA --out benchmarks/results/families_speed.json [--batches 8]
+        [--rounds 3] [--layers 12] [--only MODEL]
 
 Builds an XLM-R, an MPNet and a DeBERTa-v3 of base size with random weights. Both sides encode batches of 32 texts with the
-lengths that the tokenizer of the folder gives the texts: in the order of the file, and sorted by length. They alternate in
-one process with one thread. Prints the median ratio of the times of a round, and the largest difference of two hidden
-states. Fails if that is above 1e-4.
+lengths that BERT's tokenizer gives the texts: in the order of the texts, and sorted by length. DATA is a folder with
+GLUE's SST-2 and MRPC and with SQuAD. The texts are the sentences of SST-2, and the mix of `inference.py`, at most 384 tokens
+each. The sides alternate in one process with one thread.
+
+Writes for each model, texts and order the ratio of the times, as median, lowest and highest of the rounds; the share of
+transformers' cells that hold a token (`tokens`); and the largest difference of two hidden states. Fails if that is above
+1e-4.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import tempfile
 import time
 from pathlib import Path
@@ -31,12 +34,12 @@ from bertie.checkpoints.huggingface import from_config_json
 from bertie.checkpoints.weight_files import read_tensors
 from bertie.contracts import Sequence
 from bertie.model.encoder import build_encoder
-from bertie.tasks.data.rows import valid_examples
-from bertie.tasks.data.texts import TextReader
-from bertie.text.tokenizer import Tokenizer
+from inference import mix, vocabulary
 from results import environment
 
 TOLERANCE = 1e-4
+LONGEST = 384
+MIX = 160  # as in inference.py
 VOCABULARY = 30_000
 SIZES = {"vocab_size": VOCABULARY, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
 DEBERTA = {
@@ -52,27 +55,36 @@ MODELS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("vocabulary", type=Path)
-    parser.add_argument("texts", type=Path)
+    parser.add_argument("data", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--batches", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--only", choices=list(MODELS), help="one model instead of all")
     args = parser.parse_args()
     measured_on = environment(1)
     torch.set_num_threads(1)
-    tokenizer = Tokenizer.load(args.vocabulary)
-    texts = [each.text for each in valid_examples(TextReader().read(args.texts), str(args.texts))]
-    lengths = [len(ids) + 2 for ids in tokenizer.encode(texts[: 32 * args.batches])]
-    results: dict[str, Any] = {}
+    texts = lengths_of(args.data, 32 * args.batches)
+    rows: list[dict[str, Any]] = []
     for name, (prefix, values) in MODELS.items():
+        if args.only not in (None, name):
+            continue
         theirs = build(prefix, values | SIZES | {"num_hidden_layers": args.layers})
         ours = converted(theirs)
-        for order, given in (("as given", lengths), ("sorted", sorted(lengths))):
-            results[f"{name}, {order}"] = compared(ours, theirs, given, args.rounds)
-            print(f"{name}, {order}: {results[f'{name}, {order}']}")
-    peers = {"transformers": importlib.metadata.version("transformers")}
-    storage.write_json(args.out, {"peers": peers, "environment": measured_on, "results": results})
+        for source, lengths in texts.items():
+            for order, given in (("as given", lengths), ("sorted", sorted(lengths))):
+                row = {"model": name, "texts": source, "order": order, **compared(ours, theirs, given, args.rounds)}
+                rows.append(row | {"attention of transformers": theirs.config._attn_implementation})
+                print(rows[-1], flush=True)
+                storage.write_json(args.out, {"environment": measured_on, "rows": rows})
+
+
+def lengths_of(data: Path, count: int) -> dict[str, list[int]]:
+    """Return the numbers of tokens of the first texts of each source."""
+    tokenizer = vocabulary(data)
+    lines = (data / "glue/SST-2/dev.tsv").read_text().splitlines()[1:]
+    texts = {"SST-2": [line.split("\t")[0] for line in lines], "mix": mix(data, MIX)}
+    return {name: [min(len(ids) + 2, LONGEST) for ids in tokenizer.encode(own[:count])] for name, own in texts.items()}
 
 
 def build(prefix: str, values: dict[str, Any]) -> Any:
@@ -116,7 +128,14 @@ def compared(ours: Any, theirs: Any, lengths: list[int], rounds: int) -> dict[st
             ratios.append(seconds[0] / seconds[1])
     if difference > TOLERANCE:
         raise SystemExit(f"the hidden states differ by {difference:.1e}")
-    return {"ratio": round(float(np.median(ratios)), 3), "difference": difference}
+    cells = sum(len(batch) * max(map(len, batch)) for batch in batches)
+    figures = {
+        "ratio": np.median(ratios),
+        "lowest": min(ratios),
+        "highest": max(ratios),
+        "tokens": sum(lengths) / cells,
+    }
+    return {name: round(float(value), 3) for name, value in figures.items()} | {"difference": difference}
 
 
 def packed(rows: list[np.ndarray]) -> Any:
