@@ -15,7 +15,6 @@ import socket
 import sys
 from collections.abc import Callable
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import holding
@@ -34,7 +33,8 @@ from bertie import runtime, storage
 from bertie.checkpoints import folder as model_folder
 from bertie.checkpoints import training_state
 from bertie.cli import main
-from bertie.commands import embed, finetune, glue, pretrain  # noqa: F401
+from bertie.commands import convert, embed, finetune, glue, pretrain  # noqa: F401
+from bertie.predict import export
 from bertie.training import trainer
 
 
@@ -75,7 +75,8 @@ def before(what: str, number: int, do: Callable[[], None]) -> None:
     for module, names in (
         (storage, ("write_atomic",)),
         (os, ("fsync", "rename", "replace", "unlink", "rmdir", "truncate")),
-        (model_folder, ("save_file",)),
+        (model_folder, ("save_tensors",)),
+        (training_state, ("save_tensors",)),
     ):
         for name in names:
             setattr(module, name, watched(getattr(module, name)))
@@ -90,16 +91,19 @@ def hold_before(place: str, what: str, number: int) -> None:
 
 
 def hold_torn(place: str, number: int) -> None:
-    """In the `number`th write of tensors, with half of the bytes in the file."""
-    write, passed = model_folder.save_file, count(1)
+    """In the writing of the `number`th file of tensors, with half of the bytes of its first tensor in it."""
+    write, files = model_folder._write, list[str]()
 
-    def patched(tensors: Any, path: Any, **named: Any) -> None:
-        write(tensors, path, **named)
-        if next(passed) == number:
-            os.truncate(path, Path(path).stat().st_size // 2)
-            holding.wait_for_signal(place)
+    def patched(file: Any, tensor: Any) -> None:
+        if file.name not in files:
+            files.append(file.name)
+            if len(files) == number:
+                write(file, tensor.flatten()[: tensor.numel() // 2])
+                holding.wait_for_signal(place)
+                tensor = tensor.flatten()[tensor.numel() // 2 :]
+        write(file, tensor)
 
-    model_folder.save_file = patched
+    model_folder._write = patched
 
 
 def hold_at(place: str, title: str, number: int, rank: int = 0) -> None:
@@ -138,6 +142,11 @@ def disk_full(largest: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
 
 
+def without_libraries() -> None:
+    """`convert` checks its result in bertie only: other libraries take seconds to import."""
+    export.CHECKED_IN = {}
+
+
 def with_flags(rank: int, *flags: str) -> None:
     """One of the ranks gets these flags, too."""
     global main
@@ -156,6 +165,7 @@ PATCHES = (
     disk_full_after_step,
     forget,
     with_flags,
+    without_libraries,
 )
 
 
