@@ -22,7 +22,6 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from bertie.errors import UserError
 from bertie.text.special_tokens import (
     LINE_BREAK,
-    Place,
     SpecialTokens,
     Templates,
     add_user_tokens,
@@ -113,18 +112,16 @@ class BPEBackend:
         """Every setting besides vocabulary, merges and user tokens that determines ids, for comparisons."""
         names = [f"{role}={token}" for role, token in self.special.names().items()]
         nfc = ["nfc"] if self.normalization.nfc else []
-        around = [] if self._has_known_templates else [[list(place) for place in self.templates.pair]]
+        around = [] if self._has_known_ids else [self.templates.ids]
         settings = ["bpe", self.engine.pre_tokenizer.add_prefix_space, self._whole_words, self.separators]
         return [*settings, *names, *nfc, *around]
 
     @property
-    def _has_known_templates(self) -> bool:
+    def _has_known_ids(self) -> bool:
         """Whether special tokens stand where BERT or RoBERTa has them."""
-        ids = ids_of(self.engine, self.special)
-        if ids is None:
-            return False
-        cls, sep, text = Place(ids[0], 0), Place(ids[1], 0), Place(None, 0)
-        return self.templates == bert_templates(*ids) or self.templates.pair == (cls, text, sep, sep, text, sep)
+        cls, sep = ids_of(self.engine, self.special) or (None, None)
+        known = [cls, None, sep, None, sep], [cls, None, sep, sep, None, sep]
+        return cls is not None and self.templates.ids in known
 
     @property
     def _whole_words(self) -> bool:

@@ -121,7 +121,7 @@ class LibraryBackend:
             # tokenizer.json may change the last bit of a score each time that it is read.
             model["scores"] = np.array([score for _, score in self._parts["model"]["vocab"]], np.float32).tolist()
         parts = [self._parts[name] for name in ("normalizer", "pre_tokenizer")]
-        return ["library", model, *parts, [list(place) for place in self.templates.pair], *names]
+        return ["library", model, *parts, self.templates.ids, *names]
 
     def starts_word(self, entry: str) -> bool:
         """Return whether an entry starts a word. For entries that end words, whether it follows from the entry alone."""

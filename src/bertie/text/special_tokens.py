@@ -84,6 +84,11 @@ class Templates:
         texts = [number for number, place in enumerate(self.pair) if place.id is None]
         return texts[1] - texts[0] - 1
 
+    @property
+    def ids(self) -> list[int | None]:
+        """The special tokens of a pair, in order, and None for each text: what determines ids. Token types do not."""
+        return [place.id for place in self.pair]
+
     def without_types(self) -> Templates:
         """Return the templates for a model that is given no token types."""
         return Templates(*(tuple(Place(place.id, 0) for place in own) for own in (self.single, self.pair)))

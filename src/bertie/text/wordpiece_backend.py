@@ -99,13 +99,13 @@ class WordPieceBackend:
         # Named only if it is in force, so that the fingerprints of other tokenizers stay as they were without the option.
         punctuation = ["drop_punctuation"] if self.normalization.drop_punctuation else []
         names = [] if self.special == BERT else [f"{role}={token}" for role, token in self.special.names().items()]
-        places = [] if self._is_berts else [[list(place) for place in self.templates.pair]]
+        places = [] if self.templates.ids == self._berts.ids else [self.templates.ids]
         return [*punctuation, *names, *places, *flags, max_word_characters]
 
     @cached_property
-    def _is_berts(self) -> bool:
-        """Whether special tokens stand where BERT has them."""
-        return self.templates == bert_templates(*(ids_of(self.engine, self.special) or (0, 0)))
+    def _berts(self) -> Templates:
+        """Where BERT has special tokens."""
+        return bert_templates(*(ids_of(self.engine, self.special) or (0, 0)))
 
     def starts_word(self, entry: str) -> bool:
         """Return whether an entry starts a word: false for entries that continue one ("##…")."""
@@ -120,13 +120,11 @@ class WordPieceBackend:
         clean_text, max_word_characters = self.rules[-2:]
         own = clean_text and max_word_characters == MAX_WORD_CHARACTERS and not self.normalization.drop_punctuation
         inputs = ["input_ids", "token_type_ids", "attention_mask"]
+        berts = self._berts
         if self.templates.without_types() == self.templates:
             inputs.remove("token_type_ids")
-            own = (
-                own and self.templates == bert_templates(*(ids_of(self.engine, self.special) or (0, 0))).without_types()
-            )
-        else:
-            own = own and self._is_berts
+            berts = berts.without_types()
+        own = own and self.templates == berts
         config: dict[str, Any] = {
             "tokenizer_class": "BertTokenizer",
             "do_lower_case": self.engine.normalizer.lowercase,

@@ -42,7 +42,7 @@ def test_help_shows_defaults_only_where_a_value_is_set(
     text = " ".join(help_text("embed", 120, capsys, monkeypatch).split())
     assert "(default: float32)" in text
     assert not re.search(r"\(default: (None|False|True|'')?\)", text)
-    assert "--pooling {mean,cls,max}" in text
+    assert "--word-pooling {first,mean}" in text
     assert "--input PATH" in text
     assert "RUN [TEXTS…]" in text
 
