@@ -142,11 +142,6 @@ def disk_full(largest: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
 
 
-def without_libraries() -> None:
-    """`convert` checks its result in bertie only: other libraries take seconds to import."""
-    export.CHECKED_IN = {}
-
-
 def with_flags(rank: int, *flags: str) -> None:
     """One of the ranks gets these flags, too."""
     global main
@@ -165,7 +160,6 @@ PATCHES = (
     disk_full_after_step,
     forget,
     with_flags,
-    without_libraries,
 )
 
 
@@ -202,6 +196,7 @@ def fork(order: dict[str, Any], rank: int, port: int) -> int:
 
 
 if __name__ == "__main__":
+    export.CHECKED_IN = {}  # `convert` compares in bertie only: other libraries take seconds to import
     runtime.matrix_rate("fp32", torch.device("cpu"))  # measured once, too
     print("ready", flush=True)
     for line in sys.stdin:

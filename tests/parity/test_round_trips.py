@@ -47,7 +47,11 @@ BERT = families.Case("Bert", families.SIZES, families.HEADS_OF_BERT, (), segment
 CASES = {name: families.CASES[name] for name in SIZES}
 CASES |= {f"bert with {n} segments": replace(BERT, segments=n > 1) for n in (1, 2, 4)}
 SIZES |= {f"bert with {n} segments": ODD | {"type_vocab_size": n} for n in (1, 2, 4)}
-HEADS = [pytest.param(name, kind, id=f"{name}-{kind}") for name, case in CASES.items() for kind in case.heads]
+HEADS = [  # all heads of one family, two of the others in the fast tests
+    pytest.param(name, kind, id=f"{name}-{kind}", marks=[pytest.mark.slow] * (name != "bert with 2 segments" and i > 1))
+    for name, case in CASES.items()
+    for i, kind in enumerate(case.heads)
+]
 
 
 @pytest.mark.parametrize(("name", "kind"), HEADS)
@@ -74,8 +78,15 @@ def test_weights_and_logits_survive_a_round_trip(
     torch.testing.assert_close(families.their_logits(case, again, kind), expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["SequenceClassification", "TokenClassification"])
-@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        ("SequenceClassification", True),
+        ("TokenClassification", False),
+        pytest.param("SequenceClassification", False, marks=pytest.mark.slow),
+        pytest.param("TokenClassification", True, marks=pytest.mark.slow),
+    ],
+)
 def test_class_names_survive_a_conversion(kind: str, named: bool, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
     names = {number: f"class {number}" for number in range(12)}
     labels = {"id2label": names, "label2id": {name: n for n, name in names.items()}} if named else {"num_labels": 12}

@@ -200,7 +200,7 @@ def assert_equal(ours: Tokenizer, theirs: Any, texts: list[str], pairs: bool = T
 def test_every_class_and_every_set_of_files(
     name: str, tmp_path: Path, lines: list[str], vocabularies: dict[str, Any], theirs: Any
 ) -> None:
-    texts = [*lines, *random_texts(200), "The <url>São Paulo[E1]x [e1] são paulo", "``a'' ﬁ  b\n c"]
+    texts = ["The <url>São Paulo[E1]x [e1] são paulo", "``a'' ﬁ  b\n c", *random_texts(200), *lines]
     around = name not in ("GPT2Tokenizer", "OpenAIGPTTokenizer")
     write_vocabulary(tmp_path / "files", name, vocabularies)
     reference = theirs.from_pretrained(tmp_path / "files")
@@ -227,7 +227,11 @@ def test_every_class_and_every_set_of_files(
         again = Tokenizer.load(folder / "saved")
         assert again.fingerprint == ours.fingerprint
         assert again.extra == ours.extra
-        assert_equal(again, theirs.from_pretrained(folder / "saved"), texts, around)
+        few = [
+            *texts[:2],
+            *texts[2::4],
+        ]  # two equal tokenizers give equal tokens: this is about what transformers reads
+        assert_equal(again, theirs.from_pretrained(folder / "saved"), few, around)
 
 
 CLASSES_OF_TRANSFORMERS = {"ElectraTokenizer": "BertTokenizer"}
