@@ -45,7 +45,7 @@ def undisturbed_out(
     [
         ("write_atomic /stsb/config.toml", 1),  # between two tasks
         pytest.param("write_atomic .stsb.tmp config.toml", 1, marks=pytest.mark.slow),
-        pytest.param("save_file /stsb/.model", 1, marks=pytest.mark.slow),
+        pytest.param("save_tensors /stsb/.model", 1, marks=pytest.mark.slow),
         pytest.param("write_atomic /submission/SST-2.tsv", 1, marks=pytest.mark.slow),
         pytest.param("replace /submission/.SST-2.tsv", 1, marks=pytest.mark.slow),
         pytest.param("write_atomic /sst2/glue.json", 1, marks=pytest.mark.slow),

@@ -86,15 +86,15 @@ def test_kill_during_the_creation_of_the_run_folder(
     [
         ("truncate", 1),  # metrics.jsonl on resume
         ("fsync", 1),  # metrics.jsonl before the checkpoint
-        ("save_file model", 1),
-        pytest.param("save_file optimizer", 1, marks=pytest.mark.slow),
+        ("save_tensors model", 1),
+        pytest.param("save_tensors optimizer", 1, marks=pytest.mark.slow),
         ("write_atomic counters", 1),
         ("replace manifest", 1),
         ("rename /.step-", 1),  # a complete checkpoint is renamed to its final name
         pytest.param("rename /step-", 1, marks=pytest.mark.slow),  # an old checkpoint is renamed before it is removed
         ("unlink", 4),
         ("rmdir", 2),
-        pytest.param("save_file /run/.model", 1, marks=pytest.mark.slow),  # the finished model
+        pytest.param("save_tensors /run/.model", 1, marks=pytest.mark.slow),  # the finished model
         pytest.param("replace /run/.model", 1, marks=pytest.mark.slow),
         pytest.param("write_atomic /run/config.json", 1, marks=pytest.mark.slow),
         pytest.param("write_atomic /run/manifest", 1, marks=pytest.mark.slow),
@@ -124,7 +124,7 @@ def test_kill_at_epoch_ends_twice_in_a_row(nursery: Nursery, shards: Path, undis
         state = max((run / "checkpoints").iterdir())  # the folder also has the best checkpoint
         counters = json.loads((state / "training_state" / "counters.json").read_text())
         assert (counters["step"], counters["epoch_step"]) == (edge, 0)
-        assert nursery.run(command, ["die_before", "save_file", 1])[0] == -signal.SIGKILL
+        assert nursery.run(command, ["die_before", "save_tensors", 1])[0] == -signal.SIGKILL
     finish(nursery, command, run)
     assert differences(run, alone) == []
 

@@ -75,7 +75,7 @@ def before(what: str, number: int, do: Callable[[], None]) -> None:
     for module, names in (
         (storage, ("write_atomic",)),
         (os, ("fsync", "rename", "replace", "unlink", "rmdir", "truncate")),
-        (model_folder, ("save_file",)),
+        (model_folder, ("save_tensors",)),
     ):
         for name in names:
             setattr(module, name, watched(getattr(module, name)))
@@ -91,7 +91,7 @@ def hold_before(place: str, what: str, number: int) -> None:
 
 def hold_torn(place: str, number: int) -> None:
     """In the `number`th write of tensors, with half of the bytes in the file."""
-    write, passed = model_folder.save_file, count(1)
+    write, passed = model_folder.save_tensors, count(1)
 
     def patched(tensors: Any, path: Any, **named: Any) -> None:
         write(tensors, path, **named)
@@ -99,7 +99,7 @@ def hold_torn(place: str, number: int) -> None:
             os.truncate(path, Path(path).stat().st_size // 2)
             holding.wait_for_signal(place)
 
-    model_folder.save_file = patched
+    model_folder.save_tensors = patched
 
 
 def hold_at(place: str, title: str, number: int, rank: int = 0) -> None:
