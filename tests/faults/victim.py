@@ -93,8 +93,8 @@ def hold_torn(place: str, number: int) -> None:
     """In the `number`th write of tensors, with half of the bytes in the file."""
     write, passed = model_folder.save_tensors, count(1)
 
-    def patched(tensors: Any, path: Any, **named: Any) -> None:
-        write(tensors, path, **named)
+    def patched(tensors: Any, path: Any, *args: Any) -> None:
+        write(tensors, path, *args)
         if next(passed) == number:
             os.truncate(path, Path(path).stat().st_size // 2)
             holding.wait_for_signal(place)
