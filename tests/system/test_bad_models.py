@@ -228,7 +228,12 @@ def as_bytes(path: Path) -> None:
         ("config.json", as_bytes, 1, "config.json is damaged"),
         ("model.safetensors", cut, 1, "model.safetensors is damaged"),
         ("model.safetensors", as_bytes, 1, "model.safetensors is damaged"),
-        ("model.safetensors", unlink, 1, "model.safetensors is missing (bertie reads safetensors only"),
+        (
+            "model.safetensors",
+            unlink,
+            1,
+            "model.safetensors is missing: bertie reads model.safetensors, pytorch_model.bin, and both in shards",
+        ),
         ("tokenizer.json", cut, 1, "tokenizer.json is damaged"),
         ("tokenizer.json", as_list, 1, "tokenizer.json is damaged"),
         ("task.json", as_words, 1, "task.json is damaged"),
@@ -259,11 +264,12 @@ def test_wrong_manifests(refuse: Refuse, classifier: Path, tmp_path: Path, conte
     refuse(["predict", str(folder), "text"], 1, f"{folder / 'manifest.json'} is damaged")
 
 
-def test_pickled_weights_are_not_read(refuse: Refuse, model: Path) -> None:
+def test_files_that_are_no_pickled_weights(refuse: Refuse, model: Path) -> None:
     (model / "model.safetensors").rename(model / "pytorch_model.bin")
-    refuse(["predict", str(model), "text"], 1, "model.safetensors is missing", "never pickled weights")
+    refuse(["predict", str(model), "text"], 1, "pytorch_model.bin is damaged, or holds more than tensors")
+    (model / "pytorch_model.bin").rename(model / "weights")
     (model / "model.safetensors.index.json").write_text("{}")
-    refuse(["predict", str(model), "text"], 1, "in one file, not in several")
+    refuse(["predict", str(model), "text"], 1, "model.safetensors.index.json")
 
 
 def test_wrong_headers_of_safetensors(refuse: Refuse, model: Path) -> None:

@@ -121,8 +121,9 @@ def named_weights(
         if not tensor.ndim:
             raise UserError(f"{path} is damaged: {name} is a single number")
         require_dtype(path, name, tensor)
+    poolers = ("pooler.", *(f"heads.{name}.pooler." for name, shape in heads.items() if shape == "pair"))
     if not any(
-        name.startswith("pooler.") for name in weights
+        name.startswith(poolers) for name in weights
     ):  # left over from pre-training, by a class without a pooler
         weights = _without(weights, heads, ("pair",))
     if wrong:

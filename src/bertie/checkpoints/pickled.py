@@ -76,6 +76,6 @@ def _refusal(path: Path, error: Exception) -> str:
     if "GLOBAL" in text or "nsupported" in text:
         found = re.search(r"GLOBAL ([\w.]+)", text)
         remedy = "load it where you trust it, and save its state_dict as safetensors"
-        what = f" ({found[1][:80]})" if found else ""
-        return f"{path} holds more than tensors{what}, and bertie runs no code of a file: {remedy}"
+        what = f"holds more than tensors ({found[1][:80]})" if found else "is damaged, or holds more than tensors"
+        return f"{path} {what}, and bertie runs no code of a file: {remedy}"
     return f"{path} is damaged: torch cannot read it ({type(error).__name__}: {text.split('rror: ')[-1][:120]})"

@@ -51,7 +51,7 @@ class RelativeBias(nn.Module):
         return F.embedding(buckets, self.table.weight).permute(2, 0, 1).contiguous()
 
 
-def bucket_of(ahead: Int[Tensor, "q t"], buckets: int) -> Int[Tensor, "q t"]:
+def bucket_of(ahead: Int[Tensor, "*shape"], buckets: int) -> Int[Tensor, "*shape"]:
     """Return the bucket of each distance: the first half for earlier keys, the second half for later ones.
 
     In each half, the first half of the buckets are one distance each. The others grow with the logarithm of the distance.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -174,3 +175,14 @@ def require_ids_without_gaps(path: Path, vocabulary: dict[str, int]) -> None:
     """Raise UserError if the ids of a tokenizer.json do not run from 0."""
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):
         raise UserError(f"{path}: the ids of its {len(vocabulary)} tokens do not run from 0 to {len(vocabulary) - 1}")
+
+
+def to_json(engine: tokenizers.Tokenizer, extra: Collection[str]) -> str:
+    """Return the contents of tokenizer.json. extra: the added tokens to mark as special."""
+    written = engine.to_str(pretty=True)
+    if not extra:
+        return written
+    content = json.loads(written)
+    for token in content["added_tokens"]:
+        token["special"] = token["special"] or token["content"] in extra
+    return json.dumps(content, ensure_ascii=False, indent=2)

@@ -19,7 +19,7 @@ from bertie.errors import UserError
 from bertie.text import bpe_backend, library_backend, wordpiece_backend
 from bertie.text.bpe_backend import ByteLevel
 from bertie.text.library_backend import LibraryBackend, LibraryRules
-from bertie.text.special_tokens import LINE_BREAK, SpecialTokens, Templates
+from bertie.text.special_tokens import LINE_BREAK, SpecialTokens, Templates, to_json
 from bertie.text.tokenizer_folder import Backend, read_folder
 from bertie.text.valid_texts import invalid_text, require_texts
 from bertie.text.wordpiece_backend import (
@@ -121,19 +121,9 @@ class Tokenizer:
             storage.write_atomic(folder / name, content)
         if self.extra:
             config["extra_special_tokens"] = list(self.extra)
-        storage.write_atomic(folder / "tokenizer.json", self._as_json() + "\n")
+        storage.write_atomic(folder / "tokenizer.json", to_json(self.backend.engine, self.extra) + "\n")
         storage.write_json(folder / "tokenizer_config.json", config)
         storage.write_json(folder / "special_tokens_map.json", names)
-
-    def _as_json(self) -> str:
-        """Return the contents of tokenizer.json."""
-        written = self.backend.engine.to_str(pretty=True)
-        if not self.extra:
-            return written
-        content = json.loads(written)
-        for token in content["added_tokens"]:
-            token["special"] = token["special"] or token["content"] in self.extra
-        return json.dumps(content, ensure_ascii=False, indent=2)
 
     @cached_property
     def vocabulary(self) -> list[str]:

@@ -33,7 +33,8 @@ SPECIAL = np.array([0, 1, 2, 3, 4])
 
 
 def labeling(seed: int) -> Labeling:
-    return Labeling(SimpleNamespace(special_ids=SPECIAL), np.random.default_rng(seed))  # type: ignore[arg-type]
+    tokenizer = SimpleNamespace(special_ids=SPECIAL, require_words=lambda _: None)
+    return Labeling(tokenizer, np.random.default_rng(seed))  # type: ignore[arg-type]
 
 
 def sequence(starts: list[bool], separators: tuple[int, ...] = ()) -> Sequence:
