@@ -10,7 +10,8 @@ import bertie
 
 pytest.importorskip("transformers", reason="needs the package transformers")
 pytest.importorskip("sentencepiece", reason="needs the package sentencepiece")
-from hub_models import HUB_MODELS, HubModel, build
+from hub_models import build
+from hub_table import HUB_MODELS, HubModel
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 READ = [model for model in HUB_MODELS if not model.refused]
