@@ -24,7 +24,8 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "parity"))
-from hub_models import HUB_MODELS, TEXTS, build
+from hub_models import TEXTS, build
+from hub_table import HUB_MODELS
 
 import bertie
 from bertie.errors import UsageError

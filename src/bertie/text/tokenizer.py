@@ -120,8 +120,9 @@ class Tokenizer:
         for name, content in self.backend.vocabulary_files(self.vocabulary).items():
             storage.write_atomic(folder / name, content)
         if self.extra:
-            config["extra_special_tokens"] = list(self.extra)
-        storage.write_atomic(folder / "tokenizer.json", to_json(self.backend.engine, self.extra) + "\n")
+            config["additional_special_tokens"] = list(self.extra)  # the name that transformers 4 and 5 read
+        storage.write_atomic(folder / "tokenizer.json", to_json(self.backend.engine, self.extra) + "
+")
         storage.write_json(folder / "tokenizer_config.json", config)
         storage.write_json(folder / "special_tokens_map.json", names)
 

@@ -73,6 +73,16 @@ def test_the_limit_of_the_folder_is_known(folder: Path) -> None:
     assert Tokenizer.load(folder).longest is None
 
 
+def test_special_added_tokens_are_saved_under_the_name_that_transformers_4_reads(folder: Path) -> None:
+    """It raises AttributeError for a list under extra_special_tokens, the name of transformers 5, which reads both."""
+    change(folder / "tokenizer_config.json", extra_special_tokens=["[E1]"])
+    Tokenizer.load(folder).save(folder / "saved")
+    written = json.loads((folder / "saved" / "tokenizer_config.json").read_text())
+    assert written["additional_special_tokens"] == ["[E1]"]
+    assert "extra_special_tokens" not in written
+    assert Tokenizer.load(folder / "saved").extra == ("[E1]",)
+
+
 def test_a_pair_has_no_token_types_if_the_model_is_not_told(folder: Path) -> None:
     change(folder / "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
     tokenizer = Tokenizer.load(folder)
