@@ -311,6 +311,11 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 @pytest.fixture
 def case_tokenizer(case: Case, small_tokenizer: Tokenizer) -> Tokenizer:
+    return tokenizer_of(case, small_tokenizer)
+
+
+def tokenizer_of(case: Case, small_tokenizer: Tokenizer) -> Tokenizer:
+    """Return a tokenizer with the padding token of a case."""
     entries = list(small_tokenizer.vocabulary)
     pad = entries.index("[PAD]")
     entries[pad], entries[case.pad_id] = entries[case.pad_id], entries[pad]

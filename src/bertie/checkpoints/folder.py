@@ -73,10 +73,11 @@ def write_model(
         family = own
     own = source.weights if source else {}
     state = dict(own) or {name: tensor.cpu() for name, tensor in model.state_dict().items()}
+    pad_id = tokenizer.pad_id if tokenizer.special.pad is not None or family.needs_padding else None
     weights = to_huggingface(
-        family, state | family.derived(model.encoder.config), shapes_of(model, family), tokenizer.pad_id
+        family, state | family.derived(model.encoder.config), shapes_of(model, family), pad_id or 0
     )
-    if source and source.skipped is not None and len(source.skipped) == tokenizer.pad_id + 1:
+    if source and source.skipped is not None and pad_id is not None and len(source.skipped) == pad_id + 1:
         weights |= family.with_skipped(weights, source.skipped)
     weights = family.write(model.encoder.config, weights)
     save_tensors(weights, folder / "model.safetensors", mapped)
@@ -93,12 +94,12 @@ def write_model(
         length = max_length or (task or {}).get("max_length", positions)
         sentence_transformers_format.write(folder, model.encoder.config, how, length)
     write_card(folder, model, labels, about)
-    values = _config_json(model, family, labels, tokenizer.pad_id, _dtype(weights), source)
+    values = _config_json(model, family, labels, pad_id, _dtype(weights), source)
     storage.write_json(folder / "config.json", values)  # last, because `find_model_folder` recognizes a model by it
 
 
 def _config_json(
-    model: Model, family: Family, labels: tuple[str, ...], pad_id: int, dtype: str, source: Checkpoint | None
+    model: Model, family: Family, labels: tuple[str, ...], pad_id: int | None, dtype: str, source: Checkpoint | None
 ) -> dict[str, Any]:
     """Return the contents of config.json, with what the source's says beside it."""
     heads = transformers_heads(model, family) or {}

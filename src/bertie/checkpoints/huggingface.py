@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Any
 
@@ -59,7 +60,7 @@ def to_config_json(
     config: EncoderConfig,
     heads: Collection[HeadFacts],
     labels: tuple[str, ...],
-    pad_id: int,
+    pad_id: int | None,
     family: Family | None = None,
 ) -> dict[str, Any]:
     """Return the contents of config.json.
@@ -68,16 +69,16 @@ def to_config_json(
         config: Configuration of the encoder.
         heads: The heads that Hugging Face has a class for. Empty if it does not represent the model.
         labels: Class names, if any.
-        pad_id: Vocabulary id of the padding token.
+        pad_id: Vocabulary id of the padding token. None: the tokenizer has none, and the family needs none.
         family: The family in whose format the encoder is saved; None: the usual one.
     """
     family = family or family_of(config)
     architecture = family.architectures[frozenset(head.shape for head in heads if head.shape is not None)]
     values = family.settings.to_config(config) | {"architectures": [architecture], "model_type": family.model_type}
-    values |= {"dtype": "float32", "pad_token_id": pad_id}
+    values |= {"dtype": "float32"} | ({} if pad_id is None else {"pad_token_id": pad_id})
     if family.pad_id not in (None, pad_id):
         raise UserError(f"{family.title} needs the padding token {family.pad_id}, and the tokenizer has {pad_id}")
-    if family.positions_after_padding:
+    if family.positions_after_padding and pad_id is not None:
         values["max_position_embeddings"] += pad_id + 1
     for head in heads:
         if head.problem_type:
@@ -116,6 +117,12 @@ def from_config_json(values: dict[str, Any], where: str) -> tuple[Family, Encode
         labels = class_names(values)
     except (AttributeError, TypeError, ValueError, IndexError, OverflowError, UsageError) as error:
         raise UserError(f"{where}: not a {family.model_type} configuration: {str(error)[:300]}") from error
+    if not labels and (lost := [name for name in values.get("label2id") or () if not re.fullmatch(r"LABEL_\d+", name)]):
+        console.warn(
+            f"{where}: label2id names {', '.join(map(str, lost))[:100]}, and id2label names no class: they are LABEL_0, LABEL_1, "
+            "… here, as in transformers (to use the names, write id2label)",
+            once=True,
+        )
     if len(set(labels)) < len(labels):
         raise UserError(f"{where}: two classes of id2label have the same name: {', '.join(labels)[:200]}")
     if family.settings.known is not None:
@@ -151,7 +158,10 @@ def class_names(values: dict[str, Any]) -> tuple[str, ...]:
     Raises:
         UsageError, ValueError, TypeError, AttributeError: They are malformed, or contradict problem_type.
     """
-    named = {int(key): str(name) for key, name in (values.get("id2label") or {}).items()}
+    names = values.get("id2label") or {}
+    if not isinstance(names, dict):
+        raise UsageError(f'id2label is {str(names)[:60]}: it must map numbers to names: {{"0": "negative", …}}')
+    named = {int(key): str(name) for key, name in names.items()}
     kind, count = values.get("problem_type"), len(named) or values.get("num_labels", 2)
     if kind not in (None, "", *PROBLEM_TYPES):
         raise UsageError(f"problem_type is {str(kind)[:60]!r}: it must be one of {', '.join(PROBLEM_TYPES)}")

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from bertie import console, storage
 from bertie.checkpoints.families import family_of, own
@@ -20,7 +20,8 @@ from bertie.model.model import Model
 from bertie.model.xlnet import XlnetConfig
 
 FILE = "README.md"
-FEATURES, VECTORS = "feature-extraction", "sentence-similarity"
+CONFIG = "config.json"
+FEATURES, VECTORS, RANKING = "feature-extraction", "sentence-similarity", "text-ranking"
 SCORES = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}
 """Names of the hub for scores whose name is another one here."""
 KEPT = ("license", "license_name", "license_link", "language", "datasets", "base_model", "base_model_relation")
@@ -101,6 +102,9 @@ def _metadata(folder: Path, model: Model, about: About) -> str:
     task = next((tag for tag in heads if tag != FEATURES), FEATURES)
     if (folder / MODULES).is_file():
         library, task = "sentence-transformers", VECTORS
+    elif (folder / CONFIG).is_file() and "sbert_ce_default_activation_function" in storage.read_json(folder / CONFIG):
+        outputs = [len(cast(Any, head).out.weight) for head in model.heads.values() if facts_of(head).shape == "text"]
+        library, task = "sentence-transformers", RANKING if outputs == [1] else task
     if (folder / "onnx" / "model_quantized.onnx").is_file():
         tags.append("transformers.js")
     facts, said = about.facts, dict(about.source)

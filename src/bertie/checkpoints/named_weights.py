@@ -21,7 +21,9 @@ from bertie.checkpoints.weight_files import read_weights, require_dtype, weights
 from bertie.errors import UserError, naming
 from bertie.model.head_facts import HeadShape
 
-ADAPTERS = re.compile(r"\blora_|\.base_layer\.|\bmodules_to_save\b|\badapters?\b|\bprefix_tuning\b")
+ADAPTERS = re.compile(
+    r"\b(lora|ia3|hada|lokr|oft|boft|vera|fourierft)_|\bprompt_encoder\.|\.base_layer\.|\bmodules_to_save\b|\badapters?\b|\bprefix_tuning\b"
+)
 """Parts of names of adapters that are not merged into the weights."""
 OF_VOCABULARY: tuple[HeadShape, ...] = ("masked", "permutation", "next")
 _unused_allowed = ContextVar("unused_allowed", default=False)

@@ -224,7 +224,7 @@ def _empty(opened: Any, name: str) -> Tensor:
     """Return memory for a tensor of an open file, or the tensor itself if its dtype is none of `NUMBERS`."""
     place = opened.get_slice(name)
     kind = NUMBERS.get(place.get_dtype())
-    return opened.get_tensor(name) if kind is None else torch.empty(place.get_shape(), dtype=kind)
+    return opened.get_tensor(name) if kind is None else torch.empty(place.get_shape(), dtype=kind, device="cpu")
 
 
 def _fill(tensor: Tensor, file: io.RawIOBase) -> None:

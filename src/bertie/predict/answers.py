@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bertie.console import plural
 from bertie.contracts import Sequence
 from bertie.errors import UserError
 from bertie.predict.compare_transformers import head_outputs
@@ -62,8 +63,9 @@ def answers(predictor: Predictor, sequences: list[Sequence]) -> list[CallResults
 
 def compare(ours: list[CallResults], theirs: list[CallResults]) -> list[Compared]:
     """Compare the answers of two models to the same questions."""
-    if [each.what for each in ours] != [each.what for each in theirs]:
-        return [equal_or_not("calls", ["all"], [[each.what for each in ours]], [[each.what for each in theirs]])]
+    calls = [[f"{each.what}: {plural(len(each.values), 'input')}" for each in answers] for answers in (ours, theirs)]
+    if calls[0] != calls[1]:
+        return [equal_or_not("calls", ["all"], calls[:1], calls[1:])]
     pairs = zip(ours, theirs, strict=True)
     return [(equal_or_not if a.exact else close)(a.what, a.inputs, a.values, b.values) for a, b in pairs]
 

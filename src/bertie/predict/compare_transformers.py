@@ -320,6 +320,10 @@ def _masks(predictor: Predictor, model: Any, tokenizer: Any, texts: list[str]) -
         return not_done(
             'pipeline("fill-mask")', "no file names the mask token, and transformers needs it", judged=False
         )
+    if tokenizer.split_special_tokens:
+        return not_done(
+            'pipeline("fill-mask")', "split_special_tokens: a mask in a text is text in transformers", judged=False
+        )
     run, vocabulary = _pipeline("fill-mask", model, tokenizer, top_k=5), predictor.tokenizer.vocabulary
     mask = vocabulary[predictor.tokenizer.mask_id]
     given = [" ".join([*text.split()[:3], mask, *text.split()[4:]]) for text in texts[:MASKED]]

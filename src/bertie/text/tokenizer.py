@@ -45,11 +45,13 @@ class Tokenizer:
         backend: What depends on the algorithm.
         longest: Length in tokens that the folder names as its limit (model_max_length). None: it names none.
         extra: User tokens that Hugging Face calls special, such as "[E1]": decoding may leave them out there.
+        split: Whether special tokens in a text are text in transformers, too (split_special_tokens).
     """
 
     backend: Backend
     longest: int | None = None
     extra: tuple[str, ...] = ()
+    split: bool = False
 
     @classmethod
     def build(
@@ -103,7 +105,7 @@ class Tokenizer:
             UserError: A file is damaged, asks for what bertie does not reproduce, or leaves the case in doubt.
         """
         found = read_folder(folder)
-        return cls(found.backend, found.longest, found.extra)
+        return cls(found.backend, found.longest, found.extra, found.split)
 
     def save(self, folder: Path, model_max_length: int = 512) -> None:
         """Write the tokenizer to a folder that Hugging Face's AutoTokenizer reads too.
@@ -121,8 +123,9 @@ class Tokenizer:
             storage.write_atomic(folder / name, content)
         if self.extra:
             config["additional_special_tokens"] = list(self.extra)  # the name that transformers 4 and 5 read
-        storage.write_atomic(folder / "tokenizer.json", to_json(self.backend.engine, self.extra) + "
-")
+        if self.split:
+            config["split_special_tokens"] = True
+        storage.write_atomic(folder / "tokenizer.json", to_json(self.backend.engine, self.extra) + "\n")
         storage.write_json(folder / "tokenizer_config.json", config)
         storage.write_json(folder / "special_tokens_map.json", names)
 

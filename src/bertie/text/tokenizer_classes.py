@@ -59,6 +59,7 @@ class TokenizerClass:
         single: Special tokens around one text, and the token type of each part. None: as tokenizer.json says.
         pair: The same for a pair of texts.
         extra: Further special tokens by default.
+        json_first: Whether the special tokens around texts are those of tokenizer.json, if it says them.
         fairseq: Whether SentencePiece's ids are moved, as fairseq's dictionaries have them.
     """
 
@@ -71,6 +72,7 @@ class TokenizerClass:
     single: tuple[tuple[str, int], ...] | None = (("cls A sep", 0),)
     pair: tuple[tuple[str, int], ...] = BERTS
     extra: tuple[str, ...] = ()
+    json_first: bool = False
     fairseq: Callable[[list[tuple[str, float]], dict[str, str]], list[tuple[str, float]]] | None = None
 
     def post_processor(self, roles: dict[str, str], engine: tokenizers.Tokenizer) -> Any:
@@ -258,6 +260,7 @@ CLASSES = {
         {"do_lower_case": True, "keep_accents": False, "trim_offsets": True, **_PREFIX},
         "spiece.model",
         token_types=False,
+        json_first=True,
     ),
     "XLNetTokenizer": TokenizerClass(
         "Unigram",

@@ -7,7 +7,6 @@ every file is one token. One thing is different: a role such as [MASK] that is w
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from bertie.text.bpe_backend import BPEBackend
 from bertie.text.library_backend import LibraryBackend
 from bertie.text.sentencepiece import SentencePieceModel, read_model
 from bertie.text.special_tokens import LINE_BREAK, SpecialTokens, copy_engine, read_templates
+from bertie.text.tokenizer_case import decide_case
 from bertie.text.tokenizer_classes import (
     CLASS_OF_MODEL,
     CLASSES,
@@ -33,7 +33,16 @@ from bertie.text.tokenizer_classes import (
     Vocabulary,
 )
 from bertie.text.tokenizer_json import guarded
-from bertie.text.tokenizer_settings import CONFIG, JSON, ROLES, TokenizerSettings, read_settings, texts, warn_of_unknown
+from bertie.text.tokenizer_settings import (
+    CONFIG,
+    JSON,
+    MAP,
+    ROLES,
+    TokenizerSettings,
+    read_settings,
+    texts,
+    warn_of_unknown,
+)
 from bertie.text.wordpiece_backend import WordPieceBackend
 
 Backend = WordPieceBackend | BPEBackend | LibraryBackend
@@ -56,12 +65,14 @@ class TokenizerFolder:
         longest: Length in tokens that the folder names as its limit. None: it names none.
         extra: Added tokens that are special without having a role, such as "[E1]".
         name: The class of transformers that reads the folder.
+        split: Whether the folder says that special tokens in a text are text (split_special_tokens).
     """
 
     backend: Backend
     longest: int | None
     extra: tuple[str, ...]
     name: str
+    split: bool
 
 
 def read_folder(folder: Path) -> TokenizerFolder:
@@ -81,15 +92,14 @@ def read_folder(folder: Path) -> TokenizerFolder:
     if chosen is None:
         if content is None:
             raise _missing(folder, f"the tokenizer class {name} reads only {JSON}")
-        engine, own_extra = tokenizer_json.engine_of(folder / JSON), ()
+        engine, extra = tokenizer_json.engine_of(folder / JSON), settings.extra or ()
     else:
         defaults = {role: AddedToken(token, special=True) for role, token in chosen.roles.items()}
         named = defaults | named
-        engine, own_extra = _build(folder, chosen, settings, named, content)
+        engine, extra = _build(folder, chosen, settings, named, content)
     padding = (content or {}).get("padding")
     if padding and "pad" not in settings.named and "pad" not in named:
         named["pad"] = AddedToken(str(padding.get("pad_token")), special=True)
-    extra = list(own_extra) if settings.extra is None else settings.extra
     guarded(folder, lambda: _add_tokens(engine, settings, named, extra, config.get("vocab_size")))
     known = engine.get_vocab(with_added_tokens=True)
     if sorted(known.values()) != list(range(len(known))):
@@ -101,10 +111,11 @@ def read_folder(folder: Path) -> TokenizerFolder:
     inputs = settings.values.get("model_input_names")
     types = TOKEN_TYPES in inputs if isinstance(inputs, list) else chosen is not None and chosen.token_types
     split = settings.flag("split_special_tokens", False)
-    matched, extra_names = guarded(folder, lambda: _without_roles(engine, special, split))
+    lines = content is None and chosen is not None and chosen.model != "Unigram"
+    matched, extra_names = guarded(folder, lambda: _without_roles(engine, special, split, lines))
     if content is not None:
         _warn_of_other_entries(folder, known)
-    return TokenizerFolder(_backend_of(folder, matched, special, types), settings.longest, extra_names, name)
+    return TokenizerFolder(_backend_of(folder, matched, special, types), settings.longest, extra_names, name, split)
 
 
 def _backend_of(folder: Path, engine: tokenizers.Tokenizer, special: SpecialTokens, token_types: bool) -> Backend:
@@ -194,10 +205,12 @@ def _build(
     named: dict[str, AddedToken],
     content: dict[str, Any] | None,
 ) -> tuple[tokenizers.Tokenizer, Sequence[AddedToken]]:
-    """Build the tokenizer of a class, and return it with the special tokens that it has by itself."""
+    """Build the tokenizer of a class, and return it with its further special tokens."""
     values = {name: settings.flag(name, default) for name, default in chosen.settings.items()}
     roles = {role: token.content for role, token in named.items()}
-    extra = [AddedToken(token, special=True) for token in chosen.extra]
+    extra = settings.extra
+    if extra is None:
+        extra = [AddedToken(token, special=True) for token in chosen.extra]
     if content is not None:
         vocabulary, source = _of_json(folder / JSON, content, chosen), folder / JSON
     else:
@@ -208,12 +221,22 @@ def _build(
             raise _missing(folder, f"its tokenizer class reads {JSON} or {chosen.vocabulary}")
         vocabulary, own = _of_files(source, chosen, settings, values, roles)
         if own is not None and "extra_special_tokens" not in settings.values:
+            _warn_of_lost(source, texts(settings.extra or ()) - texts(own) - texts(settings.added))
             extra = own
     engine = guarded(source, lambda: chosen.build(vocabulary, values, roles))
     if "drop_punctuation" in settings.values:  # written by bertie, for folders without tokenizer.json
         dropped = settings.flag("drop_punctuation", False)
         engine.pre_tokenizer = wordpiece_backend.NormalizerOptions(drop_punctuation=dropped).splitter()
     return engine, extra
+
+
+def _warn_of_lost(model: Path, lost: set[str]) -> None:
+    if lost:
+        names = ", ".join(repr(token)[:60] for token in sorted(lost)[:20])
+        console.warn(
+            f"{model.parent / MAP}: additional_special_tokens has {names}: text here, because transformers does not read them "
+            f"beside {model.name} (to use them, name them as extra_special_tokens in {CONFIG})"
+        )
 
 
 def _of_json(path: Path, content: dict[str, Any], chosen: TokenizerClass) -> Vocabulary:
@@ -233,7 +256,7 @@ def _of_files(
     """Read the vocabulary files of a class, and the control pieces of a SentencePiece model."""
     if chosen.model == "WordPiece":
         entries = wordpiece_backend.read_vocabulary(path)
-        _decide_case(path, entries, settings, values)
+        decide_case(path, entries, settings, values)
         return Vocabulary({entry: i for i, entry in enumerate(entries)}, []), None
     if chosen.model == "BPE":
         entries = storage.read_json(path)
@@ -249,44 +272,6 @@ def _of_files(
     pieces = model.pieces if chosen.fairseq is None else chosen.fairseq(model.pieces, roles)
     own = [AddedToken(piece, normalized=False, special=control) for piece, control in model.added]
     return Vocabulary(pieces, [], model.unk_id, model.charsmap), own
-
-
-def _decide_case(path: Path, entries: list[str], settings: TokenizerSettings, values: dict[str, Any]) -> None:
-    """Set do_lower_case where no file does: transformers lowercases; a bare vocabulary says it by its letters."""
-    folder = path.parent
-    if not settings.values and not (folder / "config.json").is_file():
-        wordpiece_backend.require_special(entries, str(folder))
-    if "do_lower_case" in settings.values:
-        return
-    if not (folder / "config.json").is_file() and "tokenizer_class" not in settings.values:
-        values["do_lower_case"] = _lowercases(path, entries)
-    elif wordpiece_backend.is_cased(entries):
-        console.warn(
-            f"{path} has uppercase letters, and {folder / CONFIG} does not set do_lower_case: the tokenizer lowercases, as "
-            'transformers does (if that is wrong, write "do_lower_case": false there)'
-        )
-
-
-def _lowercases(path: Path, entries: list[str]) -> bool:
-    """Return whether text is lowercased, if no file says it: unless an entry has uppercase letters.
-
-    Google's uncased models, its Chinese one and its first multilingual one lowercase. Their vocabularies have no uppercase
-    letters, those of the cased models do.
-
-    Raises:
-        UserError: No entry has letters with a case, or the name of the folder says otherwise.
-    """
-    cased = wordpiece_backend.is_cased(entries)
-    named = re.search(r"(?<![a-z])(un)?cased(?![a-z])", path.parent.resolve().name.lower())
-    doubt = ""
-    if not wordpiece_backend.has_case(entries):
-        doubt = "no entry has letters with a case"
-    elif named and cased == (named[1] is not None):
-        doubt = f"{'some entries' if cased else 'no entries'} have uppercase letters, and the name says {named[0]}"
-    if doubt:
-        remedy = f'write {{"do_lower_case": true}} or false to {path.parent / CONFIG}'
-        raise UserError(f"{path} does not say whether text is lowercased ({doubt}): {remedy}")
-    return not cased
 
 
 def _add_tokens(
@@ -327,11 +312,13 @@ def _post_processor(
     chosen: TokenizerClass, named: dict[str, AddedToken], engine: tokenizers.Tokenizer, settings: TokenizerSettings
 ) -> Any:
     roles = {role: token.content for role, token in named.items()}
+    content, post = settings.folder / JSON, None
+    if (chosen.single is None or chosen.json_first) and content.is_file():
+        post = tokenizer_json.engine_of(content).post_processor
     if chosen.single is not None:
-        return chosen.post_processor(roles, engine)
-    content = settings.folder / JSON
+        return post or chosen.post_processor(roles, engine)
     if content.is_file():
-        return tokenizer_json.engine_of(content).post_processor
+        return post
     first, last = (settings.flag(f"add_{name}_token", False) and name in roles for name in ("bos", "eos"))
     if not first and not last:
         return None
@@ -362,7 +349,7 @@ def _special(roles: dict[str, str], engine: tokenizers.Tokenizer) -> SpecialToke
 
 
 def _without_roles(
-    engine: tokenizers.Tokenizer, special: SpecialTokens, split: bool
+    engine: tokenizers.Tokenizer, special: SpecialTokens, split: bool, lines: bool
 ) -> tuple[tokenizers.Tokenizer, tuple[str, ...]]:
     """Return the same tokenizer, in which roles in a text are text, and other special tokens are tokens.
 
@@ -372,13 +359,14 @@ def _without_roles(
         engine: The tokenizer.
         special: The roles.
         split: Whether the folder says that no special token is matched.
+        lines: Whether an entry that is a line break is one in the text, as in bertie's own vocab.txt.
     """
     roles = set(special.names().values())
     added = engine.get_added_tokens_decoder()
     extra = [token.content for token in added.values() if token.special and token.content not in roles]
     matched = copy_engine(engine)
     tokens = [added[i] for i in sorted(added)]
-    if LINE_BREAK in engine.get_vocab() and LINE_BREAK not in texts(tokens):  # bertie's own vocab.txt
+    if lines and LINE_BREAK in engine.get_vocab() and LINE_BREAK not in texts(tokens):
         tokens.append(AddedToken(LINE_BREAK, normalized=False))
     for token in tokens:
         token.special = token.content in roles or (token.special and split)

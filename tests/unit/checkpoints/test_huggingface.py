@@ -240,7 +240,7 @@ def test_class_names_keep_their_order(tiny_config: TransformerConfig) -> None:
         ({"hidden_size": 33}, "not a multiple"),
         ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
         ({"hidden_size": "wide"}, "not a bert configuration"),
-        ({"id2label": ["a", "b"]}, "not a bert configuration"),
+        ({"id2label": ["a", "b"]}, "id2label is .*: it must map numbers to names"),
         ({"id2label": {"one": "a"}}, "not a bert configuration"),
     ],
 )
@@ -251,6 +251,16 @@ def test_unsupported_configurations_are_refused(
     with pytest.raises(UserError, match=message) as raised:
         from_config_json(values, "there/config.json")
     assert str(raised.value).startswith("there/config.json: ")
+
+
+def test_names_that_only_label2id_has_are_a_warning(
+    tiny_config: TransformerConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = to_config_json(tiny_config, [FACTS["classify"]], (), 0)
+    assert from_config_json(values | {"label2id": {"LABEL_0": 0}}, "one/config.json")[2] == ()
+    assert not capsys.readouterr().err
+    assert from_config_json(values | {"label2id": {"good": 1, "bad": 0}}, "two/config.json")[2] == ()
+    assert "two/config.json: label2id names good, bad, and id2label names no class" in capsys.readouterr().err
 
 
 def test_class_names_fill_gaps(tiny_config: TransformerConfig) -> None:

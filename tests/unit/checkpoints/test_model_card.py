@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 import bertie
 from bertie.checkpoints.folder import write_model
-from bertie.checkpoints.model_card import FILE, MAX_BYTES, About, CardFacts, CardResults, metadata_of
+from bertie.checkpoints.model_card import FILE, MAX_BYTES, About, CardFacts, CardResults, metadata_of, write_card
 from bertie.errors import UsageError
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
@@ -19,7 +20,7 @@ from bertie.model.encoder import build_encoder
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM
 from bertie.pretraining.initial_weights import new_model
-from bertie.tasks import Classify, Embed
+from bertie.tasks import Classify, Embed, Regress
 from bertie.tasks.task import build_head
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
@@ -77,6 +78,13 @@ def test_the_library_is_one_that_loads_the_model(
     vectors = Model(encoder, {"embed": build_head(Embed(), tiny_config, tiny_config.hidden_size)})
     found = card(written(tmp_path / "vectors", vectors, small_tokenizer, kind="embed", max_length=16))
     assert (found.library_name, found.pipeline_tag) == ("sentence-transformers", "sentence-similarity")
+    scores = Model(encoder, {"regress": build_head(Regress(), tiny_config, tiny_config.hidden_size)})
+    folder = written(tmp_path / "scores", scores, small_tokenizer)
+    values = json.loads((folder / "config.json").read_text())
+    values["sbert_ce_default_activation_function"] = "torch.nn.modules.activation.Sigmoid"
+    (folder / "config.json").write_text(json.dumps(values))
+    write_card(folder, scores, (), About())
+    assert (card(folder).library_name, card(folder).pipeline_tag) == ("sentence-transformers", "text-ranking")
     own = new_model(TransformerConfig(**{**vars(tiny_config), "norm_position": "pre"}), (MaskedLM(),), 0)
     found = card(written(tmp_path / "own", own, small_tokenizer))
     assert (found.library_name, found.pipeline_tag) == ("bertie", "feature-extraction")

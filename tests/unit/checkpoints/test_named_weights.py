@@ -56,7 +56,7 @@ def test_weights_without_a_place_are_named_and_refused(
     assert main(["embed", str(model), "a", "--out", str(model / "x.npy"), "--allow-unused"]) == 0
 
 
-@pytest.mark.parametrize("name", ["lora_A.default.weight", "lora_B.weight", "base_layer.weight"])
+@pytest.mark.parametrize("name", ["lora_A.default.weight", "base_layer.weight", "ia3_l.default"])
 def test_an_adapter_that_is_not_merged_is_named(model: Path, name: str) -> None:
     change(model, {f"bert.encoder.layer.0.attention.self.query.{name}": torch.zeros(32, 32)})
     with pytest.raises(UserError, match="holds an adapter that is not merged"):

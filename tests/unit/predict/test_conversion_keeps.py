@@ -13,13 +13,16 @@ import safetensors.torch
 import torch
 
 import bertie
+from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.folder import save_tensors, write_model
+from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.features import FeatureExtractor
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
+from bertie.model.vector_modules import Dense, LayerNorm
 from bertie.predict import export, export_checks
 from bertie.predict.engines.graph import Graph
 from bertie.tasks import AnyTask, Classify, Regress
@@ -87,6 +90,18 @@ def test_a_single_output_keeps_its_name_and_gets_no_problem_type(
         task = bertie.load(tmp_path / target, threads=1).task
         assert isinstance(task, Regress)
         assert task.activation == "sigmoid"
+
+
+def test_modules_with_weights_survive(pretrained: Path, tmp_path: Path) -> None:
+    source = shutil.copytree(pretrained, tmp_path / "source")
+    config = bertie.load(source, threads=1).model.encoder.config
+    size = config.hidden_size
+    modules = (LayerNorm(torch.randn(size), torch.randn(size)), Dense(torch.randn(5, size), torch.randn(5), "Tanh"))
+    sentence_transformers_format.write(source, config, SentenceEmbedding(modules=modules), 32)
+    export.convert(source, tmp_path / "out", "sentence-transformers", threads=1)
+    first, second = (bertie.load(tmp_path / name, threads=1).embed(["a text"]) for name in ("source", "out"))
+    assert first.shape == (1, 5)
+    assert (first == second).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -91,6 +91,17 @@ def test_a_pair_has_no_token_types_if_the_model_is_not_told(folder: Path) -> Non
     assert Tokenizer.load(folder / "saved").templates == tokenizer.templates
 
 
+def test_special_tokens_that_are_text_stay_text_in_a_copy(folder: Path) -> None:
+    added = {str(len(VOCABULARY)): {"content": "[E1]", "special": True}}
+    change(folder / "tokenizer_config.json", split_special_tokens=True, added_tokens_decoder=added)
+    tokenizer = Tokenizer.load(folder)
+    assert len(tokenizer.encode(["[E1]"])[0]) > 1
+    tokenizer.save(folder / "saved")
+    assert json.loads((folder / "saved" / "tokenizer_config.json").read_text())["split_special_tokens"] is True
+    copy = Tokenizer.load(folder / "saved")
+    assert copy.encode(["[E1] a"])[0].tolist() == tokenizer.encode(["[E1] a"])[0].tolist()
+
+
 def gap(content: dict[str, Any]) -> None:
     content["model"]["vocab"]["far"] = 2_000_000_000
 
@@ -184,6 +195,44 @@ def test_sentencepiece_models_that_no_class_reads_are_refused_with_the_way_out(
         Tokenizer.load(tmp_path)
     assert str(caught.value).startswith(str(tmp_path / name))
     assert "save_pretrained" in str(caught.value)
+
+
+def test_a_line_break_is_a_token_only_in_vocabularies_of_bertie(tmp_path: Path) -> None:
+    pieces = ["<unk>", "<s>", "</s>", *"▁ab\n"]
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(spm([(piece, -1.0) for piece in pieces], {"<s>", "</s>"}))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "XLMRobertaTokenizer"}))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.line_break_id is None
+    assert tokenizer.tokens(tokenizer.encode(["a\nb"])[0]) == ["▁", "a", "▁", "b"]
+
+
+def test_additional_tokens_of_the_map_are_no_tokens_beside_a_sentencepiece_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """transformers 5 replaces them by those of the model (tests/parity has the same folder with added_tokens.json)."""
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(a_model())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "XLMRobertaTokenizer"}))
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": ["[E1]", "<s>"]}))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert "[E1]" not in tokenizer.vocabulary
+    assert "special_tokens_map.json: additional_special_tokens has '[E1]': text here" in capsys.readouterr().err
+
+
+def test_albert_keeps_the_special_tokens_around_texts_of_its_tokenizer_json(tmp_path: Path) -> None:
+    """Another cls_token beside an old tokenizer.json: transformers takes the post-processor of the file."""
+    (tmp_path / "spiece.model").write_bytes(a_model())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "AlbertTokenizer"}))
+    first = Tokenizer.load(tmp_path)
+    first.save(tmp_path)
+    (tmp_path / "special_tokens_map.json").unlink()
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "AlbertTokenizer", "cls_token": "[MASK]"})
+    )
+    second = Tokenizer.load(tmp_path)
+    assert second.special.cls == "[MASK]"
+    assert second.templates == first.templates
+    (tmp_path / "tokenizer.json").unlink()
+    assert Tokenizer.load(tmp_path).templates.single[0].id != first.templates.single[0].id
 
 
 def test_googles_albert_calls_its_model_otherwise(tmp_path: Path) -> None:

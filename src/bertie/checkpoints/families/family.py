@@ -129,6 +129,11 @@ class Family:
     write: Callable[[Any, dict[str, Tensor]], dict[str, Tensor]] = lambda _, weights: weights
     """The reverse of `read`, after the table was applied, for an encoder of this configuration."""
 
+    @property
+    def needs_padding(self) -> bool:
+        """Whether the id of the padding token changes what the class computes."""
+        return self.positions_after_padding or self.pad_id is not None
+
     def skipped_rows(self, module: str, pad_id: int) -> int:
         """Return the number of rows at the beginning of Hugging Face's matrix that no token uses."""
         return pad_id + 1 if self.positions_after_padding and module == POSITIONS else 0

@@ -32,7 +32,7 @@ CLASSIFIERS = {"bert": "BertForSequenceClassification", "albert": "AlbertForSequ
 MAX_CLASSES = 100_000
 LAYER_NORM_EPS = 1e-12  # a constant in Google's code
 GELU = {"bert": "gelu", "albert": "gelu_pytorch_tanh", "electra": "gelu"}
-"""What "gelu" in Google's configurations means, by Hugging Face's names, which their published copies of the models use.
+"""What "gelu" in Google's configurations means, by Hugging Face's names: the defaults of transformers for these families.
 
 In Google's code of ALBERT (google-research/albert), it is the approximation by tanh, in that of ELECTRA the exact function.
 google-research/bert published its models in 2018 with the exact one; the approximation replaced it later."""
