@@ -31,7 +31,9 @@ def source(request: pytest.FixtureRequest, pretrained: Path, tmp_path: Path) -> 
 def state(folder: Path) -> list[tuple[str, int, int, bytes]]:
     """Name, number, time and bytes of a folder and its files."""
     found = [(path, path.stat()) for path in sorted((folder, *folder.rglob("*")))]
-    return [(str(path), has.st_ino, has.st_mtime_ns, path.is_file() and path.read_bytes()) for path, has in found]
+    return [
+        (str(path), has.st_ino, has.st_mtime_ns, path.read_bytes() if path.is_file() else b"") for path, has in found
+    ]
 
 
 def command(source: Path, out: Path) -> list[str]:
