@@ -71,12 +71,14 @@ def write_model(
     family = family_of(model.encoder.config)
     if source and (own := family_named(source.model_type)) is not None and own.settings.fits(model.encoder.config):
         family = own
+    pad_id = (
+        tokenizer.pad_id if family.positions_after_padding or tokenizer.special.pad else None
+    )  # the first GPT has none
     own = source.weights if source else {}
     state = dict(own) or {name: tensor.cpu() for name, tensor in model.state_dict().items()}
-    weights = to_huggingface(
-        family, state | family.derived(model.encoder.config), shapes_of(model, family), tokenizer.pad_id
-    )
-    if source and source.skipped is not None and len(source.skipped) == tokenizer.pad_id + 1:
+    state |= family.derived(model.encoder.config)
+    weights = to_huggingface(family, state, shapes_of(model, family), pad_id or 0)
+    if source and source.skipped is not None and len(source.skipped) == (pad_id or 0) + 1:
         weights |= family.with_skipped(weights, source.skipped)
     weights = family.write(model.encoder.config, weights)
     save_tensors(weights, folder / "model.safetensors", mapped)
@@ -93,12 +95,12 @@ def write_model(
         length = max_length or (task or {}).get("max_length", positions)
         sentence_transformers_format.write(folder, model.encoder.config, how, length)
     write_card(folder, model, labels, about)
-    values = _config_json(model, family, labels, tokenizer.pad_id, _dtype(weights), source)
+    values = _config_json(model, family, labels, pad_id, _dtype(weights), source)
     storage.write_json(folder / "config.json", values)  # last, because `find_model_folder` recognizes a model by it
 
 
 def _config_json(
-    model: Model, family: Family, labels: tuple[str, ...], pad_id: int, dtype: str, source: Checkpoint | None
+    model: Model, family: Family, labels: tuple[str, ...], pad_id: int | None, dtype: str, source: Checkpoint | None
 ) -> dict[str, Any]:
     """Return the contents of config.json, with what the source's says beside it."""
     heads = transformers_heads(model, family) or {}
@@ -107,6 +109,9 @@ def _config_json(
     values["dtype"] = dtype
     if source and family.model_type == source.model_type:
         values = _with_settings(values, source, family)
+        causal = family.architectures.get(frozenset({"next"}))
+        if not model.heads and causal in (source.settings.get("architectures") or ()):
+            values["architectures"] = [causal]  # the head is the matrix of the embeddings: no weights show it
     if model.generator is not None:
         values["generator"] = generator_sizes(model.generator.config)
     if source:

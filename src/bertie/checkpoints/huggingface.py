@@ -59,7 +59,7 @@ def to_config_json(
     config: EncoderConfig,
     heads: Collection[HeadFacts],
     labels: tuple[str, ...],
-    pad_id: int,
+    pad_id: int | None,
     family: Family | None = None,
 ) -> dict[str, Any]:
     """Return the contents of config.json.
@@ -68,16 +68,17 @@ def to_config_json(
         config: Configuration of the encoder.
         heads: The heads that Hugging Face has a class for. Empty if it does not represent the model.
         labels: Class names, if any.
-        pad_id: Vocabulary id of the padding token.
+        pad_id: Vocabulary id of the padding token, if it has one.
         family: The family in whose format the encoder is saved; None: the usual one.
     """
     family = family or family_of(config)
     architecture = family.architectures[frozenset(head.shape for head in heads if head.shape is not None)]
     values = family.settings.to_config(config) | {"architectures": [architecture], "model_type": family.model_type}
-    values |= {"dtype": "float32", "pad_token_id": pad_id}
+    values |= {"dtype": "float32"} | ({} if pad_id is None else {"pad_token_id": pad_id})
     if family.pad_id not in (None, pad_id):
         raise UserError(f"{family.title} needs the padding token {family.pad_id}, and the tokenizer has {pad_id}")
     if family.positions_after_padding:
+        assert pad_id is not None
         values["max_position_embeddings"] += pad_id + 1
     for head in heads:
         if head.problem_type:
