@@ -39,8 +39,8 @@ TARGETS: tuple[Any, ...] = ("onnx", "openvino")
 LIMIT = 1e-5
 """Largest difference of a number, relative to the largest value."""
 GIVEN = [text for text in TEXTS if text.strip()]
-PAIRS = [*zip(GIVEN, [*GIVEN[1:], GIVEN[0]], strict=True)]
-WORDS = [text.split() for text in GIVEN[:9]]
+SENTENCES = GIVEN[:9]
+WORDS = [text.split() for text in SENTENCES]
 
 
 class Files:
@@ -137,8 +137,8 @@ def compare(model: StandIn, source: Predictor, files: Files) -> list[Compared]:
     if model.model.sentences:
         found = []
         for name in (None, *source.text_embedding.prompts):
-            vectors = list(source.embed(GIVEN, prompt_name=name)), list(files.vectors(GIVEN, name))
-            found.append(close(f"vectors with the prompt {name}", GIVEN, *vectors))
+            vectors = list(source.embed(SENTENCES, prompt_name=name)), list(files.vectors(SENTENCES, name))
+            found.append(close(f"vectors with the prompt {name}", SENTENCES, *vectors))
         return found
     if "ForTokenClassification" in model.model.architecture:
         tags, probabilities = files.tags(WORDS)
@@ -148,8 +148,11 @@ def compare(model: StandIn, source: Predictor, files: Files) -> list[Compared]:
         return [names, close("probabilities of tags", WORDS, shares, probabilities)]
     if "ForSequenceClassification" not in model.model.architecture:
         return [states(source, files)]
+    # In bertie, a special token that is written in a text is text.
+    roles = source.tokenizer.special.names().values()
+    texts = [text for text in GIVEN if not any(role in text for role in roles)]
     found = []
-    for what, given in (("texts", GIVEN), ("pairs", PAIRS)):
+    for what, given in (("texts", texts), ("pairs", [*zip(texts, [*texts[1:], texts[0]], strict=True)])):
         theirs = files.classes(given)
         ours = [getattr(each, "probabilities", None) or {"LABEL_0": each.score} for each in source.predict(given)]
         found.append(
@@ -162,9 +165,10 @@ def compare(model: StandIn, source: Predictor, files: Files) -> list[Compared]:
 
 def states(source: Predictor, files: Files) -> Compared:
     """Compare hidden states, of models with other heads."""
-    outputs, mask, _ = files.outputs(GIVEN)
+    texts = SENTENCES
+    outputs, mask, _ = files.outputs(texts)
     theirs = [each[own == 1] for each, own in zip(outputs["last_hidden_state"], mask, strict=True)]
-    return close("last hidden states", GIVEN, [each[-1] for each in source.hidden_states(GIVEN)], theirs)
+    return close("last hidden states", texts, [each[-1] for each in source.hidden_states(texts)], theirs)
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import test_families as families
+import tokenizers
 import torch
 from safetensors.torch import load_file
 
@@ -120,6 +121,40 @@ def test_several_labels_stay_several_labels(small_tokenizer: Tokenizer, tmp_path
     torch.testing.assert_close(torch.tensor([*prediction.probabilities.values()]), expected, atol=1e-5, rtol=1e-5)
     convert(tmp_path / "theirs", tmp_path / "ours", "hf")
     assert json.loads((tmp_path / "ours" / "config.json").read_text())["problem_type"] == "multi_label_classification"
+
+
+@pytest.mark.parametrize("name", ["gpt2", "openai-gpt"])
+def test_the_class_of_a_head_without_weights_survives(name: str, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = families.CASES[name].model("LMHeadModel")
+    ours = bertie.load(families.saved(model, tmp_path / "theirs", small_tokenizer))
+    assert len(ours.model.heads) == 0
+    (tmp_path / "ours").mkdir()
+    source = read_checkpoint(tmp_path / "theirs").without_weights()
+    write_model(tmp_path / "ours", ours.model, ours.tokenizer, source=source)
+    found = json.loads((tmp_path / "ours" / "config.json").read_text())
+    assert found["architectures"] == [type(model).__name__]
+    again, ids = families.loaded("CausalLM", tmp_path / "ours"), torch.arange(9)[None]
+    with torch.inference_mode():
+        torch.testing.assert_close(again(ids).logits, model(ids).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_a_tokenizer_without_padding_is_written(tmp_path: Path) -> None:
+    """As that of the first GPT."""
+    engine = tokenizers.Tokenizer(tokenizers.models.BPE({"<unk>": 0, "a": 1, "b": 2}, [], unk_token="<unk>"))
+    wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=engine, unk_token="<unk>")
+    model = families.CASES["openai-gpt"].model("LMHeadModel", vocab_size=3)
+    for part in (wrapped, model):
+        part.save_pretrained(tmp_path / "theirs")
+    ours = bertie.load(tmp_path / "theirs")
+    (tmp_path / "ours").mkdir()
+    write_model(tmp_path / "ours", ours.model, ours.tokenizer, source=read_checkpoint(tmp_path / "theirs"))
+    pads = [
+        json.loads((tmp_path / name / "config.json").read_text()).get("pad_token_id") for name in ("theirs", "ours")
+    ]
+    assert pads == [None, None]
+    ids = torch.tensor([[1, 2, 0, 1]])
+    with torch.inference_mode():
+        torch.testing.assert_close(families.loaded("CausalLM", tmp_path / "ours")(ids).logits, model(ids).logits)
 
 
 def test_settings_of_training_survive_a_conversion(

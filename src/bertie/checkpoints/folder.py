@@ -108,6 +108,9 @@ def _config_json(
     values["dtype"] = dtype
     if source and family.model_type == source.model_type:
         values = _with_settings(values, source, family)
+        causal = family.architectures.get(frozenset({"next"}))
+        if not model.heads and causal in (source.settings.get("architectures") or ()):
+            values["architectures"] = [causal]  # the head is the matrix of the embeddings: no weights show it
     if model.generator is not None:
         values["generator"] = generator_sizes(model.generator.config)
     if source:
