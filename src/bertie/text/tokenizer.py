@@ -121,10 +121,8 @@ class Tokenizer:
         config = {**self.backend.config(), "model_max_length": model_max_length, **names}
         for name, content in self.backend.vocabulary_files(self.vocabulary).items():
             storage.write_atomic(folder / name, content)
-        if self.extra:
-            config["extra_special_tokens"] = list(self.extra)
-        if self.split:
-            config["split_special_tokens"] = True
+        config |= {"extra_special_tokens": list(self.extra)} if self.extra else {}
+        config |= {"split_special_tokens": True} if self.split else {}
         storage.write_atomic(folder / "tokenizer.json", self._as_json() + "\n")
         storage.write_json(folder / "tokenizer_config.json", config)
         storage.write_json(folder / "special_tokens_map.json", names)
@@ -274,11 +272,6 @@ class Tokenizer:
         return self.backend.merges
 
     @property
-    def separators(self) -> int:
-        """Separator tokens between the two texts of a pair: 1 in BERT's format, 2 in RoBERTa's."""
-        return self.templates.separators
-
-    @property
     def templates(self) -> Templates:
         """Where special tokens stand in the sequence of one text and of a pair."""
         return self.backend.templates
@@ -305,13 +298,10 @@ class Tokenizer:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def split_entry(self, entry: str) -> list[int]:
-        """Split an entry of another vocabulary into the pieces of this one.
+        """Split an entry of another vocabulary into the pieces of this one. Return their ids; [unk_id] if there are none.
 
         Args:
             entry: A word or a continuation, such as "foreshore" or "##ability"; "Ġforeshore" for byte-level BPE.
-
-        Returns:
-            The ids of the pieces, or [unk_id] if WordPiece finds none.
         """
         return self.backend.split_entry(entry)
 

@@ -7,7 +7,6 @@ every file is one token. One thing is different: a role such as [MASK] that is w
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -282,34 +281,12 @@ def _decide_case(path: Path, entries: list[str], settings: TokenizerSettings, va
     if "do_lower_case" in settings.values:
         return
     if not (folder / "config.json").is_file() and "tokenizer_class" not in settings.values:
-        values["do_lower_case"] = _lowercases(path, entries)
+        values["do_lower_case"] = wordpiece_backend.lowercases(path, entries)
     elif wordpiece_backend.is_cased(entries):
         console.warn(
             f"{path} has uppercase letters, and {folder / CONFIG} does not set do_lower_case: the tokenizer lowercases, as "
             'transformers does (if that is wrong, write "do_lower_case": false there)'
         )
-
-
-def _lowercases(path: Path, entries: list[str]) -> bool:
-    """Return whether text is lowercased, if no file says it: unless an entry has uppercase letters.
-
-    Google's uncased models, its Chinese one and its first multilingual one lowercase. Their vocabularies have no uppercase
-    letters, those of the cased models do.
-
-    Raises:
-        UserError: No entry has letters with a case, or the name of the folder says otherwise.
-    """
-    cased = wordpiece_backend.is_cased(entries)
-    named = re.search(r"(?<![a-z])(un)?cased(?![a-z])", path.parent.resolve().name.lower())
-    doubt = ""
-    if not wordpiece_backend.has_case(entries):
-        doubt = "no entry has letters with a case"
-    elif named and cased == (named[1] is not None):
-        doubt = f"{'some entries' if cased else 'no entries'} have uppercase letters, and the name says {named[0]}"
-    if doubt:
-        remedy = f'write {{"do_lower_case": true}} or false to {path.parent / CONFIG}'
-        raise UserError(f"{path} does not say whether text is lowercased ({doubt}): {remedy}")
-    return not cased
 
 
 def _add_tokens(

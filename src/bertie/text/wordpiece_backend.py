@@ -24,6 +24,7 @@ from bertie.text.special_tokens import (
     read_lines,
     without_automatic_changes,
 )
+from bertie.text.tokenizer_settings import CONFIG
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BERT = SpecialTokens(CLS, SEP, PAD, UNK, MASK)
@@ -258,3 +259,25 @@ def require_special(vocabulary: Container[str], source: str) -> None:
     for token in SPECIAL_TOKENS:
         if token not in vocabulary:
             raise UserError(f"{source} has no token {token}: BERT needs {' '.join(SPECIAL_TOKENS)}")
+
+
+def lowercases(path: Path, entries: list[str]) -> bool:
+    """Return whether text is lowercased, if no file says it: unless an entry has uppercase letters.
+
+    Google's uncased models, its Chinese one and its first multilingual one lowercase. Their vocabularies have no uppercase
+    letters, those of the cased models do.
+
+    Raises:
+        UserError: No entry has letters with a case, or the name of the folder says otherwise.
+    """
+    cased = is_cased(entries)
+    named = re.search(r"(?<![a-z])(un)?cased(?![a-z])", path.parent.resolve().name.lower())
+    doubt = ""
+    if not has_case(entries):
+        doubt = "no entry has letters with a case"
+    elif named and cased == (named[1] is not None):
+        doubt = f"{'some entries' if cased else 'no entries'} have uppercase letters, and the name says {named[0]}"
+    if doubt:
+        remedy = f'write {{"do_lower_case": true}} or false to {path.parent / CONFIG}'
+        raise UserError(f"{path} does not say whether text is lowercased ({doubt}): {remedy}")
+    return not cased
