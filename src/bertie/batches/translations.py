@@ -80,7 +80,7 @@ def _sequence(corpus: Corpus, tokenizer: Tokenizer, texts: tuple[tuple[int, int]
         # Special tokens before the text have lower positions: [CLS], and the second </s> between RoBERTa's texts.
         positions[begin:] = np.maximum(np.arange(begin, size) - place.start + places[0].start, 0)
         languages[begin:] = corpus.language(start)
-        begin = place.stop + min(tokenizer.separators, 1)
+        begin = place.stop + min(tokenizer.templates.separators, 1)
     return replace(sequence, word_starts=word_starts, position_ids=positions, language_ids=languages)
 
 

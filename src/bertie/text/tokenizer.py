@@ -264,11 +264,6 @@ class Tokenizer:
         return self.backend.merges
 
     @property
-    def separators(self) -> int:
-        """Separator tokens between the two texts of a pair: 1 in BERT's format, 2 in RoBERTa's."""
-        return self.templates.separators
-
-    @property
     def templates(self) -> Templates:
         """Where special tokens stand in the sequence of one text and of a pair."""
         return self.backend.templates
@@ -295,13 +290,10 @@ class Tokenizer:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def split_entry(self, entry: str) -> list[int]:
-        """Split an entry of another vocabulary into the pieces of this one.
+        """Split an entry of another vocabulary into the pieces of this one. Return their ids; [unk_id] if there are none.
 
         Args:
             entry: A word or a continuation, such as "foreshore" or "##ability"; "Ġforeshore" for byte-level BPE.
-
-        Returns:
-            The ids of the pieces, or [unk_id] if WordPiece finds none.
         """
         return self.backend.split_entry(entry)
 

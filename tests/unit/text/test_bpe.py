@@ -152,7 +152,7 @@ def test_end_of_text_serves_for_every_role_but_the_mask(gpt2_folder: Path) -> No
     tokenizer = Tokenizer.load(gpt2_folder)
     assert tokenizer.cls_id == tokenizer.sep_id == tokenizer.pad_id == tokenizer.size - 1
     assert tokenizer.special.mask is None
-    assert tokenizer.separators == 1
+    assert tokenizer.templates.separators == 1
     with pytest.raises(UserError, match="no mask token"):
         _ = tokenizer.mask_id
 

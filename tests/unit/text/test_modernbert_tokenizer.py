@@ -73,7 +73,7 @@ def test_ids_equal_those_of_transformers_also_when_saved(published: Path, tmp_pa
             assert getattr(theirs, f"{role}_id") == getattr(ours, f"{role[:-6]}_id") == ours.vocabulary.index(token)
     assert not (tmp_path / "saved" / "vocab.json").exists()  # transformers would build another tokenizer from it
     assert Tokenizer.load(tmp_path / "saved").fingerprint == ours.fingerprint
-    assert ours.separators == 1
+    assert ours.templates.separators == 1
 
 
 ROBERTA_WITH_SPACES = {"type": "RobertaProcessing", "trim_offsets": False, "add_prefix_space": False}
