@@ -2,7 +2,7 @@
 
     python tests/long/fuzz_models.py 100000
 
-makes small folders of models with every format of weights, damages one file of a copy in each case, and reads it with
+makes small folders of models with every format of weights, damages one file in each case, and reads it with
 3 GiB of memory. Whatever is neither read nor refused with one line is an escape: it is printed with its seed, and the exit
 code is 1. `--seed N` starts elsewhere.
 """
@@ -14,7 +14,6 @@ import collections
 import json
 import random
 import resource
-import shutil
 import sys
 import tempfile
 import time
@@ -24,7 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
-from mutations import mutate
+from mutations import mutated
 from safetensors.torch import load_file, save_file
 
 from bertie.checkpoints.folder import write_model
@@ -70,14 +69,18 @@ def make_models(work: Path) -> list[Path]:
     return folders
 
 
-def try_case(source: Path, target: Path, seed: int) -> str:
-    """Damage a copy and read it. Return "read", "refused", or a description of an escape."""
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(source, target)
-    done = mutate(target, random.Random(seed))
+def try_case(folder: Path, seed: int) -> str:
+    """Read a folder with one damaged file. Return "read", "refused", or a description of an escape."""
+    with mutated(folder, random.Random(seed)) as done:
+        result = outcome(folder)
+    return f"{result} [{folder.name}, {done}, seed {seed}]" if result.startswith("ESCAPE") else result
+
+
+def outcome(folder: Path) -> str:
+    """Read a folder. Return "read", "refused", or a description of an escape."""
     started = time.process_time()
     try:
-        read_checkpoint(target)
+        read_checkpoint(folder)
         result = "read"
     except UserError as error:
         result = "refused" if "\n" not in str(error) and len(str(error)) < 2000 else f"ESCAPE long message: {error!r}"
@@ -88,7 +91,7 @@ def try_case(source: Path, target: Path, seed: int) -> str:
         result = f"ESCAPE {type(error).__name__}: {str(error)[:100]} ({Path(last.filename).name}:{last.lineno})"
     if time.process_time() - started > SLOW:
         result = f"ESCAPE took {time.process_time() - started:.0f} s"
-    return result if not result.startswith("ESCAPE") else f"{result} [{source.name}, {done}, seed {seed}]"
+    return result
 
 
 def main() -> int:
@@ -104,7 +107,7 @@ def main() -> int:
         resource.setrlimit(resource.RLIMIT_AS, (used + 3 * 2**30, resource.RLIM_INFINITY))
         sys.stderr = open("/dev/null", "w")  # noqa: SIM115 - warnings of the models
         for seed in range(asked.seed, asked.seed + asked.cases):
-            result = try_case(folders[seed % len(folders)], Path(name) / "case", seed)
+            result = try_case(folders[seed % len(folders)], seed)
             counts[result.split(" ")[0]] += 1
             if result.startswith("ESCAPE"):
                 print(result, flush=True)

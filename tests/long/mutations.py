@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,19 @@ KEYS = (
 )
 
 
-def mutate(folder: Path, rng: random.Random) -> str:
-    """Damage one file of a model folder. Return what was done."""
+@contextmanager
+def mutated(folder: Path, rng: random.Random) -> Iterator[str]:
+    """Damage one file of a model folder in the block, whose value says what was done."""
     path = rng.choice([path for path in sorted(folder.iterdir()) if path.suffix in (".json", ".safetensors", ".bin")])
     kinds: list[Callable[[bytes, random.Random], bytes]] = [flipped, cut, inserted]
     kinds += {".json": [valued] * 6, ".safetensors": [headed] * 4}.get(path.suffix, [])
     kind = rng.choice(kinds)
-    path.write_bytes(kind(path.read_bytes(), rng))
-    return f"{path.name} {kind.__name__}"
+    content = path.read_bytes()
+    path.write_bytes(kind(content, rng))
+    try:
+        yield f"{path.name} {kind.__name__}"
+    finally:
+        path.write_bytes(content)
 
 
 def flipped(content: bytes, rng: random.Random) -> bytes:

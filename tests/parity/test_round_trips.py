@@ -97,7 +97,7 @@ def test_weights_and_logits_survive_a_round_trip(
     ("kind", "named"),
     [
         ("SequenceClassification", True),
-        ("TokenClassification", False),
+        pytest.param("TokenClassification", False, marks=pytest.mark.slow),
         pytest.param("SequenceClassification", False, marks=pytest.mark.slow),
         pytest.param("TokenClassification", True, marks=pytest.mark.slow),
     ],

@@ -200,7 +200,7 @@ def assert_equal(ours: Tokenizer, theirs: Any, texts: list[str], pairs: bool = T
 def test_every_class_and_every_set_of_files(
     name: str, tmp_path: Path, lines: list[str], vocabularies: dict[str, Any], theirs: Any
 ) -> None:
-    texts = ["The <url>São Paulo[E1]x [e1] são paulo", "``a'' ﬁ  b\n c", *random_texts(200), *lines]
+    texts = ["The <url>São Paulo[E1]x [e1] são paulo", "``a'' ﬁ  b\n c", *random_texts(100), *lines]
     around = name not in ("GPT2Tokenizer", "OpenAIGPTTokenizer")
     write_vocabulary(tmp_path / "files", name, vocabularies)
     reference = theirs.from_pretrained(tmp_path / "files")
