@@ -25,8 +25,8 @@ def read_pickled(path: Path, mapped: Mapped | None = None) -> dict[str, Tensor]:
     Raises:
         UserError: The file is damaged, or it holds something else than named tensors, such as code.
     """
-    zipped = zipfile.is_zipfile(path)
     try:
+        zipped = zipfile.is_zipfile(path)
         if zipped:
             _require_stored(path)
         with warnings.catch_warnings(action="ignore"):

@@ -194,6 +194,18 @@ def test_truncated_pickles_are_refused(tmp_path: Path, zipped: bool) -> None:
             read_tensors(path)
 
 
+def test_a_zip_file_in_parts_is_refused(tmp_path: Path) -> None:
+    """Python's zipfile raises an error where it looks whether this is a zip file."""
+    path = tmp_path / "pytorch_model.bin"
+    torch.save(TENSORS, path)
+    content = bytearray(path.read_bytes())
+    locator = content.rindex(b"PK\x06\x07")
+    content[locator + 4] = 1  # number of the part that has the directory
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="is damaged: torch cannot read it"):
+        read_tensors(path)
+
+
 def test_a_compressed_pickle_is_refused(tmp_path: Path) -> None:
     plain, packed = tmp_path / "a.bin", tmp_path / "b.bin"
     torch.save(TENSORS, plain)
