@@ -17,6 +17,7 @@ from torch import Tensor
 import bertie
 from bertie.batches.collate import collate
 from bertie.checkpoints.checkpoint import load_weights
+from bertie.checkpoints.families import family_named
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
 from bertie.contracts import Sequence, Targets
@@ -209,7 +210,7 @@ CASES = {
         "DistilBert",
         {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 64},
         HEADS_OF_BERT,
-        ({"activation": "mish"}, {"position_embedding_type": "relative_key"}),
+        ({"activation": "mish"}, {"position_embedding_type": "relative_key"}, {"num_attention_heads": 1}),
         odd={"activation": "relu"},
     ),
     "electra": Case(
@@ -255,6 +256,7 @@ CASES = {
             {"classifier_bias": True},
             {"decoder_bias": False},
             {"layer_types": ["sliding_attention", "full_attention"]},
+            {"sliding_window": 2},
             {"rope_parameters": {"full_attention": {"rope_type": "linear", "rope_theta": 1e4}}},
         ),
         odd={"global_attn_every_n_layers": 1, "norm_eps": 1e-6, "attention_dropout": 0.2},
@@ -316,9 +318,13 @@ def case_tokenizer(case: Case, small_tokenizer: Tokenizer) -> Tokenizer:
 
 def tokenizer_of(case: Case, small_tokenizer: Tokenizer) -> Tokenizer:
     """Return a tokenizer with the padding token of a case."""
-    entries = list(small_tokenizer.vocabulary)
-    pad = entries.index("[PAD]")
-    entries[pad], entries[case.pad_id] = entries[case.pad_id], entries[pad]
+    return with_padding(small_tokenizer, case.pad_id)
+
+
+def with_padding(tokenizer: Tokenizer, pad_id: int) -> Tokenizer:
+    """Return a WordPiece tokenizer whose padding token has another id."""
+    entries = list(tokenizer.vocabulary)
+    entries[tokenizer.pad_id], entries[pad_id] = entries[pad_id], entries[tokenizer.pad_id]
     return Tokenizer.build(entries)
 
 
@@ -367,9 +373,11 @@ def close(ours: Tensor, theirs: Tensor) -> None:
 
 
 def saved(model: Any, folder: Path, tokenizer: Tokenizer) -> Path:
-    """Save a model of transformers with a tokenizer."""
+    """Save a model of transformers with a tokenizer, whose padding token gets the id after which positions start."""
     folder.mkdir()
-    tokenizer.save(folder)
+    family = family_named(model.config.model_type)
+    moved = family is not None and family.positions_after_padding and model.config.pad_token_id is not None
+    (with_padding(tokenizer, model.config.pad_token_id) if moved else tokenizer).save(folder)
     model.save_pretrained(folder)
     return folder
 
@@ -469,6 +477,17 @@ def test_classes_pool_tokens_as_in_transformers(
     assert again.config.classifier_pooling == pooling
     close(our_logits(case, ours.model, kind), their_logits(case, again, kind))
     assert bertie.load(tmp_path / "ours").task == ours.task
+
+
+@pytest.mark.parametrize("name", ["roberta", "mpnet"])
+def test_a_padding_id_that_texts_hold_is_refused(name: str, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """transformers gives no position of its own to such a token."""
+    folder = saved(CASES[name].model("Model"), tmp_path / "model", small_tokenizer)
+    path, cls_id = folder / "config.json", bertie.load(folder).tokenizer.cls_id
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"pad_token_id": cls_id}))
+    expected = rf"pad_token_id {cls_id} is '\[CLS\]' in the vocabulary" if name == "roberta" else "pad_token_id is"
+    with pytest.raises(UserError, match=expected):
+        bertie.load(folder)
 
 
 def test_a_single_output_is_a_regression(case: Case, case_tokenizer: Tokenizer, tmp_path: Path) -> None:

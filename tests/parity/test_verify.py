@@ -34,7 +34,7 @@ def test_a_folder_is_compared_with_transformers(folder: Path, capsys: pytest.Cap
     found = json.loads(capsys.readouterr().out.splitlines()[-1])["comparisons"]
     verdicts = {each["what"]: each["verdict"] for each in found}
     assert verdicts.pop("token ids of texts with special tokens") == "by design"
-    assert verdicts.pop("ids and token types in a pair of such texts") == "by design"
+    assert "ids and token types in a pair of such texts" in verdicts
     assert set(verdicts.values()) == {"equal"}
     assert {"token ids of texts", "offsets of tokens", "ids and token types in sequences of pairs"} < verdicts.keys()
     assert {"outputs of the head (masked LM)", "outputs of the head (next sentence prediction)"} < verdicts.keys()

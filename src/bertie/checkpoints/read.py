@@ -11,9 +11,7 @@ from bertie import storage
 from bertie.checkpoints.checkpoint import Checkpoint, shape_error
 from bertie.checkpoints.find import MODEL_FILES, TASK_FILE, TASK_FILES, find_model_folder
 from bertie.checkpoints.folder import verify
-from bertie.checkpoints.huggingface import (
-    from_config_json,
-)
+from bertie.checkpoints.huggingface import from_config_json, padding_id
 from bertie.checkpoints.mapped import Mapped
 from bertie.checkpoints.named_weights import named_weights
 from bertie.checkpoints.tensorflow import folder as google
@@ -58,6 +56,8 @@ def read_checkpoint(source: str | Path, shape: HeadShape | None = None, mapped: 
     generator = _read_generator(folder, config, values, weights)
     tokenizer = Tokenizer.load(folder)
     _require_vocabulary(folder, config, weights, tokenizer)
+    if family.positions_after_padding:
+        _require_padding(path, padding_id(family, values), tokenizer)
     _require_sizes(folder, config, generator, task, weights)
     found.unused.refuse()  # last, because what is wrong elsewhere says more
     problem_type = str(values.get("problem_type") or "")
@@ -90,6 +90,16 @@ def _require_vocabulary(folder: Path, config: EncoderConfig, weights: dict[str, 
         raise UserError(
             f"{folder}: the vocabulary has {tokenizer.size} entries and the model {less}{entries}: "
             "restore the files that belong together"
+        )
+
+
+def _require_padding(path: Path, pad_id: int, tokenizer: Tokenizer) -> None:
+    """Check that no text holds the padding token of config.json, which has no position of its own. Raises UserError."""
+    entry = tokenizer.vocabulary[pad_id] if pad_id < tokenizer.size else ""
+    if entry and entry != tokenizer.special.pad and not entry.startswith("[unused"):
+        raise UserError(
+            f"{path}: pad_token_id {pad_id} is {entry!r:.60} in the vocabulary, and not its padding token: where it stands in a "
+            "text, the model has another position than bertie computes; restore the files that belong together"
         )
 
 

@@ -188,7 +188,6 @@ def _by_design(checkpoint: Checkpoint, predictor: Predictor, name: str) -> Facts
     roles = few(dict.fromkeys(predictor.tokenizer.special.names().values()))
     config = predictor.model.encoder.config
     facts = {"special tokens": f"{roles} written in a text are text in bertie, and special tokens in transformers"}
-    facts["long pairs"] = "if both texts are too long, an odd token is left to the first one, as in Google's code"
     types = predictor.tokenizer.templates
     if not limited(predictor):
         facts["length"] = (

@@ -127,7 +127,7 @@ def read_settings(folder: Path, content: dict[str, Any] | None) -> TokenizerSett
         UserError: A file is damaged, or has a setting that is not obeyed.
     """
     values = _read(folder, CONFIG)
-    _require_obeyed(folder, values)
+    _require_obeyed(folder, values, content)
     if content is not None:
         values = {key: value for key, value in values.items() if key not in ("add_bos_token", "add_eos_token")}
     if "additional_special_tokens" in values and not values.get("extra_special_tokens"):
@@ -152,15 +152,17 @@ def _read(folder: Path, name: str) -> dict[str, Any]:
     return storage.read_json(folder / name) if (folder / name).is_file() else {}
 
 
-def _require_obeyed(folder: Path, values: dict[str, Any]) -> None:
+def _require_obeyed(folder: Path, values: dict[str, Any], content: dict[str, Any] | None) -> None:
     path = folder / CONFIG
     for name in REFUSED:
         if name in values:
             raise UserError(f"{path}: {name} is set, which no tokenizer's settings have: remove it")
-    if values.get("truncation_side", "right") != "right":
+    truncation = (content or {}).get("truncation") or {}
+    direction = str(truncation.get("direction", "Right")).lower() if isinstance(truncation, dict) else "right"
+    if (side := values.get("truncation_side", direction)) != "right":
+        where = f"{path}: truncation_side" if "truncation_side" in values else f"{folder / JSON}: truncation.direction"
         raise UserError(
-            f"{path}: truncation_side is {repr(values['truncation_side'])[:60]}: bertie keeps the start of a text that is "
-            'too long: set it to "right"'
+            f'{where} is {repr(side)[:60]}: bertie keeps the start of a text that is too long: set it to "right"'
         )
     for name in ("init_inputs", "fast_tokenizer_files"):
         if [each for each in values.get(name) or () if each != JSON]:

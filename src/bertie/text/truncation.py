@@ -116,8 +116,9 @@ def to_sequences(
 ) -> list[Sequence]:
     """Build the sequence of one text or a pair of texts, or several windows over it.
 
-    If a pair is too long, the longer text loses tokens one at a time, the second on ties, until the pair fits (Devlin
-    et al. 2018, A.2, and their code). Windows of a pair move over the second text and repeat the first; the first text
+    If a pair is too long, the longer text loses tokens until the pair fits or both are equally long, then both do (Devlin
+    et al. 2018, A.2). As in the library `tokenizers`, an odd token remains to the longer text, or to the second of two
+    equal ones. Windows of a pair move over the second text and repeat the first; the first text
     is truncated if it would leave less than half of the tokens to the second.
 
     Args:
@@ -209,6 +210,6 @@ def _truncate(part: TokenizedText, count: int, truncation: Truncation) -> Tokeni
 
 
 def _truncate_pair(first: int, second: int, max_tokens: int) -> list[int]:
-    """Return how many tokens of each text remain: the longer one shrinks, the second on ties, until both fit."""
-    keep_second = min(second, max(max_tokens // 2, max_tokens - first))
-    return [min(first, max_tokens - keep_second), keep_second]
+    """Return how many tokens of each text remain. The longer one, or the second of two equal ones, gets an odd token."""
+    shorter = min(first, second, max_tokens // 2)
+    return [max_tokens - shorter, shorter] if first > second else [shorter, max_tokens - shorter]

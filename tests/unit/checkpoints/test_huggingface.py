@@ -226,6 +226,7 @@ def test_class_names_keep_their_order(tiny_config: TransformerConfig) -> None:
         ({"model_type": ["bert"]}, "model_type is"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
         ({"is_decoder": True}, "is_decoder"),
+        ({"is_causal": True}, "is_causal is True; bertie does not support left-to-right attention"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
         ({"is_encoder_decoder": True}, "is_encoder_decoder"),

@@ -60,6 +60,14 @@ def test_settings_that_are_not_obeyed_are_named(folder: Path, values: dict[str, 
     assert len(str(caught.value)) < 500
 
 
+def test_truncation_at_the_start_is_named_wherever_it_is_set(folder: Path) -> None:
+    change(folder / "tokenizer.json", truncation={"direction": "Left", "max_length": 8})
+    with pytest.raises(UserError, match=r"tokenizer\.json: truncation\.direction is 'left'"):
+        Tokenizer.load(folder)
+    change(folder / "tokenizer_config.json", truncation_side="right")  # transformers takes it from here, if it is here
+    Tokenizer.load(folder)
+
+
 def test_unknown_settings_are_one_warning(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change(folder / "tokenizer_config.json", wings=2, legs=4, clean_up_tokenization_spaces=True, never_split=None)
     Tokenizer.load(folder)

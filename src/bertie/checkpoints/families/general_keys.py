@@ -64,6 +64,7 @@ WITHOUT_EFFECT = (
 """Keys that cannot change the result of an encoder or of a head for a task."""
 EMPTY = {
     "is_decoder": "the left-to-right attention of a decoder",
+    "is_causal": "left-to-right attention in this family",
     "add_cross_attention": "the cross-attention of a decoder",
     "is_encoder_decoder": "an encoder with a decoder",
     "pruned_heads": "layers with fewer heads",

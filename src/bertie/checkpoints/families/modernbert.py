@@ -57,6 +57,8 @@ def write(config: TransformerConfig) -> dict[str, Any]:
 def read(values: dict[str, Any], _: dict[str, Any]) -> dict[str, Any]:
     """Return the places of global layers, the pooling and the bases of rotary positions."""
     known: dict[str, Any] = {"global_attention_every": _global_every(values)}
+    if (half := values.get("sliding_window")) is not None and values.get("local_attention", 128) != 2 * half:
+        raise UsageError(f"sliding_window is {half!r}, and local_attention is not twice as large: make them agree")
     pooling = values.get("classifier_pooling", "cls")
     if pooling not in POOLING.values():
         raise UsageError(f"classifier_pooling is {pooling!r}; bertie supports 'cls' and 'mean'")
@@ -101,7 +103,7 @@ SETTINGS = Settings(
     write=write,
     reads=(
         *("layer_types", "global_attn_every_n_layers", "classifier_pooling", "rope_parameters"),
-        *("global_rope_theta", "local_rope_theta"),
+        *("global_rope_theta", "local_rope_theta", "sliding_window"),
     ),
     without_effect=(
         *("initializer_cutoff_factor", "deterministic_flash_attn"),

@@ -96,9 +96,12 @@ class Settings:
         Raises:
             UsageError: bertie does not support the model.
         """
-        values = {
-            self.aliases.get(name, name): value for name, value in values.items() if name in self.aliases
-        } | values
+        for name in self.aliases.keys() & values.keys():
+            other = self.aliases[name]
+            if values.get(other, values[name]) != values[name]:
+                found = f"{name} is {values[name]!r:.60} and {other} is {values[other]!r:.60}"
+                raise UsageError(f"{found}, which are the same setting: make them agree")
+            values = values | {other: values[name]}
         require(values, self.supported)
         found = {ours: values.get(theirs, self.defaults.get(theirs)) for ours, theirs in self.keys.items()}
         known = {name: value for name, value in found.items() if value is not None} | self.fixed
