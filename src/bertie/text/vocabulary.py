@@ -13,9 +13,9 @@ from bertie import console, storage
 from bertie.errors import UsageError, UserError
 from bertie.files import sources
 from bertie.files.sources import Source
-from bertie.text import bpe, unigram, word_counts, wordpiece
+from bertie.text import bpe, unigram, word_counts, wordpiece, wordpiece_backend
 from bertie.text.accents import counting_rules, decide_accents
-from bertie.text.coverage import measure_coverage, warn_of_unknown
+from bertie.text.coverage import measure_coverage
 from bertie.text.executors import Executor, LocalExecutor, run
 from bertie.text.library_backend import UNIGRAM_RULES
 from bertie.text.merges import Criterion
@@ -31,6 +31,7 @@ from bertie.text.tokenizer import (
     Tokenizer,
 )
 from bertie.text.word_counts import MAX_UNIQUE_WORDS, WordCounts
+from bertie.text.wordpiece_backend import MOST_WORD_CHARACTERS, WordPieceBackend
 
 Algorithm = Literal["wordpiece", "bpe", "unigram"]
 REPORT = "vocabulary.json"
@@ -50,6 +51,7 @@ def train_tokenizer(
     min_frequency: int = 2,
     user_tokens: Sequence[str] = (),
     unused: int = 0,
+    max_word_length: int = MAX_WORD_CHARACTERS,
     max_unique_words: int = MAX_UNIQUE_WORDS,
     reader_options: ReaderOptions = ReaderOptions(),
     executor: Executor = LocalExecutor(),
@@ -68,6 +70,8 @@ def train_tokenizer(
         user_tokens: Strings, such as "<url>", that become entries and are matched anywhere in the raw text. With the line
             break, "\\n", among them, `prepare` keeps line breaks.
         unused: Number of entries [unused0], [unused1], … to reserve.
+        max_word_length: Characters of the longest word of WordPiece; longer ones become [UNK]. Only tokenizer.json has a
+            number other than 100, not vocab.txt.
         max_unique_words: Number of distinct words to count, at least 1,000. Beyond it, the rarest are dropped.
         reader_options: How to read the files.
         executor: Where to count words: processes of this machine, or a Ray cluster.
@@ -81,8 +85,13 @@ def train_tokenizer(
     _require_valid(texts, out, max_unique_words)
     reserved = _reserved_entries(user_tokens, unused, vocab_size)
     common: Any = {"vocab_size": vocab_size, "min_frequency": min_frequency, "reserved": reserved}
+    if not 1 <= max_word_length <= MOST_WORD_CHARACTERS:
+        raise UsageError(
+            f"--max-word-length {max_word_length}: give 1 to {MOST_WORD_CHARACTERS:,} characters; for longer words without "
+            "blanks, use --algorithm bpe or unigram"
+        )
     if algorithm != "wordpiece":
-        _require_defaults(algorithm, normalization, criterion, alphabet_limit, user_tokens)
+        _require_defaults(algorithm, normalization, criterion, alphabet_limit, max_word_length, user_tokens)
     rules = OTHER_RULES.get(algorithm) or counting_rules(normalization)
     table = count_words(texts, rules, user_tokens, max_unique_words, reader_options, executor)
     settings: dict[str, Any] = {"algorithm": algorithm}
@@ -93,8 +102,9 @@ def train_tokenizer(
     else:
         table, normalization, accents = decide_accents(table, normalization)
         settings = {**accents, "criterion": criterion}
-        common |= {"criterion": criterion, "alphabet_limit": alphabet_limit}
-        tokenizer = Tokenizer.build(wordpiece.train(table.counts, **common), normalization, user_tokens)
+        common |= {"criterion": criterion, "alphabet_limit": alphabet_limit, "max_word_length": max_word_length}
+        entries = wordpiece.train(table.counts, **common)
+        tokenizer = Tokenizer(wordpiece_backend.build(entries, normalization, "the text", user_tokens, max_word_length))
     _warn_of_small_text(tokenizer.size, vocab_size, min_frequency)
     _save(tokenizer, out, table, {**settings, "min_frequency": min_frequency})
     return tokenizer
@@ -115,6 +125,7 @@ def _require_defaults(
     normalization: NormalizerOptions,
     criterion: Criterion,
     alphabet_limit: int,
+    max_word_length: int,
     user_tokens: Sequence[str],
 ) -> None:
     """Raise UsageError if an option does not apply to byte-level BPE or unigram vocabularies."""
@@ -130,6 +141,8 @@ def _require_defaults(
     if alphabet_limit != ALPHABET_LIMIT:
         which = "whose alphabet is the 256 bytes" if algorithm == "bpe" else "whose alphabet covers 99.95 % of the text"
         raise UsageError(f"--alphabet-limit does not apply to {here}, {which}: omit it")
+    if max_word_length != MAX_WORD_CHARACTERS:
+        raise UsageError(f"--max-word-length does not apply to {here}, which splits words of any length: omit it")
     for token in user_tokens:
         if algorithm == "bpe" and not token.isascii():
             raise UsageError(f"--user-tokens {token!r}: with {here}, give ASCII characters only")
@@ -178,7 +191,8 @@ def extend_tokenizer(
         texts, tokenizer.normalization, tokenizer.user_tokens, MAX_UNIQUE_WORDS, reader_options, executor
     )
     known = set(tokenizer.vocabulary)
-    counts = {word: count for word, count in table.counts.items() if len(word) <= MAX_WORD_CHARACTERS}
+    assert isinstance(tokenizer.backend, WordPieceBackend)
+    counts = {word: count for word, count in table.counts.items() if len(word) <= tokenizer.backend.max_word_length}
     frequent = sorted(word for word, count in counts.items() if count >= min_frequency and word not in known)
     pieces_saved = {}
     for word, ids in zip(frequent, tokenizer.encode(frequent), strict=True):
@@ -216,7 +230,7 @@ def _save(tokenizer: Tokenizer, out: Path, table: WordCounts, settings: dict[str
         f"{coverage.pieces_per_word:.3f} pieces per word; {coverage.whole:.1%} of words are a single entry"
         + (f", {coverage.unknown:.3%} are [UNK]" if tokenizer.algorithm != "bpe" else "")
     )
-    warn_of_unknown(str(out), coverage.unknown, coverage.unknown_characters)
+    coverage.share.warn(str(out))
 
 
 def count_words(
