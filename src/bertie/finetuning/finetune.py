@@ -18,6 +18,7 @@ from bertie.checkpoints.hub import hub_id
 from bertie.checkpoints.model_card import About, CardResults
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.sentence_transformers_reader import dropped_by_training
+from bertie.errors import UsageError
 from bertie.finetuning.data import Examples, TaskData, load_task_data
 from bertie.finetuning.frozen import cache_hidden_states
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
@@ -135,6 +136,8 @@ def finetune(
     """
     if not isinstance(config, FinetuneConfig):
         config = configuration.load(FinetuneConfig, config, "finetune")
+    if config.training.trackers and out is None:
+        raise UsageError("training.trackers needs a run folder: give out")
     threads = run_threads(Path(out), threads) if out else runtime.use_threads(threads)
     checkpoint = model if isinstance(model, Checkpoint) else read_checkpoint(model)
     checkpoint = replace(checkpoint, config=with_language(checkpoint.config, config.language))

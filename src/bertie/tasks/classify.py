@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 
+from bertie import console
 from bertie.config import NoFlag, Range, check_ranges
 from bertie.console import percent
 from bertie.contracts import Batch, Sequence, Targets
@@ -139,7 +140,12 @@ class Classify:
         return ClassPrediction(self.labels[int(logits_C.argmax())], probabilities)
 
     def score_rows(self, given: Scoring) -> dict[str, float]:
-        return score_in_order(replace(self, labels=self.labels or labels_in(given)), given)
+        labels = self.labels or labels_in(given)
+        if len(labels) == 2 and not self.labels:
+            console.info(
+                f"f1 is that of {shorten(labels[1])!r}; --task.labels names the classes, if there are others too"
+            )
+        return score_in_order(replace(self, labels=labels), given)
 
     def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> ClassPrediction:  # noqa: ARG002
         predicted = parse_label(answer_of(values, "label", place), "label", place)
