@@ -24,7 +24,7 @@ from bertie.tasks.data.rows import first_few, shorten
 from bertie.tasks.encoding import count_truncated
 from bertie.tasks.scoring import labeled_examples
 from bertie.tasks.task_json import with_pooling
-from bertie.text.coverage import UnknownShare, unknown_share
+from bertie.text.coverage import report_unknown
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.truncation import special_tokens
 
@@ -102,9 +102,7 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
         if truncated := count_truncated(sequences):
             console.warn(f"truncated {truncated:,} of {len(examples):,} {name} examples to {config.max_length} tokens")
         special = {checkpoint.tokenizer.cls_id, checkpoint.tokenizer.sep_id}
-        share = _unknown_share(checkpoint.tokenizer, sequences)
-        console.info(f"{name} examples: {share}")
-        share.warn(f"the {name} examples")
+        report_unknown(checkpoint.tokenizer, _token_counts(checkpoint.tokenizer, sequences), f"the {name} examples")
         if empty := len({s.example for s in sequences if len(s) <= 4 and special.issuperset(s.input_ids.tolist())}):
             console.warn(f"{empty:,} of {len(examples):,} {name} examples have no text")
     used = {sequence.example for sequence in train_sequences}
@@ -121,16 +119,17 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
     return TaskData(task, dev_examples, train_sequences, encoded[1], weights=checkpoint.files)
 
 
-def _unknown_share(tokenizer: Tokenizer, sequences: list[Sequence]) -> UnknownShare:
-    """Return how much of the text of tokenized examples became [UNK]."""
-    specials = np.setdiff1d(tokenizer.special_ids, [tokenizer.unk_id] if tokenizer.special.unk else [])
+def _token_counts(tokenizer: Tokenizer, sequences: list[Sequence]) -> dict[str, Any]:
+    """Count the tokens, words and [UNK] of tokenized examples, for `unknown_share`."""
+    unknown = tokenizer.unk_id if tokenizer.special.unk else -1
+    specials = np.setdiff1d(tokenizer.special_ids, [unknown])
     counts = dict.fromkeys(("tokens", "words", "unknown"), 0)
     for sequence in sequences:
         text = ~np.isin(sequence.input_ids, specials)
         counts["tokens"] += int(text.sum())
         counts["words"] += int((text & sequence.word_starts).sum())
-        counts["unknown"] += int((sequence.input_ids == tokenizer.unk_id).sum()) if tokenizer.special.unk else 0
-    return unknown_share(tokenizer, {"splits": {"all": counts}})
+        counts["unknown"] += int((sequence.input_ids == unknown).sum())
+    return {"splits": {"all": counts}}
 
 
 def _examples(source: Examples, config: FinetuneConfig) -> list[Any]:

@@ -55,7 +55,7 @@ def class_scores(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     )
 
 
-def mean_where(values: np.ndarray, defined: np.ndarray) -> float:
+def mean_where(values: np.ndarray, defined: np.ndarray | np.bool) -> float:
     """Return the mean of the values that are defined (bool); 0 if none is."""
     return float(values[defined].mean()) if defined.any() else 0.0
 

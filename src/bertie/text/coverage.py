@@ -57,6 +57,11 @@ class UnknownShare:
             )
 
 
+def can_be_unknown(tokenizer: Tokenizer) -> bool:
+    """Return whether text can become [UNK]. Byte-level BPE has entries for all of it."""
+    return tokenizer.special.unk is not None and tokenizer.algorithm != "bpe"
+
+
 def unknown_share(tokenizer: Tokenizer, counts: Mapping[str, Any]) -> UnknownShare:
     """Return the share of [UNK] of tokenized text. In WordPiece an [UNK] is a word, elsewhere a run of characters.
 
@@ -68,6 +73,14 @@ def unknown_share(tokenizer: Tokenizer, counts: Mapping[str, Any]) -> UnknownSha
     unknown, every = (sum(split[name] for split in counts["splits"].values()) for name in ("unknown", unit))
     lost, characters = counts.get("unknown_characters"), counts.get("characters")
     return UnknownShare(unknown / max(every, 1), unit, None if lost is None else lost / max(characters or 0, 1))
+
+
+def report_unknown(tokenizer: Tokenizer, counts: Mapping[str, Any], place: str) -> None:
+    """Print the `unknown_share` of a text, if it can have one, and a warning if the vocabulary does not fit the text."""
+    if can_be_unknown(tokenizer):
+        share = unknown_share(tokenizer, counts)
+        console.info(f"{place}: {share}")
+        share.warn(place)
 
 
 def words_of_tokens(tokenizer: Tokenizer, ids: np.ndarray, texts: np.ndarray) -> int:

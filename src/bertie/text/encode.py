@@ -154,7 +154,9 @@ def tokenize_documents(
         for chunk in batches(chain.from_iterable(split)):
             encoded.append(cache.encode(chunk))
             if characters is not None:
-                characters.update(_count_characters(cache, chunk, *encoded[-1]))
+                characters["unknown_characters"] += _unknown_characters(cache, chunk, *encoded[-1])
+        if characters is not None:
+            characters["characters"] += sum(len(text) - text.count(" ") - text.count("\n") for text in batch)
         if (line_break := cache.tokenizer.line_break_id) is not None:
             encoded = [_without_lone_breaks(*chunk, line_break) for chunk in encoded]
         tokens = np.concatenate([np.zeros(0, np.int64), *(lengths for _, lengths in encoded)])
@@ -173,8 +175,8 @@ def tokenize_documents(
     return tokenized, np.flatnonzero(documents)
 
 
-def _count_characters(cache: WordCache, sentences: list[str], ids: np.ndarray, tokens: np.ndarray) -> dict[str, int]:
-    """Count the characters of sentences, except blanks, and those that became [UNK].
+def _unknown_characters(cache: WordCache, sentences: list[str], ids: np.ndarray, tokens: np.ndarray) -> int:
+    """Return how many characters of sentences became [UNK].
 
     Args:
         cache: The tokenizer.
@@ -182,12 +184,12 @@ def _count_characters(cache: WordCache, sentences: list[str], ids: np.ndarray, t
         ids: Their tokens, end to end.
         tokens: Number of tokens of each sentence.
     """
-    every = sum(map(len, sentences)) - sum(sentence.count(" ") for sentence in sentences)
-    unknown = ids == cache.tokenizer.unk_id if cache.tokenizer.special.unk else np.zeros(len(ids), bool)
-    again = np.unique(np.repeat(np.arange(len(tokens)), tokens)[unknown])
+    unknown = np.flatnonzero(ids == cache.tokenizer.unk_id) if cache.tokenizer.special.unk else ()
+    if not len(unknown):
+        return 0
+    again = np.unique(np.searchsorted(np.cumsum(tokens), unknown, side="right"))
     again_ids, offsets, _ = cache.encode_offsets([sentences[number] for number in again])
-    lost = np.diff(offsets[again_ids == cache.tokenizer.unk_id]).sum() if len(again) else 0
-    return {"characters": every, "unknown_characters": int(lost)}
+    return int(np.diff(offsets[again_ids == cache.tokenizer.unk_id]).sum())
 
 
 def _sentences(text: str, language: str, tokenizer: Tokenizer) -> list[str]:

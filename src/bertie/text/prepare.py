@@ -24,7 +24,7 @@ from bertie import __version__, console, storage
 from bertie.files import sources
 from bertie.files.sources import Source
 from bertie.text import document_blocks, duplicates, encode, shard_format, shard_writer, statistics
-from bertie.text.coverage import unknown_share
+from bertie.text.coverage import report_unknown
 from bertie.text.document_blocks import Filters, PrepareSettings
 from bertie.text.executors import Executor, LocalExecutor, run
 from bertie.text.readers import ReaderOptions
@@ -84,9 +84,7 @@ def prepare(
         folder = _run_stages(settings, tokenizer, executor, work, files, corpus)
         storage.write_json(folder / statistics.FILE, corpus.to_json())
         storage.write_atomic(folder / statistics.PAGE, statistics.corpus_page(corpus, tokenizer))
-        share = unknown_share(tokenizer, corpus.to_json())
-        console.info(str(share))
-        share.warn("the corpus")
+        report_unknown(tokenizer, corpus.to_json(), "the corpus")
         manifest = shard_writer.write_manifest(
             folder, tokenizer, corpus.splits, {**settings.as_json(), **corpus.counts()}
         )

@@ -9,6 +9,7 @@ import numpy as np
 from bertie.errors import UsageError, UserError
 from bertie.text.merges import PAIR_BASE, QUEUES, Criterion, SegmentedWords, merge_pieces
 from bertie.text.tokenizer import CONTINUATION, MAX_WORD_CHARACTERS, SPECIAL_TOKENS
+from bertie.text.wordpiece_backend import MOST_WORD_CHARACTERS
 
 
 def train(
@@ -45,6 +46,11 @@ def train(
     for flag, value in flags.items():
         if not 1 <= value < PAIR_BASE:
             raise UsageError(f"{flag} {value}: give a number from 1 to {PAIR_BASE - 1:,}")
+    if not 1 <= max_word_length <= MOST_WORD_CHARACTERS:
+        raise UsageError(
+            f"--max-word-length {max_word_length}: give 1 to {MOST_WORD_CHARACTERS:,} characters; for longer words without "
+            "blanks, use --algorithm bpe or unigram"
+        )
     if not counts:
         raise UserError("the text is empty: give text to train a vocabulary on")
     counts = {word: count for word, count in counts.items() if len(word) <= max_word_length}

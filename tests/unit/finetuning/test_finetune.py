@@ -382,10 +382,14 @@ def test_finetune_reports_how_the_first_row_was_read(
     start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "train.tsv"
-    path.write_text("class\tpremise\thypothesis\nyes\tin\tand\nno\tand\tin\n")
+    path.write_text("class\tpremise\thypothesis\nyes\t☃ in\tand\nno\tand\tin\n", encoding="utf-8")
     bertie.finetune(replace(CONFIG, training=replace(TRAINING, steps=1)), path, path, start)
-    line = "2 examples, the first with text 'in', text_pair 'and', label 'yes'"
-    assert capsys.readouterr().err.count(f"{path}: {line}") == 2
+    line = "2 examples, the first with text '☃ in', text_pair 'and', label 'yes'"
+    said = capsys.readouterr().err
+    assert said.count(f"{path}: {line}") == 2
+    share = "20% of the words are [UNK]"  # one of five
+    assert f"the training examples: {share}\n" in said
+    assert f"warning: the dev examples: {share}, because a character has no entry" in said
 
 
 def test_report_gives_the_unit_of_the_loss(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:

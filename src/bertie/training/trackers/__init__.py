@@ -1,6 +1,6 @@
 """Trackers: programs that show the curves of runs, in addition to metrics.jsonl. None is required, and none stops a run.
 
-Each has a file here, which imports its package when a run begins.
+`tensorboard_curves.py`, `wandb_curves.py` and `mlflow_curves.py` import the packages of these names when a run begins.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, Literal, Protocol
 from bertie import config, console
 from bertie.errors import install
 from bertie.training.run_folder import RunFolder, flatten
-from bertie.training.trackers.mlflow import MLflowCurves
-from bertie.training.trackers.tensorboard import TensorBoardCurves
-from bertie.training.trackers.wandb import WandbCurves
+from bertie.training.trackers.mlflow_curves import MLflowCurves
+from bertie.training.trackers.tensorboard_curves import TensorBoardCurves
+from bertie.training.trackers.wandb_curves import WandbCurves
 
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
 
 
-class Curves(Protocol):
+class RunCurves(Protocol):
     """The curves of one run in a tracker. Any method may raise any error."""
 
     def write(self, step: int, values: dict[str, float]) -> None:
@@ -40,7 +40,7 @@ class Trackers:
 
     def __init__(self, names: Sequence[Tracker], run: RunFolder | None, step: int):
         """Begin after `step`. run: None on ranks that write nothing."""
-        self._open: dict[Tracker, Curves] = {}
+        self._open: dict[Tracker, RunCurves] = {}
         for name in names if run is not None else ():
             with self._tried(name):  # its package may be missing, or its server
                 self._open[name] = _open(name, run, step)
@@ -79,7 +79,7 @@ class Trackers:
             console.warn(f"cannot write to {name}: {reason}{remedy}; the run continues without")
 
 
-def _open(name: Tracker, run: RunFolder | None, step: int) -> Curves:
+def _open(name: Tracker, run: RunFolder | None, step: int) -> RunCurves:
     assert run is not None
     settings = flatten(config.read(run.path / "config.toml"))
     match name:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
+from bertie import runtime
 from bertie.training.run_folder import RunFolder
 
 MOST_METRICS, MOST_SETTINGS = 1000, 100  # in one call
@@ -16,8 +16,8 @@ class MLflowCurves:
     """The curves of one run in MLflow. A resumed run goes on with its run there."""
 
     def __init__(self, run: RunFolder, settings: dict[str, Any], step: int):
-        from mlflow import MlflowClient
-        from mlflow.entities import Metric, Param
+        from mlflow import MlflowClient  # pyright: ignore[reportMissingImports] - not among the packages of the tests
+        from mlflow.entities import Metric, Param  # pyright: ignore[reportMissingImports]
 
         self._client: Any = MlflowClient()
         self._metric, self._waiting = Metric, []
@@ -26,7 +26,7 @@ class MLflowCurves:
         def create() -> str:
             nonlocal created
             created = True
-            name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "bertie")
+            name = runtime.variable("MLFLOW_EXPERIMENT_NAME", "bertie")
             known = self._client.get_experiment_by_name(name)
             experiment = known.experiment_id if known else self._client.create_experiment(name)
             return self._client.create_run(experiment, run_name=run.path.absolute().name).info.run_id

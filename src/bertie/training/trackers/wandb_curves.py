@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
+from bertie import runtime
 from bertie.training.run_folder import RunFolder
 
 
@@ -12,11 +12,11 @@ class WandbCurves:
     """The curves of one run in Weights & Biases. A resumed run goes on with its run there."""
 
     def __init__(self, run: RunFolder, settings: dict[str, Any]):
-        import wandb
+        import wandb  # pyright: ignore[reportMissingImports] - not among the packages of the tests
 
         self._run: Any = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", "bertie"),
-            name=os.environ.get("WANDB_NAME", run.path.absolute().name),
+            project=runtime.variable("WANDB_PROJECT", "bertie"),
+            name=runtime.variable("WANDB_NAME", run.path.absolute().name),
             id=run.tracker_id("wandb", wandb.util.generate_id),
             dir=str(run.path),
             config=settings,
