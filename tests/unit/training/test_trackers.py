@@ -33,7 +33,6 @@ class Wandb(ModuleType):
         super().__init__("wandb")
         self.runs: dict[str, Any] = {}
         self.asked: list[dict[str, Any]] = []
-        self.util = SimpleNamespace(generate_id=lambda: f"id{len(self.runs)}")
         self.Settings = lambda **values: values
 
     def init(self, **values: Any) -> Any:
