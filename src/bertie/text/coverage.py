@@ -47,14 +47,19 @@ class UnknownShare:
         also = "" if self.characters is None else f" ({100 * self.characters:.3g}% of the characters)"
         return f"{100 * self.words:.3g}% of the {self.unit}{also} are [UNK]"
 
-    def warn(self, place: str) -> None:
-        """Print a warning if the vocabulary does not fit the text. place: what the message names, such as the text."""
-        if max(self.words, self.characters or 0.0) >= MOST_UNKNOWN:
+    def warn(self, place: str) -> bool:
+        """Print a warning if the vocabulary does not fit the text. Return whether it does not.
+
+        place: What the message names, such as the text.
+        """
+        much = max(self.words, self.characters or 0.0) >= MOST_UNKNOWN
+        if much:
             console.warn(
                 f"{place}: {self}, because a character has no entry, or a word is too long for WordPiece (100 characters "
                 "unless its vocabulary says otherwise): take a vocabulary that was trained on such text (without blanks: with "
                 "--max-word-length, or --algorithm bpe, which has no [UNK])"
             )
+        return much
 
 
 def can_be_unknown(tokenizer: Tokenizer) -> bool:
@@ -76,11 +81,9 @@ def unknown_share(tokenizer: Tokenizer, counts: Mapping[str, Any]) -> UnknownSha
 
 
 def report_unknown(tokenizer: Tokenizer, counts: Mapping[str, Any], place: str) -> None:
-    """Print the `unknown_share` of a text, if it can have one, and a warning if the vocabulary does not fit the text."""
-    if can_be_unknown(tokenizer):
-        share = unknown_share(tokenizer, counts)
+    """Print the `unknown_share` of a text, if it can have one, as a warning if the vocabulary does not fit the text."""
+    if can_be_unknown(tokenizer) and not (share := unknown_share(tokenizer, counts)).warn(place):
         console.info(f"{place}: {share}")
-        share.warn(place)
 
 
 def words_of_tokens(tokenizer: Tokenizer, ids: np.ndarray, texts: np.ndarray) -> int:
