@@ -95,7 +95,9 @@ def test_a_vocabulary_that_does_not_fit_is_reported(tmp_path: Path, capsys: pyte
     assert seen["tokenizers"][0]["unknown"] == made["fit"]["unknown"]
     assert expected in said
     flags = ("--tokenizer", tmp_path / "tokenizer", "--eval-share", 0.2, "--out", tmp_path / "shards")
-    _, said = run_json(capsys, "prepare", text, *flags)
+    prepared, said = run_json(capsys, "prepare", text, *flags)
+    lost = prepared["unknown_characters"] / prepared["characters"]
+    assert lost == pytest.approx(made["fit"]["unknown_characters"])
     share = f"16.7% of the words ({100 * made['fit']['unknown_characters']:.3g}% of the characters) are [UNK]"
     assert f"warning: the corpus: {share}" in said
     assert share in (tmp_path / "shards" / "report.html").read_text()
