@@ -10,7 +10,15 @@ from typing import Any
 
 from bertie.config import REQUIRED
 
-TYPES = {dict[str, Any]: "table", int: "integer", float: "float", str: "string", bool: "boolean", Path: "path"}
+TYPES = {
+    dict[str, Any]: "table",
+    dict[str, float]: "table of floats",
+    int: "integer",
+    float: "float",
+    str: "string",
+    bool: "boolean",
+    Path: "path",
+}
 
 
 def prose(owner: type) -> str:

@@ -147,8 +147,8 @@ def build(kind: Any, value: Any, where: str) -> Any:
     """Convert TOML values to a typed value.
 
     Args:
-        kind: Wanted type: a dataclass, a union of dataclasses with a `kind`, a tuple, a dict, a Literal, a scalar type, or
-            `Any` for values that are checked later.
+        kind: Wanted type: a dataclass, a union of dataclasses with a `kind`, a tuple, a dict, a Literal, a scalar type, a
+            union of a dict and one of these, or `Any` for values that are checked later.
         value: TOML values.
         where: Dotted key of the value, for messages; "" for the top level.
 
@@ -281,8 +281,12 @@ def _build_dataclass(kind: Any, value: Any, where: str) -> Any:
 
 
 def _build_union(union: Any, value: Any, where: str) -> Any:
-    if types.NoneType in (choices := typing.get_args(union)) and len(choices) == 2:
-        return build(next(choice for choice in choices if choice is not types.NoneType), value, where)
+    choices = [choice for choice in typing.get_args(union) if choice is not types.NoneType]
+    if len(choices) == 1:
+        return build(choices[0], value, where)
+    if not any(map(dataclasses.is_dataclass, choices)):  # a name, or a table of values
+        is_table = isinstance(value, dict)
+        return build(next(each for each in choices if (typing.get_origin(each) is dict) == is_table), value, where)
     if not isinstance(value, dict) or "kind" not in value:
         raise UsageError(f"{where}: expected a table with a kind, found {shown(value)}")
     known = kinds(union)

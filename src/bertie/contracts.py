@@ -162,7 +162,8 @@ class Targets:
     """int64 [P]: positions of the predictions. They count in T until `MicroBatch.of` turns them into rows of
     `Hidden.last`."""
     label: Array
-    """int64 [P]: gold classes (for a loss over groups: the group of each row), or float32 [P]: gold numbers."""
+    """int64 [P]: gold classes (for a loss over groups: the group of each row), or float32 [P]: gold numbers. float32 [P, C]
+    for C decisions: 0, or for what is there its weight in the loss, which is 1 by default."""
     weight: Array
     """float32 [P]: weight of each prediction in the loss. 0 marks a placeholder, which keeps P constant for a given row
     size. A loss that makes several choices over the same rows takes [P, choices]."""

@@ -241,6 +241,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "bertie"
 
 
+def variable(name: str, default: str) -> str:
+    """Return an environment variable of another program, such as WANDB_PROJECT."""
+    return os.environ.get(name) or default
+
+
 def peak_memory() -> int:
     """Return the peak resident memory of this process so far, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

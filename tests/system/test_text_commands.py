@@ -88,15 +88,19 @@ def test_a_vocabulary_that_does_not_fit_is_reported(tmp_path: Path, capsys: pyte
     text.write_text("".join(json.dumps({"text": word}) + "\n" for word in words))
     made, said = run_json(capsys, "tokenizer", "train", text, "--vocab-size", 50, "--out", tmp_path / "tokenizer")
     assert made["fit"]["unknown"] == pytest.approx(1 / 6)
-    expected = f"warning: {tmp_path / 'tokenizer'}: 16.7% of the words ({made['fit']['unknown_characters']:.1%} of the"
+    known = f"{100 * made['fit']['unknown_characters']:.3g}%"
+    expected = f"warning: {tmp_path / 'tokenizer'}: 16.7% of the words ({known} of the"
     assert expected in said
     seen, said = run_json(capsys, "tokenizer", "inspect", tmp_path / "tokenizer", "--text", text)
     assert seen["tokenizers"][0]["unknown"] == made["fit"]["unknown"]
     assert expected in said
     flags = ("--tokenizer", tmp_path / "tokenizer", "--eval-share", 0.2, "--out", tmp_path / "shards")
-    _, said = run_json(capsys, "prepare", text, *flags)
-    assert "warning: the training set: 16.7% of the words are [UNK]" in said
-    assert "16.667% of its words are [UNK]" in (tmp_path / "shards" / "report.html").read_text()
+    prepared, said = run_json(capsys, "prepare", text, *flags)
+    lost = prepared["unknown_characters"] / prepared["characters"]
+    assert lost == pytest.approx(made["fit"]["unknown_characters"])
+    share = f"16.7% of the words ({100 * made['fit']['unknown_characters']:.3g}% of the characters) are [UNK]"
+    assert f"warning: the corpus: {share}" in said
+    assert share in (tmp_path / "shards" / "report.html").read_text()
 
 
 def test_accents_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,6 +78,11 @@ class Argument:
         return typing.get_origin(self.type) in (list, tuple)
 
     @property
+    def table(self) -> bool:
+        """Whether the value may be a table, as TOML spells it: '{a = 2, b = 1}'."""
+        return any(typing.get_origin(part) is dict for part in typing.get_args(self.type))
+
+    @property
     def item(self) -> Any:
         """The type of one value."""
         return typing.get_args(self.type)[0] if self.several else self.type
@@ -93,7 +98,7 @@ class Argument:
         if self.positional:
             return f"[{self.name.upper()}…]" if self.several else self.name.upper()
         listed = f"{{{','.join(self.choices)}}}" if len(str(self.choices)) < 60 else "CHOICE"
-        value = listed if self.choices else VALUE_NAMES.get(self.item, "")
+        value = listed if self.choices else "STR" if self.table else VALUE_NAMES.get(self.item, "")
         return f"{self.name} {value}{'…' * self.several}".rstrip()
 
 

@@ -128,6 +128,10 @@ def _converted_word(argument: Argument, word: str) -> Any:
             else did_you_mean(word, argument.choices)
         )
         raise UsageError(f"{argument.name}: expected {expected}, found {config.shown(word)}{remedy}")
+    if argument.table:
+        is_table = word.startswith("{")
+        value = config.parse(f"value = {word}", f"{argument.name} {word}")["value"] if is_table else word
+        return config.build(argument.type, value, argument.name)
     try:
         return argument.item(word)
     except ValueError as error:

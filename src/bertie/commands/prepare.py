@@ -76,4 +76,5 @@ def run(args: Args) -> dict[str, Any]:
 def _summary(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     """Return the part of the manifest that `--json` prints."""
     names = ("splits", "documents", "bytes", "skipped", "filtered", "duplicates", "empty")
-    return {"shards": str(folder), **{name: manifest[name] for name in names}}
+    names += ("characters", "unknown_characters")
+    return {"shards": str(folder), **{name: manifest.get(name) for name in names}}

@@ -30,8 +30,9 @@ class Args:
     null_threshold: float = 1.0
     """Score of no answer above which the prediction counts as no answer (na-prob-thresh of the official script)."""
     strict: bool = False
-    """Fail at the first unreadable row of the data, and at a question of SQuAD 1.1 without a prediction. By default the
-    row is skipped, and the question counts as 0."""
+    """Fail at the first unreadable row of the data, at a question of SQuAD 1.1 without a prediction, and at a prediction for a
+    question that the data do not have. By default the row is skipped, the question counts as 0, and the prediction counts
+    for nothing."""
 
 
 def defaults(kind: str) -> dict[str, Any]:

@@ -36,8 +36,8 @@ ROWS = {  # title of a row: key and format of the value
     "words in the text": ("words", ",d"),
     "pieces per word": ("pieces_per_word", ".4f"),
     "words kept whole": ("whole", ".2%"),
-    "unknown words, [UNK]": ("unknown", ".4%"),
-    "characters in unknown words": ("unknown_characters", ".4%"),
+    "words with [UNK]": ("unknown", ".4%"),
+    "characters in [UNK]": ("unknown_characters", ".4%"),
 }
 
 
@@ -56,7 +56,9 @@ def run(args: Args) -> dict[str, Any]:
             _print_row(row, [format(summary[key], shape) for summary in summaries])
     for summary in summaries:
         if counts[0]:
-            coverage.warn_of_unknown(summary["tokenizer"], summary["unknown"], summary["unknown_characters"])
+            coverage.UnknownShare(summary["unknown"], characters=summary["unknown_characters"]).warn(
+                summary["tokenizer"]
+            )
         console.info(f"longest entries of {summary['tokenizer']}: {' '.join(summary['longest'])}")
     differences = []
     if len(loaded) == 2 and args.text and loaded[0].rules == loaded[1].rules:

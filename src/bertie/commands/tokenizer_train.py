@@ -11,7 +11,7 @@ from bertie.commands.common import STRIP_ACCENTS, ExecutorOptions, KeepAccents, 
 from bertie.commands.flags import Flat, Positional
 from bertie.text.readers import ReaderOptions
 from bertie.text.special_tokens import LINE_BREAK
-from bertie.text.tokenizer import NormalizerOptions
+from bertie.text.tokenizer import MAX_WORD_CHARACTERS, NormalizerOptions
 from bertie.text.vocabulary import REPORT, train_tokenizer
 from bertie.text.word_counts import MAX_UNIQUE_WORDS
 
@@ -42,6 +42,9 @@ class Args:
     """Treat punctuation as space: it separates words and has no tokens."""
     alphabet_limit: int = 1000
     """Number of characters to keep, most frequent first; words with other characters become [UNK]."""
+    max_word_length: int = MAX_WORD_CHARACTERS
+    """Characters of the longest word, up to 1,000; longer ones become [UNK]. For scripts without blanks. A number other than
+    100 is in tokenizer.json only, which transformers reads too."""
     min_frequency: int = 2
     """Smallest number of occurrences of a pair of pieces to merge."""
     user_tokens: tuple[str, ...] = ()
@@ -57,7 +60,7 @@ class Args:
 
 
 def run(args: Args) -> dict[str, Any]:
-    names = ("algorithm", "vocab_size", "criterion", "alphabet_limit", "min_frequency", "unused", "max_unique_words")
+    names = ("algorithm", "vocab_size", "criterion", "alphabet_limit", "max_word_length", "min_frequency", "unused")
     tokenizer = train_tokenizer(
         args.text,
         args.out,
@@ -67,7 +70,7 @@ def run(args: Args) -> dict[str, Any]:
         user_tokens=[*[LINE_BREAK] * args.line_breaks, *args.user_tokens],
         reader_options=args.reading,
         executor=args.work.build(),
-        **given(args, *names),
+        **given(args, *names, "max_unique_words"),
     )
     return report_tokenizer(args.out, tokenizer.size, tokenizer.fingerprint)
 

@@ -24,6 +24,8 @@ from bertie.tasks.data.rows import first_few, shorten
 from bertie.tasks.encoding import count_truncated
 from bertie.tasks.scoring import labeled_examples
 from bertie.tasks.task_json import with_pooling
+from bertie.text.coverage import report_unknown
+from bertie.text.tokenizer import Tokenizer
 from bertie.text.truncation import special_tokens
 
 Examples = str | Path | Iterable[Any]
@@ -100,6 +102,7 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
         if truncated := count_truncated(sequences):
             console.warn(f"truncated {truncated:,} of {len(examples):,} {name} examples to {config.max_length} tokens")
         special = {checkpoint.tokenizer.cls_id, checkpoint.tokenizer.sep_id}
+        report_unknown(checkpoint.tokenizer, _token_counts(checkpoint.tokenizer, sequences), f"the {name} examples")
         if empty := len({s.example for s in sequences if len(s) <= 4 and special.issuperset(s.input_ids.tolist())}):
             console.warn(f"{empty:,} of {len(examples):,} {name} examples have no text")
     used = {sequence.example for sequence in train_sequences}
@@ -114,6 +117,19 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
     if task.unit == "batch" and (smallest_batch < 2 or len(train_sequences) < 4):
         raise UsageError("pairs without scores need negatives from their batch: at least 2 pairs and a batch size of 2")
     return TaskData(task, dev_examples, train_sequences, encoded[1], weights=checkpoint.files)
+
+
+def _token_counts(tokenizer: Tokenizer, sequences: list[Sequence]) -> dict[str, Any]:
+    """Count the tokens, words and [UNK] of tokenized examples, for `unknown_share`."""
+    unknown = tokenizer.unk_id if tokenizer.special.unk else -1
+    specials = np.setdiff1d(tokenizer.special_ids, [unknown])
+    counts = dict.fromkeys(("tokens", "words", "unknown"), 0)
+    for sequence in sequences:
+        text = ~np.isin(sequence.input_ids, specials)
+        counts["tokens"] += int(text.sum())
+        counts["words"] += int((text & sequence.word_starts).sum())
+        counts["unknown"] += int((sequence.input_ids == unknown).sum())
+    return {"splits": {"all": counts}}
 
 
 def _examples(source: Examples, config: FinetuneConfig) -> list[Any]:

@@ -18,6 +18,7 @@ from bertie.checkpoints.hub import hub_id
 from bertie.checkpoints.model_card import About, CardResults
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.sentence_transformers_reader import dropped_by_training
+from bertie.errors import UsageError
 from bertie.finetuning.data import Examples, TaskData, load_task_data
 from bertie.finetuning.frozen import cache_hidden_states
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
@@ -140,7 +141,7 @@ def finetune(
     checkpoint = replace(checkpoint, config=with_language(checkpoint.config, config.language))
     checkpoint.warn_of_training()
     data = load_task_data(config, train, dev, checkpoint)
-    _require_fit(config, data, checkpoint)
+    _require_fit(config, data, checkpoint, out)
     selection_metric(config, data.task, data.dev)  # raises before the run folder is created
     with RunFolder(Path(out), configuration.plain(config), threads) if out else nullcontext() as run:
         if run is not None and run.finished:
@@ -259,8 +260,10 @@ def _finish(
     delete_checkpoints(run.path)
 
 
-def _require_fit(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint) -> None:
+def _require_fit(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, out: str | Path | None) -> None:
     """Check that the model has the layers that the recipe asks for, and warn of settings that the result will lack."""
+    if config.training.trackers and out is None:
+        raise UsageError("training.trackers needs a run folder: give out")
     require_layers(config, data.task, checkpoint.config)
     if data.task.facts.shape == "vectors":
         head: Any = data.task.head(checkpoint.config, checkpoint.config.hidden_size)

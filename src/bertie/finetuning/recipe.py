@@ -7,12 +7,13 @@ from typing import Annotated
 
 from bertie import runtime
 from bertie.checkpoints.model_card import CardFacts
-from bertie.config import Range, check_ranges
+from bertie.config import Range, check_ranges, ranges
 from bertie.errors import MAX_INT32, UsageError
 from bertie.model.layer_selection import LayerSelection
 from bertie.tasks import AnyTask
 from bertie.training.optimizers import Optimizer
 from bertie.training.schedules import Schedule
+from bertie.training.trackers import Tracker
 
 
 @dataclass(frozen=True)
@@ -39,20 +40,18 @@ class FinetuneTraining:
     precision: runtime.Precision = "auto"
     """Floating-point precision; auto: bf16 if the hardware supports it and it is faster, otherwise fp32."""
     eval_every: Annotated[int, Range(0)] = 0
-    """Steps between evaluations of the dev loss; 0: only at the end."""
+    """Steps between evaluations of the dev loss; 0: only at the end, or with patience after every epoch."""
     patience: Annotated[int, Range(0)] = 0
-    """Early stopping: end the run after this many evaluations without a lower dev loss, and keep the weights with the
-    lowest dev loss; 0: off."""
+    """Early stopping: end the run after this many epochs (with eval_every: evaluations) without a lower dev loss, and keep
+    the weights with the lowest dev loss; 0: off."""
     checkpoint_every: Annotated[int, Range(0)] = 500
     """Steps between checkpoints; 0: only at the end."""
     keep_checkpoints: Annotated[int, Range(1)] = 1
     """Number of newest checkpoints to keep; older ones are deleted."""
+    trackers: tuple[Tracker, ...] = ()
+    """Programs that show the curves of the run, too: tensorboard (files in RUN/tensorboard), wandb, mlflow."""
 
-    def __post_init__(self) -> None:
-        check_ranges("training", self)
-        if self.patience and not self.eval_every:
-            remedy = "set training.eval_every, the number of steps between them"
-            raise UsageError(f"training.patience counts evaluations: {remedy}")
+    __post_init__ = ranges("training")
 
 
 @dataclass(frozen=True)

@@ -231,11 +231,12 @@ def _job(
         stream=stream,
         evaluate=lambda _, stopping: evaluate(model, dev, precision, should_stop=stopping),
         eval_set=lambda _: 0,
-        eval_every=settings.eval_every,
+        eval_every=settings.eval_every or per_epoch * (settings.patience > 0),
         patience=settings.patience,
         checkpoint_every=settings.checkpoint_every,
         keep_checkpoints=settings.keep_checkpoints,
         data_fingerprint=data.fingerprint,
+        trackers=settings.trackers,
     )
 
 

@@ -40,10 +40,13 @@ def binary_cross_entropy(logits_PC: Float[Tensor, "P C"], targets: Targets) -> L
 
     Args:
         logits_PC: Logits of C independent decisions over the same rows. Their losses and their hits are averaged.
-        targets: label: [P, C], or [P] for one decision.
+        targets: label: [P, C], or [P] for one decision. A label above 0 is class 1. If labels are floats, it is also the
+            factor of its loss, as `pos_weight` of torch's `BCEWithLogitsLoss`.
     """
     label_PC = targets.label.view_as(logits_PC)
-    loss_PC = F.binary_cross_entropy_with_logits(logits_PC.float(), label_PC.float(), reduction="none")
+    loss_PC = F.binary_cross_entropy_with_logits(logits_PC.float(), (label_PC > 0).float(), reduction="none")
+    if label_PC.is_floating_point():
+        loss_PC = loss_PC * torch.where(label_PC > 0, label_PC, 1.0)
     hits = (((logits_PC.detach() > 0) == (label_PC > 0)).float().mean(1) * targets.weight).sum()
     return Loss((loss_PC.mean(1) * targets.weight).sum(), targets.weight.sum(), hits)
 

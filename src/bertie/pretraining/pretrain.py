@@ -47,7 +47,7 @@ from bertie.training.job import TrainingJob
 from bertie.training.loop import LoopSettings, evaluate
 from bertie.training.memory import USABLE_SHARE, MemoryEstimate, estimate_memory, is_out_of_memory, rows_that_fit
 from bertie.training.run_folder import RunFolder, first_difference, read_metrics, run_threads
-from bertie.training.run_report import run_page
+from bertie.training.run_report import best_evaluation, run_page
 
 
 def pretrain(
@@ -67,7 +67,8 @@ def pretrain(
 
     Returns:
         {"run": path of the run folder, "finished_before": whether it was finished already, "parameters": number of
-        weights (only if it was not finished), "eval": the record of the last evaluation, as in metrics.jsonl}. On ranks
+        weights (only if it was not finished), "eval": the record of the last evaluation (with patience: of the best
+        one), as in metrics.jsonl}. On ranks
         other than 0: {}.
 
     Raises:
@@ -92,6 +93,7 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
         try:
             job, rows = setup.job(run, begun)
             console.info(setup.description(job))
+            setup.shards.unknown_share.warn(str(setup.shards.folder))
             warn_of_repetition(0.0 if setup.config.budget else setup.epochs(setup.total_tokens))
             counters = trainer.train(job, run)
         except RuntimeError as error:
@@ -103,9 +105,9 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
         baseline = setup.shards.unigram_loss
         warn_of_overfitting(run.path, setup.epochs(counters.tokens), baseline)
         lines = {f"unigram model {baseline:.2f}": baseline} if setup.config.objectives[0].traits.predicts_text else {}
-        about = setup.summary_sentence(_last_eval(run))
-        trainer.finish(job, run, run_page(run.path, about, lines).html(), setup.about(about, base, _last_eval(run)))
-        return {"run": str(out), "finished_before": False, "parameters": job.model.size, "eval": _last_eval(run)}
+        about = setup.summary_sentence(_final_eval(run))
+        trainer.finish(job, run, run_page(run.path, about, lines).html(), setup.about(about, base, _final_eval(run)))
+        return {"run": str(out), "finished_before": False, "parameters": job.model.size, "eval": _final_eval(run)}
 
 
 def _finished_result(setup: Setup, run: RunFolder) -> dict[str, Any]:
@@ -113,7 +115,7 @@ def _finished_result(setup: Setup, run: RunFolder) -> dict[str, Any]:
     run.require_same("data", setup.fingerprint)
     verify(run.path)
     console.info(f"{run.path} is finished: nothing to do")
-    return {"run": str(run.path), "finished_before": True, "eval": _last_eval(run)}
+    return {"run": str(run.path), "finished_before": True, "eval": _final_eval(run)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +193,8 @@ class Setup:
             data_fingerprint=self.fingerprint,
             checkpoint_minutes=settings.checkpoint_minutes or config.minutes_between_checkpoints,
             max_skipped_steps=settings.max_skipped_steps,
-            tensorboard=settings.tensorboard,
+            patience=settings.patience,
+            trackers=settings.trackers,
             out=self.out,
             ranks=ranks,
         )
@@ -230,7 +233,7 @@ class Setup:
         return (
             f"{job.model.size:,} parameters, {tokens:,} training tokens, {steps}; {job.settings.precision}, {ranks}"
             f"{console.plural(self.threads, 'thread')}, {runtime.device()}; a unigram model of the training text "
-            f"has a held-out loss of {self.shards.unigram_loss:.2f} nats"
+            f"has a held-out loss of {self.shards.unigram_loss:.2f} nats; {self.shards.unknown_share}"
         )
 
     @property
@@ -367,8 +370,8 @@ def _model_size(config: PretrainConfig, start: Checkpoint | None, out: Path, ran
     return configuration.build(EncoderConfig, ranks.broadcast(configuration.plain(size)), "model")
 
 
-def _last_eval(run: RunFolder) -> dict[str, Any]:
-    records = read_metrics(run.path, "eval")
-    if not records:
+def _final_eval(run: RunFolder) -> dict[str, Any]:
+    """Return the record of the evaluation of the weights that the run ended with."""
+    if not read_metrics(run.path, "eval"):
         raise UserError(f"{run.path / 'metrics.jsonl'} is damaged: it contains no evaluation")
-    return records[-1]
+    return best_evaluation(run.path)

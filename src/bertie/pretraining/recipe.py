@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from bertie import runtime
 from bertie.batches.layouts import Layout
 from bertie.checkpoints.model_card import CardFacts
-from bertie.config import Range, check_ranges, ranges
+from bertie.config import Range, check_ranges
 from bertie.errors import UsageError
 from bertie.model.attention import AttentionKind
 from bertie.model.config import TransformerConfig
@@ -22,6 +22,7 @@ from bertie.training.distributed import SINGLE_PROCESS, Ranks
 from bertie.training.length import Length, StepCount
 from bertie.training.optimizers import Optimizer
 from bertie.training.schedules import InverseSquareRoot, Schedule
+from bertie.training.trackers import Tracker
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ class PretrainTraining:
     """Floating-point precision; auto: bf16 if the hardware supports it and it is faster, otherwise fp32."""
     eval_every: Annotated[int, Range(0)] = 500
     """Steps between evaluations on held-out documents; 0: only after the last step."""
+    patience: Annotated[int, Range(0)] = 0
+    """Early stopping: end the run after this many evaluations without a lower held-out loss, and keep the weights with the
+    lowest one; 0: off."""
     static_epochs: Annotated[int, Range(0)] = 0
     """Repeat the sequences and masks of the first epochs, so many; 0: new ones in every epoch. BERT's release had 10
     copies of its text."""
@@ -66,12 +70,15 @@ class PretrainTraining:
     """Compile the layers on a GPU. Compilation takes a while when a run begins or resumes."""
     activation_checkpointing: bool = False
     """Keep only the inputs of each layer and recompute the rest: far less memory, a third more computation."""
-    tensorboard: bool = False
-    """Also write TensorBoard files to RUN/tensorboard (pip install '.[track]')."""
+    trackers: tuple[Tracker, ...] = ()
+    """Programs that show the curves of the run, too: tensorboard (files in RUN/tensorboard), wandb, mlflow."""
     workers: Annotated[int, Range(0, 64)] = 0
     """Number of processes that prepare batches in advance; 0: none."""
 
-    __post_init__ = ranges("training")
+    def __post_init__(self) -> None:
+        check_ranges("training", self)
+        if self.patience and not self.eval_every:
+            raise UsageError("training.patience counts evaluations, and training.eval_every is 0: set it")
 
 
 @dataclass(frozen=True)
@@ -115,6 +122,11 @@ class PretrainConfig:
             raise UsageError(
                 "schedule.warmup is 0, and the schedule inverse_square_root then falls from the first step on, which a budget "
                 "does not count: set schedule.warmup to 0.01, for instance, or remove the budget"
+            )
+        if self.training.patience and len(self.phases) > 1:
+            raise UsageError(
+                "training.patience compares losses on one evaluation set, and each phase has its own: set it to 0, or remove "
+                "the phases"
             )
         _check_objectives(self.objectives)
         for objective in self.objectives:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 
+from bertie import console
 from bertie.config import NoFlag, Range, check_ranges
 from bertie.console import percent
 from bertie.contracts import Batch, Sequence, Targets
@@ -16,6 +18,7 @@ from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
 from bertie.model.text_pooling import TaskPooling
 from bertie.tasks import encoding
+from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import join_names, parse_label, shorten
 from bertie.tasks.data.texts import Example, TextReader
@@ -52,6 +55,9 @@ class Classify:
     """Column of the label; empty: detected from the header."""
     labels: tuple[str, ...] = ()
     """The classes; empty: the labels of the training examples, sorted."""
+    class_weights: ClassWeights = "none"
+    """Weights of the classes in the loss. balanced: n / (number of classes · n_c) for a class with n_c of n examples. A table:
+    one weight for each class."""
     truncation: Truncation = "head"
     """Part to read of a text that is too long. head: the beginning. tail: the end. head_tail: both, a quarter of the
     tokens from the beginning. windows: all of it, in overlapping windows."""
@@ -85,7 +91,7 @@ class Classify:
 
         Raises:
             UserError: A label is missing or unknown, or all labels are equal.
-            UsageError: `labels` names a single class, or `pooling` needs pairs.
+            UsageError: `labels` names a single class, `pooling` needs pairs, or `class_weights` lack a class.
         """
         for example in examples:
             if example.label is None:
@@ -101,7 +107,8 @@ class Classify:
             raise UserError(f"every example has the label {only}: nothing to learn")
         fitted = replace(self, labels=labels, paired=encoding.are_pairs(self, examples))
         fitted.validate(examples)
-        return fitted
+        counts = Counter(example.label for example in examples)
+        return replace(fitted, class_weights=fit_weights(self.class_weights, labels, [counts[each] for each in labels]))
 
     def validate(self, examples: list[Example]) -> None:
         """Check that every example has a label that is one of the classes.
@@ -125,7 +132,7 @@ class Classify:
         return PooledHead(width, len(self.labels), head_dropout(config), layers=config.head_layers)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
-        return encoding.cls_targets(sequences, index, np.int64)
+        return weigh(encoding.cls_targets(sequences, index, np.int64), self.class_weights, self.labels)
 
     def predicted(self, logits_C: np.ndarray) -> ClassPrediction:
         """Return the most probable class."""
@@ -133,7 +140,12 @@ class Classify:
         return ClassPrediction(self.labels[int(logits_C.argmax())], probabilities)
 
     def score_rows(self, given: Scoring) -> dict[str, float]:
-        return score_in_order(replace(self, labels=self.labels or labels_in(given)), given)
+        labels = self.labels or labels_in(given)
+        if len(labels) == 2 and not self.labels:
+            console.info(
+                f"f1 is that of {shorten(labels[1])!r}; --task.labels names the classes, if there are others too"
+            )
+        return score_in_order(replace(self, labels=labels), given)
 
     def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> ClassPrediction:  # noqa: ARG002
         predicted = parse_label(answer_of(values, "label", place), "label", place)

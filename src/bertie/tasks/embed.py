@@ -154,7 +154,7 @@ class Embed:
     def score(self, predictions: list[SimilarityPrediction], examples: list[Example]) -> dict[str, float]:
         """Return spearman and pearson of cosines and scores, or accuracy for pairs without scores.
 
-        accuracy is the share of first texts whose own second text is nearest among all second texts.
+        accuracy is the share of first texts whose own second text is nearer than all other second texts.
 
         Raises:
             UserError: As `validate`.
@@ -274,7 +274,7 @@ def _evaluate_retrieval(predictions: list[SimilarityPrediction], examples: list[
 
 
 def partner_ranks(first_ND: np.ndarray, second_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rank the rows of `second_ND` by their cosine with each row of `first_ND`; in a tie the first row ranks higher.
+    """Rank the rows of `second_ND` by their cosine with each row of `first_ND`; row i ranks last among rows that tie with it.
 
     Returns:
         For each row i of `first_ND`, int64 [N] each: the rank of row i of `second_ND`, from 1, and the index of the row
@@ -285,7 +285,7 @@ def partner_ranks(first_ND: np.ndarray, second_ND: np.ndarray) -> tuple[np.ndarr
         cosines = first_ND[start : start + 1024] @ second_ND.T
         number = np.arange(start, start + len(cosines))
         own = cosines[np.arange(len(cosines)), number][:, None]
-        before = (cosines > own) | ((cosines == own) & (np.arange(len(second_ND)) < number[:, None]))
-        ranks.append(before.sum(1) + 1)
+        ranks.append((cosines >= own).sum(1))
+        cosines[np.arange(len(cosines)), number] = np.where(ranks[-1] == 1, np.inf, -np.inf)
         nearest.append(cosines.argmax(1))
     return np.concatenate(ranks), np.concatenate(nearest)

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bertie.tasks.entities import entities
+from bertie.tasks.metrics import is_constant
 
 Sums = Float[np.ndarray, "samples K"]
 ExampleSums = tuple[str, Float[np.ndarray, "examples K"]]
@@ -27,17 +28,16 @@ def mean_sums(values: list[Any]) -> ExampleSums:
 
 
 def class_sums(labels: tuple[str, ...], predicted: list[str], gold: list[str], metric: str) -> ExampleSums | None:
-    """Return the rows of accuracy, f1, or matthews of two classes. None for other metrics."""
+    """Return the rows of accuracy, f1 or matthews. None for other metrics."""
     index = {label: i for i, label in enumerate(labels)}
     found, right = (np.array([index[label] for label in side]) for side in (predicted, gold))
     hit = found == right
     if metric == "accuracy":
         return mean_sums(hit.tolist())
-    if metric == "matthews" and len(labels) == 2:
-        cells = 2 * right + found  # true negatives, false positives, false negatives, true positives
-        return "matthews", np.eye(4)[cells]
+    one = np.eye(len(labels))
+    if metric == "matthews":
+        return "matthews", np.hstack([hit[:, None], one[right], one[found]])
     if metric == "f1":
-        one = np.eye(len(labels))
         scored = slice(1, None) if len(labels) == 2 else slice(None)
         counts = np.stack([one[right] * hit[:, None], one[right], one[found]], 1)[:, :, scored]
         return "f1", counts.reshape(len(gold), -1)
@@ -54,11 +54,13 @@ def number_sums(predicted: list[float], gold: list[float], metric: str) -> Examp
     x, y = np.array(predicted, float), np.array(gold, float)
     if metric == "mse":
         return mean_sums(((x - y) ** 2).tolist())
+    constant = is_constant(predicted), is_constant(gold)
     if metric == "spearman":
         from scipy.stats import rankdata
 
         x, y = rankdata(x), rankdata(y)
-    x, y = x - x.mean(), y - y.mean()  # for the precision of the sums; the correlation does not change
+    # Subtracting a number does not change the correlation: it makes the sums precise, and constants exact.
+    x, y = (np.zeros_like(side) if same else side - side.mean() for side, same in zip((x, y), constant, strict=True))
     return "pearson", np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], 1)
 
 
@@ -79,20 +81,26 @@ def _mean(sums: Sums) -> np.ndarray:
 
 
 def _f1(sums: Sums) -> np.ndarray:
-    """Mean F1 of the classes, from the numbers of correct, gold and predicted members of each."""
+    """Mean F1 of the classes that occur, from the numbers of correct, gold and predicted members of each."""
     correct, gold, predicted = np.moveaxis(sums.reshape(len(sums), 3, -1), 1, 0)
-    return (2 * correct / np.maximum(gold + predicted, 1)).mean(1)
+    occur = np.count_nonzero(gold + predicted, axis=1)
+    return (2 * correct / np.maximum(gold + predicted, 1)).sum(1) / np.maximum(occur, 1)
 
 
 def _matthews(sums: Sums) -> np.ndarray:
-    tn, fp, fn, tp = sums.T
-    scale = np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
-    return np.where(scale > 0, (tp * tn - fp * fn) / np.where(scale > 0, scale, 1), 0.0)
+    """Matthews correlation, from the number of correct predictions, and the gold and predicted members of each class."""
+    hits, (gold, predicted) = sums[:, 0], np.split(sums[:, 1:], 2, axis=1)
+    n = gold.sum(1)
+    spreads = [n * n - (side * side).sum(1) for side in (gold, predicted)]
+    scale = np.sqrt(spreads[0] * spreads[1])
+    return np.where(scale > 0, (hits * n - (gold * predicted).sum(1)) / np.where(scale > 0, scale, 1), 0.0)
 
 
 def _pearson(sums: Sums) -> np.ndarray:
     n, x, y, xx, yy, xy = sums.T
-    scale = np.sqrt(np.maximum((n * xx - x * x) * (n * yy - y * y), 0))
+    # The spread of a sample of equal numbers is a rounding error of the sums.
+    spreads = [np.where(a > 1e-12 * n * b, a, 0) for a, b in ((n * xx - x * x, xx), (n * yy - y * y, yy))]
+    scale = np.sqrt(spreads[0] * spreads[1])
     return np.where(scale > 0, (n * xy - x * y) / np.where(scale > 0, scale, 1), 0.0)
 
 

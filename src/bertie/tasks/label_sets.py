@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertie.tasks.example_sums import ExampleSums, mean_sums
+from bertie.tasks.metrics import mean_where
 
 DEFAULT_THRESHOLD = 0.5
 MIN_TUNED = 5
@@ -41,13 +42,13 @@ def label_set_scores(gold_NC: np.ndarray, found_NC: np.ndarray) -> dict[str, flo
 
     Returns:
         f1: of all decisions together (micro). macro_f1: the mean over the labels. sample_f1: the mean over the examples.
-        exact_match: the share of examples with all labels right. An F1 without gold and predicted labels is 0, as
-        scikit-learn's with zero_division=0.
+        exact_match: the share of examples with all labels right. The means leave out a label, or an example, without gold
+        and predicted labels, as scikit-learn's with zero_division=np.nan.
     """
     return {
         "f1": float(f1(gold_NC.ravel(), found_NC.ravel(), 0)),
-        "macro_f1": float(f1(gold_NC, found_NC, 0).mean()),
-        "sample_f1": float(f1(gold_NC, found_NC, 1).mean()),
+        "macro_f1": mean_where(f1(gold_NC, found_NC, 0), (gold_NC | found_NC).any(0)),
+        "sample_f1": mean_where(f1(gold_NC, found_NC, 1), (gold_NC | found_NC).any(1)),
         "exact_match": float((gold_NC == found_NC).all(1).mean()),
     }
 
@@ -66,7 +67,7 @@ def label_set_sums(gold_NC: np.ndarray, found_NC: np.ndarray, metric: str) -> Ex
         case "macro_f1":
             return "f1", counts.reshape(len(gold_NC), -1)
         case "sample_f1":
-            return mean_sums(f1(gold_NC, found_NC, 1).tolist())
+            return "mean", np.stack([f1(gold_NC, found_NC, 1), (gold_NC | found_NC).any(1)], 1)
         case "exact_match":
             return mean_sums((gold_NC == found_NC).all(1).tolist())
     return None

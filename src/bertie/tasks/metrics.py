@@ -1,4 +1,8 @@
-"""Scores of classes and numbers, and means over runs with their uncertainty."""
+"""Scores of classes and numbers, and means over runs with their uncertainty.
+
+Scores that the data do not define follow one rule, here and in `example_sums` (docs/reference/scores.md): a mean leaves out
+what is 0/0, such as the F1 of a class without gold labels and predictions, and a score of which nothing is left is 0.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,9 @@ CORRELATIONS = frozenset({"matthews", "pearson", "spearman"})
 def classification_scores(gold: list[str], predicted: list[str], labels: list[str]) -> dict[str, float]:
     """Return accuracy and f1, 0 to 1, and matthews (Matthews correlation), −1 to 1.
 
-    With two labels, f1 is that of the second one (GLUE's convention: label "1"); otherwise it is the mean over
-    `labels`. A class that is never predicted has f1 0. matthews is 0 if the gold labels or the predictions are all of
-    one class.
+    With two labels, f1 is that of the second one (GLUE's convention: label "1"); otherwise it is the mean over those of
+    `labels` that are a gold label or a prediction, as in scikit-learn. A class that is never predicted has f1 0. matthews
+    is 0 if the gold labels or the predictions are all of one class.
 
     Args:
         gold: The gold labels.
@@ -26,11 +30,11 @@ def classification_scores(gold: list[str], predicted: list[str], labels: list[st
     """
     table = confusion(gold, predicted, list(dict.fromkeys([*labels, *gold, *predicted])))
     right, found, hits, n = table.sum(1), table.sum(0), float(np.trace(table)), float(len(gold))
-    f1 = class_scores(table)[2]
+    scored = slice(1, 2) if len(labels) == 2 else slice(len(labels))
     covariance, spreads = hits * n - right @ found, [n * n - counts @ counts for counts in (right, found)]
     return {
         "accuracy": hits / n,
-        "f1": float(f1[1] if len(labels) == 2 else f1[: len(labels)].mean()),
+        "f1": mean_where(class_scores(table)[2][scored], (right + found)[scored] > 0),
         "matthews": float(covariance / np.sqrt(spreads[0] * spreads[1])) if all(spreads) else 0.0,
     }
 
@@ -51,6 +55,16 @@ def class_scores(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     )
 
 
+def mean_where(values: np.ndarray, defined: np.ndarray | np.bool) -> float:
+    """Return the mean of the values that are defined (bool); 0 if none is."""
+    return float(values[defined].mean()) if defined.any() else 0.0
+
+
+def is_constant(values: list[float]) -> bool:
+    """Return whether the values are equal up to rounding, so that they have no correlation."""
+    return bool(np.ptp(values) <= _ROUNDING * np.abs(values).max())
+
+
 def regression_scores(gold: list[float], predicted: list[float]) -> dict[str, float]:
     """Return pearson and spearman, −1 to 1, and mse.
 
@@ -58,7 +72,7 @@ def regression_scores(gold: list[float], predicted: list[float]) -> dict[str, fl
     """
     from scipy import stats
 
-    constant = any(np.ptp(side) <= _ROUNDING * np.abs(side).max() for side in (gold, predicted))
+    constant = is_constant(gold) or is_constant(predicted)
     measures: tuple[Any, ...] = (stats.pearsonr, stats.spearmanr)
     pearson, spearman = (0.0 if constant else float(measure(gold, predicted).statistic) for measure in measures)
     errors = np.subtract(gold, predicted)

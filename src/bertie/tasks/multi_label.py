@@ -21,6 +21,7 @@ from bertie.model.heads import PooledHead
 from bertie.model.losses import binary_cross_entropy
 from bertie.model.text_pooling import TaskPooling
 from bertie.tasks import encoding
+from bertie.tasks.class_weights import ClassWeights, fit_weights, weight_array
 from bertie.tasks.data.label_sets import LabelSetExample, LabelSetReader, parse_labels
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import Row, join_names, require_distinct_columns, shorten
@@ -77,6 +78,9 @@ class MultiLabel:
     doubt."""
     labels: tuple[str, ...] = ()
     """The labels, which may be columns of 0 and 1; empty: those of the training examples, sorted."""
+    class_weights: ClassWeights = "none"
+    """Weights of the positive examples of each label in the loss. balanced: negative by positive training examples of the
+    label. A table: one weight for each label."""
     truncation: Truncation = "head"
     """Part to read of a text that is too long. head: the beginning. tail: the end. head_tail: both, a quarter of the
     tokens from the beginning. windows: all of it, in overlapping windows."""
@@ -118,7 +122,7 @@ class MultiLabel:
 
         Raises:
             UserError: Labels are missing or unknown, or the same for all examples.
-            UsageError: `pooling` needs pairs.
+            UsageError: `pooling` needs pairs, or `class_weights` lack a label.
         """
         first = examples[0].labels
         if first is not None and all(each.labels is not None and set(each.labels) == set(first) for each in examples):
@@ -127,7 +131,10 @@ class MultiLabel:
         found = {label for example in examples for label in example.labels or ()}
         fitted = replace(self, labels=self.labels or tuple(sorted(found)), paired=encoding.are_pairs(self, examples))
         fitted.validate(examples)
-        return fitted
+        counts = fitted._indicators(examples).sum(0).tolist()
+        return replace(
+            fitted, class_weights=fit_weights(self.class_weights, fitted.labels, counts, positives_of=len(examples))
+        )
 
     def validate(self, examples: list[LabelSetExample]) -> None:
         """Check that the labels of every example are known, and among those of the task.
@@ -164,7 +171,8 @@ class MultiLabel:
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         unknown = np.zeros(len(self.labels), np.float32)  # weighs nothing
         rows = [unknown if sequence.target is None else sequence.target for sequence in sequences]
-        return Targets(index, np.stack(rows), encoding.example_weights(sequences))
+        label_SC = np.stack(rows) * weight_array(self.class_weights, self.labels)
+        return Targets(index, label_SC, encoding.example_weights(sequences))
 
     def predicted(self, logits_C: np.ndarray) -> LabelSetPrediction:
         """Return the labels whose probability reaches their threshold."""

@@ -60,10 +60,9 @@ def score_answers(task: Task, given: Scoring) -> dict[str, float]:
     odds = {name: parse_finite(str(value)) for name, value in pairs}
     if missing := [name for name in answers if name not in odds]:
         raise UserError(f"{place}: no odds for {_some(missing)}")
-    if extra := [name for name in odds if name not in answers]:
-        raise UserError(f"{place}: odds for unknown questions: {_some(extra)}")
-    known = {name: value for name, value in odds.items() if value is not None}
-    if wrong := [name for name in odds if name not in known]:
+    _ignore("null score", [name for name in odds if name not in answers], given)
+    known = {name: value for name in odds if name in answers and (value := odds[name]) is not None}
+    if wrong := [name for name in answers if name not in known]:
         raise UserError(f"{place}: the odds of {wrong[0]} are not a finite number")
     silent = frozenset(name for name, value in known.items() if value > given.null_threshold)
     return squad_scores(answers, examples, silent) | best_scores(answers, known, examples)
@@ -80,8 +79,7 @@ def _answers(task: Task, given: Scoring) -> dict[str, str]:
     known = {each.id for each in every if not isinstance(each, UserError)}
     if missing := [example.id for example in examples if example.id not in said]:
         _without_prediction(missing, examples, where, given.strict)
-    if extra := [name for name in said if name not in known]:
-        raise UserError(f"predictions for {_some(extra)}, which {where} does not have")
+    _ignore("prediction", [name for name in said if name not in known], given)
     read = (task.read_prediction(said[e.id].values, e, said[e.id].place) for e in examples if e.id in said)
     return {found.id: found.answer for found in read}
 
@@ -96,6 +94,19 @@ def _without_prediction(missing: list[str], examples: list[Any], where: str, str
     if strict or len(missing) == len(examples) or any(not example.answers for example in examples):
         raise UserError(f"{where}: {lacking}: {_some(missing)}")
     console.warn(f"{lacking} and count 0 (--strict refuses them): {_some(missing)}")
+
+
+def _ignore(what: str, extra: list[str], given: Scoring) -> None:
+    """Warn about values of questions that the data do not have. They count for nothing, as in the scripts of SQuAD.
+
+    Raises UserError with `strict`.
+    """
+    if not extra:
+        return
+    found = f"{given.where} does not have the questions of {console.plural(len(extra), what)}"
+    if given.strict:
+        raise UserError(f"{found}: {_some(extra)}")
+    console.warn(f"{found}, which count for nothing (--strict refuses them): {_some(extra)}")
 
 
 def _odds(path: Path) -> list[tuple[str, Any]]:

@@ -36,8 +36,9 @@ def score(
         null_odds: For SQuAD 2.0: how likely "no answer" is for each question, as a dict by id, a JSON file, or a file
             of `bertie predict` (its null_score). Adds best_exact, best_f1 and their thresholds to the scores.
         null_threshold: With `null_odds`, questions whose odds are above this count as predicted to have no answer.
-        strict: Refuse files with rows that cannot be read, instead of skipping them, and questions of SQuAD 1.1 without a
-            prediction, instead of counting them as 0.
+        strict: Refuse files with rows that cannot be read, instead of skipping them; questions of SQuAD 1.1 without a
+            prediction, instead of counting them as 0; and predictions for questions that the data do not have, instead of
+            ignoring them.
 
     Returns:
         {"scores": {name: value}, "examples": number, "seconds": duration}, like `Predictor.evaluate`.

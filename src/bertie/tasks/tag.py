@@ -24,6 +24,7 @@ from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import TokenHead
 from bertie.report import TextSpan
 from bertie.tasks import word_alignment
+from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
 from bertie.tasks.data.conll import ConllReader, TaggedSentence
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import Row, join_names, shorten
@@ -74,6 +75,9 @@ class Tag:
     """Key of the tags in .jsonl; empty: tags, ner_tags, labels or ner."""
     labels: tuple[str, ...] = ()
     """The tags; empty: the tags of the training examples, sorted."""
+    class_weights: ClassWeights = "none"
+    """Weights of the tags in the loss. balanced: n / (number of tags · n_c) for a tag of n_c of n words. A table: one weight
+    for each tag."""
     truncation: Truncation = "windows"
     """Part to read of a sentence that is too long. windows: all of it, in overlapping windows. head, tail, head_tail:
     only the beginning, the end, or both; other words get no prediction."""
@@ -102,7 +106,7 @@ class Tag:
 
         Raises:
             UserError: Tags are missing, all are equal, or one is not in `labels`.
-            UsageError: `labels` names a single tag.
+            UsageError: `labels` names a single tag, or `class_weights` lack a tag.
         """
         self._require_tags(examples)
         if len(self.labels) == 1:
@@ -116,7 +120,9 @@ class Tag:
             if unknown := [tag for tag in example.tags or () if tag not in labels]:
                 known = join_names(labels)
                 raise UserError(f"{example.source}: the tag {shorten(unknown[0])!r} is not in task.labels: {known}")
-        return replace(self, labels=labels)
+        counts = Counter(tag for example in examples for tag in example.tags or ())
+        weights = fit_weights(self.class_weights, labels, [counts[label] for label in labels])
+        return replace(self, labels=labels, class_weights=weights)
 
     def validate(self, examples: list[TaggedSentence]) -> None:
         """Check that every sentence has tags. Warns of words with an unknown gold tag: they always count as errors.
@@ -174,7 +180,8 @@ class Tag:
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         tags = np.concatenate([sequence.target.tags for sequence in sequences])
-        return Targets(index, np.maximum(tags, 0), (tags >= 0).astype(np.float32))
+        targets = Targets(index, np.maximum(tags, 0), (tags >= 0).astype(np.float32))
+        return weigh(targets, self.class_weights, self.labels)
 
     def decode(
         self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[TaggedSentence]

@@ -21,6 +21,7 @@ import numpy as np
 from bertie import storage
 from bertie.text import document_blocks, duplicates
 from bertie.text.batching import batches
+from bertie.text.coverage import words_of_tokens
 from bertie.text.document_blocks import PrepareSettings
 from bertie.text.sentences import split_sentences
 from bertie.text.shard_format import SPLITS, TOKENIZER
@@ -44,6 +45,7 @@ def encode_block(settings: PrepareSettings, work: Path, block: tuple[int, str]) 
     Returns:
         {"duplicates": kind -> {"count", "bytes"} left out, "empty": documents without tokens, "lowest": the
         smallest hashes of its documents, as fractions (an `eval_share` above one holds that document out),
+        "characters": number of characters except blanks, "unknown_characters": those of them that became [UNK],
         "train": `_split_counts`, "eval": `_split_counts`}.
     """
     path = work / FOLDER / f"{block[0]:05d}.json"
@@ -71,10 +73,11 @@ def _encode(settings: PrepareSettings, work: Path, number: int, name: str) -> di
     block = document_blocks.load_block(work, name, len(languages) or 1)
     repeated = {kind: duplicates.duplicates_in_block(work, kind, number) for kind in dropped}
     texts = _without_duplicates(block, repeated, dropped, all_hashes)
-    documents, nonempty = tokenize_documents(texts, cache, settings.language, languages)
+    characters = Counter(characters=0, unknown_characters=0)
+    documents, nonempty = tokenize_documents(texts, cache, settings.language, languages, characters)
     hashes = np.array(all_hashes, np.float64)[nonempty]
     is_eval = hashes < settings.eval_share
-    result: dict[str, Any] = {"duplicates": dropped, "empty": len(all_hashes) - len(nonempty)}
+    result: dict[str, Any] = {"duplicates": dropped, "empty": len(all_hashes) - len(nonempty), **characters}
     result["lowest"] = np.sort(hashes)[:LOWEST].tolist()
     counts = []
     folder.mkdir(exist_ok=True)
@@ -118,7 +121,11 @@ def _without_duplicates(
 
 
 def tokenize_documents(
-    texts: Iterable[str], cache: WordCache, language: str, languages: tuple[str, ...] = ()
+    texts: Iterable[str],
+    cache: WordCache,
+    language: str,
+    languages: tuple[str, ...] = (),
+    characters: Counter[str] | None = None,
 ) -> tuple[TokenizedDocuments, np.ndarray]:
     """Split texts into sentences and tokenize them. Sentences and texts without tokens are left out.
 
@@ -129,6 +136,7 @@ def tokenize_documents(
         cache: The tokenizer.
         language: Language code of the texts.
         languages: Language codes of the translations, which NUL characters separate in each text, instead of `language`.
+        characters: Receives the numbers "characters" and "unknown_characters", see `encode_block`.
 
     Returns:
         The tokenized documents, and the index of each document among the texts, int64 [documents].
@@ -142,7 +150,13 @@ def tokenize_documents(
         parts = [part for text in batch for part in zip(text.split("\0"), codes, strict=True)]
         split = [_sentences(text, code, cache.tokenizer) for text, code in parts]
         # Batch again: a single text may be as large as a file.
-        encoded = [cache.encode(chunk) for chunk in batches(chain.from_iterable(split))]
+        encoded = []
+        for chunk in batches(chain.from_iterable(split)):
+            encoded.append(cache.encode(chunk))
+            if characters is not None:
+                characters["unknown_characters"] += _unknown_characters(cache, chunk, *encoded[-1])
+        if characters is not None:
+            characters["characters"] += sum(len(text) - text.count(" ") - text.count("\n") for text in batch)
         if (line_break := cache.tokenizer.line_break_id) is not None:
             encoded = [_without_lone_breaks(*chunk, line_break) for chunk in encoded]
         tokens = np.concatenate([np.zeros(0, np.int64), *(lengths for _, lengths in encoded)])
@@ -159,6 +173,23 @@ def tokenize_documents(
         np.concatenate([np.zeros(0, np.uint16), *sentence_languages]) if languages else None,
     )
     return tokenized, np.flatnonzero(documents)
+
+
+def _unknown_characters(cache: WordCache, sentences: list[str], ids: np.ndarray, tokens: np.ndarray) -> int:
+    """Return how many characters of sentences became [UNK].
+
+    Args:
+        cache: The tokenizer.
+        sentences: The sentences.
+        ids: Their tokens, end to end.
+        tokens: Number of tokens of each sentence.
+    """
+    unknown = np.flatnonzero(ids == cache.tokenizer.unk_id) if cache.tokenizer.special.unk else ()
+    if not len(unknown):
+        return 0
+    again = np.unique(np.searchsorted(np.cumsum(tokens), unknown, side="right"))
+    again_ids, offsets, _ = cache.encode_offsets([sentences[number] for number in again])
+    return int(np.diff(offsets[again_ids == cache.tokenizer.unk_id]).sum())
 
 
 def _sentences(text: str, language: str, tokenizer: Tokenizer) -> list[str]:
@@ -200,7 +231,7 @@ def _split_counts(split: TokenizedDocuments, tokenizer: Tokenizer, languages: in
         "documents": len(split.documents),
         "sentences": len(split.sentences),
         "tokens": len(split.ids),
-        "words": int(tokenizer.word_starts(split.ids, np.cumsum(split.sentences) - split.sentences).sum()),
+        "words": words_of_tokens(tokenizer, split.ids, np.cumsum(split.sentences) - split.sentences),
         "document_tokens": _length_histogram(np.array(document_tokens, np.int64)),
         "sentence_tokens": _length_histogram(split.sentences),
         **_language_counts(split, languages),

@@ -24,7 +24,7 @@ from bertie import __version__, console, storage
 from bertie.files import sources
 from bertie.files.sources import Source
 from bertie.text import document_blocks, duplicates, encode, shard_format, shard_writer, statistics
-from bertie.text.coverage import warn_of_unknown
+from bertie.text.coverage import report_unknown
 from bertie.text.document_blocks import Filters, PrepareSettings
 from bertie.text.executors import Executor, LocalExecutor, run
 from bertie.text.readers import ReaderOptions
@@ -83,9 +83,8 @@ def prepare(
         corpus = CorpusStatistics(names, languages=reader_options.languages)
         folder = _run_stages(settings, tokenizer, executor, work, files, corpus)
         storage.write_json(folder / statistics.FILE, corpus.to_json())
-        storage.write_atomic(folder / statistics.PAGE, statistics.corpus_page(corpus))
-        train = corpus.splits["train"]
-        warn_of_unknown("the training set", train["unknown"] / max(train["words"], 1))
+        storage.write_atomic(folder / statistics.PAGE, statistics.corpus_page(corpus, tokenizer))
+        report_unknown(tokenizer, corpus.to_json(), "the corpus")
         manifest = shard_writer.write_manifest(
             folder, tokenizer, corpus.splits, {**settings.as_json(), **corpus.counts()}
         )

@@ -12,6 +12,7 @@ import numpy as np
 
 from bertie import storage
 from bertie.errors import UsageError, UserError
+from bertie.text.coverage import UnknownShare, unknown_share
 from bertie.text.shard_format import (
     FORMAT,
     MANIFEST,
@@ -103,6 +104,11 @@ class Shards:
         """The loss on the held-out text, in nats, of a unigram model of the training text, see `unigram_loss`."""
         train, held_out = (split.frequencies(self.tokenizer.size) for split in (self.train, self.eval))
         return unigram_loss(train, held_out, self.tokenizer.special_ids)
+
+    @cached_property
+    def unknown_share(self) -> UnknownShare:
+        """How much of the text became [UNK]."""
+        return unknown_share(self.tokenizer, self.manifest)
 
     def with_languages(self, names: tuple[str, ...]) -> Shards:
         """Return the shards with language ids that count in another list of names, which has all of `languages`."""

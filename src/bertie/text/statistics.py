@@ -13,6 +13,7 @@ import numpy as np
 from bertie.console import plural
 from bertie.errors import UserError
 from bertie.report import Page
+from bertie.text.coverage import unknown_share
 from bertie.text.readers import ReadCounts
 from bertie.text.shard_format import SPLITS
 from bertie.text.shards import unigram_loss
@@ -34,6 +35,8 @@ class CorpusStatistics:
     documents: int = 0  # documents read
     bytes: int = 0  # of their text, as UTF-8
     empty: int = 0  # documents without tokens
+    characters: int = 0  # of tokenized documents, except blanks
+    unknown_characters: int = 0  # those of them that became [UNK]
     lowest: list[float] = field(default_factory=list)  # smallest hashes of documents, 0 to 1, ascending
     filtered: Counter[str] = field(default_factory=Counter)  # reason -> documents
     duplicates: dict[str, Counter[str]] = field(default_factory=dict)  # kind -> {"count", "bytes"}
@@ -62,7 +65,8 @@ class CorpusStatistics:
 
     def add_blocks(self, results: list[dict[str, Any]]) -> None:
         """Set the sums of all results of `encode.encode_block`."""
-        self.empty = sum(result["empty"] for result in results)
+        for name in ("empty", "characters", "unknown_characters"):
+            setattr(self, name, sum(result[name] for result in results))
         self.lowest = sorted(fraction for result in results for fraction in result["lowest"])[: FEW + 1]
         for result in results:
             for kind, dropped in result["duplicates"].items():
@@ -127,6 +131,8 @@ class CorpusStatistics:
             "duplicates": self.duplicates,
             "blank": self.read_counts.blank,
             "empty": self.empty,
+            "characters": self.characters,
+            "unknown_characters": self.unknown_characters,
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -169,13 +175,13 @@ def _suggest_eval_share(lowest: list[float], total: int) -> tuple[float, int]:
     return next((share for share in rounded if below < share <= above), above), count
 
 
-def corpus_page(corpus: CorpusStatistics) -> str:
+def corpus_page(corpus: CorpusStatistics, tokenizer: Tokenizer) -> str:
     """Render report.html."""
     train, evaluation = (corpus.splits[name] for name in SPLITS)
     size = sum(file["bytes"] for file in corpus.files)
     text = f"{corpus.documents:,} documents, {corpus.bytes / 1e6:,.1f} MB of text, from {plural(len(corpus.files), 'file')}"
     page = Page("Corpus", f"{text} ({size / 1e6:,.1f} MB on disk).")
-    rows = [(key, train[key], evaluation[key]) for key in (*COUNTS, "shards")]
+    rows = [(key, train[key], evaluation[key]) for key in (*COUNTS, "shards") if train[key]]  # some have no words
     if corpus.languages:
         own = [
             (f"documents in {name}", *(split["languages"][name] for split in (train, evaluation)))
@@ -183,11 +189,12 @@ def corpus_page(corpus: CorpusStatistics) -> str:
         ]
         rows += [*own, ("documents in several languages", train["translated"], evaluation["translated"])]
     page.table(("", "training", "held out"), rows)
-    tokens, words = max(train["tokens"], 1), max(train["words"], 1)
+    tokens, both = max(train["tokens"], 1), train["tokens"] + evaluation["tokens"]
+    per_word = f"{train['tokens'] / train['words']:.3f} tokens per word, and " if train["words"] else ""
     page.paragraph(
-        f"The training set has {train['tokens'] / words:.3f} tokens per word on average, and "
-        f"{train['unknown'] / words:.3%} of its words are [UNK]. A unigram model of it (token counts plus one) has a loss "
-        f"of {corpus.unigram_loss:.2f} nats on the held-out set. A model that learns more than word frequencies gets below it."
+        f"The training set has {per_word}{corpus.characters / max(both, 1):.2f} characters per token, blanks not counted. "
+        f"{unknown_share(tokenizer, corpus.to_json())}. A unigram model of it (token counts plus one) has a loss of "
+        f"{corpus.unigram_loss:.2f} nats on the held-out set. A model that learns more than word frequencies gets below it."
     )
     page.heading("Left out")
     if lines := corpus.lines(places=False):

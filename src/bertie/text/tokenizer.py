@@ -269,7 +269,7 @@ class Tokenizer:
         return self.backend.templates
 
     def with_vocabulary(self, vocabulary: list[str]) -> Tokenizer:
-        """Return a tokenizer with the same normalization and user tokens and another vocabulary.
+        """Return a tokenizer with the same normalization, user tokens and longest words, and another vocabulary.
 
         Args:
             vocabulary: The entries in id order, with the special tokens and user tokens among them.
@@ -278,8 +278,8 @@ class Tokenizer:
             UserError: This tokenizer has settings that `Tokenizer.build` does not support, or is byte-level BPE.
         """
         self.backend.require_reproducible()
-        assert isinstance(self.normalization, NormalizerOptions)
-        return Tokenizer.build(vocabulary, self.normalization, self.added_tokens)
+        assert isinstance(self.backend, WordPieceBackend)
+        return Tokenizer(self.backend.with_entries(vocabulary, self.added_tokens))
 
     @cached_property
     def fingerprint(self) -> str:

@@ -16,6 +16,7 @@ from tokenizers import AddedToken
 from bertie import console, storage
 from bertie.errors import UserError
 from bertie.text.tokenizer_json import guarded, require_few
+from bertie.text.wordpiece_backend import MAX_WORD_CHARACTERS, MAX_WORD_SETTING
 
 CONFIG, MAP, ADDED, JSON = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.json"
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")  # in the order in which transformers adds them
@@ -29,6 +30,7 @@ OBEYED = frozenset(
             "fast_tokenizer_files",
             "init_inputs",
             "drop_punctuation",
+            MAX_WORD_SETTING,
             "add_bos_token",
             "add_eos_token",
         ),
@@ -163,6 +165,11 @@ def _require_obeyed(folder: Path, values: dict[str, Any], content: dict[str, Any
         where = f"{path}: truncation_side" if "truncation_side" in values else f"{folder / JSON}: truncation.direction"
         raise UserError(
             f'{where} is {repr(side)[:60]}: bertie keeps the start of a text that is too long: set it to "right"'
+        )
+    longest = values.get(MAX_WORD_SETTING, MAX_WORD_CHARACTERS)
+    if longest != MAX_WORD_CHARACTERS and not (folder / JSON).is_file():
+        raise UserError(
+            f"{path}: {MAX_WORD_SETTING} is {repr(longest)[:60]}, which only {JSON} can say, and it is missing: restore it"
         )
     for name in ("init_inputs", "fast_tokenizer_files"):
         if [each for each in values.get(name) or () if each != JSON]:

@@ -13,9 +13,9 @@ from bertie import console, storage
 from bertie.errors import UsageError, UserError
 from bertie.files import sources
 from bertie.files.sources import Source
-from bertie.text import bpe, unigram, word_counts, wordpiece
+from bertie.text import bpe, unigram, word_counts, wordpiece, wordpiece_backend
 from bertie.text.accents import counting_rules, decide_accents
-from bertie.text.coverage import measure_coverage, warn_of_unknown
+from bertie.text.coverage import can_be_unknown, measure_coverage
 from bertie.text.executors import Executor, LocalExecutor, run
 from bertie.text.library_backend import UNIGRAM_RULES
 from bertie.text.merges import Criterion
@@ -31,6 +31,7 @@ from bertie.text.tokenizer import (
     Tokenizer,
 )
 from bertie.text.word_counts import MAX_UNIQUE_WORDS, WordCounts
+from bertie.text.wordpiece_backend import WordPieceBackend
 
 Algorithm = Literal["wordpiece", "bpe", "unigram"]
 REPORT = "vocabulary.json"
@@ -50,6 +51,7 @@ def train_tokenizer(
     min_frequency: int = 2,
     user_tokens: Sequence[str] = (),
     unused: int = 0,
+    max_word_length: int = MAX_WORD_CHARACTERS,
     max_unique_words: int = MAX_UNIQUE_WORDS,
     reader_options: ReaderOptions = ReaderOptions(),
     executor: Executor = LocalExecutor(),
@@ -65,9 +67,9 @@ def train_tokenizer(
         criterion: Pair to merge next: the most frequent one, or (WordPiece) the one with the highest likelihood.
         alphabet_limit: Number of characters WordPiece keeps. Words with others become [UNK].
         min_frequency: Pairs with fewer occurrences are not merged.
-        user_tokens: Strings, such as "<url>", that become entries and are matched anywhere in the raw text. With the line
-            break, "\\n", among them, `prepare` keeps line breaks.
+        user_tokens: Strings that become entries, matched in the raw text. With "\\n", `prepare` keeps line breaks.
         unused: Number of entries [unused0], [unused1], … to reserve.
+        max_word_length: Characters of WordPiece's longest word; only tokenizer.json has a number other than 100.
         max_unique_words: Number of distinct words to count, at least 1,000. Beyond it, the rarest are dropped.
         reader_options: How to read the files.
         executor: Where to count words: processes of this machine, or a Ray cluster.
@@ -79,10 +81,9 @@ def train_tokenizer(
     """
     texts, out = sources.as_list(texts), Path(out)
     _require_valid(texts, out, max_unique_words)
-    reserved = _reserved_entries(user_tokens, unused, vocab_size)
-    common: Any = {"vocab_size": vocab_size, "min_frequency": min_frequency, "reserved": reserved}
-    if algorithm != "wordpiece":
-        _require_defaults(algorithm, normalization, criterion, alphabet_limit, user_tokens)
+    common: Any = {"vocab_size": vocab_size, "min_frequency": min_frequency}
+    common["reserved"] = _reserved_entries(user_tokens, unused, vocab_size)
+    _require_defaults(algorithm, normalization, criterion, alphabet_limit, max_word_length, user_tokens)
     rules = OTHER_RULES.get(algorithm) or counting_rules(normalization)
     table = count_words(texts, rules, user_tokens, max_unique_words, reader_options, executor)
     settings: dict[str, Any] = {"algorithm": algorithm}
@@ -92,12 +93,12 @@ def train_tokenizer(
         tokenizer = Tokenizer.build_unigram(unigram.train(table.counts, **common), user_tokens)
     else:
         table, normalization, accents = decide_accents(table, normalization)
-        settings = {**accents, "criterion": criterion}
-        common |= {"criterion": criterion, "alphabet_limit": alphabet_limit}
-        tokenizer = Tokenizer.build(wordpiece.train(table.counts, **common), normalization, user_tokens)
+        settings, longest = {**accents, "criterion": criterion}, max_word_length
+        common |= {"criterion": criterion, "alphabet_limit": alphabet_limit, "max_word_length": longest}
+        entries = wordpiece.train(table.counts, **common)
+        tokenizer = Tokenizer(wordpiece_backend.build(entries, normalization, "the text", user_tokens, longest))
     _warn_of_small_text(tokenizer.size, vocab_size, min_frequency)
-    _save(tokenizer, out, table, {**settings, "min_frequency": min_frequency})
-    return tokenizer
+    return _save(tokenizer, out, table, {**settings, "min_frequency": min_frequency})
 
 
 def _warn_of_small_text(size: int, vocab_size: int, min_frequency: int) -> None:
@@ -115,9 +116,12 @@ def _require_defaults(
     normalization: NormalizerOptions,
     criterion: Criterion,
     alphabet_limit: int,
+    max_word_length: int,
     user_tokens: Sequence[str],
 ) -> None:
-    """Raise UsageError if an option does not apply to byte-level BPE or unigram vocabularies."""
+    """Raise UsageError if an option does not apply to byte-level BPE or unigram vocabularies, and the algorithm is one."""
+    if algorithm == "wordpiece":
+        return
     here = f"--algorithm {algorithm}"
     if normalization != NormalizerOptions():
         keeps = "keeps text as it is" if algorithm == "bpe" else "keeps case and accents (in Unicode's form NFKC)"
@@ -130,6 +134,8 @@ def _require_defaults(
     if alphabet_limit != ALPHABET_LIMIT:
         which = "whose alphabet is the 256 bytes" if algorithm == "bpe" else "whose alphabet covers 99.95 % of the text"
         raise UsageError(f"--alphabet-limit does not apply to {here}, {which}: omit it")
+    if max_word_length != MAX_WORD_CHARACTERS:
+        raise UsageError(f"--max-word-length does not apply to {here}, which splits words of any length: omit it")
     for token in user_tokens:
         if algorithm == "bpe" and not token.isascii():
             raise UsageError(f"--user-tokens {token!r}: with {here}, give ASCII characters only")
@@ -178,7 +184,8 @@ def extend_tokenizer(
         texts, tokenizer.normalization, tokenizer.user_tokens, MAX_UNIQUE_WORDS, reader_options, executor
     )
     known = set(tokenizer.vocabulary)
-    counts = {word: count for word, count in table.counts.items() if len(word) <= MAX_WORD_CHARACTERS}
+    assert isinstance(tokenizer.backend, WordPieceBackend)
+    counts = {word: count for word, count in table.counts.items() if len(word) <= tokenizer.backend.max_word_length}
     frequent = sorted(word for word, count in counts.items() if count >= min_frequency and word not in known)
     pieces_saved = {}
     for word, ids in zip(frequent, tokenizer.encode(frequent), strict=True):
@@ -193,8 +200,7 @@ def extend_tokenizer(
             f"{lower}give more text"
         )
     extended = tokenizer.with_vocabulary([*tokenizer.vocabulary, *new])
-    _save(extended, out, table, {"added": len(new), "min_frequency": min_frequency})
-    return extended
+    return _save(extended, out, table, {"added": len(new), "min_frequency": min_frequency})
 
 
 def _require_valid(texts: list[str | Path], out: Path, max_unique_words: int = MAX_UNIQUE_WORDS) -> None:
@@ -204,8 +210,8 @@ def _require_valid(texts: list[str | Path], out: Path, max_unique_words: int = M
         raise UsageError(f"--max-unique-words {max_unique_words}: give at least 1,000 words")
 
 
-def _save(tokenizer: Tokenizer, out: Path, table: WordCounts, settings: dict[str, Any]) -> None:
-    """Write the tokenizer and vocabulary.json, and print how well the vocabulary covers the text."""
+def _save(tokenizer: Tokenizer, out: Path, table: WordCounts, settings: dict[str, Any]) -> Tokenizer:
+    """Write the tokenizer and vocabulary.json, print how well the vocabulary covers the text, and return the tokenizer."""
     coverage = measure_coverage(tokenizer, table.counts)
     with storage.atomic_folder(out) as folder:
         tokenizer.save(folder)
@@ -214,9 +220,10 @@ def _save(tokenizer: Tokenizer, out: Path, table: WordCounts, settings: dict[str
     console.info(
         f"{tokenizer.size:,} entries, {coverage.used:,} of them occur in the text; "
         f"{coverage.pieces_per_word:.3f} pieces per word; {coverage.whole:.1%} of words are a single entry"
-        + (f", {coverage.unknown:.3%} are [UNK]" if tokenizer.algorithm != "bpe" else "")
+        + (f", {coverage.unknown:.3%} are [UNK]" if can_be_unknown(tokenizer) else "")
     )
-    warn_of_unknown(str(out), coverage.unknown, coverage.unknown_characters)
+    coverage.share.warn(str(out))
+    return tokenizer
 
 
 def count_words(

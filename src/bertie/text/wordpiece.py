@@ -9,6 +9,7 @@ import numpy as np
 from bertie.errors import UsageError, UserError
 from bertie.text.merges import PAIR_BASE, QUEUES, Criterion, SegmentedWords, merge_pieces
 from bertie.text.tokenizer import CONTINUATION, MAX_WORD_CHARACTERS, SPECIAL_TOKENS
+from bertie.text.wordpiece_backend import MOST_WORD_CHARACTERS
 
 
 def train(
@@ -19,18 +20,20 @@ def train(
     alphabet_limit: int = 1000,
     min_frequency: int = 2,
     reserved: Sequence[str] = (),
+    max_word_length: int = MAX_WORD_CHARACTERS,
 ) -> list[str]:
     """Train a vocabulary on word counts. The same counts give the same vocabulary.
 
     Args:
-        counts: word -> occurrences, from `word_counts.count_words`. Words of more than MAX_WORD_CHARACTERS, which the
-            tokenizer turns into [UNK], are left out.
+        counts: word -> occurrences, from `word_counts.count_words`. Words of more than `max_word_length` characters, which
+            the tokenizer turns into [UNK], are left out.
         vocab_size: Number of entries; fewer if the text is too small to fill them.
         criterion: Which pair of pieces to merge next, see `merges`.
         alphabet_limit: Number of characters to keep, the most frequent. Words with other characters, which the
             tokenizer turns into [UNK], are left out.
         min_frequency: Pairs with fewer occurrences are not merged.
         reserved: Entries that follow the special tokens.
+        max_word_length: Characters of the longest word.
 
     Returns:
         The entries in id order: special tokens, `reserved`, the alphabet, its "##" forms, merges.
@@ -43,13 +46,18 @@ def train(
     for flag, value in flags.items():
         if not 1 <= value < PAIR_BASE:
             raise UsageError(f"{flag} {value}: give a number from 1 to {PAIR_BASE - 1:,}")
+    if not 1 <= max_word_length <= MOST_WORD_CHARACTERS:
+        raise UsageError(
+            f"--max-word-length {max_word_length}: give 1 to {MOST_WORD_CHARACTERS:,} characters; for longer words without "
+            "blanks, use --algorithm bpe or unigram"
+        )
     if not counts:
         raise UserError("the text is empty: give text to train a vocabulary on")
-    counts = {word: count for word, count in counts.items() if len(word) <= MAX_WORD_CHARACTERS}
+    counts = {word: count for word, count in counts.items() if len(word) <= max_word_length}
     if not counts:
         raise UserError(
-            f"all words of the text are longer than {MAX_WORD_CHARACTERS} characters, which WordPiece does not split: "
-            "put blanks between words, or use --algorithm bpe"
+            f"all words of the text are longer than {max_word_length} characters, which WordPiece does not split: "
+            "put blanks between words, raise --max-word-length, or use --algorithm bpe"
         )
     alphabet = _alphabet(counts, alphabet_limit)
     fixed = [*SPECIAL_TOKENS, *reserved]

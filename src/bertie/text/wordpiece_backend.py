@@ -30,6 +30,10 @@ BERT = SpecialTokens(CLS, SEP, PAD, UNK, MASK)
 CONTINUATION = "##"
 _ROLE = re.compile(r"\[.*]|<.*>")
 MAX_WORD_CHARACTERS = 100  # longer words are [UNK], as in Google's code of 2018 and in Hugging Face's
+MAX_WORD_SETTING = (
+    "max_input_chars_per_word"  # in tokenizer_config.json: a folder without tokenizer.json is then refused
+)
+MOST_WORD_CHARACTERS = 1000  # the time that a word of n characters takes grows with n²
 
 
 @dataclass(frozen=True)
@@ -88,19 +92,23 @@ class WordPieceBackend:
         flags = (normalizer.lowercase, normalizer.strip_accents, normalizer.handle_chinese_chars)
         return NormalizerOptions(*flags, _drops_punctuation(self.engine))
 
+    @property
+    def max_word_length(self) -> int:
+        """Characters of the longest word that is not [UNK]."""
+        return self.engine.model.max_input_chars_per_word
+
     @cached_property
     def rules(self) -> list[Any]:
         """Every setting besides the vocabulary and the user tokens that determines ids, for comparisons."""
         normalizer = self.engine.normalizer
         # None means "strip accents if lowercasing": it must compare equal to the bool with the same effect.
         strip = normalizer.lowercase if normalizer.strip_accents is None else normalizer.strip_accents
-        max_word_characters = self.engine.model.max_input_chars_per_word
         flags = [normalizer.lowercase, strip, normalizer.handle_chinese_chars, normalizer.clean_text]
         # Named only if it is in force, so that the fingerprints of other tokenizers stay as they were without the option.
         punctuation = ["drop_punctuation"] if self.normalization.drop_punctuation else []
         names = [] if self.special == BERT else [f"{role}={token}" for role, token in self.special.names().items()]
         places = [] if self.templates.ids == self._berts.ids else [self.templates.ids]
-        return [*punctuation, *names, *places, *flags, max_word_characters]
+        return [*punctuation, *names, *places, *flags, self.max_word_length]
 
     @cached_property
     def _berts(self) -> Templates:
@@ -137,6 +145,8 @@ class WordPieceBackend:
             config["model_input_names"] = inputs
         if self.normalization.drop_punctuation:
             config["drop_punctuation"] = True
+        if max_word_characters != MAX_WORD_CHARACTERS:
+            config[MAX_WORD_SETTING] = max_word_characters
         return config
 
     def vocabulary_files(self, vocabulary: list[str]) -> dict[str, str]:
@@ -145,16 +155,17 @@ class WordPieceBackend:
 
     def require_reproducible(self) -> None:
         """Raise UserError if the tokenizer has settings that `build` does not support."""
-        *_, clean_text, max_word_characters = self.rules
+        clean_text = self.rules[-2]
         if self.special != BERT:
             raise UserError(
                 f"this tokenizer has not BERT's special tokens {' '.join(SPECIAL_TOKENS)}: bertie cannot change it"
             )
-        if not clean_text or max_word_characters != MAX_WORD_CHARACTERS:
-            raise UserError(
-                "this tokenizer keeps control characters, or its maximum word length is not BERT's "
-                f"{MAX_WORD_CHARACTERS} characters: bertie cannot change its vocabulary"
-            )
+        if not clean_text:
+            raise UserError("this tokenizer keeps control characters: bertie cannot change its vocabulary")
+
+    def with_entries(self, entries: list[str], user_tokens: Sequence[str | AddedToken]) -> WordPieceBackend:
+        """Return a backend with another vocabulary."""
+        return build(entries, self.normalization, "the vocabulary", user_tokens, self.max_word_length)
 
     def split_entry(self, entry: str) -> list[int]:
         """Split an entry of another vocabulary: WordPiece's greedy longest match, or [UNK]."""
@@ -172,7 +183,11 @@ class WordPieceBackend:
 
 
 def build(
-    entries: list[str], normalization: NormalizerOptions, source: str, user_tokens: Sequence[str | AddedToken] = ()
+    entries: list[str],
+    normalization: NormalizerOptions,
+    source: str,
+    user_tokens: Sequence[str | AddedToken] = (),
+    max_word_length: int = MAX_WORD_CHARACTERS,
 ) -> WordPieceBackend:
     """Build a backend from a vocabulary.
 
@@ -181,6 +196,7 @@ def build(
         normalization: How to normalize text.
         source: Names the vocabulary in error messages.
         user_tokens: Entries to match in the raw text.
+        max_word_length: Longer words, in characters, become [UNK].
 
     Raises:
         UserError: A special token is missing.
@@ -188,7 +204,7 @@ def build(
     vocabulary = {entry: i for i, entry in enumerate(entries)}
     require_special(vocabulary, source)
     model = models.WordPiece(
-        vocabulary, unk_token=UNK, continuing_subword_prefix=CONTINUATION, max_input_chars_per_word=MAX_WORD_CHARACTERS
+        vocabulary, unk_token=UNK, continuing_subword_prefix=CONTINUATION, max_input_chars_per_word=max_word_length
     )
     backend = tokenizers.Tokenizer(model)
     backend.normalizer = normalization.normalizer()

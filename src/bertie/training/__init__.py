@@ -11,5 +11,5 @@ The engine knows neither corpora nor tasks. `bertie.pretraining` and `bertie.fin
    treats alike; `length.py`: the end of a run after steps; `clock.py`: the end of a run with a budget of time.
 5. `run_folder.py`: the files of a run; `records.py`: the contents of metrics.jsonl.
 6. `distributed.py` and `rendezvous.py`: several ranks; `interrupts.py`: SIGINT and SIGTERM; `memory.py`: memory use.
-7. `run_report.py`, `compare.py`, `tensorboard_log.py`: reports of runs.
+7. `run_report.py`, `compare.py`, `trackers/`: reports of runs.
 """

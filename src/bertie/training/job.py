@@ -16,6 +16,7 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.training.distributed import SINGLE_PROCESS, Ranks
 from bertie.training.loop import LoopSettings
 from bertie.training.schedules import Schedule
+from bertie.training.trackers import Tracker
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +55,8 @@ class TrainingJob:
     """Minutes after which to save a checkpoint between two of `checkpoint_every`; 0: save by steps only."""
     max_skipped_steps: int = 10
     """Consecutive skipped steps (non-finite loss or gradient) after which training fails."""
-    tensorboard: bool = False
-    """Whether to write TensorBoard files too."""
+    trackers: tuple[Tracker, ...] = ()
+    """Programs that show the curves of the run."""
     final_checkpoint: bool = True
     """Whether to save a checkpoint after the last step. Without it, a repeated call trains from the previous one."""
     out: Path | None = None

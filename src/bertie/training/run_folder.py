@@ -23,7 +23,7 @@ from bertie.errors import UsageError, UserError
 FLUSH_SECONDS = 10.0  # between two writes of metrics.jsonl
 CHANGEABLE_ON_RESUME = (
     *("training.checkpoint_every", "training.checkpoint_minutes", "training.keep_checkpoints", "training.workers"),
-    *("training.tensorboard", "training.micro_batch", "card.license", "card.language", "card.datasets"),
+    *("training.trackers", "training.micro_batch", "card.license", "card.language", "card.datasets"),
 )
 CHANGED = {  # what is wrong if the fingerprint of a resumed run has changed
     "data": "was made from other data or another model: give the same ones",
@@ -156,6 +156,10 @@ class RunFolder:
         if not isinstance(found, str):
             raise UserError(f"{path} is damaged: base_model is {found!r}")
         return found
+
+    def tracker_id(self, tracker: str, decide: Callable[[], str]) -> str:
+        """Return the id of the run in a tracker. The first call runs `decide`; its result is saved in environment.json."""
+        return str(self._decide_once(f"{tracker}_run", decide))
 
     def require_same(self, what: Literal["data", "teacher"], fingerprint: str) -> None:
         """Raise UsageError if the run began with another fingerprint of its data or teacher. The first call saves it."""

@@ -38,7 +38,7 @@ from bertie.training.length import Length
 from bertie.training.loop import StepResult, train_steps
 from bertie.training.records import batch_arrays, loss_metrics, progress_detail, run_progress, train_record
 from bertie.training.run_folder import RunFolder
-from bertie.training.tensorboard_log import TensorBoardLog
+from bertie.training.trackers import Trackers
 
 
 def train(job: TrainingJob, run: RunFolder | None) -> Counters:
@@ -61,7 +61,8 @@ def train(job: TrainingJob, run: RunFolder | None) -> Counters:
     job.model.train()
     done, length = counters.step, session.length
     units = length.total, length.unit, length.done(done, counters.seconds)
-    with console.progress(job.title, *units, passing=run is None) as bar, deferred_interrupts() as interrupts:
+    bars = console.progress(job.title, *units, passing=run is None)
+    with Trackers(job.trackers, run, done) as session.trackers, bars as bar, deferred_interrupts() as interrupts:
         session.start(bar, interrupts)
         # `closing` ends the worker processes behind the stream, also after an exception.
         with closing(job.stream(done, Position(counters.epoch, counters.epoch_step))) as stream:
@@ -108,7 +109,7 @@ class _Session:
         self.is_recorded = job.ranks.any(run is not None)
         # Step and progress. The numbers of the last one may still be in a GPU's queue.
         self.unlogged: list[tuple[StepResult, dict[str, Any]]] = []
-        self.tensorboard = TensorBoardLog(run.path, self.counters.step) if run is not None and job.tensorboard else None
+        self.trackers = Trackers((), None, 0)  # until the training begins
         self.last_save, self.saved_step = time.monotonic(), self.counters.step
         self.best_weights: dict[str, torch.Tensor] = {}  # kept in memory if there is no run folder
 
@@ -186,8 +187,7 @@ class _Session:
     def log(self, record: dict[str, Any]) -> None:
         if self.run is not None:
             self.run.log(record)
-        if self.tensorboard is not None:
-            self.tensorboard.write(record)
+        self.trackers.write(record)
 
     def count_skipped(self, result: StepResult, record: dict[str, Any]) -> None:
         """Count skipped steps. After too many in a row, save the last batch to a file and raise DivergedError."""
@@ -226,8 +226,7 @@ class _Session:
         self.log({"split": "eval", **run_progress(self.counters), **values})
         if self.run is not None:
             self.run.flush()  # so that a user who looks at metrics.jsonl sees the evaluation
-        if self.tensorboard is not None:
-            self.tensorboard.flush()
+        self.trackers.flush()
         if self.job.patience:
             self.update_patience()
         self.length.measure("evaluation", time.monotonic() - begun)
@@ -250,12 +249,16 @@ class _Session:
 
     def load_best_weights(self) -> None:
         """Load the weights of the best evaluation, unless it is that of the last step."""
-        best = self.counters.best_step
-        if best in (0, self.counters.step):  # 0: no evaluation had a finite loss
+        counters, best = self.counters, self.counters.best_step
+        if best in (0, counters.step):  # 0: no evaluation had a finite loss
             return
-        ended = "ended" if self.length.is_over(self.counters.step) else "stopped early"
+        ended, why = "ended", ""
+        if not self.length.is_over(counters.step):
+            ended = f"stopped early, in epoch {counters.epoch + (counters.epoch_step > 0)},"
+            again = console.plural(counters.evaluations_without_improvement, "evaluation")
+            why = f"no held-out loss below {counters.best_loss:.4f} in {again}; "
         console.info(
-            f"{ended} after step {self.counters.step}: loading the weights of step {best}, the best evaluation"
+            f"{ended} after step {counters.step}: {why}loading the weights of step {best}, the best evaluation"
         )
         if self.run is not None:
             load_weights(self.job.model, read_checkpoint(self.run.path / "checkpoints" / f"step-{best:08d}"))

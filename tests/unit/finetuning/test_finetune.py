@@ -378,14 +378,30 @@ def test_batches_of_one_pair_are_refused_or_dropped(start: Path) -> None:
             bertie.finetune(bad, some, pairs, start, threads=1)
 
 
+def test_class_weights_change_the_training_and_are_kept(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path
+) -> None:
+    weights = {"no": 0.5, "yes": 3.0}
+    few = replace(CONFIG, training=replace(TRAINING, steps=2))
+    found = finetune(replace(few, task=Classify(class_weights=weights)), rows, start, tmp_path / "run")
+    assert found.losses != finetune(few, rows, start).losses
+    assert json.loads((tmp_path / "run" / "task.json").read_text())["class_weights"] == weights
+    assert bertie.load(tmp_path / "run").task.class_weights == weights
+    assert finetune(replace(few, task=Classify(class_weights=weights)), rows, start, tmp_path / "run").losses == []
+
+
 def test_finetune_reports_how_the_first_row_was_read(
     start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "train.tsv"
-    path.write_text("class\tpremise\thypothesis\nyes\tin\tand\nno\tand\tin\n")
+    path.write_text("class\tpremise\thypothesis\nyes\t☃ in\tand\nno\tand\tin\n", encoding="utf-8")
     bertie.finetune(replace(CONFIG, training=replace(TRAINING, steps=1)), path, path, start)
-    line = "2 examples, the first with text 'in', text_pair 'and', label 'yes'"
-    assert capsys.readouterr().err.count(f"{path}: {line}") == 2
+    line = "2 examples, the first with text '☃ in', text_pair 'and', label 'yes'"
+    said = capsys.readouterr().err
+    assert said.count(f"{path}: {line}") == 2
+    share = "20% of the words are [UNK]"  # one of five
+    assert f"warning: the training examples: {share}" in said
+    assert f"warning: the dev examples: {share}, because a character has no entry" in said
 
 
 def test_report_gives_the_unit_of_the_loss(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:

@@ -56,6 +56,21 @@ def test_early_stopping_keeps_the_weights_of_the_lowest_loss(
     assert torch.equal(flat(in_memory.model), flat(found.model))
 
 
+def test_patience_counts_epochs_unless_evaluations_are_more_frequent(
+    rows: list[dict[str, str]], start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = replace(CONFIG, training=replace(EARLY_STOPPING, eval_every=0, patience=2))
+    finetune(config, rows, start, tmp_path / "run")
+    losses = {record["step"]: record["loss"] for record in read_metrics(tmp_path / "run", "eval")}
+    best, last = min(losses, key=lambda step: losses[step]), max(losses)
+    assert list(losses) == list(range(5, last + 1, 5))  # an epoch has 5 steps
+    assert last == best + 2 * 5 < 40 * 5
+    assert (
+        f"stopped early, in epoch {last // 5}, after step {last}: no held-out loss below {losses[best]:.4f} in 2 evaluations; "
+        f"loading the weights of step {best}, the best evaluation"
+    ) in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "stop_at", [pytest.param(1, marks=pytest.mark.slow), 8, pytest.param(12, marks=pytest.mark.slow)]
 )

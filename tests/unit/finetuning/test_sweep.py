@@ -226,8 +226,8 @@ def test_invalid_selection_and_contradictions_are_refused(rows: list[dict[str, s
         bertie.finetune(CONFIG, rows[:40], rows[40:41], start)
     with pytest.raises(UsageError, match=r"training\.steps and grid\.epochs both set the length of a run"):
         replace(CONFIG, grid=GridSearch(epochs=(1, 2)), training=replace(TRAINING, steps=3))
-    with pytest.raises(UsageError, match=r"set training\.eval_every"):
-        replace(TRAINING, patience=2)
+    with pytest.raises(UsageError, match=r"training\.trackers needs a run folder"):
+        bertie.finetune(replace(CONFIG, training=replace(TRAINING, trackers=("wandb",))), rows[:40], rows[40:], start)
 
 
 def test_sweep_does_not_resume_with_other_data(

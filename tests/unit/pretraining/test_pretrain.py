@@ -439,11 +439,43 @@ def test_best_checkpoint_is_kept_in_addition_to_the_newest(
     assert kept == [f"step-{best:08d}", "step-00000030"]
 
 
+def test_patience_ends_a_pre_training_with_the_best_weights(
+    config: PretrainConfig,
+    small_shards: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    evaluate, losses = pretrain_module.evaluate, iter([5.0, 1.0, 4.0, 2.0])
+
+    def with_given_loss(*args: Any) -> Any:
+        value = next(losses)
+        return {name: replace(loss, total=loss.count * value) for name, loss in evaluate(*args).items()}
+
+    monkeypatch.setattr(pretrain_module, "evaluate", with_given_loss)
+    training = replace(config.training, eval_every=5, patience=2)
+    found = pretrain(replace(config, training=training), small_shards, tmp_path / "run")
+    assert [record["step"] for record in records(tmp_path / "run", "eval")] == [5, 10, 15, 20]
+    assert found["eval"]["step"] == 10
+    best = read_checkpoint(tmp_path / "run" / "checkpoints" / "step-00000010").weights
+    saved = read_checkpoint(tmp_path / "run").weights
+    assert all(torch.equal(saved[name], best[name]) for name in saved)
+    assert re.search(
+        r"stopped early, in epoch \d+, after step 20: no held-out loss below [\d.]+ in 2 evaluations; loading the weights of "
+        "step 10, the best evaluation",
+        capsys.readouterr().err,
+    )
+    with pytest.raises(UsageError, match=r"training\.patience counts evaluations, and training\.eval_every is 0"):
+        replace(training, eval_every=0)
+    with pytest.raises(UsageError, match="each phase has its own"):
+        replace(config, training=training, phases=(Phase(0.5), Phase(0.5, max_length=48)))
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_tensorboard_files_have_curves(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    training = replace(config.training, tensorboard=True, steps=5)
+    training = replace(config.training, trackers=("tensorboard",), steps=5)
     pretrain(replace(config, training=training), small_shards, tmp_path / "run")
     found = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     found.Reload()

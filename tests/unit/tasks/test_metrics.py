@@ -39,6 +39,14 @@ def test_a_class_never_predicted_counts_as_zero_without_a_warning():
     assert (alone["accuracy"], alone["f1"], alone["matthews"]) == (1.0, 0.0, 0.0)
 
 
+def test_f1_leaves_out_a_class_that_is_neither_gold_nor_predicted():
+    gold = ["a", "b", "a", "b"]
+    assert classification_scores(gold, gold, ["a", "b", "c"]) == {"accuracy": 1.0, "f1": 1.0, "matthews": 1.0}
+    predicted = ["a", "b", "c", "b"]  # a class that no example has, but that is predicted, has f1 0
+    assert classification_scores(gold, predicted, ["a", "b", "c"])["f1"] == pytest.approx((2 / 3 + 1 + 0) / 3)
+    assert classification_scores(["a"], ["a"], ["c", "d", "b"])["f1"] == 0  # nothing is left
+
+
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=1, max_size=30))
 def test_scores_agree_with_the_confusion_matrix(pairs: list[tuple[str, str]]):
@@ -47,7 +55,8 @@ def test_scores_agree_with_the_confusion_matrix(pairs: list[tuple[str, str]]):
     table = np.zeros((3, 3))
     np.add.at(table, (["abc".index(g) for g in gold], ["abc".index(p) for p in predicted]), 1)
     assert scores["accuracy"] == pytest.approx(np.trace(table) / len(pairs))
-    f1 = [2 * table[i, i] / (table[i].sum() + table[:, i].sum() or 1) for i in range(3)]
+    occur = [i for i in range(3) if table[i].sum() + table[:, i].sum()]
+    f1 = [2 * table[i, i] / (table[i].sum() + table[:, i].sum()) for i in occur]
     assert scores["f1"] == pytest.approx(np.mean(f1))
     assert -1 <= scores["matthews"] <= 1
 
@@ -62,7 +71,7 @@ def test_scores_are_bit_for_bit_those_of_scikit_learn(pairs: list[tuple[str, str
     from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, precision_recall_fscore_support
 
     gold, predicted = ([pair[side] for pair in pairs if {*pair} <= {*labels}] or [labels[0]] for side in (0, 1))
-    scored = labels[1:] if len(labels) == 2 else labels
+    scored = labels[1:] if len(labels) == 2 else [label for label in labels if label in {*gold, *predicted}]
     assert classification_scores(gold, predicted, labels) == {
         "accuracy": accuracy_score(gold, predicted),
         "f1": f1_score(gold, predicted, labels=scored, average="macro", zero_division=0),  # pyright: ignore

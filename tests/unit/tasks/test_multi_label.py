@@ -58,7 +58,7 @@ def test_scores_equal_those_of_scikit_learn(seed: int) -> None:
 
     gold, found = random_sets(seed)
     averages = {"f1": "micro", "macro_f1": "macro", "sample_f1": "samples"}
-    expected = {name: f1_score(gold, found, average=kind, zero_division=0) for name, kind in averages.items()}  # pyright: ignore
+    expected = {name: f1_score(gold, found, average=kind, zero_division=np.nan) for name, kind in averages.items()}  # pyright: ignore
     expected["exact_match"] = accuracy_score(gold, found)
     task = MultiLabel(labels=LABELS)
     predictions = [LabelSetPrediction(labels, {}) for labels in named(found)]
@@ -73,6 +73,19 @@ def test_scores_equal_those_of_scikit_learn(seed: int) -> None:
         repeated = label_set_scores(gold.repeat(some, 0), found.repeat(some, 0))
         assert FORMULAS[formula](some[None] @ rows)[0] == pytest.approx(repeated[metric])
     assert task.example_sums(predictions, examples, "loss") is None
+
+
+def test_a_mean_leaves_out_labels_and_examples_without_gold_labels_and_predictions() -> None:
+    gold = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 0]], bool)
+    assert set(label_set_scores(gold, gold).values()) == {1.0}
+    assert set(label_set_scores(gold & False, gold & False).values()) == {
+        0.0,
+        1.0,
+    }  # the examples are right, nothing is F1
+    found = gold.copy()
+    found[2, 2] = True  # a label that no example has, but that is predicted
+    scores = label_set_scores(gold, found)
+    assert (scores["macro_f1"], scores["sample_f1"]) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
 
 
 def test_constant_predictions_reach_what_no_input_can_tell() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -236,8 +237,6 @@ def test_score_reads_answers_by_id_and_odds(tmp_path: Path, capsys: pytest.Captu
             bertie.score("span", data, said, null_odds=given, null_threshold=threshold)
     with pytest.raises(UserError, match=r"dev.json: 1 of 3 questions have no prediction: a$"):
         bertie.score("span", data, {"b": "x", "c": ""})  # as SQuAD 2.0's script, which stops
-    with pytest.raises(UserError, match=r"predictions for d, which .*dev.json does not have"):
-        bertie.score("span", data, said | {"d": ""})
     with pytest.raises(UserError, match="the answer to c: the answer must be a string, found '3'"):
         bertie.score("span", data, said | {"c": 3})
     (tmp_path / "said.json").write_text('{"a": "x", "a": "y"}')
@@ -245,13 +244,45 @@ def test_score_reads_answers_by_id_and_odds(tmp_path: Path, capsys: pytest.Captu
         bertie.score("span", data, tmp_path / "said.json")
     for wrong, message in (
         ({"a": 1.0, "b": 2.0}, "no odds for c"),
-        (odds | {"d": 1.0}, "odds for unknown questions: d"),
         (odds | {"b": float("nan")}, "the odds of b are not a finite number"),
     ):
         with pytest.raises(UserError, match=message):
             bertie.score("span", data, said, null_odds=wrong)
     with pytest.raises(UsageError, match="--null-odds needs a span task, but the task is classify"):
         bertie.score("classify", classes(), [], null_odds=odds)
+
+
+def test_classes_that_the_data_lack_are_left_out_of_f1(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"text": f"x {label}", "label": label} for label in "abab"]
+    found = [{"label": label, "probabilities": {each: float(each == label) for each in "abc"}} for label in "abab"]
+    perfect = {"accuracy": 1.0, "f1": 1.0, "matthews": 1.0}
+    assert bertie.score("classify", rows, found)["scores"] == perfect
+    assert "f1 is that of" not in capsys.readouterr().err
+    found[0] = {"label": "c", "probabilities": {"a": 0.0, "b": 0.0, "c": 1.0}}
+    assert bertie.score("classify", rows, found)["scores"]["f1"] == pytest.approx((2 / 3 + 1 + 0) / 3)
+    names = [{"label": label} for label in "abaa"]
+    assert bertie.score("classify", rows, names)["scores"]["f1"] == pytest.approx(2 / 3)
+    assert "f1 is that of 'b'; --task.labels names the classes" in capsys.readouterr().err  # the data show two only
+    three = bertie.score(Classify(labels=("a", "b", "c")), rows, names)["scores"]["f1"]
+    assert three == pytest.approx((4 / 5 + 2 / 3) / 2)
+
+
+def test_predictions_for_other_questions_count_for_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The scripts of SQuAD go through the questions of the data."""
+    data = write(tmp_path / "dev.json", SQUAD)
+    said, odds = {"a": "dog cat", "b": "the mat!", "c": "x"}, {"a": -1.0, "b": -3.0, "c": 0.5}
+    expected = bertie.score("span", data, said, null_odds=odds)["scores"]
+    assert "warning" not in capsys.readouterr().err
+    more = said | {"d": "dog"}, odds | {"d": -9.0, "e": math.nan}
+    assert bertie.score("span", data, more[0], null_odds=more[1])["scores"] == expected
+    printed = capsys.readouterr().err
+    assert f"{data} does not have the questions of 1 prediction, which count for nothing (--strict" in printed
+    assert f"{data} does not have the questions of 2 null scores, which count for nothing (--strict" in printed
+    for given, wrong, message in ((more[0], None, "1 prediction: d"), (said, more[1], "2 null scores: d, e")):
+        with pytest.raises(UserError, match=f"does not have the questions of {message}$"):
+            bertie.score("span", data, given, null_odds=wrong, strict=True)
+    with pytest.raises(UserError, match="3 of 3 questions have no prediction"):
+        bertie.score("span", data, {"d": "dog"})
 
 
 def test_a_question_without_a_prediction_counts_0_in_squad_1(

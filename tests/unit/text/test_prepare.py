@@ -95,6 +95,26 @@ def test_shards_hold_the_tokens_of_the_text(tmp_path: Path, tokenizer: Tokenizer
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "out"]
 
 
+def test_characters_of_a_script_without_blanks_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pieces = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
+    letters = [(piece, -1.0) for piece in ("▁", "ก", "ข", "▁a")]
+    tokenizer = Tokenizer.build_unigram([*pieces, *letters, ("<mask>", 0.0)])
+    texts = [f"กข{'ก' * number}★★ขก a" for number in range(1, 9)]
+    manifest = prepare([corpus(tmp_path / "a.jsonl", texts)], tokenizer, tmp_path / "out", eval_share=0.4)
+    assert (manifest["characters"], manifest["unknown_characters"]) == (sum(map(len, texts)) - 8, 16)
+    both = [manifest["splits"][name] for name in ("train", "eval")]
+    assert sum(split["words"] for split in both) == 16  # parts between blanks
+    tokens = sum(split["tokens"] for split in both)
+    assert tokens == sum(len(ids) for ids in tokenizer.encode(texts))
+    lost = 100 * 16 / manifest["characters"]
+    share = f"{100 * 8 / tokens:.3g}% of the tokens ({lost:.3g}% of the characters) are [UNK]"
+    assert f"warning: the corpus: {share}" in capsys.readouterr().err
+    assert str(open_shards(tmp_path / "out").unknown_share) == share
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert share in page
+    assert f"{manifest['characters'] / tokens:.2f} characters per token" in page
+
+
 def test_manifest_counts_and_word_starts(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path = corpus(tmp_path / "a.jsonl", TEXTS)
     manifest = prepare([path], tokenizer, tmp_path / "out", eval_share=0.2)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bertie import storage
@@ -11,10 +12,11 @@ from bertie.errors import UsageError, UserError
 from bertie.files import sources
 from bertie.text.coverage import (
     MOST_UNKNOWN,
+    UnknownShare,
     compare_tokenizers,
     longest_entries,
     measure_coverage,
-    warn_of_unknown,
+    words_of_tokens,
 )
 from bertie.text.executors import LocalExecutor
 from bertie.text.readers import ReaderOptions
@@ -168,7 +170,7 @@ def test_words_that_are_too_long_are_unknown_and_reported(tmp_path: Path, capsys
     said = capsys.readouterr().err
     assert "25.000% are [UNK]" in said
     assert "warning: " in said
-    assert "25.0% of the words (94.1% of the characters) are [UNK]" in said
+    assert "25% of the words (94.1% of the characters) are [UNK]" in said
     (tmp_path / "more.txt").write_text(f"{long[0]} {long[1]} goat goat " * 5)
     assert extend_tokenizer(made, tmp_path / "more.txt", tmp_path / "new").vocabulary[made.size :] == ["goat"]
 
@@ -177,10 +179,48 @@ def test_a_vocabulary_that_fits_gives_no_warning(
     tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train_tokenizer(text, tmp_path / "out", vocab_size=50)
-    warn_of_unknown("x", MOST_UNKNOWN - 0.001, MOST_UNKNOWN - 0.001)
+    UnknownShare(MOST_UNKNOWN - 0.001, characters=MOST_UNKNOWN - 0.001).warn("x")
     assert "warning" not in capsys.readouterr().err
-    warn_of_unknown("x", MOST_UNKNOWN)
-    assert "warning: x: 3.0% of the words are [UNK]" in capsys.readouterr().err
+    UnknownShare(MOST_UNKNOWN).warn("x")
+    assert "warning: x: 3% of the words are [UNK]" in capsys.readouterr().err
+    UnknownShare(0.001, "tokens", MOST_UNKNOWN).warn("x")
+    assert "warning: x: 0.1% of the tokens (3% of the characters) are [UNK]" in capsys.readouterr().err
+
+
+def test_words_may_be_longer_than_in_bert(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    long = "catdog" * 30
+    (tmp_path / "text.txt").write_text(f"cat dog {long} {long}cat " * 5)
+    made = train_tokenizer(tmp_path / "text.txt", tmp_path / "out", vocab_size=30, max_word_length=180)
+    assert storage.read_json(tmp_path / "out" / REPORT)["fit"]["unknown"] == pytest.approx(1 / 4)  # the word of 183
+    for tokenizer in (made, Tokenizer.load(tmp_path / "out"), made.with_vocabulary([*made.vocabulary, "goat"])):
+        [ids, unknown] = tokenizer.encode([long, f"{long}c"])
+        assert tokenizer.unk_id not in ids
+        assert unknown.tolist() == [tokenizer.unk_id]
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert theirs(long, add_special_tokens=False).input_ids == made.encode([long])[0].tolist()
+    assert made.fingerprint != train_tokenizer(tmp_path / "text.txt", tmp_path / "bert", vocab_size=30).fingerprint
+    (tmp_path / "out" / "tokenizer.json").unlink()  # vocab.txt cannot say it
+    with pytest.raises(UserError, match=r"max_input_chars_per_word is 180, which only tokenizer\.json can say"):
+        Tokenizer.load(tmp_path / "out")
+    for length, algorithm, message in ((0, "wordpiece", "give 1 to 1,000"), (1001, "wordpiece", "give 1 to 1,000")):
+        with pytest.raises(UsageError, match=f"--max-word-length {length}: {message}"):
+            train_tokenizer(tmp_path / "text.txt", tmp_path / "no", algorithm=algorithm, max_word_length=length)
+    with pytest.raises(UsageError, match="--max-word-length does not apply to --algorithm bpe"):
+        train_tokenizer(tmp_path / "text.txt", tmp_path / "no", algorithm="bpe", max_word_length=200)
+
+
+def test_coverage_of_a_unigram_vocabulary_counts_the_characters_that_are_unknown() -> None:
+    pieces = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
+    letters = [(piece, -1.0) for piece in ("▁", "ก", "ข", "▁a")]
+    tokenizer = Tokenizer.build_unigram([*pieces, *letters, ("<mask>", 0.0)])
+    coverage = measure_coverage(tokenizer, {"▁กขกข★กข": 1, "▁a": 3})
+    assert coverage.unknown == 1 / 4
+    assert coverage.unknown_characters == pytest.approx(1 / (7 + 3))
+    ids = np.concatenate(tokenizer.encode(["กขกข กข", "a"]))
+    assert tokenizer.word_starts(ids, np.array([0, len(ids) - 1])).sum() > 3  # for masking, each entry is a word
+    assert words_of_tokens(tokenizer, ids, np.array([0, len(ids) - 1])) == 3  # parts between blanks
 
 
 @pytest.mark.parametrize("choice", [{"unused": -1}, {"unused": 40_000}, {"min_frequency": 0}])

@@ -11,6 +11,7 @@ from bertie.checkpoints.training_state import Counters
 from bertie.training import trainer
 from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.length import StepCount
+from bertie.training.trackers import Trackers
 
 HOST, DEVICE, EVALUATION = 0.02, 0.08, 0.5  # seconds to queue a step, to compute it, and of an evaluation
 
@@ -61,7 +62,7 @@ def test_time_of_steps_includes_waiting_for_the_gpu(every: int, monkeypatch: pyt
     monkeypatch.setattr(trainer, "train_record", record)
     monkeypatch.setattr(trainer, "progress_detail", str)
     session: Any = trainer._Session.__new__(trainer._Session)
-    session.counters, session.run, session.tensorboard, session.unlogged = Counters(), None, None, []
+    session.counters, session.run, session.trackers, session.unlogged = Counters(), None, Trackers((), None, 0), []
     session.is_recorded, session.interrupts, session.run_start, session.phase = True, [], machine.now, 0
     session.bar, session.evaluate = SimpleNamespace(done=0, advance=lambda *_: None), evaluate
     session.job = SimpleNamespace(

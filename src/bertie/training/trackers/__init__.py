@@ -1,0 +1,91 @@
+"""Trackers: programs that show the curves of runs, in addition to metrics.jsonl. None is required, and none stops a run.
+
+`tensorboard_curves.py`, `wandb_curves.py` and `mlflow_curves.py` import the packages of these names when a run begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, Protocol
+
+from bertie import config, console
+from bertie.errors import install
+from bertie.training.run_folder import RunFolder, flatten
+from bertie.training.trackers.mlflow_curves import MLflowCurves
+from bertie.training.trackers.tensorboard_curves import TensorBoardCurves
+from bertie.training.trackers.wandb_curves import WandbCurves
+
+Tracker = Literal["tensorboard", "wandb", "mlflow"]
+
+
+class RunCurves(Protocol):
+    """The curves of one run in a tracker. Any method may raise any error."""
+
+    def write(self, step: int, values: dict[str, float]) -> None:
+        """Add a point to curves such as "train/loss"."""
+        ...
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        ...
+
+    def close(self, failed: bool) -> None:
+        """End the run. failed: it was interrupted, or has ended with an error."""
+        ...
+
+
+class Trackers:
+    """The trackers of one run. One that fails is left out from then on, with a warning. Use it as a context manager."""
+
+    def __init__(self, names: Sequence[Tracker], run: RunFolder | None, step: int):
+        """Begin after `step`. run: None on ranks that write nothing."""
+        self._open: dict[Tracker, RunCurves] = {}
+        for name in names if run is not None else ():
+            with self._tried(name):  # its package may be missing, or its server
+                self._open[name] = _open(name, run, step)
+
+    def __enter__(self) -> Trackers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for name, curves in list(self._open.items()):
+            with self._tried(name):
+                curves.close(kind is not None)
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Add a record of metrics.jsonl: its floats become points of curves such as "train/loss"."""
+        if not self._open:
+            return
+        values = {f"{record['split']}/{name}": value for name, value in record.items() if isinstance(value, float)}
+        for name, curves in list(self._open.items()):
+            with self._tried(name):
+                curves.write(record["step"], values)
+
+    def flush(self) -> None:
+        for name, curves in list(self._open.items()):
+            with self._tried(name):
+                curves.flush()
+
+    @contextmanager
+    def _tried(self, name: Tracker) -> Iterator[None]:
+        """Give up a tracker after an error, such as that of a full disk."""
+        try:
+            yield
+        except Exception as error:
+            self._open.pop(name, None)
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            remedy = f" ({install(name)})" if isinstance(error, ImportError) else ""
+            console.warn(f"cannot write to {name}: {reason}{remedy}; the run continues without")
+
+
+def _open(name: Tracker, run: RunFolder | None, step: int) -> RunCurves:
+    assert run is not None
+    settings = flatten(config.read(run.path / "config.toml"))
+    match name:
+        case "tensorboard":
+            return TensorBoardCurves(run.path, step)
+        case "wandb":
+            return WandbCurves(run, settings)
+        case "mlflow":
+            return MLflowCurves(run, settings, step)
