@@ -10,7 +10,7 @@ from typing import Any
 
 from bertie.config import REQUIRED
 
-TYPES = {dict[str, Any]: "table", int: "integer", float: "float", str: "string", bool: "boolean", Path: "path"}
+TYPES = {int: "integer", float: "float", str: "string", bool: "boolean", Path: "path"}
 
 
 def prose(owner: type) -> str:
@@ -27,14 +27,14 @@ def type_name(hint: Any) -> str:
         return f"array of {type_name(typing.get_args(hint)[0])}"
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return " or ".join(type_name(part) for part in typing.get_args(hint) if part is not type(None))
-    return TYPES[hint]
+    return "table" if typing.get_origin(hint) is dict else TYPES[hint]
 
 
 def shown(value: Any) -> str:
     """A default as a TOML file spells it."""
     if value is REQUIRED:
         return "required"
-    if value is None or value in ((), [], ""):
+    if value is None or value in ((), [], {}, ""):
         return "none"
     if isinstance(value, bool):
         return code(str(value).lower())
