@@ -7,9 +7,9 @@ supports them:
 - `data/` reads the files of examples and of predictions.
 - `encoding.py`, `word_alignment.py` and `markers.py` turn examples into sequences; `inference.py` runs the model on them.
 - `predictions.py` holds the prediction types; `metrics.py`, `label_sets.py`, `entities.py`, `relation_metrics.py` and
-  `squad_metrics.py` score them,
-  `scoring.py` and `score_rows.py` also from files. `example_sums.py` has the scores as sums, for a bootstrap. `relevance.py`
-  says how relevant texts are to a query.
+  `squad_metrics.py` score them, `scoring.py` and `score_rows.py` also from files. `example_sums.py` has the scores as sums, for
+  a bootstrap. `relevance.py` says how relevant texts are to a query.
+- `added_tokens.py` is the contract of tasks that put tokens of their own into texts.
 - `evaluation/` makes scores.json, predictions.jsonl and report.html.
 - `task_json.py` reads and writes the task.json of a fine-tuned model.
 
