@@ -107,7 +107,8 @@ def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
     if task is None or own is None or task.kind != own.kind:
         return task or own
     task = with_activation(_with_pooling(task, own), own)
-    task = task.as_trained(own) if isinstance(task, AddsTokens) else task
+    trained: Any = own
+    task = task.as_trained(trained) if isinstance(task, AddsTokens) else task
     if not task.labels and own.labels:
         task = replace(task, labels=own.labels)
     renamed = not checkpoint.task and len(task.labels) == len(own.labels)  # LABEL_0 … of other models

@@ -40,8 +40,8 @@ PLAIN = {name: f"[{name}]" for name in ("E1", "/E1", "E2", "/E2")}
 def example(
     text: str = "Ada left Rome .", first: str = "Ada", second: str = "Rome", label: str | None = "A(e1,e2)"
 ) -> RelationExample:
-    places = [(text.index(span), text.index(span) + len(span)) for span in (first, second)]
-    return RelationExample(text, *places, "PER", "LOC", label, "x:1")
+    a, b = ((text.index(span), text.index(span) + len(span)) for span in (first, second))
+    return RelationExample(text, a, b, "PER", "LOC", label, "x:1")
 
 
 def row(first: str, verb: str, second: str, label: str) -> dict[str, str]:

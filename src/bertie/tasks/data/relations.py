@@ -261,6 +261,8 @@ class RelationReader:
         for number, (side, found) in enumerate(pairs) if self.typed else ():
             if found is None:
                 raise UserError(f"{place}: the {side} span has no type", "Name both columns with --task.types")
+            if not found.isprintable():
+                raise UserError(f"{place}: the type {shorten(repr(found))} of the {side} span is no line of text")
             if self.known is not None and found not in self.known[number]:
                 known = join_names(sorted(self.known[number]))
                 raise UserError(

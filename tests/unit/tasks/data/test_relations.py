@@ -199,6 +199,8 @@ def test_types_that_have_no_marker_are_refused_by_their_line(tmp_path: Path) -> 
     task = Relate(form="masked").fit(list(Relate(form="masked").reader.values(rows)))
     with pytest.raises(UserError, match="the first span has no type"):
         list(Relate(form="masked").reader.values(["<e1>a</e1> <e2>b</e2>"]))
+    with pytest.raises(UserError, match=r"'P\\nX' of the first span is no line of text"):
+        list(Relate(form="typed").reader.values([rows[0] | {"e1_type": "P\nX"}]))
     found = list(task.reader.stream(lines(tmp_path / "a.jsonl", rows[0], rows[0] | {"e2_type": "P"})))
     assert tagged(found[0])[:2] == ("a", "b")
     assert "a.jsonl:2: the type 'P' of the second span is none of those known: Q, R" in str(found[1])
