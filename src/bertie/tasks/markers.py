@@ -15,6 +15,7 @@ from bertie.errors import UserError
 from bertie.tasks.data.marked_texts import RelationExample
 
 MarkerForm = Literal["markers", "typed", "masked"]
+BLANK = " "  # a line break may be a token, and stays
 
 
 def marker_names(form: MarkerForm, example: RelationExample) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -48,12 +49,12 @@ def marked_text(form: MarkerForm, markers: dict[str, str], example: RelationExam
             )
         tokens = [markers[name] for name in names]
         parts += [
-            text[at:start].strip(),
+            text[at:start].strip(BLANK),
             tokens[0],
-            *([text[start:end].strip(), tokens[1]] if len(tokens) > 1 else []),
+            *([text[start:end].strip(BLANK), tokens[1]] if len(tokens) > 1 else []),
         ]
         at = end
-    return " ".join(part for part in [*parts, text[at:].strip()] if part)
+    return " ".join(part for part in [*parts, text[at:].strip(BLANK)] if part)
 
 
 def kept_tokens(markers: np.ndarray, size: int, most: int) -> np.ndarray:

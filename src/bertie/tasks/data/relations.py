@@ -48,6 +48,7 @@ PREFIXES = (("subj", "obj"), ("e1", "e2"), ("head", "tail"))
 NUMBERED = re.compile(r"(\d+)\t(.*)")
 DIRECTED = re.compile(r"(.+)\((e1,e2|e2,e1)\)")
 TACRED = "subj_start"
+ENDS: dict[SpanEnd, str] = {"last": "the last token of a span", "after": "the token after it"}
 
 
 class RelationColumns(NamedTuple):
@@ -109,8 +110,9 @@ class RelationReader:
             UserError: For the first bad value.
         """
         given = require_list(given)
-        many = [value for value in given if isinstance(value, dict)] if isinstance(given, list | tuple) else ()
-        reader = self._with_end((Row(value, "", "") for value in many), "the examples")
+        known = enumerate(given, 1) if isinstance(given, list | tuple) else ()
+        rows = (Row(value, "", f"example {number}") for number, value in known if isinstance(value, dict))
+        reader = self._with_end(rows, "the examples")
         for number, value in enumerate(given, 1):
             place = f"example {number}"
             if isinstance(value, RelationExample):
@@ -166,7 +168,8 @@ class RelationReader:
 
     def _with_end(self, rows: Iterable[Row | UserError], where: str) -> RelationReader:
         """Find out what the ends of spans of tokens name, if no setting says it: a span of one token tells."""
-        doubtful: tuple[Row, RelationColumns] | None = None
+        found: dict[SpanEnd | None, str] = {}
+        name = ""
         for row in rows if self.end == "automatic" else ():
             if not isinstance(row, Row):
                 continue
@@ -176,14 +179,16 @@ class RelationReader:
                     return self  # tags, or positions of characters
             except UserError:
                 continue
-            if (found := _end_of(row, layout)) is not None:
-                what = {"last": "the last token of the span", "after": "the token after the span"}[found]
-                console.info(f"{where}: {layout.spans[1]} is {what}, as an example shows")
-                return replace(self, end=found)
-            doubtful = doubtful or (row, layout)
-        if doubtful:
-            raise _doubt(where, doubtful[1])
-        return self
+            name = name or layout.spans[1]
+            found.setdefault(_end_of(row, layout), row.place)
+        if not found:
+            return self
+        certain = [end for end in ENDS if end in found]
+        if len(certain) != 1:
+            shown = "; ".join(f"by {found[end]}, it is {ENDS[end]}" for end in certain)
+            raise _doubt(where, name, f" ({shown})" * bool(shown))
+        console.info_once(f"{where}: {name} is {ENDS[certain[0]]}, as {found[certain[0]]} shows")
+        return replace(self, end=certain[0])
 
     def _layout(self, row: Row, where: str, labeled: bool) -> RelationColumns:
         key = (labeled, tuple(row.values))
@@ -239,7 +244,7 @@ class RelationReader:
                 )
             end = self.end if self.end != "automatic" or isinstance(given, str) else _end_of(row, layout)
             if end is None:
-                raise _doubt(place, layout)
+                raise _doubt(place, layout.spans[1])
             text, first, second = from_positions(given, [values[name] for name in layout.spans], end, place)
         elif isinstance(given, list):
             raise UserError(f"{place}: tokens without the positions of the spans", "Name them with --task.spans")
@@ -299,8 +304,8 @@ def _end_of(row: Row, layout: RelationColumns) -> SpanEnd | None:
     return "after" if len(tokens) in (numbers[1], numbers[3]) else None
 
 
-def _doubt(where: str, layout: RelationColumns) -> UsageError:
-    problem = f"{layout.spans[1]} could name the last token of a span, or the token after it"
+def _doubt(where: str, name: str, shown: str = "") -> UsageError:
+    problem = f"{name} could be {' or '.join(ENDS.values())}{shown}"
     return UsageError(f"{where}: {problem}", "Choose with --task.end last, as in TACRED, or --task.end after")
 
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks import Relate
-from bertie.tasks.data.marked_texts import RelationExample, from_tags
+from bertie.tasks.data.marked_texts import TAG, RelationExample, from_positions, from_tags
 from bertie.tasks.data.rows import valid_examples
 
 SEMEVAL = """1\t"The <e1>child</e1> was put into the <e2>cradle</e2>."
@@ -98,18 +100,18 @@ def test_ends_of_tokens_are_asked_about_unless_an_example_tells(
 ) -> None:
     long = {"tokens": ["a", "b", "c", "d", "e"], "e1_start": 0, "e1_end": 1, "e2_start": 2, "e2_end": 3, "label": "x"}
     path = lines(tmp_path / "a.jsonl", long, long)
-    with pytest.raises(UsageError, match=r"a\.jsonl: e1_end could name the last token of a span, or the token after"):
+    with pytest.raises(UsageError, match=r"a\.jsonl: e1_end could be the last token of a span or the token after it"):
         read(path)
-    with pytest.raises(UsageError, match="could name the last token"):
+    with pytest.raises(UsageError, match="could be the last token"):
         list(Relate().reader.values([long]))
-    with pytest.raises(UsageError, match="could name the last token"):
+    with pytest.raises(UsageError, match="could be the last token"):
         list(Relate().reader.values(iter([long])))
     assert [spans(each) for each in read(path, end="last")] == [("a b", "c d")] * 2
     assert [spans(each) for each in read(path, end="after")] == [("a", "c")] * 2
     for other, expected in (({"e2_end": 2}, ("a b", "c d")), ({"e2_start": 4, "e2_end": 5}, ("a", "c"))):
         found = read(lines(tmp_path / "a.jsonl", long, long | other))
         assert spans(found[0]) == expected
-        assert "e1_end is the " in capsys.readouterr().err
+        assert "a.jsonl:2 shows" in capsys.readouterr().err
         assert spans(next(Relate().reader.values([long, long | other]))) == expected
 
 
@@ -130,6 +132,19 @@ def test_positions_of_characters(tmp_path: Path) -> None:
     assert spans(*read(tmp_path / "a.csv", end="after")) == ("Ada Kin", "Rom")
     arrays = {name: np.int64(value) if isinstance(value, int) else value for name, value in row.items()}
     assert tagged(*Relate().reader.values([arrays])) == ("Ada King", "倫敦", "in")
+
+
+def test_ends_that_contradict_each_other_are_asked_about(tmp_path: Path) -> None:
+    long = {"tokens": ["a", "b", "c", "d", "e"], "e1_start": 0, "e1_end": 1, "e2_start": 2, "e2_end": 5, "label": "x"}
+    path = lines(tmp_path / "a.jsonl", long, long | {"e2_end": 2})
+    where = (
+        rf"by {tmp_path}/a\.jsonl:2, it is the last token of a span; by {tmp_path}/a\.jsonl:1, it is the token after it"
+    )
+    with pytest.raises(UsageError, match=where):
+        read(path)
+    found = read(path, end="last")
+    assert "a.jsonl:1: the second span ends after the text" in str(found[0])
+    assert spans(found[1]) == ("a b", "c")
 
 
 NEAR_MISSES = [
@@ -206,8 +221,27 @@ def test_types_that_have_no_marker_are_refused_by_their_line(tmp_path: Path) -> 
     assert "a.jsonl:2: the type 'P' of the second span is none of those known: Q, R" in str(found[1])
 
 
+@settings(max_examples=50)
+@given(st.lists(st.text("ab <>/e1\n\u3000\u200b😀é\u0301", max_size=6), min_size=5, max_size=5), st.booleans())
+def test_spans_are_exact_in_any_text(parts: list[str], swapped: bool) -> None:
+    before, first, between, second, after = parts
+    a, b = ("e2", "e1") if swapped else ("e1", "e2")
+    tagged_text = f"{before}<{a}>{first}</{a}>{between}<{b}>{second}</{b}>{after}"
+    assume(first.strip() and second.strip() and len(TAG.findall(tagged_text)) == 4)
+    text, *places = from_tags(tagged_text, "here")
+    found = [text[slice(*each)] for each in (places[::-1] if swapped else places)]
+    assert found == [first.strip(), second.strip()]
+    assert "".join(text.split()) == "".join("".join(parts).split())
+    ends = [number for place in places for number in place]
+    assert from_positions(text, ends, "after", "here") == (text, *places)
+
+
 def test_blanks_at_tags_are_kept_once() -> None:
-    for given in ("x<e1> a b </e1>y <e2>c</e2>", "x <e1>a b</e1> y<e2> c </e2>", " x  <e1> a b </e1> y <e2> c</e2>"):
-        text, first, second = from_tags(given, "here")
+    for tagged_text in (
+        "x<e1> a b </e1>y <e2>c</e2>",
+        "x <e1>a b</e1> y<e2> c </e2>",
+        " x  <e1> a b </e1> y <e2> c</e2>",
+    ):
+        text, first, second = from_tags(tagged_text, "here")
         assert (text[slice(*first)], text[slice(*second)]) == ("a b", "c")
         assert " ".join(text.split()) == "x a b y c"
