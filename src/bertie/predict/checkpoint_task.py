@@ -23,7 +23,7 @@ from bertie.tasks.encoding import with_activation
 from bertie.tasks.relate import FILE_OF_OTHERS
 from bertie.tasks.task import Calibratable, ForeignHead, Task
 from bertie.tasks.task_json import task_from_json, with_pooling
-from bertie.text.added_tokens import with_tokens
+from bertie.text.added_tokens import entry_ids, with_tokens
 
 
 def trained_length(checkpoint: Checkpoint) -> int:
@@ -123,9 +123,9 @@ def with_tokens_of(task: AnyTask | None, checkpoint: Checkpoint) -> Checkpoint:
     """Return the checkpoint with a tokenizer that matches the tokens of a task. Raises UserError if it has no such entries."""
     if not isinstance(task, AddsTokens):
         return checkpoint
-    if missing := set(task.added_tokens).difference(checkpoint.tokenizer.vocabulary):
-        raise UserError(f"{checkpoint.folder}: the vocabulary lacks {min(missing)!r}, which the task puts into texts")
-    return replace(checkpoint, tokenizer=with_tokens(checkpoint.tokenizer, task.added_tokens))
+    with naming(checkpoint.folder):
+        entry_ids(checkpoint.tokenizer, task.added_tokens)
+        return replace(checkpoint, tokenizer=with_tokens(checkpoint.tokenizer, task.added_tokens))
 
 
 def _with_pooling(task: AnyTask, own: AnyTask) -> AnyTask:

@@ -38,6 +38,7 @@ from bertie.tasks.relevance import no_relevance
 from bertie.tasks.score_rows import labels_in, read_rows, score_in_order
 from bertie.tasks.task import SEQUENCE, ForeignHead, Scoring
 from bertie.text import truncation
+from bertie.text.added_tokens import entry_ids
 from bertie.text.tokenizer import Tokenizer
 
 NONE = "none"
@@ -211,9 +212,8 @@ class Relate:
         if not self.markers:
             raise UsageError("the task has no markers yet: fit it on training examples")
         texts = [marked_text(self.form, self.markers, example) for example in examples]
-        ids = {entry: number for number, entry in enumerate(tokenizer.vocabulary)}
-        is_marker = np.zeros(tokenizer.size, bool)
-        is_marker[[ids[token] for token in self.added_tokens]] = True
+        ids, is_marker = entry_ids(tokenizer, self.added_tokens), np.zeros(tokenizer.size, bool)
+        is_marker[[*ids.values()]] = True
         index = {label: number for number, label in enumerate(self.labels)}
         most, sequences = max_length - truncation.special_tokens(tokenizer, 1), []
         for number, (example, text) in enumerate(zip(examples, truncation.tokenize(tokenizer, texts), strict=True)):

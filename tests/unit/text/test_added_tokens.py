@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bertie.errors import UsageError
 from bertie.text import bpe, unigram, word_counts
 from bertie.text.added_tokens import with_tokens
 from bertie.text.library_backend import UNIGRAM_RULES
@@ -23,6 +24,11 @@ def tokenizers(small_tokenizer: Tokenizer, small_texts: list[str]) -> dict[str, 
         "bpe": Tokenizer.build_bpe(*bpe.train(counts[0], vocab_size=400)),
         "unigram": Tokenizer.build_unigram(unigram.train(counts[1], vocab_size=200)),
     }
+
+
+def test_a_role_is_no_token_of_a_text(small_tokenizer: Tokenizer) -> None:
+    with pytest.raises(UsageError, match=r"'\[SEP\]' is a special token of the vocabulary"):
+        with_tokens(small_tokenizer, ["[E1]", "[SEP]"])
 
 
 @pytest.mark.parametrize("name", ["wordpiece", "bpe", "unigram"])

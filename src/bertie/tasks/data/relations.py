@@ -183,7 +183,7 @@ class RelationReader:
             found.setdefault(_end_of(row, layout), row.place)
         if not found:
             return self
-        certain = [end for end in ENDS if end in found]
+        certain: list[SpanEnd] = [end for end in ENDS if end in found]
         if len(certain) != 1:
             shown = "; ".join(f"by {found[end]}, it is {ENDS[end]}" for end in certain)
             raise _doubt(where, name, f" ({shown})" * bool(shown))
