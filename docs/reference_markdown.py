@@ -35,14 +35,14 @@ def type_name(hint: Any) -> str:
         return f"array of {type_name(typing.get_args(hint)[0])}"
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return " or ".join(type_name(part) for part in typing.get_args(hint) if part is not type(None))
-    return TYPES[hint]
+    return "table" if typing.get_origin(hint) is dict else TYPES[hint]
 
 
 def shown(value: Any) -> str:
     """A default as a TOML file spells it."""
     if value is REQUIRED:
         return "required"
-    if value is None or value in ((), [], ""):
+    if value is None or value in ((), [], {}, ""):
         return "none"
     if isinstance(value, bool):
         return code(str(value).lower())

@@ -47,7 +47,7 @@ def warn(text: str, once: bool = False) -> None:
     if (heard := _heard.get()) is not None:
         heard.append(text)
     else:
-        (_info_once if once else info)(f"warning: {text}")
+        (info_once if once else info)(f"warning: {text}")
 
 
 @contextmanager
@@ -62,7 +62,8 @@ def collected() -> Iterator[list[str]]:
 
 
 @lru_cache(maxsize=64)
-def _info_once(text: str) -> None:
+def info_once(text: str) -> None:
+    """Print a line to stderr, unless it was printed before."""
     info(text)
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,9 @@ from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.predict.predictor import Predictor
-from bertie.tasks import AnyTask, Choose, Classify, MultiLabel, Regress, Span, Tag
+from bertie.tasks import AnyTask, Choose, Classify, MultiLabel, Regress, Relate, Span, Tag
 from bertie.tasks.task import build_head
+from bertie.text.added_tokens import with_tokens
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ TASKS: dict[str, AnyTask] = {
     "tagger": Tag(labels=("O", "B-PER", "I-PER", f"B-{EVIL}")),
     "pos": Tag(labels=("NOUN", "VERB", "DET", "ADP")),
     "choice": Choose(),
+    "relation": Relate(labels=("X(e1,e2)", EVIL), markers={name: f"[{name}]" for name in ("E1", "/E1", "E2", "/E2")}),
 }
 
 PASSAGES = [f"😀 the gat go the {'fatun ' * (number % 5)}bobin {number} in the ban" for number in range(9)]
@@ -61,14 +64,16 @@ def models(
     folder = tmp_path_factory.mktemp("served")
     for number, (name, task) in enumerate(TASKS.items()):
         torch.manual_seed(number)
-        encoder = build_encoder(tiny_config)
-        model = Model(encoder, {task.kind: build_head(task, tiny_config, tiny_config.hidden_size)})
+        tokenizer = with_tokens(small_tokenizer, task.added_tokens if isinstance(task, Relate) else ())
+        config = replace(tiny_config, vocab_size=tokenizer.size)
+        model = Model(build_encoder(config), {task.kind: build_head(task, config, config.hidden_size)})
         initialize_weights(model, 0.3)
         settings: dict[str, Any] = {"labels": list(task.labels)} if task.labels else {}
         settings |= {"paired": task.paired} if isinstance(task, Classify | MultiLabel | Regress) else {}
         settings |= {"threshold": 0.0} if isinstance(task, Span) else {}
+        settings |= {"markers": task.markers} if isinstance(task, Relate) else {}
         (folder / name).mkdir()
-        write_model(folder / name, model, small_tokenizer, {"kind": task.kind, "max_length": 64, **settings})
+        write_model(folder / name, model, tokenizer, {"kind": task.kind, "max_length": 64, **settings})
         if isinstance(task, Span):  # a threshold at which about half of the passages have an answer
             found = bertie.load(folder / name, threads=1).predict([["the", passage] for passage in PASSAGES])
             settings["threshold"] = float(np.median([each.null_score for each in found]))
@@ -252,6 +257,17 @@ def test_an_ending_is_chosen(page: Page, predictors: dict[str, Predictor]) -> No
     [expected] = predictors["choice"].predict([{"context": "the gat", "endings": ["go", "ban the", "fatun"]}])
     assert page.locator(".result mark").inner_text() == ["go", "ban the", "fatun"][expected.choice]
     np.testing.assert_allclose([*bars(page).values()], 100 * np.array(expected.probabilities), atol=0.06)
+
+
+def test_a_relation_is_predicted(page: Page, predictors: dict[str, Predictor]) -> None:
+    show(page, "relation", "Relate two spans")
+    text = f"<e1>the gat</e1> go {EVIL} in <e2>ban</e2> the"
+    run(page, Text=text)
+    [expected] = predictors["relation"].predict([text])
+    assert page.locator(".result .answer").inner_text() == expected.label
+    assert page.locator(".result mark").all_inner_texts() == ["the gat e1", "ban e2"]
+    values = sorted(expected.probabilities.values(), reverse=True)
+    np.testing.assert_allclose([*bars(page).values()], 100 * np.array(values), atol=0.06)
 
 
 def test_sentences_are_compared_in_a_heat_map(page: Page, predictors: dict[str, Predictor]) -> None:

@@ -8,7 +8,7 @@ Read in this order:
    named_weights.py: the weights under bertie's names, and those without a place.
 4. tensorflow/: configuration and weights of Google's TensorFlow checkpoints.
 5. checkpoint.py: a checkpoint in memory. read.py: reads a model folder into it, and checks it. folder.py: writes one that
-   `transformers` loads, with a manifest of checksums.
+   `transformers` loads, with a manifest of checksums. vocabulary_growth.py: adds entries to the vocabulary of one.
 6. training_state.py: checkpoints of a run, which add the optimizer's state and the counters.
 7. model_card.py: README.md. sentence_transformers_format.py, sentence_transformers_reader.py,
    sentence_transformers_modules.py: how texts become vectors.

@@ -44,8 +44,10 @@ def head_shapes(
     named: frozenset[str] = next(
         (shapes for shapes, name in family.architectures.items() if name == architecture), frozenset()
     )
-    if task.get("kind"):
-        return {str(task["kind"]): shape for shape in family.heads if shape in named}, ()
+    if task.get("kind"):  # a folder of another program, to which a task.json was added, may name no class
+        own: list[HeadShape] = [shape for shape in family.heads if shape in named]
+        own = own or list(_possible(family, values, weights)[:1])
+        return {str(task["kind"]): shape for shape in own}, ()
     possible = () if named & {*TASK_SHAPES} else _possible(family, values, weights)
     if wanted in possible:
         possible = (wanted,)

@@ -13,6 +13,7 @@ import numpy as np
 
 from bertie import console, seeding
 from bertie.checkpoints.checkpoint import Checkpoint
+from bertie.checkpoints.vocabulary_growth import with_added_tokens
 from bertie.checkpoints.weight_files import weights_fingerprint
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
@@ -20,6 +21,7 @@ from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.encoder import Encoder
 from bertie.model.text_pooling import SEPARATE
 from bertie.tasks import Task
+from bertie.tasks.added_tokens import AddsTokens
 from bertie.tasks.data.rows import first_few, shorten
 from bertie.tasks.encoding import count_truncated
 from bertie.tasks.scoring import labeled_examples
@@ -43,8 +45,8 @@ class TaskData:
     """The sequences to train on."""
     dev_sequences: list[Sequence]
     """The sequences of the dev examples."""
-    weights: tuple[Path, ...]
-    """The files with the weights that training starts from."""
+    checkpoint: Checkpoint
+    """The checkpoint that training starts from, with the tokens that the task adds to its vocabulary."""
     encoder: Encoder | None = None
     """The frozen encoder that computed the cached hidden states of the sequences; None if there are none."""
 
@@ -52,7 +54,7 @@ class TaskData:
     def fingerprint(self) -> str:
         """A hash of everything that training and evaluation depend on beside the configuration: the initial weights,
         the tokenized examples, and the dev examples themselves."""
-        head = [weights_fingerprint(self.weights), len(self.train_sequences), self.task.labels]
+        head = [weights_fingerprint(self.checkpoint.files), len(self.train_sequences), self.task.labels]
         digest = hashlib.sha256(repr(head).encode())
         for sequence in [*self.train_sequences, *self.dev_sequences]:
             digest.update(f"{len(sequence)} ".encode() + _bytes(sequence.target) + sequence.input_ids.tobytes())
@@ -96,6 +98,13 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
         train_examples = [train_examples[i] for i in sorted(chosen)]
     task = with_pooling(config.task, checkpoint.config).fit(train_examples)
     task.validate(dev_examples)
+    if isinstance(task, AddsTokens):
+        before, checkpoint = checkpoint.tokenizer.size, with_added_tokens(checkpoint, task.added_tokens)
+        new = checkpoint.tokenizer.vocabulary[before:]
+        if new:
+            console.info(
+                f"added {console.plural(len(new), 'token')} to the vocabulary: {first_few(new, len(new), ' ')}"
+            )
     encoded = [task.encode(part, checkpoint.tokenizer, config.max_length) for part in (train_examples, dev_examples)]
     train_sequences = task.training_sequences(encoded[0])
     for name, examples, sequences in zip(("training", "dev"), (train_examples, dev_examples), encoded, strict=True):
@@ -116,7 +125,7 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
     smallest_batch = min(config.grid.batch_size or (config.training.batch_size,))
     if task.unit == "batch" and (smallest_batch < 2 or len(train_sequences) < 4):
         raise UsageError("pairs without scores need negatives from their batch: at least 2 pairs and a batch size of 2")
-    return TaskData(task, dev_examples, train_sequences, encoded[1], weights=checkpoint.files)
+    return TaskData(task, dev_examples, train_sequences, encoded[1], checkpoint)
 
 
 def _token_counts(tokenizer: Tokenizer, sequences: list[Sequence]) -> dict[str, Any]:

@@ -141,6 +141,7 @@ def finetune(
     checkpoint = replace(checkpoint, config=with_language(checkpoint.config, config.language))
     checkpoint.warn_of_training()
     data = load_task_data(config, train, dev, checkpoint)
+    checkpoint = data.checkpoint
     _require_fit(config, data, checkpoint, out)
     selection_metric(config, data.task, data.dev)  # raises before the run folder is created
     with RunFolder(Path(out), configuration.plain(config), threads) if out else nullcontext() as run:

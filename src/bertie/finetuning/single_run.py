@@ -22,7 +22,7 @@ from bertie.finetuning.data import TaskData
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.config import ClassifierPooling, PooledToken, TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig, build_encoder, spell_entries, with_dropout
-from bertie.model.heads import PooledHead, TokenHead
+from bertie.model.heads import PooledHead, SpanPairHead, TokenHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.tasks import Task
@@ -133,7 +133,7 @@ def _head(config: FinetuneConfig, task: Task, size: EncoderConfig, width: int) -
     """Return the head of the task. Raises UsageError if it should have a dropout, and cannot."""
     head = build_head(task, size, width)
     if config.head_dropout_prob is not None:
-        if not isinstance(head, PooledHead | TokenHead):
+        if not isinstance(head, PooledHead | TokenHead | SpanPairHead):
             raise UsageError(
                 f"head_dropout_prob is {config.head_dropout_prob}, but the head of this task has no dropout"
             )

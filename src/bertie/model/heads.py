@@ -95,6 +95,29 @@ class TokenHead(nn.Module):
         return self.loss(self.logits(hidden.last)[targets.index], targets)
 
 
+class SpanPairHead(nn.Module):
+    """Head for two spans: dropout and an output layer on the concatenated states of two tokens (Soares et al. 2019).
+
+    The output layer is linear, so each token has its own share of the logits: `logits` returns for every token its share as
+    the first one of a pair, then that as the second one, and the logits of a pair are the sum of both.
+    """
+
+    def __init__(self, width: int, outputs: int, dropout: float):
+        super().__init__()
+        self.out = nn.Linear(2 * width, outputs)
+        self.dropout = dropout
+
+    def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P 2C"]:
+        x_PD = drop(x_PD, self.dropout, self.training)
+        first_CD, second_CD = self.out.weight.chunk(2, 1)
+        return torch.cat([F.linear(x_PD, first_CD, self.out.bias), F.linear(x_PD, second_CD)], 1)
+
+    def forward(self, hidden: Hidden, targets: Targets) -> Loss:
+        """Return the loss. targets.index: two rows per prediction, that of the first token and that of the second one."""
+        shares_P2C = self.logits(hidden.last[targets.index]).unflatten(1, (2, -1))
+        return cross_entropy(shares_P2C[0::2, 0] + shares_P2C[1::2, 1], targets)
+
+
 class ReplacedTokenHead(nn.Module):
     """ELECTRA's head for replaced token detection: dense layer, activation, one output per token (Clark et al. 2020).
 

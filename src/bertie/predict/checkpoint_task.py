@@ -14,13 +14,16 @@ from bertie.checkpoints.families.family import TASK_SHAPES
 from bertie.checkpoints.find import TASK_FILE, find_model_folder, list_checkpoints
 from bertie.checkpoints.huggingface import classes_of
 from bertie.checkpoints.read import read_checkpoint
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, naming
 from bertie.model.text_pooling import SEPARATE
 from bertie.tasks import AnyTask
+from bertie.tasks.added_tokens import AddsTokens
 from bertie.tasks.data.rows import join_names
 from bertie.tasks.encoding import with_activation
+from bertie.tasks.relate import FILE_OF_OTHERS
 from bertie.tasks.task import Calibratable, ForeignHead, Task
 from bertie.tasks.task_json import task_from_json, with_pooling
+from bertie.text.added_tokens import entry_ids, with_tokens
 
 
 def trained_length(checkpoint: Checkpoint) -> int:
@@ -57,14 +60,15 @@ def checkpoint_task(checkpoint: Checkpoint) -> AnyTask | None:
         task = with_pooling(task_json(checkpoint.folder), checkpoint.config)
         _require_outputs(checkpoint, task.kind, task.labels)
         return task
+    head = _foreign_head(checkpoint)
+    with naming(checkpoint.folder):
+        found = [task for kind in get_args(AnyTask) if head and (task := kind.from_head(head)) is not None]
     if checkpoint.unclear:
         classes = " or ".join(f'"{name}"' for name in classes_of(checkpoint.config, checkpoint.unclear))
         problem = "config.json names no class (architectures), and its head may be for texts or for tokens"
-        raise UserError(f"{checkpoint.folder}: {problem}: add {classes} to it as architectures")
-    head = _foreign_head(checkpoint)
+        raise UserError(f"{checkpoint.folder}: {problem}: add {classes} to it as architectures; {FILE_OF_OTHERS}")
     if head is None:
         return None
-    found = [task for kind in get_args(AnyTask) if (task := kind.from_head(head)) is not None]
     if not found:
         what = f"{console.plural(head.outputs, 'output')} and the problem_type {head.problem_type!r}"
         console.warn(f"{checkpoint.folder}: no task of bertie has a head ({head.shape}) with {what}: it is ignored")
@@ -96,10 +100,15 @@ def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
     Raises:
         UsageError: `task` has other labels than the head, or another pooling.
     """
+    if isinstance(task, AddsTokens) and task.added_tokens and not checkpoint.task:
+        _require_outputs(checkpoint, task.facts.shape or "", task.labels)
+        return task
     own = checkpoint_task(checkpoint)
     if task is None or own is None or task.kind != own.kind:
         return task or own
     task = with_activation(_with_pooling(task, own), own)
+    trained: Any = own
+    task = task.as_trained(trained) if isinstance(task, AddsTokens) else task
     if not task.labels and own.labels:
         task = replace(task, labels=own.labels)
     renamed = not checkpoint.task and len(task.labels) == len(own.labels)  # LABEL_0 … of other models
@@ -108,6 +117,15 @@ def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
         raise UsageError(f"task.labels: the model was trained with {labels}, in this order: use these labels")
     tuned = _tuned_field(own)
     return replace(task, **{tuned: getattr(own, tuned)}) if tuned and getattr(task, tuned) in (None, ()) else task
+
+
+def with_tokens_of(task: AnyTask | None, checkpoint: Checkpoint) -> Checkpoint:
+    """Return the checkpoint with a tokenizer that matches the tokens of a task. Raises UserError if it has no such entries."""
+    if not isinstance(task, AddsTokens):
+        return checkpoint
+    with naming(checkpoint.folder):
+        entry_ids(checkpoint.tokenizer, task.added_tokens)
+        return replace(checkpoint, tokenizer=with_tokens(checkpoint.tokenizer, task.added_tokens))
 
 
 def _with_pooling(task: AnyTask, own: AnyTask) -> AnyTask:

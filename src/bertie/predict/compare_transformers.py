@@ -229,7 +229,10 @@ def _head(predictor: Predictor, kind: str, tokenizer: Any, folder: Path, texts: 
     found = [close(what, inputs, ours, theirs)]
     compared = {"text": _classes, "tokens": _tags, "masked": _masks}.get(facts.shape)
     if compared is not None and short and (predictor.task is not None or facts.shape == "masked"):
-        found.append(compared(predictor, model, tokenizer, short))
+        try:
+            found.append(compared(predictor, model, tokenizer, short))
+        except UserError as error:  # the task reads no plain texts
+            found.append(not_done("predictions", str(error), judged=False))
     return found
 
 

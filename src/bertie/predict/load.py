@@ -18,7 +18,7 @@ from bertie.model.encoder import build_encoder, with_language
 from bertie.model.initialization import Uninitialized
 from bertie.model.model import Model
 from bertie.objectives.heads import build_heads, objectives_named
-from bertie.predict.checkpoint_task import choose_task, trained_length
+from bertie.predict.checkpoint_task import choose_task, trained_length, with_tokens_of
 from bertie.predict.engines import choose
 from bertie.predict.engines.files import EngineName
 from bertie.predict.engines.files import read as read_exported
@@ -89,6 +89,7 @@ def build(checkpoint: Checkpoint, task: AnyTask | None = None) -> tuple[Checkpoi
         UserError: The files contradict each other.
     """
     task = choose_task(task, checkpoint)
+    checkpoint = with_tokens_of(task, checkpoint)
     embedding = read_embedding(checkpoint.folder, checkpoint.config.hidden_size)  # before a large model is built
     with Uninitialized():
         encoder = build_encoder(checkpoint.config)

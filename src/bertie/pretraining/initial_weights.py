@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from bertie import config, runtime, seeding
 from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.find import list_checkpoints
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.training_state import load_optimizer
+from bertie.checkpoints.vocabulary_growth import grown, rows_by_entry
 from bertie.errors import UsageError, UserError
 from bertie.model.attention import AttentionKind
 from bertie.model.electra import build_generator
 from bertie.model.encoder import EncoderConfig, build_encoder
 from bertie.model.initialization import initialize_weights
-from bertie.model.meta import no_weights
 from bertie.model.model import Model
 from bertie.objectives import AnyObjective
 from bertie.objectives.heads import build_heads, objectives_named
@@ -78,12 +76,7 @@ def read_teacher(config: PretrainConfig, tokenizer: Tokenizer | None) -> Checkpo
 def vocabulary_weights(checkpoint: Checkpoint) -> tuple[str, ...]:
     """Return the names of the weights of a checkpoint that have one row per vocabulary entry."""
     objectives = tuple(objectives_named(checkpoint.heads))
-    with no_weights():
-        shapes = [
-            {name: weight.shape for name, weight in new_model(each, objectives, 0).state_dict().items()}
-            for each in (replace(checkpoint.config, vocab_size=entries) for entries in (1000, 1001))
-        ]
-    return tuple(name for name, shape in shapes[0].items() if shape != shapes[1][name])
+    return rows_by_entry(checkpoint.config, lambda size: new_model(size, objectives, 0))
 
 
 def read_initial_checkpoint(source: str | Path, tokenizer: Tokenizer) -> Checkpoint:
@@ -111,14 +104,7 @@ def read_initial_checkpoint(source: str | Path, tokenizer: Tokenizer) -> Checkpo
             f"{source}, or with a vocabulary that has the same entries first and then additional ones"
         )
     pieces = [old.split_entry(word) for word in tokenizer.vocabulary[old.size :]]
-
-    def extended(rows: Tensor) -> Tensor:
-        return torch.cat([rows[: old.size], *(rows[ids].mean(0, keepdim=True) for ids in pieces)])
-
-    growing = vocabulary_weights(checkpoint) if pieces else ()
-    weights = {name: extended(tensor) if name in growing else tensor for name, tensor in checkpoint.weights.items()}
-    size = replace(checkpoint.config, vocab_size=tokenizer.size)
-    return replace(checkpoint, weights=weights, tokenizer=tokenizer, config=size)
+    return grown(checkpoint, tokenizer, pieces, vocabulary_weights(checkpoint) if pieces else ())
 
 
 def load_initial_weights(start: Checkpoint, model: Model) -> str:

@@ -46,13 +46,19 @@ def characters(value: Example) -> int:
     """Return the characters of an input. An empty word counts as one, so that the number of words is limited too."""
     if isinstance(value, str):
         return len(value)
-    parts = value if isinstance(value, list) else value.values()
-    return sum(len(part) or 1 if isinstance(part, str) else sum(len(word) or 1 for word in part) for part in parts)
+    return sum(
+        len(part) or 1 if isinstance(part, str) else sum(len(word) or 1 for word in part) for part in _parts(value)
+    )
 
 
 def texts_in(value: Example) -> int:
     """Return the number of texts in an input."""
     if isinstance(value, str):
         return 1
+    return sum(1 if isinstance(part, str) else len(part) for part in _parts(value))
+
+
+def _parts(value: list[str] | dict[str, str | int | list[str]]) -> list[str | list[str]]:
+    """Return the texts and the lists of words of an input, without its numbers."""
     parts = value if isinstance(value, list) else value.values()
-    return sum(1 if isinstance(part, str) else len(part) for part in parts)
+    return [part for part in parts if not isinstance(part, int)]

@@ -14,7 +14,7 @@ from bertie.serve.operations import MAX_TOP_K
 
 Texts = Annotated[list[str], Meta(min_length=1)]
 Input = str | list[str | int | list[int]]  # narrower in the schema: `openapi.INPUT`
-Example = str | list[str] | dict[str, str | list[str]]
+Example = str | list[str] | dict[str, str | int | list[str]]
 
 
 class Named(Struct, forbid_unknown_fields=True, kw_only=True):

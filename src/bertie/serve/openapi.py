@@ -20,7 +20,7 @@ INPUT = [
     *({**kind, "minItems": 1} for kind in ({"type": "array", "items": STRING}, IDS, {"type": "array", "items": IDS})),
 ]
 SERVED = [task for task in (kind() for kind in get_args(AnyTask)) if task.facts.shape != "vectors"]
-PREDICTIONS = [task.prediction for task in SERVED]
+PREDICTIONS = list(dict.fromkeys(task.prediction for task in SERVED))
 ERRORS = {
     400: "The body is not JSON.",
     401: "The key is missing or wrong.",

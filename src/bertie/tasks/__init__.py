@@ -1,15 +1,16 @@
 """Fine-tuning tasks: how examples are read, encoded, predicted, scored and evaluated.
 
 Read `task.py` first: its `Task` protocol is the contract that every task fulfills. `classify.py` is the simplest task;
-`regress.py`, `multi_label.py`, `choose.py`, `tag.py`, `span.py` and `embed.py` follow the same order. The rest supports
-them:
+`regress.py`, `multi_label.py`, `choose.py`, `tag.py`, `span.py`, `relate.py` and `embed.py` follow the same order. The rest
+supports them:
 
 - `data/` reads the files of examples and of predictions.
-- `encoding.py` and `word_alignment.py` turn examples into sequences; `inference.py` runs the model on them.
+- `encoding.py`, `word_alignment.py` and `markers.py` turn examples into sequences; `inference.py` runs the model on them.
 - `class_weights.py` has the weights of classes in the loss.
-- `predictions.py` holds the prediction types; `metrics.py`, `label_sets.py`, `entities.py` and `squad_metrics.py` score them,
-  `scoring.py` and `score_rows.py` also from files. `example_sums.py` has the scores as sums, for a bootstrap. `relevance.py`
-  says how relevant texts are to a query.
+- `predictions.py` holds the prediction types; `metrics.py`, `label_sets.py`, `entities.py`, `relation_metrics.py` and
+  `squad_metrics.py` score them, `scoring.py` and `score_rows.py` also from files. `example_sums.py` has the scores as sums, for
+  a bootstrap. `relevance.py` says how relevant texts are to a query.
+- `added_tokens.py` is the contract of tasks that put tokens of their own into texts.
 - `evaluation/` makes scores.json, predictions.jsonl and report.html.
 - `task_json.py` reads and writes the task.json of a fine-tuned model.
 
@@ -24,10 +25,11 @@ from bertie.tasks.classify import Classify
 from bertie.tasks.embed import Embed
 from bertie.tasks.multi_label import MultiLabel
 from bertie.tasks.regress import Regress
+from bertie.tasks.relate import Relate
 from bertie.tasks.span import Span
 from bertie.tasks.tag import Tag
 from bertie.tasks.task import Task
 
-AnyTask = Classify | Regress | MultiLabel | Span | Choose | Tag | Embed
+AnyTask = Classify | Regress | MultiLabel | Span | Choose | Tag | Relate | Embed
 
-__all__ = ["AnyTask", "Choose", "Classify", "Embed", "MultiLabel", "Regress", "Span", "Tag", "Task"]
+__all__ = ["AnyTask", "Choose", "Classify", "Embed", "MultiLabel", "Regress", "Relate", "Span", "Tag", "Task"]

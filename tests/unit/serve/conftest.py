@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,12 @@ from bertie.serve.logs import JsonLog
 from bertie.serve.operations import serve_model
 from bertie.serve.server import listen, start_server
 from bertie.serve.service import Service
-from bertie.tasks import AnyTask, Choose, Classify, MultiLabel, Regress, Span, Tag
+from bertie.tasks import AnyTask, Choose, Classify, MultiLabel, Regress, Relate, Span, Tag
 from bertie.tasks.task import build_head
+from bertie.text.added_tokens import with_tokens
 from bertie.text.tokenizer import Tokenizer
+
+RELATION_MARKERS = ("E1", "/E1", "E2", "/E2")
 
 
 @dataclass(frozen=True)
@@ -141,16 +144,21 @@ def predictors(
         "span": Span(),
         "tagger": Tag(labels=("O", "B-X")),
         "choice": Choose(),
+        "relation": Relate(labels=("X(e1,e2)", "Other"), markers={name: f"[{name}]" for name in RELATION_MARKERS}),
     }
     found = {"mlm": bertie.load(pretrained, threads=1)}
     for number, (name, task) in enumerate(tasks.items()):
         folder = tmp_path_factory.mktemp(name)
         torch.manual_seed(number)
-        model = Model(build_encoder(tiny_config), {task.kind: build_head(task, tiny_config, tiny_config.hidden_size)})
+        markers = task.added_tokens if isinstance(task, Relate) else ()
+        tokenizer = with_tokens(small_tokenizer, markers)
+        config = replace(tiny_config, vocab_size=tokenizer.size)
+        model = Model(build_encoder(config), {task.kind: build_head(task, config, config.hidden_size)})
         initialize_weights(model, 0.3)
         paired = {"paired": task.paired} if isinstance(task, Classify | MultiLabel | Regress) else {}
-        labels = {"labels": list(task.labels)} if task.labels else {}
-        write_model(folder, model, small_tokenizer, {"kind": task.kind, "max_length": 64, **paired, **labels})
+        labels: dict[str, Any] = {"labels": list(task.labels)} if task.labels else {}
+        labels |= {"markers": task.markers} if isinstance(task, Relate) else {}
+        write_model(folder, model, tokenizer, {"kind": task.kind, "max_length": 64, **paired, **labels})
         found[name] = bertie.load(folder, threads=1)
     return found
 

@@ -150,6 +150,13 @@ def test_rerank(name: str, server: Server, predictors: Predictors, small_texts: 
         ("labels", ["ban the kopa", {"text": "go"}]),
         ("cross-encoder", [["ban", "the"], {"sentence1": "kopa", "sentence2": "ban"}]),
         ("span", [["who", "ban the kopa"], {"question": "the", "context": "ban " * 200}]),
+        (
+            "relation",
+            [
+                "<e1>ban</e1> the <e2>kopa</e2>",
+                {"text": "go kopa", "e1_start": 0, "e1_end": 2, "e2_start": 3, "e2_end": 7},
+            ],
+        ),
         ("tagger", [["ban", "the", "kopa"], "ban the", {"tokens": ["kopa"]}]),
     ],
 )
@@ -288,6 +295,7 @@ def test_every_answer_has_an_id_and_the_time_of_each_stage(server: Server) -> No
             "inputs[0]",
             "a question needs a context: give the pair of both",
         ),
+        ("predict", {"inputs": ["<e1>a</e1>"], "model": "relation"}, 422, "inputs[0]", "the text has no <e2>"),
         ("predict", {"inputs": ["a"], "model": "choice"}, 422, "inputs[0]", "give a list of a context and its endings"),
         ("predict", {"inputs": [{"text": "a"}], "model": "choice"}, 422, "inputs[0]", "no endings to choose among"),
         (

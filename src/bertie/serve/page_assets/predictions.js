@@ -1,4 +1,4 @@
-// Fine-tuned models: classes, numbers, endings, tags and answers.
+// Fine-tuned models: classes, numbers, endings, tags, relations and answers.
 
 const HUES = 6; // colors of labels; more labels use them again
 
@@ -210,4 +210,35 @@ const tagTask = {
   },
 };
 
-const PREDICTIONS = [classifyTask, multiLabelTask, regressTask, spanTask, chooseTask, tagTask]; // in the order of the page
+const relateTask = {
+  id: "relate",
+  name: "Relate two spans",
+  path: "v1/predict",
+  about: (card) => `The model predicts one of ${counted(card.labels.length, "relation")} between two spans of a text.`,
+  offered: predicts("relate"),
+  build() {
+    const [text, first, second] = [area(4), line(), line()];
+    const types = () => (first.value || second.value ? { e1_type: first.value, e2_type: second.value } : {});
+    return {
+      fields: [
+        field("Text", text, "Mark the spans: <e1>Ada</e1> was born in <e2>London</e2>."),
+        field("Type of e1", first, "Only for a model that was trained with types."),
+        field("Type of e2", second),
+      ],
+      controls: { text, first, second },
+      body: () => ({ inputs: [{ text: text.value, ...types() }] }),
+      show({ predictions: [{ label, probabilities }] }, body) {
+        const entries = Object.entries(probabilities).sort(([, a], [, b]) => b - a);
+        const parts = body.inputs[0].text.split(/(<e[12]>.*?<\/e[12]>)/is).map((part) => {
+          const [, number, span] = /^<e([12])>(.*)<\/e[12]>$/is.exec(part) ?? [];
+          return number ? taggedSpan({ type: `e${number}`, words: [span], probability: 1 }, `hue-${number}`, false) : part;
+        });
+        const bars = fewBars(entries.map(([name, share]) => ({ label: name, share })), 12, null, 0);
+        return [html("p", { class: "answer", dir: "auto" }, label), html("p", { class: "text tagged", dir: "auto" }, parts), ...bars];
+      },
+      said: ({ predictions: [{ label, probabilities }] }) => `${label}, ${percent(probabilities[label])}`,
+    };
+  },
+};
+
+const PREDICTIONS = [classifyTask, multiLabelTask, regressTask, spanTask, chooseTask, tagTask, relateTask]; // in the order of the page

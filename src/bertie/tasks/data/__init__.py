@@ -1,7 +1,7 @@
 """Examples from files and Python values. A row that cannot be read is returned as an error in its place.
 
 - rows.py: rows as dicts by column, and checks of their values
-- texts.py, label_sets.py, choices.py, conll.py, squad.py: the examples of the tasks
+- texts.py, label_sets.py, choices.py, conll.py, squad.py, relations.py with marked_texts.py: the examples of the tasks
 - unlabeled.py: texts without labels
 - prediction_files.py: predictions
 """

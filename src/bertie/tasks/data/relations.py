@@ -1,0 +1,359 @@
+"""Examples of relations between two spans of a text: SemEval-2010 task 8, TACRED's JSON, and own columns.
+
+The text has tags, <e1>…</e1> and <e2>…</e2>, or columns name the positions of the spans in a text or in a list of tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertie import console, storage
+from bertie.errors import UsageError, UserError
+from bertie.tasks.data.marked_texts import (
+    ESCAPES,
+    MARKER,
+    TAG,
+    RelationExample,
+    SpanEnd,
+    from_positions,
+    from_tags,
+)
+from bertie.tasks.data.rows import (
+    Row,
+    file_format,
+    is_stdin,
+    join_names,
+    label_or_none,
+    may_differ,
+    parse_index,
+    parse_label,
+    read_lines,
+    read_rows,
+    require_file,
+    require_list,
+    require_string,
+    row_from_python,
+    shorten,
+)
+
+TEXTS = ("text", "sentence", "token", "tokens", "words")
+LABELS = ("relation", "label")
+PREFIXES = (("subj", "obj"), ("e1", "e2"), ("head", "tail"))
+"""What the names of columns for the first and the second span begin with: e1_start, e1_end, e1_type."""
+NUMBERED = re.compile(r"(\d+)\t(.*)")
+DIRECTED = re.compile(r"(.+)\((e1,e2|e2,e1)\)")
+TACRED = "subj_start"
+ENDS: dict[SpanEnd, str] = {"last": "the last token of a span", "after": "the token after it"}
+
+
+class RelationColumns(NamedTuple):
+    """The columns of a row."""
+
+    text: str
+    spans: tuple[str, ...]
+    """Start and end of the first span, then of the second one. Empty: the text has tags."""
+    types: tuple[str, ...]
+    """Types of both spans. Empty: they are unknown."""
+    label: str | None
+
+
+@dataclass(frozen=True)
+class RelationReader:
+    """Reads texts with two spans and the relation between them.
+
+    Attributes:
+        text: Column of the text or of the tokens. Empty: one of `TEXTS`.
+        label: Column of the relation. Empty: one of `LABELS`.
+        spans: Columns of the positions: start and end of the first span, then of the second one. Empty: found by `PREFIXES`.
+        types: Columns of the types of the spans. Empty: found by `PREFIXES`.
+        end: What the end of a span names.
+        typed: Whether every span needs a type.
+        known: The types of the first span and of the second one; None: not known yet.
+    """
+
+    text: str = ""
+    label: str = ""
+    spans: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    end: SpanEnd = "automatic"
+    typed: bool = False
+    known: tuple[frozenset[str], frozenset[str]] | None = None
+    layouts: dict[tuple[bool, tuple[str, ...]], RelationColumns] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """The layout of the rows with the latest columns."""
+
+    def read(self, path: Path) -> Iterator[RelationExample | UserError]:
+        """Read examples with labels.
+
+        Raises:
+            UsageError: The file is missing or of unknown format, its columns are unclear, or it does not say what the ends of
+                spans name.
+            UserError: It cannot be read as a whole.
+        """
+        return self._file(path, labeled=True)
+
+    def stream(self, path: Path) -> Iterator[RelationExample | UserError]:
+        """Read examples for prediction, lazily: every row gives an example or an error, in order. Labels may be missing."""
+        return self._file(path, labeled=False)
+
+    def values(self, given: Iterable[Any]) -> Iterator[RelationExample]:
+        """Convert texts with tags, dicts with the columns of files, or `RelationExample`s, lazily.
+
+        Raises:
+            UsageError: The columns are unclear, or it is unclear what the ends of spans name.
+            UserError: For the first bad value.
+        """
+        given = require_list(given)
+        known = enumerate(given, 1) if isinstance(given, list | tuple) else ()
+        rows = (Row(value, "", f"example {number}") for number, value in known if isinstance(value, dict))
+        reader = self._with_end(rows, "the examples")
+        for number, value in enumerate(given, 1):
+            place = f"example {number}"
+            if isinstance(value, RelationExample):
+                yield self._checked(value, value.source or place)
+                continue
+            if not isinstance(value, dict | str):
+                expected = "a text with <e1>…</e1> and <e2>…</e2>, or a dict with its columns"
+                raise UserError(f"{place}: expected {expected}, got {type(value).__name__}", f"Give {expected}")
+            row = row_from_python(value if isinstance(value, dict) else {self.text or "text": value}, place)
+            yield reader._example(row, reader._layout(row, place, labeled=False), labeled=False)
+
+    def _file(self, path: Path, labeled: bool) -> Iterator[RelationExample | UserError]:
+        rows = self._rows(path, labeled)
+        reader = self
+        if path.suffix.lower() == ".json":
+            reader = replace(self, end="last") if self.end == "automatic" else self
+        elif not is_stdin(path):
+            reader = self._with_end(self._rows(path, labeled), str(path))
+        same_columns = not may_differ(path) and path.suffix.lower() not in (".json", ".txt")
+        return reader._examples(rows, str(path), labeled, same_columns)
+
+    def _examples(
+        self, rows: Iterator[Row | UserError], where: str, labeled: bool, same_columns: bool
+    ) -> Iterator[RelationExample | UserError]:
+        for row in rows:
+            if not isinstance(row, Row):
+                yield row
+                continue
+            try:
+                layout = self._layout(row, where, labeled)
+            except UsageError as error:
+                if same_columns:
+                    raise
+                yield UserError(str(error))
+                continue
+            try:
+                yield self._example(row, layout, labeled)
+            except UserError as error:
+                if labeled and isinstance(error, UsageError):
+                    raise  # a question about all rows
+                yield UserError(str(error))
+
+    def _rows(self, path: Path, labeled: bool) -> Iterator[Row | UserError]:
+        if not is_stdin(path):
+            require_file(path)
+            if path.suffix.lower() == ".json":
+                return _json_rows(path)
+            if file_format(path) == "txt" and _is_numbered(path):
+                return _numbered_rows(path)
+        if labeled and file_format(path) == "txt":
+            raise UsageError(f"{path}: a line is a text, without labels, in .txt: give SemEval's file, .tsv or .jsonl")
+        return read_rows(path, _headerless, lambda row: self._layout(row, str(path), labeled))
+
+    def _with_end(self, rows: Iterable[Row | UserError], where: str) -> RelationReader:
+        """Find out what the ends of spans of tokens name, if no setting says it: a span of one token tells."""
+        found: dict[SpanEnd | None, str] = {}
+        name = ""
+        for row in rows if self.end == "automatic" else ():
+            if not isinstance(row, Row):
+                continue
+            try:
+                layout = self._layout(row, where, labeled=False)
+                if not layout.spans or isinstance(_tokens(row, layout), str):
+                    return self  # tags, or positions of characters
+            except UserError:
+                continue
+            name = name or layout.spans[1]
+            found.setdefault(_end_of(row, layout), row.place)
+        if not found:
+            return self
+        certain: list[SpanEnd] = [end for end in ENDS if end in found]
+        if len(certain) != 1:
+            shown = "; ".join(f"by {found[end]}, it is {ENDS[end]}" for end in certain)
+            raise _doubt(where, name, f" ({shown})" * bool(shown))
+        console.info_once(f"{where}: {name} is {ENDS[certain[0]]}, as {found[certain[0]]} shows")
+        return replace(self, end=certain[0])
+
+    def _layout(self, row: Row, where: str, labeled: bool) -> RelationColumns:
+        key = (labeled, tuple(row.values))
+        if key not in self.layouts:
+            layout = self._find_layout(key[1], where, labeled)
+            self.layouts.clear()  # rows with the same columns follow each other
+            self.layouts[key] = layout
+        return self.layouts[key]
+
+    def _find_layout(self, names: tuple[str, ...], where: str, labeled: bool) -> RelationColumns:
+        """Find the columns. Raises a UsageError that lists the names and the flag to choose with."""
+        known = {name.lower(): name for name in names}
+
+        def error(problem: str, flag: str) -> UsageError:
+            return UsageError(f"{where}: {problem}; its columns are: {join_names(names)}", f"Choose with --task.{flag}")
+
+        def one_of(given: str, usual: tuple[str, ...], what: str, flag: str) -> str | None:
+            if given and given not in names:
+                raise error(f"no column {given!r}", flag)
+            found = [given] if given else [known[name] for name in usual if name in known]
+            if len(found) > 1:
+                raise error(f"more than one column could be {what} ({', '.join(found)})", flag)
+            return found[0] if found else None
+
+        def columns(given: tuple[str, ...], endings: tuple[str, ...], flag: str) -> tuple[str, ...]:
+            if given:
+                wrong = [name for name in given if name not in names]
+                if wrong or len(given) != 2 * len(endings):
+                    raise error(f"no column {wrong[0]!r}" if wrong else f"{2 * len(endings)} columns are needed", flag)
+                return given
+            usual = [tuple(f"{side}_{ending}" for side in sides for ending in endings) for sides in PREFIXES]
+            found = [each for each in usual if all(name in known for name in each)]
+            if len(found) > 1:
+                raise error(f"more than one set of columns could be the {flag}", flag)
+            if not found and (part := [name for each in usual for name in each if name in known]) and flag == "spans":
+                raise error(f"a column beside {part[0]} is missing ({', '.join(usual[0] + usual[1])})", flag)
+            return tuple(known[name] for name in found[0]) if found else ()
+
+        text = one_of(self.text, TEXTS, "the text", "text")
+        if text is None:
+            raise error("cannot tell which column is the text", "text")
+        label = self.label if self.label and not labeled else one_of(self.label, LABELS, "the relation", "label")
+        spans, types = columns(self.spans, ("start", "end"), "spans"), columns(self.types, ("type",), "types")
+        return RelationColumns(text, spans, types, label if label in names else None)
+
+    def _example(self, row: Row, layout: RelationColumns, labeled: bool) -> RelationExample:
+        values, source, place = row
+        given = _tokens(row, layout)
+        if layout.spans:
+            if isinstance(given, str) and TAG.search(given):
+                raise UserError(
+                    f"{place}: the text has tags, and {layout.spans[0]} names positions: remove one of both"
+                )
+            end = self.end if self.end != "automatic" or isinstance(given, str) else _end_of(row, layout)
+            if end is None:
+                raise _doubt(place, layout.spans[1])
+            text, first, second = from_positions(given, [values[name] for name in layout.spans], end, place)
+        elif isinstance(given, list):
+            raise UserError(f"{place}: tokens without the positions of the spans", "Name them with --task.spans")
+        else:
+            text, first, second = from_tags(given, place)
+        kinds = [parse_label(values[name], name, place) for name in layout.types] or [None, None]
+        name, label = layout.label, None
+        if name is not None:
+            label = label_or_none(lambda: parse_label(values[name], name, place), labeled)
+            if label is None and labeled:
+                raise UserError(f"{place}: no label")
+        return self._checked(RelationExample(text, first, second, kinds[0], kinds[1], label, source), place)
+
+    def _checked(self, example: RelationExample, place: str) -> RelationExample:
+        """Return the example. Raises UserError for a marker in its text, and for a type that is unknown or missing."""
+        if marker := MARKER.search(example.text):
+            raise UserError(f"{place}: the text has {marker[0]!r}, which is how bertie marks spans: replace it")
+        pairs = zip(("first", "second"), (example.first_type, example.second_type), strict=True)
+        for number, (side, found) in enumerate(pairs) if self.typed else ():
+            if found is None:
+                raise UserError(f"{place}: the {side} span has no type", "Name both columns with --task.types")
+            if not found.isprintable():
+                raise UserError(f"{place}: the type {shorten(repr(found))} of the {side} span is no line of text")
+            if self.known is not None and found not in self.known[number]:
+                known = join_names(sorted(self.known[number]))
+                raise UserError(
+                    f"{place}: the type {shorten(found)!r} of the {side} span is none of those known: {known}"
+                )
+        return example
+
+
+def _tokens(row: Row, layout: RelationColumns) -> str | list[str]:
+    """Return the text, or its tokens. Cells may have them as a list in JSON. TACRED's brackets become those of text."""
+    value = row.values[layout.text]
+    if layout.text.lower() in TEXTS[2:] and isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f'{row.place}: {layout.text!r} is no list in JSON, such as ["a", "b"]') from error
+    if isinstance(value, list | tuple) or hasattr(value, "tolist"):
+        tokens = [require_string(token, layout.text, row.place) for token in value]
+        return [ESCAPES.get(token.upper(), token) for token in tokens] if TACRED in layout.spans else tokens
+    return require_string(value, layout.text, row.place)
+
+
+def _end_of(row: Row, layout: RelationColumns) -> SpanEnd | None:
+    """Return what the ends of spans of tokens must name, by one row; None if it leaves a doubt, or has no tokens."""
+    try:
+        tokens = _tokens(row, layout)
+    except UserError:
+        return None
+    numbers = [parse_index(str(row.values[name])) for name in layout.spans]
+    if isinstance(tokens, str) or None in numbers:
+        return None
+    if numbers[0] == numbers[1] or numbers[2] == numbers[3]:
+        return "last"
+    return "after" if len(tokens) in (numbers[1], numbers[3]) else None
+
+
+def _doubt(where: str, name: str, shown: str = "") -> UsageError:
+    problem = f"{name} could be {' or '.join(ENDS.values())}{shown}"
+    return UsageError(f"{where}: {problem}", "Choose with --task.end last, as in TACRED, or --task.end after")
+
+
+def _headerless(cells: list[str]) -> list[str] | None:
+    """Recognize tables without a header: a text with tags, and its relation in the cell before or after it."""
+    tagged = [TAG.search(cell) is not None for cell in cells]
+    if len(cells) == 2 and not any(tagged):
+        tagged = [DIRECTED.fullmatch(cell) is None for cell in cells]
+    if len(cells) > 2 or tagged.count(True) != 1:
+        return None
+    return ["text" if is_text else "relation" for is_text in tagged]
+
+
+def _json_rows(path: Path) -> Iterator[Row | UserError]:
+    """Yield the objects of TACRED's list."""
+    for number, values in enumerate(storage.read_json_list(path), 1):
+        name = str(values.get("id", number)) if isinstance(values, dict) else str(number)
+        place = f"{path}: example {number} ({name})" if name != str(number) else f"{path}: example {number}"
+        if isinstance(values, dict):
+            yield Row(values, f"{path.name}: {name}", place)
+        else:
+            yield UserError(f"{place}: expected an object, as in TACRED, found {type(values).__name__}")
+
+
+def _is_numbered(path: Path) -> bool:
+    """Whether a .txt file is SemEval's: its first line is a number, a tab and a sentence."""
+    first = next((line for _, line in read_lines(path) if isinstance(line, UserError) or line.strip()), "")
+    return isinstance(first, str) and NUMBERED.match(first.strip()) is not None
+
+
+def _numbered_rows(path: Path) -> Iterator[Row | UserError]:
+    """Yield the examples of SemEval's files: a numbered sentence in quotes, and its relation and a comment, if it has them."""
+    waiting: Row | None = None
+    for number, line in read_lines(path):
+        place = f"{path}:{number}"
+        if isinstance(line, UserError):
+            yield line
+        elif match := NUMBERED.match(line.strip()):
+            if waiting is not None:
+                yield waiting
+            sentence = match[2].strip()
+            quoted = len(sentence) > 1 and sentence[0] == sentence[-1] == '"'
+            waiting = Row({"text": sentence[1:-1] if quoted else sentence}, f"{path.name}:{number}", place)
+        elif not (text := line.strip()) or text.startswith("Comment"):
+            continue
+        elif waiting is None or "relation" in waiting.values:
+            yield UserError(f"{place}: expected a numbered sentence, its relation, or a comment: {shorten(text)!r}")
+        else:
+            waiting.values["relation"] = text
+    if waiting is not None:
+        yield waiting

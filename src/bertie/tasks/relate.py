@@ -1,0 +1,337 @@
+"""The relation between two marked spans of a text: entity markers, and the states of their start (Soares et al. 2019).
+
+The spans are marked by tokens that are added to the vocabulary (`markers.py`). The head reads the concatenated states of the two
+opening markers, or [CLS], as SpanBERT does on TACRED (Joshi et al. 2020).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+
+from bertie import console
+from bertie.config import NoFlag
+from bertie.console import percent
+from bertie.contracts import Batch, Sequence, Targets
+from bertie.errors import UsageError, UserError
+from bertie.model.config import PooledToken
+from bertie.model.encoder import EncoderConfig, head_dropout
+from bertie.model.head_facts import HeadFacts
+from bertie.model.heads import PooledHead, SpanPairHead
+from bertie.model.text_pooling import TaskPooling
+from bertie.report import TextSpan
+from bertie.tasks.data.marked_texts import RelationExample, SpanEnd
+from bertie.tasks.data.prediction_files import answer_of
+from bertie.tasks.data.relations import DIRECTED, RelationReader
+from bertie.tasks.data.rows import join_names, parse_label, shorten
+from bertie.tasks.encoding import by_example, every_sequence, pooled_position, same_task, softmax
+from bertie.tasks.evaluation.calibration import choice_calibration
+from bertie.tasks.evaluation.findings import Evaluation, Table, class_findings
+from bertie.tasks.evaluation.passages import Passage, shortened
+from bertie.tasks.example_sums import ExampleSums
+from bertie.tasks.markers import MarkerForm, kept_tokens, marked_text, marker_names
+from bertie.tasks.predictions import ClassPrediction
+from bertie.tasks.relation_metrics import NEGATIVES, relation_counts, relation_scores, relation_sums, relations_of
+from bertie.tasks.relevance import no_relevance
+from bertie.tasks.score_rows import labels_in, read_rows, score_in_order
+from bertie.tasks.task import SEQUENCE, ForeignHead, Scoring
+from bertie.text import truncation
+from bertie.text.added_tokens import entry_ids
+from bertie.text.tokenizer import Tokenizer
+
+NONE = "none"
+TACRED_OUTPUTS = 42
+FILE_OF_OTHERS = (
+    "a model of relations needs a task.json with its kind (relate), form (masked), labels in the order of its outputs, and "
+    'markers, such as {"E1:PERSON": "[unused1]"}'
+)
+"""What a folder of another program lacks, for messages."""
+RelationReads = Literal["automatic", "markers", "cls"]
+
+
+class _Target(NamedTuple):
+    first: int
+    """Position of the opening marker of the first span in the sequence."""
+    second: int
+    """That of the second span."""
+    label: int
+    """Index of the gold label; −1 if it is unknown."""
+
+
+@dataclass(frozen=True)
+class Relate:
+    """Predict the relation between two marked spans of a text."""
+
+    prediction, paired, untrainable, unit = ClassPrediction, None, "", SEQUENCE
+    input_form = "a text with <e1>…</e1> and <e2>…</e2>"
+    with_pooling, relevance, training_sequences = same_task, no_relevance, every_sequence
+    prediction_rows = read_rows
+
+    kind: Literal["relate"] = "relate"
+    form: MarkerForm = "markers"
+    """How the spans are marked. markers: [E1] … [/E1] and [E2] … [/E2]. typed: the same with the type of the span, such as
+    [E1:PERSON] … [/E1:PERSON]. masked: the type in place of the span, [E1:PERSON]."""
+    reads: RelationReads = "automatic"
+    """What the head reads. markers: the concatenated states of the two opening markers. cls: the pooled [CLS]. automatic: cls if
+    the form is masked, else markers."""
+    text: str = ""
+    """Column of the text with its tags, or of the tokens; empty: text, sentence, token, tokens or words."""
+    label: str = ""
+    """Column of the relation; empty: relation or label."""
+    spans: tuple[str, ...] = ()
+    """Columns of the positions, from 0: start and end of the first span, then of the second one. Empty: e1_start, e1_end,
+    e2_start, e2_end; or subj_start … obj_end; or head_start … tail_end; without them, the text has <e1>…</e1> and <e2>…</e2>."""
+    types: tuple[str, ...] = ()
+    """Columns of the types of both spans; empty: e1_type and e2_type, subj_type and obj_type, or head_type and tail_type."""
+    end: SpanEnd = "automatic"
+    """What the end of a span names: its last token or character, or the one after it. automatic: of characters, the one after; of
+    tokens, what the data leave no doubt about."""
+    negative: str = ""
+    """The class that says "no relation", which F1 leaves out; empty: no_relation or Other, if it is one of the labels. none:
+    there is no such class."""
+    labels: tuple[str, ...] = ()
+    """The relations; empty: those of the training examples, sorted."""
+    markers: NoFlag[dict[str, str]] = field(default_factory=dict)
+    """The token of each marker, by its name: E1, /E1, E1:PERSON, … Empty: the name in brackets."""
+
+    def __post_init__(self) -> None:
+        if len(set(self.labels)) < len(self.labels):
+            raise UsageError(f"task.labels names a relation twice: {join_names(self.labels)}")
+        if len(set(self.markers.values())) < len(self.markers):
+            raise UsageError("task.markers has a token twice: each marker needs a token of its own")
+
+    @property
+    def facts(self) -> HeadFacts:
+        """A head that reads [CLS] is that of transformers' classes for texts, which are given the marked text."""
+        shape = "text" if self._reads_cls else None
+        return HeadFacts("relations", "the relation between two marked spans", "text-classification", shape)
+
+    @property
+    def _reads_cls(self) -> bool:
+        return self.reads == "cls" or (self.reads == "automatic" and self.form == "masked")
+
+    @property
+    def text_pooling(self) -> TaskPooling | None:
+        return "token" if self._reads_cls else None
+
+    @property
+    def metric(self) -> str:
+        return "macro_f1" if any(DIRECTED.fullmatch(label) for label in self.labels) else "f1"
+
+    @property
+    def added_tokens(self) -> tuple[str, ...]:
+        """The tokens of the markers."""
+        return tuple(self.markers.values())
+
+    @property
+    def reader(self) -> RelationReader:
+        typed = self.form != "markers"
+        known = tuple(frozenset(name[3:] for name in self.markers if name.startswith(side)) for side in ("E1:", "E2:"))
+        types = known if typed and self.markers else None
+        return RelationReader(self.text, self.label, self.spans, self.types, self.end, typed, types)  # pyright: ignore
+
+    @classmethod
+    def from_head(cls, head: ForeignHead) -> Self | None:
+        """Return None: no head says which markers its texts had. Raises UserError for one that must have had some."""
+        if head.shape == "text" and head.outputs == TACRED_OUTPUTS and not head.names:
+            raise UserError(
+                f"its head has {TACRED_OUTPUTS} outputs without names, as SpanBERT on TACRED: {FILE_OF_OTHERS}"
+            )
+        return None
+
+    def as_trained(self, own: Relate) -> Relate:
+        for name, usual in (("form", "markers"), ("reads", "automatic")):
+            if getattr(self, name) not in (usual, getattr(own, name)):
+                raise UsageError(f'task.{name}: the model was trained with "{getattr(own, name)}": use it')
+        negative = self.negative or own.negative
+        return replace(self, form=own.form, reads=own.reads, markers=own.markers, negative=negative)
+
+    def fit(self, examples: list[RelationExample]) -> Relate:
+        """Return the task with the labels and the markers of the training examples, unless settings name them.
+
+        Raises:
+            UserError: A label is missing or unknown, all are equal, or a span has no type where the form needs it.
+            UsageError: It is unclear which class is the negative one, or there is no such class.
+        """
+        for example in examples:
+            if example.label is None:
+                unlabeled = all(other.label is None for other in examples)
+                remedy = "name its column with --task.label" if unlabeled else "add it or remove the example"
+                raise UserError(f"{example.source}: no label to train on; {remedy}")
+        labels = self.labels or tuple(sorted({str(example.label) for example in examples}))
+        if len(labels) < 2:
+            only = f"{shorten(min(labels))!r} ({examples[0].source} …)"
+            raise UserError(f"every example has the relation {only}: nothing to learn")
+        negative = self._negative_of(labels)
+        without = "there is no negative class" if negative == NONE else f"the negative class is {negative}"
+        console.info(f"{without}: f1 and macro_f1 count all other relations (--task.negative)")
+        names = sorted({name for example in examples for side in marker_names(self.form, example) for name in side})
+        markers = self.markers or {name: f"[{name}]" for name in names}
+        fitted = replace(self, labels=labels, negative=negative, markers=markers)
+        fitted.validate(examples)
+        return fitted
+
+    def _negative_of(self, labels: tuple[str, ...]) -> str:
+        """Return the negative class, or `NONE`."""
+        if self.negative and self.negative not in (*labels, NONE):
+            raise UsageError(f"task.negative is {self.negative!r}, and the relations are {join_names(labels)}")
+        known = [name for name in NEGATIVES if name in labels]
+        if not self.negative and len(known) > 1:
+            raise UsageError(f"{' and '.join(known)} could both be the negative class: choose with --task.negative")
+        return self.negative or (known[0] if known else NONE)
+
+    @property
+    def _scored(self) -> tuple[list[str], str]:
+        """The relations that F1 counts, and the negative class; "" if there is none."""
+        found = self._negative_of(self.labels)
+        negative = found if found in self.labels else ""
+        return relations_of(self.labels, negative), negative
+
+    def validate(self, examples: list[RelationExample]) -> None:
+        """Check that every example has a label that is one of the task's, and types with markers.
+
+        Raises UserError for the first that has not.
+        """
+        known = set(self.labels)
+        for example in examples:
+            if (gold := example.label) not in known:
+                problem = "no label" if gold is None else f"the label {shorten(gold)!r} is none of the relations"
+                raise UserError(f"{example.source}: {problem}; the relations are {join_names(self.labels)}")
+            if self.markers:
+                marked_text(self.form, self.markers, example)
+
+    def encode(self, examples: list[RelationExample], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
+        """Encode one sequence per example: the marked text, or the part of it around the markers.
+
+        Raises:
+            UserError: A text has a marker of its own, or a span has a type without a marker.
+            UsageError: `max_length` leaves no room for the markers.
+        """
+        if not self.markers:
+            raise UsageError("the task has no markers yet: fit it on training examples")
+        texts = [marked_text(self.form, self.markers, example) for example in examples]
+        ids, is_marker = entry_ids(tokenizer, self.added_tokens), np.zeros(tokenizer.size, bool)
+        is_marker[[*ids.values()]] = True
+        index = {label: number for number, label in enumerate(self.labels)}
+        most, sequences = max_length - truncation.special_tokens(tokenizer, 1), []
+        for number, (example, text) in enumerate(zip(examples, truncation.tokenize(tokenizer, texts), strict=True)):
+            names = marker_names(self.form, example)
+            at = np.flatnonzero(is_marker[text.ids])
+            if len(at) != len(names[0] + names[1]):
+                raise UserError(f"{example.source}: the text has a marker of its own, such as {self.added_tokens[0]!r}")
+            if len(at) > most:
+                raise UsageError(f"max_length is {max_length}, and the markers alone are {len(at)} tokens: give more")
+            sequence = truncation.add_special_tokens(tokenizer, [text.take(kept_tokens(at, len(text.ids), most))])
+            first, second = (int(np.argmax(sequence.input_ids == ids[self.markers[side[0]]])) for side in names)
+            target = _Target(first, second, index.get(str(example.label), -1))
+            truncated = max(len(text.ids) - most, 0)
+            sequences.append(replace(sequence, example=number, target=target, truncated=truncated))
+        return sequences
+
+    def head_positions(self, sequence: Sequence, pooled: PooledToken) -> np.ndarray:
+        if self._reads_cls:
+            return pooled_position(self, sequence, pooled)
+        return np.array(sorted(sequence.target[:2]), np.int64)
+
+    def head(self, config: EncoderConfig, width: int) -> PooledHead | SpanPairHead:
+        if not self.labels:
+            raise UsageError("the task has no relations yet: fit it on training examples, or set task.labels")
+        if self._reads_cls:
+            return PooledHead(width, len(self.labels), head_dropout(config), layers=config.head_layers)
+        return SpanPairHead(width, len(self.labels), head_dropout(config))
+
+    def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
+        """Return one target per sequence. index: for markers those of the first and the second span of each sequence."""
+        labels = np.array([sequence.target.label for sequence in sequences], np.int64)
+        if not self._reads_cls:
+            pairs = index.reshape(-1, 2)
+            swapped = [sequence.target.first > sequence.target.second for sequence in sequences]
+            index = np.where(np.array(swapped)[:, None], pairs[:, ::-1], pairs).ravel()
+        return Targets(index, np.maximum(labels, 0), (labels >= 0).astype(np.float32))
+
+    def decode(
+        self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[RelationExample]
+    ) -> list[ClassPrediction]:
+        logits = [self._logits(*each) for each in zip(outputs, sequences, strict=True)]
+        return [self._predicted(each[0]) for each in by_example(logits, sequences, len(examples))]
+
+    def _logits(self, rows: np.ndarray, sequence: Sequence) -> np.ndarray:
+        """Return the logits of a sequence, float32 [C], from the outputs of its head."""
+        if self._reads_cls:
+            return rows[0]
+        first = int(sequence.target.first > sequence.target.second)
+        return rows[first, : len(self.labels)] + rows[1 - first, len(self.labels) :]
+
+    def _predicted(self, logits_C: np.ndarray) -> ClassPrediction:
+        probabilities = {label: float(p) for label, p in zip(self.labels, softmax(logits_C), strict=True)}
+        return ClassPrediction(self.labels[int(logits_C.argmax())], probabilities)
+
+    def score_rows(self, given: Scoring) -> dict[str, float]:
+        return score_in_order(replace(self, labels=self.labels or labels_in(given)), given)
+
+    def read_prediction(self, values: dict[str, Any], example: RelationExample, place: str) -> ClassPrediction:  # noqa: ARG002
+        predicted = parse_label(answer_of(values, "label", place), "label", place)
+        if predicted not in self.labels:
+            raise UserError(
+                f"{place}: {shorten(str(predicted))!r} is none of the relations, which are {join_names(self.labels)}; "
+                "name all relations with --task.labels"
+            )
+        return ClassPrediction(predicted, {})
+
+    def score(self, predictions: list[ClassPrediction], examples: list[RelationExample]) -> dict[str, float]:
+        """Return f1, macro_f1, precision, recall and accuracy, as `relation_scores`. Raises UserError as `validate`."""
+        self.validate(examples)
+        return relation_scores(*_labels(predictions, examples), *self._scored)
+
+    def example_sums(
+        self, predictions: list[ClassPrediction], examples: list[RelationExample], metric: str
+    ) -> ExampleSums | None:
+        return relation_sums(*_labels(predictions, examples), *self._scored, metric)
+
+    def constant_predictions(self, examples: list[RelationExample]) -> list[list[ClassPrediction]]:
+        """Return one baseline per relation: always this one."""
+        every = [ClassPrediction(label, {name: float(name == label) for name in self.labels}) for label in self.labels]
+        return [[prediction] * len(examples) for prediction in every]
+
+    def evaluate(self, predictions: list[ClassPrediction], examples: list[RelationExample]) -> Evaluation:
+        """Return the evaluation: the loss is −log of the gold relation's probability."""
+        self.validate(examples)
+        gold, found = _labels(predictions, examples)
+        probabilities = [np.array([each.probabilities[label] for label in self.labels]) for each in predictions]
+        calibration, losses = choice_calibration(probabilities, [self.labels.index(label) for label in gold])
+
+        def passage(i: int) -> Passage:
+            sides = {"gold": gold[i], "predicted": found[i]}
+            facts = {side: f"{label}, {percent(predictions[i].probabilities[label])}" for side, label in sides.items()}
+            return Passage(facts, [_marked(examples[i])])
+
+        findings = (self._by_relation(gold, found), *class_findings(gold, found, self.labels, "class"), calibration)
+        return Evaluation({"gold": gold}, losses, "−log of the gold relation's probability, in nats", findings, passage)
+
+    def _by_relation(self, gold: list[str], found: list[str]) -> Table:
+        relations, negative = self._scored
+        right, own, said = relation_counts(gold, found, relations, negative).sum(0)
+        measures = right / np.maximum(said, 1), right / np.maximum(own, 1), 2 * right / np.maximum(own + said, 1)
+        columns = [*(each.tolist() for each in measures), own.astype(int).tolist(), said.astype(int).tolist()]
+        note = "A relation with the wrong direction is wrong. macro_f1 is the mean of this F1, f1 that of all together"
+        note += f", without {negative}." if negative else "."
+        header = ("relation", "precision", "recall", "f1", "support", "found")
+        return Table("relations", "By relation", header, list(zip(relations, *columns, strict=True)), note)
+
+
+def _labels(predictions: list[ClassPrediction], examples: list[RelationExample]) -> tuple[list[str], list[str]]:
+    """Return the gold labels and the predicted ones."""
+    return [str(example.label) for example in examples], [prediction.label for prediction in predictions]
+
+
+def _marked(example: RelationExample) -> list[TextSpan]:
+    """Return the text, shortened, with its spans marked."""
+    parts, at = [], 0
+    spans = sorted([(example.first, "e1", example.first_type), (example.second, "e2", example.second_type)])
+    for (start, end), name, kind in spans:
+        parts.append(TextSpan(example.text[at:start]))
+        parts.append(TextSpan(example.text[start:end], "gold", f"{name} {kind}" if kind else name))
+        at = end
+    return shortened([*parts, TextSpan(example.text[at:])])

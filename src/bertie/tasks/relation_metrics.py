@@ -1,0 +1,69 @@
+"""Scores of relations: the official rules of TACRED and of SemEval-2010 task 8.
+
+N  examples    K  relations, without direction and without the negative class
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bertie.tasks.data.relations import DIRECTED
+from bertie.tasks.example_sums import ExampleSums, mean_sums
+
+NEGATIVES = ("no_relation", "Other")
+"""The negative classes of TACRED and of SemEval-2010 task 8."""
+
+
+def undirected(label: str) -> str:
+    """Return the relation without its direction: "Cause-Effect" for "Cause-Effect(e2,e1)"."""
+    match = DIRECTED.fullmatch(label)
+    return match[1] if match else label
+
+
+def relations_of(labels: tuple[str, ...], negative: str) -> list[str]:
+    """Return the relations of labels, sorted, without direction and without the negative class."""
+    return sorted({undirected(label) for label in labels if label != negative})
+
+
+def relation_counts(gold: list[str], found: list[str], relations: list[str], negative: str) -> np.ndarray:
+    """Return float64 [N, 3, K]: whether each relation is right, with its direction; gold; and predicted, in any direction."""
+    index = {relation: number for number, relation in enumerate(relations)}
+    counts = np.zeros((len(gold), 3, len(relations)))
+    for row, right, said in zip(counts, gold, found, strict=True):
+        for kind, label in enumerate((right if right == said else negative, right, said)):
+            if label != negative:
+                row[kind, index[undirected(label)]] = 1
+    return counts
+
+
+def relation_scores(gold: list[str], found: list[str], relations: list[str], negative: str) -> dict[str, float]:
+    """Return the scores, 0 to 1.
+
+    Returns:
+        f1, precision, recall: of all relations together without the negative class (micro), as TACRED's scorer. macro_f1: the
+        mean F1 of the relations that occur in the gold labels, without the negative class; a relation with the wrong direction
+        is wrong: SemEval's official score. accuracy: of all classes. A fraction 0/0 counts as 0.
+    """
+    sums_3K = relation_counts(gold, found, relations, negative).sum(0)
+    right, own, said = sums_3K.sum(1)
+    return {
+        "f1": float(2 * right / max(own + said, 1)),
+        "macro_f1": float(np.mean(2 * each[0] / (each[1] + each[2])))
+        if (each := sums_3K[:, sums_3K[1] > 0]).size
+        else 0.0,
+        "precision": float(right / max(said, 1)),
+        "recall": float(right / max(own, 1)),
+        "accuracy": float(np.mean([a == b for a, b in zip(gold, found, strict=True)])),
+    }
+
+
+def relation_sums(
+    gold: list[str], found: list[str], relations: list[str], negative: str, metric: str
+) -> ExampleSums | None:
+    """Return the rows of f1, macro_f1 or accuracy. None for other metrics."""
+    if metric == "accuracy":
+        return mean_sums([a == b for a, b in zip(gold, found, strict=True)])
+    if metric not in ("f1", "macro_f1"):
+        return None
+    counts = relation_counts(gold, found, relations, negative)
+    return "f1", counts.sum(2) if metric == "f1" else counts[:, :, counts[:, 1].any(0)].reshape(len(gold), -1)
