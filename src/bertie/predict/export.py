@@ -80,10 +80,10 @@ def convert(
 
         - "seconds", "check_seconds": times. "memory": peak memory of the process before the check, in bytes.
         - "difference", "cosine": the largest difference of the hidden states relative to their largest value, and their
-          smallest cosine. "outputs": the difference of each output of the graph.
+            smallest cosine. "outputs": the difference of each output of the graph.
         - "compared": what else was compared (`Compared.to_json`). "not_checked": the library that is not installed, or "".
         - With `data`, "scores", "source_scores": those of both models; "metric": that of the task; "loss": how much of it is
-          lost.
+            lost.
         - With `push`, "pushed": the address of the repository.
 
     Raises:
