@@ -148,7 +148,7 @@ def score_activation(folder: Path, outputs: int) -> str | None:
         UserError: A file is damaged, or asks for what bertie does not support.
     """
     root, path = root_of(folder), folder / "config.json"
-    values = storage.read_json(path)
+    values = storage.read_json(path) if path.is_file() else {}  # Google's folders have none
     own, old = values.get("sentence_transformers"), values.get("sbert_ce_default_activation_function")
     name, key, marked = None, "", False
     if root is not None and (general := _general(root)).get("model_type") == "CrossEncoder":
