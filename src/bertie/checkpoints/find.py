@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from bertie.checkpoints import sentence_transformers_format
-from bertie.checkpoints.sentence_transformers_reader import transformer_folder
+from bertie.checkpoints import no_model, sentence_transformers_format
+from bertie.checkpoints.sentence_transformers_reader import (
+    require_no_module,
+    require_transformer,
+    transformer_folder,
+)
 from bertie.checkpoints.tensorflow import folder as google
 from bertie.checkpoints.weight_files import ADAPTER, PICKLED_PATTERNS, SAFETENSORS_PATTERNS, WHOLE, weights_file
-from bertie.errors import UsageError, nearest
+from bertie.errors import UsageError
 
 TASK_FILE = "task.json"
 MODEL_FILES = (
@@ -25,12 +29,17 @@ def find_model_folder(source: str | Path) -> Path:
 
     Raises:
         UsageError: There is no such folder, or the download failed.
+        UserError: Its modules.json is damaged, or begins with what bertie does not read.
     """
     folder = Path(source)
+    if source == "" or (problem := no_model.address(str(source))):
+        raise UsageError(problem if source else f"the name of the model is empty: {no_model.GIVE}")
     if (inner := transformer_folder(folder)) is not None:
         return inner  # beside it, old folders have a config.json with a version only
     if (folder / "config.json").is_file():
+        require_no_module(folder)
         return folder
+    require_transformer(folder)
     if (checkpoint := google.find_checkpoint(folder)) is not None:
         return checkpoint
     if (folder / ADAPTER).is_file():
@@ -41,16 +50,11 @@ def find_model_folder(source: str | Path) -> Path:
         raise UsageError(f"{source} {problem}: restore it, or take another checkpoint")
     if steps := list_checkpoints(folder):
         return steps[-1]
-    remedy = ": give a run, a checkpoint folder or a hub id"
     if folder.exists():
-        is_run = (folder / "config.toml").is_file()
-        raise UsageError(
-            f"{source} {'is a run without a checkpoint yet' if is_run else 'holds no config.json'}{remedy}"
-        )
+        raise UsageError(no_model.lacks_config(folder) if folder.is_dir() else no_model.is_file(folder))
     beside = folder.parent.is_dir() and "/" in str(source)
     if beside or str(source).count("/") > 1 or str(source).startswith((".", "/", "~")):
-        near = nearest(folder.name, [path.name for path in folder.parent.glob("*/")])
-        raise UsageError(f"{source} does not exist" + (f": did you mean {folder.parent / near}?" if near else remedy))
+        raise UsageError(no_model.missing(folder))
     return _from_hub(str(source))
 
 

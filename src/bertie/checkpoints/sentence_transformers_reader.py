@@ -23,7 +23,7 @@ from bertie.checkpoints.sentence_transformers_modules import (
     warn_unknown,
 )
 from bertie.checkpoints.weight_files import PICKLED, SAFETENSORS, require_inside
-from bertie.errors import UserError
+from bertie.errors import UsageError, UserError
 from bertie.model.pooling import Pooling
 from bertie.model.vector_modules import VectorModule
 
@@ -60,6 +60,27 @@ def transformer_folder(folder: Path) -> Path | None:
         return None
     inner = _inside(folder, path)
     return inner if (inner / "config.json").is_file() else None
+
+
+def require_no_module(folder: Path) -> None:
+    """Check that a folder is not that of a module after the encoder, such as 1_Pooling. Raises UsageError."""
+    listed, name = folder.absolute().parent / MODULES, folder.absolute().name
+    modules = storage.read_json_list(listed)[1:] if listed.is_file() else []
+    if name in [module.get("path") for module in modules if isinstance(module, dict)]:
+        raise UsageError(f"{folder} is a module of the model in {folder.parent}: give that folder")
+
+
+def require_transformer(folder: Path) -> None:
+    """Check that modules.json, if a folder without config.json has one, begins with an encoder. Raises UserError."""
+    entries = _entries(folder / MODULES) if (folder / MODULES).is_file() else []
+    if entries and entries[0][0] != "Transformer":
+        kinds = " → ".join(kind for kind, _ in entries)
+        raise UserError(
+            f"{folder / MODULES} asks for {kinds}, which is not supported: bertie reads Transformer → Pooling"
+        )
+    if entries and entries[0][1].strip("./"):
+        missing = _inside(folder, entries[0][1]) / "config.json"
+        raise UserError(f"{missing} is missing, the configuration of the encoder: restore it")
 
 
 def read(folder: Path, hidden_size: int | None = None) -> SentenceEmbedding | None:
@@ -148,7 +169,7 @@ def score_activation(folder: Path, outputs: int) -> str | None:
         UserError: A file is damaged, or asks for what bertie does not support.
     """
     root, path = root_of(folder), folder / "config.json"
-    values = storage.read_json(path)
+    values = storage.read_json(path) if path.is_file() else {}  # Google's folders have none
     own, old = values.get("sentence_transformers"), values.get("sbert_ce_default_activation_function")
     name, key, marked = None, "", False
     if root is not None and (general := _general(root)).get("model_type") == "CrossEncoder":

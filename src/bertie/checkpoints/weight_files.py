@@ -42,11 +42,17 @@ MAX_HEADER = 32 * 2**20  # bytes; that of a model with 100,000 tensors has 12 MB
 LARGE = 2**20  # bytes of a tensor after which mapped memory is released
 MAX_SHARDS = 1000
 MAX_NAME = 200  # characters of the name of a file
+ORIGINAL = "give the checkpoint that it was made from, in safetensors or PyTorch format"
+TRANSFORMERS_4 = (
+    'save it with transformers 4 as safetensors: AutoModel.from_pretrained(FOLDER, {}).save_pretrained("OUT")'
+)
 OTHERS = {
-    "flax_model.msgpack": "AutoModel.from_pretrained(FOLDER, from_flax=True)",
-    "tf_model.h5": "AutoModel.from_pretrained(FOLDER, from_tf=True)",
+    "flax_model*.msgpack": TRANSFORMERS_4.format("from_flax=True"),
+    "tf_model*.h5": TRANSFORMERS_4.format("from_tf=True"),
+    **dict.fromkeys(("*.gguf", "rust_model.ot", "*.onnx", "onnx/*.onnx"), ORIGINAL),
+    **dict.fromkeys(("openvino_model.xml", "openvino/*.xml", "saved_model.pb", "*.mlmodel", "*.tflite"), ORIGINAL),
 }
-"""Weights of other libraries, and how transformers 4 reads them."""
+"""Weights of other programs, and what to do with them."""
 
 
 def weights_file(folder: Path) -> Path:
@@ -77,11 +83,18 @@ def weights_file(folder: Path) -> Path:
             return _inside(folder, name, str(folder))
     if (folder / ADAPTER).is_file():
         raise UserError(f"{folder / ADAPTER} describes an adapter, and the folder lacks the weights of its base model")
-    for name, how in OTHERS.items():
-        if (folder / name).is_file():
-            remedy = f'save it with transformers 4 as safetensors: {how}.save_pretrained("OUT")'
-            raise UserError(f"{folder / name}: bertie does not read this format: {remedy}")
+    if problem := other_weights(folder):
+        raise UserError(problem)
     raise UserError(f"{folder / SAFETENSORS} is missing: bertie reads {SAFETENSORS}, {PICKLED}, and both in shards")
+
+
+def other_weights(place: Path) -> str:
+    """Return what to do with weights of another program, given as a file or as its folder; empty: there are none."""
+    for pattern, remedy in OTHERS.items():
+        found = sorted(place.glob(pattern)) if place.is_dir() else [place] * place.match(pattern)
+        if found:
+            return f"{found[0]}: bertie does not read {found[0].suffix} files: {remedy}"
+    return ""
 
 
 def weights_files(place: Path) -> tuple[Path, ...]:

@@ -91,7 +91,7 @@ def read_folder(folder: Path) -> TokenizerFolder:
     named = dict(settings.named)
     if chosen is None:
         if content is None:
-            raise _missing(folder, f"the tokenizer class {name} reads only {JSON}")
+            raise _missing(folder, f"the tokenizer class {name} reads only {JSON}", "which is missing")
         engine, extra = tokenizer_json.engine_of(folder / JSON), settings.extra or ()
     else:
         defaults = {role: AddedToken(token, special=True) for role, token in chosen.roles.items()}
@@ -188,14 +188,18 @@ def _class_of_files(folder: Path, has_json: bool) -> str:
             f"{folder} has {found}, and no file that names its class: write tokenizer_config.json with tokenizer_class, such "
             'as {"tokenizer_class": "XLMRobertaTokenizer"}'
         )
-    raise _missing(folder, "it has neither tokenizer.json, vocab.txt nor vocab.json")
+    files = f"{JSON}, vocab.txt, vocab.json or a SentencePiece model ({', '.join(MODELS)})"
+    raise _missing(folder, "no file names its class", f"and it has no {files}")
 
 
-def _missing(folder: Path, problem: str) -> UserError | UsageError:
-    """Return the error for a folder whose vocabulary file is missing. `problem`: what would be read."""
+def _missing(folder: Path, problem: str, absent: str) -> UserError | UsageError:
+    """Return the error for a folder whose vocabulary file is missing. problem, absent: what would be read, and is not there."""
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        return UsageError(f"{folder} {what}: give the folder of a tokenizer or a model")
     if found := next((name for name in MODELS if (folder / name).is_file()), None):
         return UserError(f"{folder / found} is not read: {problem}: {AS_JSON}")
-    return UsageError(f"{folder} holds no tokenizer: {problem}, and there is no such file")
+    return UsageError(f"{folder} holds no tokenizer: {problem}, {absent}")
 
 
 def _build(
@@ -218,7 +222,7 @@ def _build(
         if not source.is_file():
             source = folder / GOOGLES.get(chosen.vocabulary, chosen.vocabulary)
         if not source.is_file():
-            raise _missing(folder, f"its tokenizer class reads {JSON} or {chosen.vocabulary}")
+            raise _missing(folder, f"its tokenizer class reads {JSON} or {chosen.vocabulary}", "and both are missing")
         vocabulary, own = _of_files(source, chosen, settings, values, roles)
         if own is not None and "extra_special_tokens" not in settings.values:
             _warn_of_lost(source, texts(settings.extra or ()) - texts(own) - texts(settings.added))
