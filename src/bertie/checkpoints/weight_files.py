@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,6 @@ INDEX, TENSORFLOW_INDEX = ".index.json", ".index"
 WHOLE = (SAFETENSORS, f"{SAFETENSORS}{INDEX}", PICKLED, f"{PICKLED}{INDEX}")
 """Names of weights, in the order in which transformers looks for them."""
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin")
-SAFETENSORS_PATTERNS = (*WHOLE[:2], "model-*-of-*.safetensors", ADAPTER, *ADAPTER_WEIGHTS)
-PICKLED_PATTERNS = (*WHOLE[2:], "pytorch_model-*-of-*.bin")
-"""What to download of a model, in this order."""
 NUMBERS = {
     **{"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16},
     **{"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8},
@@ -67,21 +64,54 @@ def weights_file(folder: Path) -> Path:
             f"{folder / ADAPTER} describes an adapter, which bertie does not apply: merge it with PEFT "
             "(model.merge_and_unload().save_pretrained(OUT)), or remove the adapter's files to use the base model alone"
         )
-    config = folder / "config.json"
-    if (named := storage.read_json(config).get("transformers_weights") if config.is_file() else None) is not None:
-        if not isinstance(named, str) or not named.endswith((".safetensors", f".safetensors{INDEX}")):
-            raise UserError(f"{folder}/config.json: transformers_weights is {str(named)[:60]!r}: it must name a file")
-        return _inside(folder, named, f"{folder}/config.json: transformers_weights")
+    if (named := _named(folder)) is not None:
+        return folder / named
     for name in WHOLE:
         if (folder / name).is_file():
             return _inside(folder, name, str(folder))
     if (folder / ADAPTER).is_file():
         raise UserError(f"{folder / ADAPTER} describes an adapter, and the folder lacks the weights of its base model")
+    refuse_others(folder, [path.name for path in folder.iterdir()])
+    raise UserError(f"{folder / SAFETENSORS} is missing: bertie reads {SAFETENSORS}, {PICKLED}, and both in shards")
+
+
+def refuse_others(folder: Path, names: Container[str]) -> None:
+    """Raise UserError if one of the names of a folder's files is that of weights of another library."""
     for name, how in OTHERS.items():
-        if (folder / name).is_file():
+        if name in names:
             remedy = f'save it with transformers 4 as safetensors: {how}.save_pretrained("OUT")'
             raise UserError(f"{folder / name}: bertie does not read this format: {remedy}")
-    raise UserError(f"{folder / SAFETENSORS} is missing: bertie reads {SAFETENSORS}, {PICKLED}, and both in shards")
+
+
+def names_to_try(folder: Path, tries: int) -> list[str]:
+    """Return the names of the files that may be the weights of a folder that is downloaded step by step.
+
+    Args:
+        folder: The folder, with its small files, and the larger ones that were returned before.
+        tries: How many names `weights_file` may look for, up to the first that is there. An index adds its shards.
+
+    Raises:
+        UserError: config.json or an index is damaged.
+    """
+    if (folder / ADAPTER).is_file() and any((folder / name).is_file() for name in ADAPTER_WEIGHTS):
+        return []  # it is refused
+    candidates = WHOLE[:tries] if (named := _named(folder)) is None else (named,)
+    found = next((i for i, name in enumerate(candidates) if (folder / name).is_file()), None)
+    if found is None:
+        return list(candidates)
+    shards = set(shard_names(folder / candidates[found]).values()) if candidates[found].endswith(INDEX) else ()
+    return [*candidates[: found + 1], *shards]
+
+
+def _named(folder: Path) -> str | None:
+    """Return the name of the weights in config.json; None if it names none. Raises UserError if it is no file's name."""
+    path = folder / "config.json"
+    named = storage.read_json(path).get("transformers_weights") if path.is_file() else None
+    if named is None:
+        return None
+    if not isinstance(named, str) or not named.endswith((".safetensors", f".safetensors{INDEX}")):
+        raise UserError(f"{path}: transformers_weights is {str(named)[:60]!r}: it must name a file")
+    return _inside(folder, named, f"{path}: transformers_weights").name
 
 
 def weights_files(place: Path) -> tuple[Path, ...]:
