@@ -83,6 +83,13 @@ def require_transformer(folder: Path) -> None:
         raise UserError(f"{missing} is missing, the configuration of the encoder: restore it")
 
 
+def module_folders(folder: Path) -> list[Path]:
+    """Return the folders of the modules that modules.json names. Raises UserError."""
+    entries = storage.read_json_list(folder / MODULES) if (folder / MODULES).is_file() else []
+    paths = [entry.get("path") for entry in entries[:MAX_MODULES] if isinstance(entry, dict)]
+    return [_inside(folder, path) for path in paths if isinstance(path, str)]
+
+
 def read(folder: Path, hidden_size: int | None = None) -> SentenceEmbedding | None:
     """Read how the model of a folder computes text vectors.
 

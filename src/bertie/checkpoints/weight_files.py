@@ -10,6 +10,7 @@ import io
 import json
 import struct
 from collections.abc import Iterable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,6 @@ INDEX, TENSORFLOW_INDEX = ".index.json", ".index"
 WHOLE = (SAFETENSORS, f"{SAFETENSORS}{INDEX}", PICKLED, f"{PICKLED}{INDEX}")
 """Names of weights, in the order in which transformers looks for them."""
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin")
-SAFETENSORS_PATTERNS = (*WHOLE[:2], "model-*-of-*.safetensors", ADAPTER, *ADAPTER_WEIGHTS)
-PICKLED_PATTERNS = (*WHOLE[2:], "pytorch_model-*-of-*.bin")
-"""What to download of a model, in this order."""
 NUMBERS = {
     **{"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16},
     **{"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8},
@@ -73,11 +71,8 @@ def weights_file(folder: Path) -> Path:
             f"{folder / ADAPTER} describes an adapter, which bertie does not apply: merge it with PEFT "
             "(model.merge_and_unload().save_pretrained(OUT)), or remove the adapter's files to use the base model alone"
         )
-    config = folder / "config.json"
-    if (named := storage.read_json(config).get("transformers_weights") if config.is_file() else None) is not None:
-        if not isinstance(named, str) or not named.endswith((".safetensors", f".safetensors{INDEX}")):
-            raise UserError(f"{folder}/config.json: transformers_weights is {str(named)[:60]!r}: it must name a file")
-        return _inside(folder, named, f"{folder}/config.json: transformers_weights")
+    if (named := _named(folder)) is not None:
+        return folder / named
     for name in WHOLE:
         if (folder / name).is_file():
             return _inside(folder, name, str(folder))
@@ -88,10 +83,49 @@ def weights_file(folder: Path) -> Path:
     raise UserError(f"{folder / SAFETENSORS} is missing: bertie reads {SAFETENSORS}, {PICKLED}, and both in shards")
 
 
-def other_weights(place: Path) -> str:
-    """Return what to do with weights of another program, given as a file or as its folder; empty: there are none."""
+def names_to_try(folder: Path, tries: int) -> list[str]:
+    """Return the names of the files that may be the weights of a folder that is downloaded step by step.
+
+    Args:
+        folder: The folder, with its small files, and the larger ones that were returned before.
+        tries: How many names `weights_file` may look for, up to the first that is there. An index adds its shards.
+
+    Raises:
+        UserError: config.json or an index is damaged.
+    """
+    if (folder / ADAPTER).is_file() and any((folder / name).is_file() for name in ADAPTER_WEIGHTS):
+        return []  # it is refused
+    candidates = WHOLE[:tries] if (named := _named(folder)) is None else (named,)
+    found = next((i for i, name in enumerate(candidates) if (folder / name).is_file()), None)
+    if found is None:
+        return list(candidates)
+    shards = set(shard_names(folder / candidates[found]).values()) if candidates[found].endswith(INDEX) else ()
+    return [*candidates[: found + 1], *shards]
+
+
+def _named(folder: Path) -> str | None:
+    """Return the name of the weights in config.json; None if it names none. Raises UserError if it is no file's name."""
+    path = folder / "config.json"
+    named = storage.read_json(path).get("transformers_weights") if path.is_file() else None
+    if named is None:
+        return None
+    if not isinstance(named, str) or not named.endswith((".safetensors", f".safetensors{INDEX}")):
+        raise UserError(f"{path}: transformers_weights is {str(named)[:60]!r}: it must name a file")
+    return _inside(folder, named, f"{path}: transformers_weights").name
+
+
+def other_weights(place: Path, names: Iterable[str] | None = None) -> str:
+    """Return what to do with weights of another program; empty: there are none.
+
+    Args:
+        place: The file, or its folder.
+        names: The files of the folder, relative to it, if it is on the hub. None: those that are there.
+    """
     for pattern, remedy in OTHERS.items():
-        found = sorted(place.glob(pattern)) if place.is_dir() else [place] * place.match(pattern)
+        if names is not None:
+            found = sorted(place / name for name in names if fnmatch(name, pattern))
+        else:
+            found = sorted(place.glob(pattern)) if place.is_dir() else [place] * place.match(pattern)
         if found:
             return f"{found[0]}: bertie does not read {found[0].suffix} files: {remedy}"
     return ""

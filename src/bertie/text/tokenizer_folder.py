@@ -34,6 +34,7 @@ from bertie.text.tokenizer_classes import (
 )
 from bertie.text.tokenizer_json import guarded
 from bertie.text.tokenizer_settings import (
+    ADDED,
     CONFIG,
     JSON,
     MAP,
@@ -49,6 +50,8 @@ Backend = WordPieceBackend | BPEBackend | LibraryBackend
 MODELS = ("spiece.model", "sentencepiece.bpe.model", "spm.model", "tokenizer.model")
 GOOGLES = {"spiece.model": "30k-clean.model"}
 """The name that a vocabulary has in Google's folders, which hold ALBERT."""
+FILES = (JSON, CONFIG, MAP, ADDED, "vocab.txt", "vocab.json", "merges.txt", *MODELS, *GOOGLES.values())
+"""All files of a tokenizer: what `read_folder` reads beside config.json, or names when it refuses a folder."""
 TOKEN_TYPES = "token_type_ids"
 AS_JSON = (
     f"write {JSON}, which bertie reads whatever its kind, with the library that the model was trained with, such as "
