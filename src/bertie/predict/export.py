@@ -72,7 +72,8 @@ def convert(
         calibration: Examples or texts on which int8 measures the ranges of activations. None: `data`.
         max_loss: Largest allowed loss of the metric of the task, from 0 to 1.
         threads: Processor threads; 0: all that this process may use.
-        push: Repository of the Hugging Face Hub to upload the result to: OWNER/NAME, or NAME for one of your own. It must be new or empty.
+        push: Repository of the Hugging Face Hub to upload the result to: OWNER/NAME, or NAME for one of your own. It must be
+            new or empty.
         public: Whether everybody sees the repository.
         card: Facts for the model card, in place of those in the source's.
 
