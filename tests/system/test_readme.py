@@ -25,6 +25,7 @@ from bertie.cli import HELP, VERBS, main
 from bertie.commands.parser import parse
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.encoder import build_encoder
+from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.feed import Feed
@@ -144,16 +145,11 @@ def test_route_from_a_folder_to_predictions(tmp_path: Path, pretrained: Path) ->
     files = route("From a folder to predictions")
     assert len(files) <= 10
     checkpoint = read_checkpoint(pretrained)
-    task = Classify(labels=("bad", "good"))
-    write_model(
-        tmp_path,
-        Model(
-            build_encoder(checkpoint.config),
-            {"classify": build_head(task, checkpoint.config, checkpoint.config.hidden_size)},
-        ),
-        checkpoint.tokenizer,
-        {"labels": ["bad", "good"]},
-    )
+    config = checkpoint.config
+    head = build_head(Classify(labels=("bad", "good")), config, config.hidden_size)
+    model = Model(build_encoder(config), {"classify": head})
+    initialize_weights(model, 0.02)
+    write_model(tmp_path, model, checkpoint.tokenizer, {"labels": ["bad", "good"]})
     (tmp_path / "task.json").unlink()
 
     def predict() -> None:

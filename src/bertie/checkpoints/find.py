@@ -52,8 +52,10 @@ def find_model_folder(source: str | Path) -> Path:
         UserError: Its modules.json is damaged, or begins with what bertie does not read.
     """
     folder = Path(source)
-    if source == "" or (problem := no_model.address(str(source))):
-        raise UsageError(problem if source else f"the name of the model is empty: {no_model.GIVE}")
+    if source == "":
+        raise UsageError(f"the name of the model is empty: {no_model.GIVE}")
+    if problem := no_model.address(str(source)):
+        raise UsageError(problem)
     if (inner := transformer_folder(folder)) is not None:
         return inner  # beside it, old folders have a config.json with a version only
     if (folder / "config.json").is_file():

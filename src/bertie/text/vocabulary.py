@@ -17,7 +17,7 @@ from bertie.text import bpe, unigram, word_counts, wordpiece
 from bertie.text.accents import counting_rules, decide_accents
 from bertie.text.coverage import measure_coverage, warn_of_unknown
 from bertie.text.executors import Executor, LocalExecutor, run
-from bertie.text.library_backend import UNIGRAM_RULES
+from bertie.text.library_backend import UNIGRAM_RULES, WITHOUT_BLANKS
 from bertie.text.merges import Criterion
 from bertie.text.readers import ReadCounts, ReaderOptions, read_sources
 from bertie.text.special_tokens import LINE_BREAK, printable
@@ -207,14 +207,20 @@ def _require_valid(texts: list[str | Path], out: Path, max_unique_words: int = M
 def _save(tokenizer: Tokenizer, out: Path, table: WordCounts, settings: dict[str, Any]) -> None:
     """Write the tokenizer and vocabulary.json, and print how well the vocabulary covers the text."""
     coverage = measure_coverage(tokenizer, table.counts)
+    # Without blanks in the text, what is counted as words are whole sentences, and every piece is a word.
+    blankless = sum(count for word, count in table.counts.items() if WITHOUT_BLANKS.search(word))
+    words = tokenizer.algorithm != "unigram" or 2 * blankless < coverage.words
     with storage.atomic_folder(out) as folder:
         tokenizer.save(folder)
         report = {**settings, "entries": tokenizer.size, "fit": asdict(coverage), "words_forgotten": table.forgotten}
         storage.write_json(folder / REPORT, report)
     console.info(
-        f"{tokenizer.size:,} entries, {coverage.used:,} of them occur in the text; "
-        f"{coverage.pieces_per_word:.3f} pieces per word; {coverage.whole:.1%} of words are a single entry"
-        + (f", {coverage.unknown:.3%} are [UNK]" if tokenizer.algorithm != "bpe" else "")
+        f"{tokenizer.size:,} entries, {coverage.used:,} of them occur in the text"
+        + (
+            f"; {coverage.pieces_per_word:.3f} pieces per word; {coverage.whole:.1%} of words are a single entry"
+            * words
+        )
+        + (f", {coverage.unknown:.3%} are {tokenizer.special.unk}" * (words and tokenizer.algorithm != "bpe"))
     )
     warn_of_unknown(str(out), coverage.unknown, coverage.unknown_characters)
 
