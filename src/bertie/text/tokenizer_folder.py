@@ -82,6 +82,7 @@ def read_folder(folder: Path) -> TokenizerFolder:
         UsageError: The folder has no tokenizer.
         UserError: A file is damaged, or asks for what bertie does not reproduce. The message names file, key and value.
     """
+    storage.require_inside(folder)
     content = tokenizer_json.read(folder / JSON) if (folder / JSON).is_file() else None
     settings = read_settings(folder, content)
     config = storage.read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
