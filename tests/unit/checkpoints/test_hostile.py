@@ -12,8 +12,10 @@ import torch
 
 from bertie import console, storage
 from bertie.checkpoints import pickled, weight_files
+from bertie.checkpoints.huggingface import class_names
 from bertie.checkpoints.pickle_check import require_small
 from bertie.checkpoints.pickled import read_pickled
+from bertie.checkpoints.tensorflow.table import read_table, write_table
 from bertie.checkpoints.weight_files import read_tensors
 from bertie.errors import LONGEST_MESSAGE, UsageError, UserError
 from bertie.predict.export import _require_outside
@@ -142,3 +144,10 @@ def test_the_result_of_convert_is_not_beside_the_source_of_tensorflow(tmp_path):
     with pytest.raises(UsageError, match="is in the source"):
         _require_outside(tmp_path / "out", tmp_path / "model.ckpt")
     _require_outside(tmp_path / "out", tmp_path / "other.ckpt", Path("owner/model"))
+
+
+def test_long_keys_and_many_classes_are_refused_before_they_are_copied():
+    with pytest.raises(UserError, match="a key has 20,000 bytes"):
+        read_table(write_table({b"k" * 20_000: b""}))
+    with pytest.raises(UsageError, match="at most 100,000"):
+        class_names({"id2label": {str(i): "a" for i in range(100_001)}})
