@@ -210,6 +210,7 @@ def verify(folder: Path) -> None:
     if (folder / MANIFEST).is_file():
         manifest, remedy = storage.read_json(folder / MANIFEST), "restore it, or take another checkpoint"
         try:
+            storage.require_inside(folder, manifest["files"])
             storage.verify(folder, manifest["files"], remedy)
-        except (AttributeError, KeyError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{folder / MANIFEST} is damaged: {remedy}") from error

@@ -22,7 +22,7 @@ from bertie.checkpoints.sentence_transformers_modules import (
     require_fit,
     warn_unknown,
 )
-from bertie.checkpoints.weight_files import PICKLED, SAFETENSORS, require_inside
+from bertie.checkpoints.weight_files import PICKLED, SAFETENSORS
 from bertie.errors import UsageError, UserError
 from bertie.model.pooling import Pooling
 from bertie.model.vector_modules import VectorModule
@@ -226,14 +226,14 @@ def transformer_settings(root: Path, name: str) -> tuple[Path, dict[str, Any]]:
     """Return the file with the settings of the module Transformer in the subfolder `name`, and its contents."""
     folder = _inside(root, name)
     for file in LENGTHS:
-        require_inside(folder, [file])
+        storage.require_inside(folder, [file])
         if (folder / file).is_file() and (values := storage.read_json(folder / file)):
             return folder / file, values
     return folder / LENGTHS[0], {}
 
 
 def _general(root: Path) -> dict[str, Any]:
-    require_inside(root, [MODULES, GENERAL])
+    storage.require_inside(root, [MODULES, GENERAL])
     return storage.read_json(root / GENERAL) if (root / GENERAL).is_file() else {}
 
 
@@ -263,14 +263,13 @@ def _inside(root: Path, name: str) -> Path:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name:
         raise refused(root / MODULES, "path", name, "it must be a folder in the model's folder")
-    for above in (path, *path.parents):
-        require_inside(root, [str(above)] if str(above) != "." else [])
+    storage.require_inside(root, [name])
     return root / path
 
 
 def _module_folder(root: Path, name: str) -> Path:
     folder = _inside(root, name)
-    require_inside(folder, ["config.json", SAFETENSORS, PICKLED])
+    storage.require_inside(folder, ["config.json", SAFETENSORS, PICKLED])
     return folder
 
 

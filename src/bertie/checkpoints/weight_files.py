@@ -22,7 +22,7 @@ from bertie import storage
 from bertie.checkpoints.mapped import Mapped
 from bertie.checkpoints.pickled import read_pickled
 from bertie.checkpoints.tensorflow import folder as google
-from bertie.errors import UserError
+from bertie.errors import MachineError, UserError
 
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
 INDEX, TENSORFLOW_INDEX = ".index.json", ".index"
@@ -38,6 +38,7 @@ NUMBERS = {
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # accepted dtypes of weights
 MAX_HEADER = 32 * 2**20  # bytes; that of a model with 100,000 tensors has 12 MB
 LARGE = 2**20  # bytes of a tensor after which mapped memory is released
+MAX_TENSORS = 100_000
 MAX_SHARDS = 1000
 MAX_NAME = 200  # characters of the name of a file
 ORIGINAL = "give the checkpoint that it was made from, in safetensors or PyTorch format"
@@ -64,7 +65,7 @@ def weights_file(folder: Path) -> Path:
     """
     if not folder.is_dir():
         beside = [path.name for path in folder.parent.iterdir() if path.name.startswith(f"{folder.name}.")]
-        require_inside(folder.parent, beside)
+        storage.require_inside(folder.parent, beside)
         return Path(f"{folder}{TENSORFLOW_INDEX}")
     if (folder / ADAPTER).is_file() and any((folder / name).exists() for name in ADAPTER_WEIGHTS):
         raise UserError(
@@ -200,22 +201,8 @@ def _inside(folder: Path, name: str, where: str) -> Path:
     """Return the path of a file of a folder. Raises UserError if it is elsewhere."""
     if Path(name).name != name or name in ("", ".", "..") or len(name) > MAX_NAME:
         raise UserError(f"{where} names {name[:200]!r}: it must be a file in the folder")
-    require_inside(folder, [name])
+    storage.require_inside(folder, [name])
     return folder / name
-
-
-def require_inside(folder: Path, names: Iterable[str]) -> None:
-    """Check that files are no links that leave the folder, except to the blobs of the hub's cache. Raises UserError."""
-    for name in names:
-        if not (folder / name).is_symlink():
-            continue
-        root, target = folder.resolve(), (folder / name).resolve()
-        homes = [
-            root,
-            *(above.parent.parent / "blobs" for above in (root, *root.parents) if above.parent.name == "snapshots"),
-        ]
-        if not any(target.is_relative_to(home) for home in homes):
-            raise UserError(f"{folder / name} is a link to {target}, outside the folder: copy the file into it")
 
 
 def read_tensors(path: Path, mapped: Mapped | None = None) -> dict[str, Tensor]:
@@ -236,8 +223,8 @@ def _require_valid(path: Path, tensors: dict[str, Tensor], mapped: Mapped | None
     for name, tensor in tensors.items():
         if tensor.is_floating_point() or tensor.is_complex():  # integers may be position ids, which are ignored
             require_dtype(path, name, tensor)
-        if tensor.numel() and not all(map(torch.isfinite, torch.aminmax(tensor))):  # needs no second tensor
-            raise UserError(f"{path} is damaged: {name} holds NaN or infinity")
+            if tensor.numel() and not all(map(torch.isfinite, torch.aminmax(tensor))):  # needs no second tensor
+                raise UserError(f"{path} is damaged: {name} holds NaN or infinity")
         if mapped is not None and tensor.nbytes > LARGE:
             mapped.release()
 
@@ -250,6 +237,8 @@ def _read_safetensors(path: Path, mapped: Mapped | None) -> dict[str, Tensor]:
             raise ValueError("it lacks a header of a usual size")
         opened: Any = safetensors.safe_open(path, "pt")
         with opened:  # it checks all places
+            if len(opened.keys()) > MAX_TENSORS:
+                raise ValueError(f"it has more than {MAX_TENSORS:,} tensors")
             if mapped is not None:
                 tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
                 mapped.add(tensors.values())
@@ -263,7 +252,17 @@ def _read_safetensors(path: Path, mapped: Mapped | None) -> dict[str, Tensor]:
                     file.seek(8 + size + header[name]["data_offsets"][0])
                     _fill(tensor, file)
         return tensors
-    except (safetensors.SafetensorError, OSError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+    except (
+        safetensors.SafetensorError,
+        OSError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RuntimeError,
+        MemoryError,
+    ) as error:
+        if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+            raise MachineError(f"{path} does not fit into memory: it has {path.stat().st_size:,} bytes") from error
         raise UserError(f"{path} is damaged: {_line(error)}") from error
 
 

@@ -21,6 +21,7 @@ from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.sentence_transformers_format import MODULES, SentenceEmbedding, embedding_of
 from bertie.checkpoints.sentence_transformers_modules import REMEDY
 from bertie.checkpoints.tensorflow import folder as google
+from bertie.checkpoints.weight_files import TENSORFLOW_INDEX
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
 from bertie.model.meta import no_weights
@@ -169,8 +170,15 @@ def _require(to: ExportTarget, precision: ExportPrecision, data: str | Path | No
 
 
 def _require_outside(out: Path, *places: Path) -> None:
-    """Check that the result is neither the source nor in it. Raises UsageError."""
+    """Check that the result is neither the source nor in it. Raises UsageError.
+
+    Args:
+        out: The result.
+        *places: The source: its folder, the prefix of a TensorFlow checkpoint in its folder, or a hub id.
+    """
     for place in places:
+        if Path(f"{place}{TENSORFLOW_INDEX}").is_file() and not place.is_dir():
+            place = place.absolute().parent
         if place.is_dir() and out.resolve().is_relative_to(place.resolve()):
             raise UsageError(f"{out} is in the source, {place}, which `convert` never changes: choose another place")
 

@@ -16,7 +16,7 @@ import tokenizers
 from tokenizers import AddedToken, processors
 
 from bertie import console, storage
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, naming
 from bertie.text import bpe_backend, tokenizer_json, wordpiece_backend
 from bertie.text.bpe_backend import BPEBackend
 from bertie.text.library_backend import LibraryBackend
@@ -85,6 +85,7 @@ def read_folder(folder: Path) -> TokenizerFolder:
         UsageError: The folder has no tokenizer.
         UserError: A file is damaged, or asks for what bertie does not reproduce. The message names file, key and value.
     """
+    storage.require_inside(folder)
     content = tokenizer_json.read(folder / JSON) if (folder / JSON).is_file() else None
     settings = read_settings(folder, content)
     config = storage.read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
@@ -103,6 +104,7 @@ def read_folder(folder: Path) -> TokenizerFolder:
     padding = (content or {}).get("padding")
     if padding and "pad" not in settings.named and "pad" not in named:
         named["pad"] = AddedToken(str(padding.get("pad_token")), special=True)
+    tokenizer_json.require_unknown_token(folder, engine.model)
     guarded(folder, lambda: _add_tokens(engine, settings, named, extra, config.get("vocab_size")))
     known = engine.get_vocab(with_added_tokens=True)
     if sorted(known.values()) != list(range(len(known))):
@@ -123,10 +125,8 @@ def read_folder(folder: Path) -> TokenizerFolder:
 
 def _backend_of(folder: Path, engine: tokenizers.Tokenizer, special: SpecialTokens, token_types: bool) -> Backend:
     """Choose the backend: one of bertie's own where it is equal to the tokenizer of the folder."""
-    try:
-        templates = read_templates(engine)
-    except UserError as error:
-        raise UserError(f"{folder}: {error}") from error
+    with naming(folder):
+        templates = guarded("its post-processor", lambda: read_templates(engine))
     if wordpiece_backend.is_wordpiece(engine) and None not in (special.cls, special.sep, special.unk):
         own: Backend = WordPieceBackend(engine, templates, special)
     elif bpe_backend.is_byte_level(engine) and special.cls is not None:

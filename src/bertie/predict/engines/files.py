@@ -89,6 +89,7 @@ def read(folder: Path) -> Exported | None:
         if engine in needed and str(needed[engine]) not in files:
             raise ValueError(f"{needed[engine]} is missing")
         measured = dict(values["measured"])
+        storage.require_inside(folder, (FILE, *files))
         storage.verify(folder, files, "convert the model again")
     except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
         raise UserError(f"{path} is damaged: convert the model again") from error
