@@ -34,7 +34,8 @@ def require_inside(folder: Path, names: Iterable[str] | None = None) -> None:
     root = folder.resolve()
     homes = [root, *(above.parents[1] / "blobs" for above in (root, *root.parents) if above.parent.name == "snapshots")]
     if names is None:
-        names = sorted(path.name for path in folder.iterdir() if path.is_symlink() and path.is_file())
+        inside = folder.iterdir() if folder.is_dir() else ()
+        names = sorted(path.name for path in inside if path.is_symlink() and path.is_file())
     for name in names:
         try:
             target = (folder / name).resolve()

@@ -6,8 +6,8 @@ Read in this order, from a folder to a checkpoint in memory and back:
 2. read.py: reads a model folder into a `Checkpoint` (checkpoint.py), and checks it.
 3. huggingface.py: config.json. families/: names of weights and configuration keys, bertie's and Hugging Face's, one file
    per family. head_shapes.py: which heads the weights are.
-4. weight_files.py, pickled.py, mapped.py: the files with weights. named_weights.py: the weights under bertie's names, and
-   those without a place.
+4. weight_files.py, pickled.py with pickle_check.py, mapped.py: the files with weights. named_weights.py: the weights under
+   bertie's names, and those without a place.
 5. tensorflow/: configuration and weights of Google's TensorFlow checkpoints.
 6. folder.py: writes a folder that `transformers` loads, with a manifest of checksums.
 7. training_state.py: checkpoints of a run, which add the optimizer's state and the counters.

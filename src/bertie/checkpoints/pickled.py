@@ -62,7 +62,8 @@ def _require_small(path: Path, zipped: bool) -> None:
         if not zipped:
             with open(path, "rb") as file:
                 for _ in range(LEGACY_PICKLES):
-                    require_small(file)
+                    if file.tell() < path.stat().st_size:
+                        require_small(file)
             return
         with zipfile.ZipFile(path) as file:
             if any(part.compress_type != zipfile.ZIP_STORED for part in file.infolist()):
