@@ -6,7 +6,7 @@ import runpy
 from pathlib import Path
 
 import bertie
-from reference_markdown import code, table
+from reference_markdown import escape, table
 
 TABLE = Path(bertie.__file__).parents[2] / "tests" / "parity" / "hub_table.py"
 TOKENIZERS = {
@@ -35,15 +35,13 @@ def checkpoints() -> str:
     rows = [
         [
             f"[{model.name}](https://huggingface.co/{model.name})",
-            code(model.architecture),
+            f"refused: {escape(model.refused)}" if model.refused else "loads",
+            model.architecture,
             TOKENIZERS[model.words],
-            ", ".join(
-                map(code, [WEIGHTS[model.weights], *model.tokenizer_files, *SENTENCES * (model.sentences is not None)])
-            ),
-            f"refused: {code(model.refused)}" if model.refused else "loads",
+            ", ".join([WEIGHTS[model.weights], *model.tokenizer_files, *SENTENCES * (model.sentences is not None)]),
         ]
         for model in sorted(models, key=lambda model: model.name.lower())
     ]
     loading = sum(not model.refused for model in models)
-    header = table(["Checkpoint", "Class", "Tokenizer", "Files", "Verdict"], rows)
+    header = table(["Checkpoint", "Verdict", "Class", "Tokenizer", "Files"], rows)
     return CHECKPOINTS.format(all=len(models), loading=loading, table=header)

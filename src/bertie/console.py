@@ -14,6 +14,8 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import IO, Any
 
+from bertie.errors import visible
+
 _silent = ContextVar("silent", default=False)
 _heard: ContextVar[list[str] | None] = ContextVar("heard", default=None)
 
@@ -43,7 +45,8 @@ def _devnull() -> IO[str]:
 
 
 def warn(text: str, once: bool = False) -> None:
-    """Print a warning to stderr. once: not again, if it was printed before."""
+    """Print a warning to stderr, as one line. once: not again, if it was printed before."""
+    text = visible(text)
     if (heard := _heard.get()) is not None:
         heard.append(text)
     else:

@@ -14,6 +14,20 @@ MAX_INT32 = 2**31 - 1
 """Default upper limit of a setting."""
 
 
+LONGEST_MESSAGE = 4000
+"""Characters of a message; the middle of a longer one is left out. Names in a file have any length."""
+
+
+def visible(message: str) -> str:
+    """Return a message in one line: what does not print, such as a line break in a name, as an escape sequence; cut."""
+    if len(message) > LONGEST_MESSAGE:
+        half = LONGEST_MESSAGE // 2
+        message = f"{message[:half]} … {message[-half:]}"
+    if message.isprintable():
+        return message
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+
+
 class UserError(Exception):
     """The data or the machine prevents the work. The message says what is wrong, where, and what to do. Exit code 1."""
 
@@ -27,6 +41,7 @@ class UserError(Exception):
             remedy: What to do on the command line, as a sentence of its own. A server leaves it out.
             result: What was done nevertheless, for `--json`.
         """
+        problem, remedy = visible(problem), visible(remedy)
         super().__init__(f"{problem}. {remedy}" if remedy else problem)
         self.problem, self.remedy, self.result = problem, remedy, result or {}
 

@@ -12,13 +12,37 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from bertie.errors import MachineError, UsageError, UserError
+
+
+def require_inside(folder: Path, names: Iterable[str] | None = None) -> None:
+    """Check that no file of a folder is a link out of it, except to the blobs of the hub's cache.
+
+    Args:
+        folder: A folder that somebody else may have written.
+        names: The files, relative to it. None: all that are directly in it.
+
+    Raises:
+        UserError: A file is elsewhere. The message names it.
+    """
+    root = folder.resolve()
+    homes = [root, *(above.parents[1] / "blobs" for above in (root, *root.parents) if above.parent.name == "snapshots")]
+    if names is None:
+        inside = folder.iterdir() if folder.is_dir() else ()
+        names = sorted(path.name for path in inside if path.is_symlink() and path.is_file())
+    for name in names:
+        try:
+            target = (folder / name).resolve()
+        except ValueError:  # half of a surrogate pair, or NUL: no file has this name
+            continue
+        if not any(target.is_relative_to(home) for home in homes):
+            raise UserError(f"{folder / name} is a link to {target}, outside the folder: copy the file into it")
 
 
 def sha256(path: Path) -> str:

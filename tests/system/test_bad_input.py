@@ -135,8 +135,8 @@ def test_corpora_that_cannot_be_split(refuse: Refuse, tokenizer_folder: Path, tm
     for share in ("0", "1", "2", "-0.5", "nan", "inf"):
         refuse([*prepare, "--eval-share", share], 2, f"--eval-share {share}: give a share of the documents")
     refuse([*prepare, "--eval-share", "few"], 2, "--eval-share", "'few'")
-    for folder in (tmp_path / "nosuch", text):
-        refuse([*prepare[:3], str(folder), *prepare[4:]], 2, f"{folder} holds no tokenizer")
+    for folder, what in ((tmp_path / "nosuch", "does not exist"), (text, "is a file")):
+        refuse([*prepare[:3], str(folder), *prepare[4:]], 2, f"{folder} {what}: give the folder of a tokenizer")
 
 
 def test_unwritable_paths(refuse: Refuse, tokenizer_folder: Path, tmp_path: Path) -> None:

@@ -24,11 +24,15 @@ from bertie.checkpoints.training_state import Counters, save_state
 from bertie.cli import HELP, VERBS, main
 from bertie.commands.parser import parse
 from bertie.finetuning.recipe import FinetuneConfig
+from bertie.model.encoder import build_encoder
+from bertie.model.initialization import initialize_weights
+from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.feed import Feed
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
 from bertie.tasks import Classify
+from bertie.tasks.task import build_head
 from bertie.text.shards import open_shards
 from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.length import StepCount
@@ -135,6 +139,23 @@ def test_route_from_disk_to_loss(trained_shards: Path) -> None:
             next(train_steps(model, stream, recipe.optimizer.build(model), recipe.schedule, settings))
 
     assert set(files) <= files_that_run(first_step)
+
+
+def test_route_from_a_folder_to_predictions(tmp_path: Path, pretrained: Path) -> None:
+    files = route("From a folder to predictions")
+    assert len(files) <= 10
+    checkpoint = read_checkpoint(pretrained)
+    config = checkpoint.config
+    head = build_head(Classify(labels=("bad", "good")), config, config.hidden_size)
+    model = Model(build_encoder(config), {"classify": head})
+    initialize_weights(model, 0.02)
+    write_model(tmp_path, model, checkpoint.tokenizer, {"labels": ["bad", "good"]})
+    (tmp_path / "task.json").unlink()
+
+    def predict() -> None:
+        bertie.load(tmp_path, threads=1).predict(["a text"])
+
+    assert set(files) <= files_that_run(predict)
 
 
 def test_route_from_save_to_automodel(tmp_path: Path, pretrained: Path) -> None:

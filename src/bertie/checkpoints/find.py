@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
+import glob
 import re
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
-from bertie.checkpoints import sentence_transformers_format
-from bertie.checkpoints.sentence_transformers_reader import transformer_folder
+from bertie import storage
+from bertie.checkpoints import no_model, sentence_transformers_format
+from bertie.checkpoints.sentence_transformers_reader import (
+    module_folders,
+    require_no_module,
+    require_transformer,
+    transformer_folder,
+)
 from bertie.checkpoints.tensorflow import folder as google
-from bertie.checkpoints.weight_files import ADAPTER, PICKLED_PATTERNS, SAFETENSORS_PATTERNS, WHOLE, weights_file
-from bertie.errors import UsageError, nearest
+from bertie.checkpoints.weight_files import (
+    ADAPTER,
+    ADAPTER_WEIGHTS,
+    INDEX,
+    SAFETENSORS,
+    WHOLE,
+    names_to_try,
+    other_weights,
+    weights_file,
+)
+from bertie.errors import UsageError, UserError
+from bertie.text import tokenizer_folder
 
 TASK_FILE = "task.json"
-MODEL_FILES = (
-    *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
-    *("vocab.txt", "vocab.json", "merges.txt"),
-)
+MODEL_FILES = ("config.json", SAFETENSORS, *tokenizer_folder.FILES)
 TASK_FILES = (TASK_FILE, *sentence_transformers_format.FILES)  # only in folders of fine-tuned models
+MANIFEST, ENGINE = LISTS = ("manifest.json", "engine.json")
+"""Lists of files with their checksums: those of a model, and those of the engine of a converted one."""
+DESCRIBING = (
+    *(name for name in (*MODEL_FILES, *WHOLE) if name.endswith(INDEX) or name not in WHOLE),
+    *(*TASK_FILES, *LISTS, "config.toml", "README.md", ADAPTER, *ADAPTER_WEIGHTS),
+    *(*google.CONFIGS.values(), google.LATEST),
+)
+"""The files of a folder that say what the model is, and which other files it needs. An adapter is refused."""
 
 
 def find_model_folder(source: str | Path) -> Path:
@@ -25,12 +49,19 @@ def find_model_folder(source: str | Path) -> Path:
 
     Raises:
         UsageError: There is no such folder, or the download failed.
+        UserError: Its modules.json is damaged, or begins with what bertie does not read.
     """
     folder = Path(source)
+    if source == "":
+        raise UsageError(f"the name of the model is empty: {no_model.GIVE}")
+    if problem := no_model.address(str(source)):
+        raise UsageError(problem)
     if (inner := transformer_folder(folder)) is not None:
         return inner  # beside it, old folders have a config.json with a version only
     if (folder / "config.json").is_file():
+        require_no_module(folder)
         return folder
+    require_transformer(folder)
     if (checkpoint := google.find_checkpoint(folder)) is not None:
         return checkpoint
     if (folder / ADAPTER).is_file():
@@ -41,16 +72,11 @@ def find_model_folder(source: str | Path) -> Path:
         raise UsageError(f"{source} {problem}: restore it, or take another checkpoint")
     if steps := list_checkpoints(folder):
         return steps[-1]
-    remedy = ": give a run, a checkpoint folder or a hub id"
     if folder.exists():
-        is_run = (folder / "config.toml").is_file()
-        raise UsageError(
-            f"{source} {'is a run without a checkpoint yet' if is_run else 'holds no config.json'}{remedy}"
-        )
+        raise UsageError(no_model.lacks_config(folder) if folder.is_dir() else no_model.is_file(folder))
     beside = folder.parent.is_dir() and "/" in str(source)
     if beside or str(source).count("/") > 1 or str(source).startswith((".", "/", "~")):
-        near = nearest(folder.name, [path.name for path in folder.parent.glob("*/")])
-        raise UsageError(f"{source} does not exist" + (f": did you mean {folder.parent / near}?" if near else remedy))
+        raise UsageError(no_model.missing(folder))
     return _from_hub(str(source))
 
 
@@ -61,19 +87,63 @@ def list_checkpoints(run: Path) -> list[Path]:
 
 
 def _from_hub(name: str) -> Path:
+    """Download what bertie reads of a model, and return its folder, which is read, or refused, like any other."""
+    wanted = set(DESCRIBING)
+    root = _download(name, wanted)
+    modules = {root, *module_folders(root)}
+    for tries in range(len(WHOLE) + 1):
+        if more := _asked_for(root, modules, tries) - wanted:
+            wanted |= more
+            _download(name, wanted, root.name)
+    folder = find_model_folder(root)
+    if folder.is_dir() and names_to_try(folder, len(WHOLE)) == list(WHOLE):  # there is none
+        inner = folder.relative_to(root)
+        if problem := other_weights(Path(name) / inner, _names_in(name, root.name, inner)):
+            raise UserError(problem)
+    return folder
+
+
+def _asked_for(root: Path, modules: set[Path], tries: int) -> set[str]:
+    """Return patterns of the files that the files of a download ask for. tries: as in `names_to_try`; 0: small files."""
+    if not tries:
+        return {_pattern(root, folder, file) for folder in modules for file in DESCRIBING}
+    encoder = transformer_folder(root) or root
+    wanted: set[str] = set()
+    for folder in modules:
+        names = [file for listing in LISTS if (folder / listing).is_file() for file in _listed(folder / listing)]
+        if folder != root or (folder == encoder and (folder / "config.json").is_file()):
+            names += names_to_try(folder, tries)
+        wanted |= {_pattern(root, folder, file) for file in names}
+    if not (encoder / "config.json").is_file() and google.find_config(root) is not None:
+        prefix = google.find_checkpoint(root)
+        wanted |= {"*.index"} if prefix is None else {f"{glob.escape(prefix.name)}.data-*-of-*"}
+    return wanted
+
+
+def _listed(path: Path) -> list[str]:
+    files = storage.read_json(path).get("files")
+    return list(files) if isinstance(files, dict) else []
+
+
+def _pattern(root: Path, folder: Path, file: str) -> str:
+    return glob.escape(f"{folder.relative_to(root).as_posix()}/{file}".removeprefix("./"))
+
+
+def _download(name: str, wanted: Iterable[str], commit: str | None = None) -> Path:
     import huggingface_hub
 
-    def download(*patterns: str) -> Path:
-        wanted = [*MODEL_FILES, *TASK_FILES, "README.md", *patterns]
-        of_modules = [f"{sentence_transformers_format.IN_MODULES}/{pattern}" for pattern in wanted]
-        found = Path(huggingface_hub.snapshot_download(name, allow_patterns=wanted + of_modules))
-        return transformer_folder(found) or found
-
     try:
-        folder = download(*SAFETENSORS_PATTERNS)
-        if any((folder / name).is_file() for name in WHOLE):
-            return folder
-        return download(*PICKLED_PATTERNS)  # only models without safetensors, which transformers prefers
+        return Path(huggingface_hub.snapshot_download(name, revision=commit, allow_patterns=sorted(wanted)))
     except Exception as error:  # the hub's client raises errors of its own, of its HTTP library and of the system
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UsageError(f"{name} is not a folder, and the download from the hub failed: {reason}") from error
+
+
+def _names_in(name: str, commit: str, folder: Path) -> list[str]:
+    """Return the files in a folder of a repository, relative to it; none without a connection."""
+    import huggingface_hub
+
+    with suppress(Exception):  # the hub's client raises errors of its own, of its HTTP library and of the system
+        files = [Path(file) for file in huggingface_hub.list_repo_files(name, revision=commit)]
+        return [file.relative_to(folder).as_posix() for file in files if file.is_relative_to(folder)]
+    return []

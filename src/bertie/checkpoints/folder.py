@@ -17,7 +17,7 @@ from bertie.checkpoints import sentence_transformers_format, sentence_transforme
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import family_named, family_of
 from bertie.checkpoints.families.family import Family, to_huggingface
-from bertie.checkpoints.find import MODEL_FILES, TASK_FILE, TASK_FILES
+from bertie.checkpoints.find import MANIFEST, MODEL_FILES, TASK_FILE, TASK_FILES
 from bertie.checkpoints.huggingface import (
     default_names,
     shapes_of,
@@ -33,7 +33,6 @@ from bertie.model.head_facts import HeadFacts
 from bertie.model.model import Model
 from bertie.text.tokenizer import Tokenizer
 
-MANIFEST = "manifest.json"
 NOT_KEPT = frozenset({"transformers_weights", "auto_map", "generator", "id2label", "label2id", "architectures"})
 """Keys of a source's config.json that are written anew, or would be wrong in another folder."""
 DTYPE_NAMES = {NUMBERS[name]: name for name in ["I64", "F64", "F32", "I32", "BF16", "F16", "I16", "I8", "U8", "BOOL"]}
@@ -211,6 +210,7 @@ def verify(folder: Path) -> None:
     if (folder / MANIFEST).is_file():
         manifest, remedy = storage.read_json(folder / MANIFEST), "restore it, or take another checkpoint"
         try:
+            storage.require_inside(folder, manifest["files"])
             storage.verify(folder, manifest["files"], remedy)
-        except (AttributeError, KeyError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{folder / MANIFEST} is damaged: {remedy}") from error

@@ -18,6 +18,7 @@ from bertie.model.model import Model
 from bertie.model.text_pooling import resolve_pooling
 
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
+MAX_CLASSES = 100_000
 MAX_GAPS = 10
 
 
@@ -161,6 +162,8 @@ def class_names(values: dict[str, Any]) -> tuple[str, ...]:
     names = values.get("id2label") or {}
     if not isinstance(names, dict):
         raise UsageError(f'id2label is {str(names)[:60]}: it must map numbers to names: {{"0": "negative", …}}')
+    if len(names) > MAX_CLASSES:
+        raise UsageError(f"id2label has {len(names):,} classes: at most {MAX_CLASSES:,} are read")
     named = {int(key): str(name) for key, name in names.items()}
     kind, count = values.get("problem_type"), len(named) or values.get("num_labels", 2)
     if kind not in (None, "", *PROBLEM_TYPES):

@@ -36,7 +36,7 @@ class CardFacts:
     """What only you know of a model, for its card. Facts that are omitted are not in the card."""
 
     license: str = ""
-    """License of the model, by its identifier on the hub: apache-2.0, mit, cc-by-4.0, …"""
+    """License of the model, by its identifier on the hub: apache-2.0, mit, cc-by-4.0, … Only its form is checked."""
     language: tuple[str, ...] = ()
     """Languages of its texts, by their codes: en, de, …"""
     datasets: tuple[str, ...] = ()

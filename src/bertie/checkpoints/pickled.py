@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import warnings
 import zipfile
@@ -12,10 +13,15 @@ import torch
 from torch import Tensor
 
 from bertie.checkpoints.mapped import Mapped
-from bertie.errors import UserError
+from bertie.checkpoints.pickle_check import require_small
+from bertie.errors import UserError, naming
 
 NESTED = ("state_dict", "model_state_dict", "model")
 """Keys under which training scripts save the weights beside other things."""
+ZIP = b"PK\x03\x04"
+LEGACY_PICKLES = 5
+"""The pickles of a file of torch before 1.6: a magic number, a version, the machine, the objects, and the keys of tensors."""
+MAX_PARTS = 100_000
 SHARING = 4  # tensors may share memory (tied matrices), but not without limit
 
 
@@ -26,9 +32,9 @@ def read_pickled(path: Path, mapped: Mapped | None = None) -> dict[str, Tensor]:
         UserError: The file is damaged, or it holds something else than named tensors, such as code.
     """
     try:
-        zipped = zipfile.is_zipfile(path)
-        if zipped:
-            _require_stored(path)
+        with open(path, "rb") as file:
+            zipped = file.read(len(ZIP)) == ZIP  # as torch decides
+        _require_small(path, zipped)
         with warnings.catch_warnings(action="ignore"):
             loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped and mapped is not None)
     except UserError:
@@ -50,14 +56,25 @@ def read_pickled(path: Path, mapped: Mapped | None = None) -> dict[str, Tensor]:
     return {name: tensor.detach() for name, tensor in loaded.items()}
 
 
-def _require_stored(path: Path) -> None:
-    """Check that the parts of a zip file are together no larger than the file. Raises UserError."""
-    with zipfile.ZipFile(path) as file:
-        parts = file.infolist()
-    if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
-        raise UserError(f"{path} is compressed, which torch never writes: save the weights again")
-    if sum(part.file_size for part in parts) > path.stat().st_size:
-        raise UserError(f"{path} is damaged: its parts are larger than the file")
+def _require_small(path: Path, zipped: bool) -> None:
+    """Check that reading a file takes no more memory than it has bytes, and that its pickles build tensors. Raises UserError."""
+    with naming(f"{path} is damaged"):
+        if not zipped:
+            with open(path, "rb") as file:
+                for _ in range(LEGACY_PICKLES):
+                    if file.tell() < path.stat().st_size:
+                        require_small(file)
+            return
+        with zipfile.ZipFile(path) as file:
+            if any(part.compress_type != zipfile.ZIP_STORED for part in file.infolist()):
+                raise UserError("it is compressed, which torch never writes: save the weights again")
+        reader: Any = torch._C.PyTorchFileReader(str(path))  # its view of the file counts: two directories may be in it
+        names = reader.get_all_records()
+        if len(names) > MAX_PARTS:
+            raise UserError(f"it has {len(names):,} parts")
+        if sum(map(reader.get_record_size, names)) > path.stat().st_size:
+            raise UserError("its parts are larger than the file")
+        require_small(io.BytesIO(reader.get_record("data.pkl")))
 
 
 def _require_tensor(path: Path, name: Any, value: Any, size: int) -> None:

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from bertie import storage
 from bertie.checkpoints.checkpoint import Checkpoint, shape_error
-from bertie.checkpoints.find import MODEL_FILES, TASK_FILE, TASK_FILES, find_model_folder
+from bertie.checkpoints.find import TASK_FILE, find_model_folder
 from bertie.checkpoints.folder import verify
 from bertie.checkpoints.huggingface import from_config_json, padding_id
 from bertie.checkpoints.mapped import Mapped
 from bertie.checkpoints.named_weights import named_weights
 from bertie.checkpoints.tensorflow import folder as google
-from bertie.checkpoints.weight_files import require_inside, weights_files
+from bertie.checkpoints.weight_files import weights_files
 from bertie.errors import UsageError, UserError
 from bertie.model.characters import Characters
 from bertie.model.config import TransformerConfig
@@ -44,8 +44,8 @@ def read_checkpoint(source: str | Path, shape: HeadShape | None = None, mapped: 
     """
     place = find_model_folder(source)
     folder = place if place.is_dir() else place.parent
+    storage.require_inside(folder)
     verify(folder)
-    require_inside(folder, (*MODEL_FILES, *TASK_FILES))
     path = folder / "config.json"
     path, values = (path, storage.read_json(path)) if place.is_dir() else google.read_config(place)
     family, config, labels = from_config_json(values, str(path))

@@ -22,8 +22,8 @@ from bertie.checkpoints.sentence_transformers_modules import (
     require_fit,
     warn_unknown,
 )
-from bertie.checkpoints.weight_files import PICKLED, SAFETENSORS, require_inside
-from bertie.errors import UserError
+from bertie.checkpoints.weight_files import PICKLED, SAFETENSORS
+from bertie.errors import UsageError, UserError
 from bertie.model.pooling import Pooling
 from bertie.model.vector_modules import VectorModule
 
@@ -60,6 +60,34 @@ def transformer_folder(folder: Path) -> Path | None:
         return None
     inner = _inside(folder, path)
     return inner if (inner / "config.json").is_file() else None
+
+
+def require_no_module(folder: Path) -> None:
+    """Check that a folder is not that of a module after the encoder, such as 1_Pooling. Raises UsageError."""
+    listed, name = folder.absolute().parent / MODULES, folder.absolute().name
+    modules = storage.read_json_list(listed)[1:] if listed.is_file() else []
+    if name in [module.get("path") for module in modules if isinstance(module, dict)]:
+        raise UsageError(f"{folder} is a module of the model in {folder.parent}: give that folder")
+
+
+def require_transformer(folder: Path) -> None:
+    """Check that modules.json, if a folder without config.json has one, begins with an encoder. Raises UserError."""
+    entries = _entries(folder / MODULES) if (folder / MODULES).is_file() else []
+    if entries and entries[0][0] != "Transformer":
+        kinds = " → ".join(kind for kind, _ in entries)
+        raise UserError(
+            f"{folder / MODULES} asks for {kinds}, which is not supported: bertie reads Transformer → Pooling"
+        )
+    if entries and entries[0][1].strip("./"):
+        missing = _inside(folder, entries[0][1]) / "config.json"
+        raise UserError(f"{missing} is missing, the configuration of the encoder: restore it")
+
+
+def module_folders(folder: Path) -> list[Path]:
+    """Return the folders of the modules that modules.json names. Raises UserError."""
+    entries = storage.read_json_list(folder / MODULES) if (folder / MODULES).is_file() else []
+    paths = [entry.get("path") for entry in entries[:MAX_MODULES] if isinstance(entry, dict)]
+    return [_inside(folder, path) for path in paths if isinstance(path, str)]
 
 
 def read(folder: Path, hidden_size: int | None = None) -> SentenceEmbedding | None:
@@ -148,7 +176,7 @@ def score_activation(folder: Path, outputs: int) -> str | None:
         UserError: A file is damaged, or asks for what bertie does not support.
     """
     root, path = root_of(folder), folder / "config.json"
-    values = storage.read_json(path)
+    values = storage.read_json(path) if path.is_file() else {}  # Google's folders have none
     own, old = values.get("sentence_transformers"), values.get("sbert_ce_default_activation_function")
     name, key, marked = None, "", False
     if root is not None and (general := _general(root)).get("model_type") == "CrossEncoder":
@@ -198,14 +226,14 @@ def transformer_settings(root: Path, name: str) -> tuple[Path, dict[str, Any]]:
     """Return the file with the settings of the module Transformer in the subfolder `name`, and its contents."""
     folder = _inside(root, name)
     for file in LENGTHS:
-        require_inside(folder, [file])
+        storage.require_inside(folder, [file])
         if (folder / file).is_file() and (values := storage.read_json(folder / file)):
             return folder / file, values
     return folder / LENGTHS[0], {}
 
 
 def _general(root: Path) -> dict[str, Any]:
-    require_inside(root, [MODULES, GENERAL])
+    storage.require_inside(root, [MODULES, GENERAL])
     return storage.read_json(root / GENERAL) if (root / GENERAL).is_file() else {}
 
 
@@ -235,14 +263,13 @@ def _inside(root: Path, name: str) -> Path:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name:
         raise refused(root / MODULES, "path", name, "it must be a folder in the model's folder")
-    for above in (path, *path.parents):
-        require_inside(root, [str(above)] if str(above) != "." else [])
+    storage.require_inside(root, [name])
     return root / path
 
 
 def _module_folder(root: Path, name: str) -> Path:
     folder = _inside(root, name)
-    require_inside(folder, ["config.json", SAFETENSORS, PICKLED])
+    storage.require_inside(folder, ["config.json", SAFETENSORS, PICKLED])
     return folder
 
 

@@ -10,6 +10,7 @@ import io
 import json
 import struct
 from collections.abc import Iterable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,13 @@ from bertie import storage
 from bertie.checkpoints.mapped import Mapped
 from bertie.checkpoints.pickled import read_pickled
 from bertie.checkpoints.tensorflow import folder as google
-from bertie.errors import UserError
+from bertie.errors import MachineError, UserError
 
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
 INDEX, TENSORFLOW_INDEX = ".index.json", ".index"
 WHOLE = (SAFETENSORS, f"{SAFETENSORS}{INDEX}", PICKLED, f"{PICKLED}{INDEX}")
 """Names of weights, in the order in which transformers looks for them."""
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin")
-SAFETENSORS_PATTERNS = (*WHOLE[:2], "model-*-of-*.safetensors", ADAPTER, *ADAPTER_WEIGHTS)
-PICKLED_PATTERNS = (*WHOLE[2:], "pytorch_model-*-of-*.bin")
-"""What to download of a model, in this order."""
 NUMBERS = {
     **{"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16},
     **{"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8},
@@ -40,13 +38,20 @@ NUMBERS = {
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # accepted dtypes of weights
 MAX_HEADER = 32 * 2**20  # bytes; that of a model with 100,000 tensors has 12 MB
 LARGE = 2**20  # bytes of a tensor after which mapped memory is released
+MAX_TENSORS = 100_000
 MAX_SHARDS = 1000
 MAX_NAME = 200  # characters of the name of a file
+ORIGINAL = "give the checkpoint that it was made from, in safetensors or PyTorch format"
+TRANSFORMERS_4 = (
+    'save it with transformers 4 as safetensors: AutoModel.from_pretrained(FOLDER, {}).save_pretrained("OUT")'
+)
 OTHERS = {
-    "flax_model.msgpack": "AutoModel.from_pretrained(FOLDER, from_flax=True)",
-    "tf_model.h5": "AutoModel.from_pretrained(FOLDER, from_tf=True)",
+    "flax_model*.msgpack": TRANSFORMERS_4.format("from_flax=True"),
+    "tf_model*.h5": TRANSFORMERS_4.format("from_tf=True"),
+    **dict.fromkeys(("*.gguf", "rust_model.ot", "*.onnx", "onnx/*.onnx"), ORIGINAL),
+    **dict.fromkeys(("openvino_model.xml", "openvino/*.xml", "saved_model.pb", "*.mlmodel", "*.tflite"), ORIGINAL),
 }
-"""Weights of other libraries, and how transformers 4 reads them."""
+"""Weights of other programs, and what to do with them."""
 
 
 def weights_file(folder: Path) -> Path:
@@ -60,28 +65,71 @@ def weights_file(folder: Path) -> Path:
     """
     if not folder.is_dir():
         beside = [path.name for path in folder.parent.iterdir() if path.name.startswith(f"{folder.name}.")]
-        require_inside(folder.parent, beside)
+        storage.require_inside(folder.parent, beside)
         return Path(f"{folder}{TENSORFLOW_INDEX}")
     if (folder / ADAPTER).is_file() and any((folder / name).exists() for name in ADAPTER_WEIGHTS):
         raise UserError(
             f"{folder / ADAPTER} describes an adapter, which bertie does not apply: merge it with PEFT "
             "(model.merge_and_unload().save_pretrained(OUT)), or remove the adapter's files to use the base model alone"
         )
-    config = folder / "config.json"
-    if (named := storage.read_json(config).get("transformers_weights") if config.is_file() else None) is not None:
-        if not isinstance(named, str) or not named.endswith((".safetensors", f".safetensors{INDEX}")):
-            raise UserError(f"{folder}/config.json: transformers_weights is {str(named)[:60]!r}: it must name a file")
-        return _inside(folder, named, f"{folder}/config.json: transformers_weights")
+    if (named := _named(folder)) is not None:
+        return folder / named
     for name in WHOLE:
         if (folder / name).is_file():
             return _inside(folder, name, str(folder))
     if (folder / ADAPTER).is_file():
         raise UserError(f"{folder / ADAPTER} describes an adapter, and the folder lacks the weights of its base model")
-    for name, how in OTHERS.items():
-        if (folder / name).is_file():
-            remedy = f'save it with transformers 4 as safetensors: {how}.save_pretrained("OUT")'
-            raise UserError(f"{folder / name}: bertie does not read this format: {remedy}")
+    if problem := other_weights(folder):
+        raise UserError(problem)
     raise UserError(f"{folder / SAFETENSORS} is missing: bertie reads {SAFETENSORS}, {PICKLED}, and both in shards")
+
+
+def names_to_try(folder: Path, tries: int) -> list[str]:
+    """Return the names of the files that may be the weights of a folder that is downloaded step by step.
+
+    Args:
+        folder: The folder, with its small files, and the larger ones that were returned before.
+        tries: How many names `weights_file` may look for, up to the first that is there. An index adds its shards.
+
+    Raises:
+        UserError: config.json or an index is damaged.
+    """
+    if (folder / ADAPTER).is_file() and any((folder / name).is_file() for name in ADAPTER_WEIGHTS):
+        return []  # it is refused
+    candidates = WHOLE[:tries] if (named := _named(folder)) is None else (named,)
+    found = next((i for i, name in enumerate(candidates) if (folder / name).is_file()), None)
+    if found is None:
+        return list(candidates)
+    shards = set(shard_names(folder / candidates[found]).values()) if candidates[found].endswith(INDEX) else ()
+    return [*candidates[: found + 1], *shards]
+
+
+def _named(folder: Path) -> str | None:
+    """Return the name of the weights in config.json; None if it names none. Raises UserError if it is no file's name."""
+    path = folder / "config.json"
+    named = storage.read_json(path).get("transformers_weights") if path.is_file() else None
+    if named is None:
+        return None
+    if not isinstance(named, str) or not named.endswith((".safetensors", f".safetensors{INDEX}")):
+        raise UserError(f"{path}: transformers_weights is {str(named)[:60]!r}: it must name a file")
+    return _inside(folder, named, f"{path}: transformers_weights").name
+
+
+def other_weights(place: Path, names: Iterable[str] | None = None) -> str:
+    """Return what to do with weights of another program; empty: there are none.
+
+    Args:
+        place: The file, or its folder.
+        names: The files of the folder, relative to it, if it is on the hub. None: those that are there.
+    """
+    for pattern, remedy in OTHERS.items():
+        if names is not None:
+            found = sorted(place / name for name in names if fnmatch(name, pattern))
+        else:
+            found = sorted(place.glob(pattern)) if place.is_dir() else [place] * place.match(pattern)
+        if found:
+            return f"{found[0]}: bertie does not read {found[0].suffix} files: {remedy}"
+    return ""
 
 
 def weights_files(place: Path) -> tuple[Path, ...]:
@@ -153,22 +201,8 @@ def _inside(folder: Path, name: str, where: str) -> Path:
     """Return the path of a file of a folder. Raises UserError if it is elsewhere."""
     if Path(name).name != name or name in ("", ".", "..") or len(name) > MAX_NAME:
         raise UserError(f"{where} names {name[:200]!r}: it must be a file in the folder")
-    require_inside(folder, [name])
+    storage.require_inside(folder, [name])
     return folder / name
-
-
-def require_inside(folder: Path, names: Iterable[str]) -> None:
-    """Check that files are no links that leave the folder, except to the blobs of the hub's cache. Raises UserError."""
-    for name in names:
-        if not (folder / name).is_symlink():
-            continue
-        root, target = folder.resolve(), (folder / name).resolve()
-        homes = [
-            root,
-            *(above.parent.parent / "blobs" for above in (root, *root.parents) if above.parent.name == "snapshots"),
-        ]
-        if not any(target.is_relative_to(home) for home in homes):
-            raise UserError(f"{folder / name} is a link to {target}, outside the folder: copy the file into it")
 
 
 def read_tensors(path: Path, mapped: Mapped | None = None) -> dict[str, Tensor]:
@@ -189,8 +223,8 @@ def _require_valid(path: Path, tensors: dict[str, Tensor], mapped: Mapped | None
     for name, tensor in tensors.items():
         if tensor.is_floating_point() or tensor.is_complex():  # integers may be position ids, which are ignored
             require_dtype(path, name, tensor)
-        if tensor.numel() and not all(map(torch.isfinite, torch.aminmax(tensor))):  # needs no second tensor
-            raise UserError(f"{path} is damaged: {name} holds NaN or infinity")
+            if tensor.numel() and not all(map(torch.isfinite, torch.aminmax(tensor))):  # needs no second tensor
+                raise UserError(f"{path} is damaged: {name} holds NaN or infinity")
         if mapped is not None and tensor.nbytes > LARGE:
             mapped.release()
 
@@ -203,6 +237,8 @@ def _read_safetensors(path: Path, mapped: Mapped | None) -> dict[str, Tensor]:
             raise ValueError("it lacks a header of a usual size")
         opened: Any = safetensors.safe_open(path, "pt")
         with opened:  # it checks all places
+            if len(opened.keys()) > MAX_TENSORS:
+                raise ValueError(f"it has more than {MAX_TENSORS:,} tensors")
             if mapped is not None:
                 tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
                 mapped.add(tensors.values())
@@ -216,7 +252,17 @@ def _read_safetensors(path: Path, mapped: Mapped | None) -> dict[str, Tensor]:
                     file.seek(8 + size + header[name]["data_offsets"][0])
                     _fill(tensor, file)
         return tensors
-    except (safetensors.SafetensorError, OSError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+    except (
+        safetensors.SafetensorError,
+        OSError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RuntimeError,
+        MemoryError,
+    ) as error:
+        if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+            raise MachineError(f"{path} does not fit into memory: it has {path.stat().st_size:,} bytes") from error
         raise UserError(f"{path} is damaged: {_line(error)}") from error
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 GROUPS = {
     "Try it": {"demo": "Train and fine-tune a small BERT on text that comes with Python."},
     "Prepare text": {
-        "tokenizer train": "Train a WordPiece vocabulary.",
+        "tokenizer train": "Train a vocabulary: WordPiece, BPE or unigram.",
         "tokenizer extend": "Add the words of a new domain to a vocabulary.",
         "tokenizer inspect": "Show how a vocabulary covers a text; compare two.",
         "tokenizer encode": "Turn text into token ids.",

@@ -35,8 +35,8 @@ class Args:
     """Largest allowed loss of the metric of the task (such as accuracy), from 0 to 1. If it loses more, nothing is
     written."""
     push: str | None = None
-    """Repository of the Hugging Face Hub, OWNER/NAME, to upload the folder to, once it is compared. It must be new or
-    empty. The token is that of `hf auth login`, or HF_TOKEN."""
+    """Repository of the Hugging Face Hub, OWNER/NAME, or NAME for one of your own, to upload the folder to, once it is
+    compared. It must be new or empty. The token is that of `hf auth login`, or HF_TOKEN."""
     public: bool = False
     """Create a public repository; by default, only you and your organization see it."""
     card: CardFacts = CardFacts()

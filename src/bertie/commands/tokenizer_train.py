@@ -23,7 +23,8 @@ class Args:
     text: Positional[list[str]]
     """.txt, .jsonl, .csv, .tsv or .parquet files (also .gz, .bz2, .xz, .zst), folders, patterns, URLs, hf:DATASET."""
     out: Path
-    """Output folder: vocab.txt, tokenizer.json, tokenizer_config.json, vocabulary.json (coverage of the text)."""
+    """Output folder: the files of the vocabulary (vocab.txt, vocab.json and merges.txt, or tokenizer.json alone),
+    tokenizer_config.json, and vocabulary.json (coverage of the text)."""
     algorithm: Literal["wordpiece", "bpe", "unigram"] = "wordpiece"
     """BERT's WordPiece; byte-level BPE as in RoBERTa, which keeps text as it is and has no [UNK]; or a unigram vocabulary
     as in XLM-RoBERTa, for languages that are written without blanks."""

@@ -6,6 +6,7 @@ tolerance with its reason, the verdict, and an example of a difference. The resu
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from pathlib import Path
 from typing import Literal
@@ -13,16 +14,30 @@ from typing import Literal
 from bertie.errors import UsageError
 from bertie.predict import compare_sentence_transformers, compare_transformers
 from bertie.predict.comparison import Compared
+from bertie.predict.engines.graph import quietly
 from bertie.predict.predictor import Predictor
 
 Library = Literal["transformers", "sentence-transformers"]
 LIBRARIES = {"transformers": compare_transformers, "sentence-transformers": compare_sentence_transformers}
 
 
+def absent(library: Library) -> str:
+    """Return why a library cannot be used: it is not installed, or its import fails. Empty: it can."""
+    name = library.replace("-", "_")
+    if importlib.util.find_spec(name) is None:
+        return "not installed"
+    try:
+        with quietly():
+            importlib.import_module(name)
+    except Exception as error:  # what the modules of others raise while they are imported
+        return f"its import fails ({type(error).__name__}: {' '.join(str(error).split())[:150]})"
+    return ""
+
+
 def require(library: Library) -> None:
-    """Raise UsageError if a library is not installed."""
-    if importlib.util.find_spec(library.replace("-", "_")) is None:
-        raise UsageError(f"{library} is not installed: pip install {library}")
+    """Raise UsageError if a library cannot be used."""
+    if reason := absent(library):
+        raise UsageError(f"{library}: {reason}: pip install {library}")
 
 
 def compare(predictor: Predictor, library: Library, folder: Path | None = None) -> list[Compared]:
@@ -40,7 +55,7 @@ def compare(predictor: Predictor, library: Library, folder: Path | None = None) 
         among them, and is wrong.
 
     Raises:
-        UsageError: The library is not installed.
+        UsageError: The library cannot be used.
         UserError: The model computes NaN or infinity.
     """
     require(library)

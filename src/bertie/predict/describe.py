@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import unicodedata
 from collections.abc import Iterable
 from typing import Any
@@ -12,6 +13,7 @@ from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import family_named, own
 from bertie.checkpoints.families.general_keys import WITHOUT_EFFECT
 from bertie.checkpoints.folder import MANIFEST
+from bertie.checkpoints.weight_files import TENSORFLOW_INDEX
 from bertie.console import plural
 from bertie.model.config import TransformerConfig
 from bertie.model.head_facts import facts_of
@@ -88,9 +90,13 @@ def _model(checkpoint: Checkpoint, predictor: Predictor, values: dict[str, Any])
 
 
 def _files(checkpoint: Checkpoint, values: dict[str, Any]) -> Facts:
-    size = sum(path.stat().st_size for path in checkpoint.files) / 1e6
+    paths = [*checkpoint.files]
+    for path in checkpoint.files:
+        if path.suffix == TENSORFLOW_INDEX:
+            paths += sorted(path.parent.glob(f"{glob.escape(path.stem)}.data-*-of-*"))
+    size = sum(path.stat().st_size for path in paths) / 1e6
     dtypes = few(sorted({str(tensor.dtype).removeprefix("torch.") for tensor in checkpoint.weights.values()}))
-    names = few(path.name for path in checkpoint.files)
+    names = few(path.name for path in paths)
     manifest = "none: the folder is not bertie's own"
     if (checkpoint.folder / MANIFEST).is_file():
         count = len(storage.read_json(checkpoint.folder / MANIFEST)["files"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,9 @@ from bertie.checkpoints.mapped import Mapped
 from bertie.checkpoints.model_card import About, CardFacts, CardResults, metadata_of, write_card
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.sentence_transformers_format import MODULES, SentenceEmbedding, embedding_of
+from bertie.checkpoints.sentence_transformers_modules import REMEDY
 from bertie.checkpoints.tensorflow import folder as google
+from bertie.checkpoints.weight_files import TENSORFLOW_INDEX
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
 from bertie.model.meta import no_weights
@@ -33,6 +34,7 @@ from bertie.predict.export_checks import ModelResults
 from bertie.predict.export_engines import write_engine
 from bertie.predict.load import build, load
 from bertie.predict.predictor import Predictor
+from bertie.tasks.task_json import to_task_json
 
 CHECKED_IN: dict[ExportTarget, compare_libraries.Library] = {
     "hf": "transformers",
@@ -71,7 +73,8 @@ def convert(
         calibration: Examples or texts on which int8 measures the ranges of activations. None: `data`.
         max_loss: Largest allowed loss of the metric of the task, from 0 to 1.
         threads: Processor threads; 0: all that this process may use.
-        push: Repository of the Hugging Face Hub to upload the result to: OWNER/NAME. It must be new or empty.
+        push: Repository of the Hugging Face Hub to upload the result to: OWNER/NAME, or NAME for one of your own. It must be
+            new or empty.
         public: Whether everybody sees the repository.
         card: Facts for the model card, in place of those in the source's.
 
@@ -80,10 +83,10 @@ def convert(
 
         - "seconds", "check_seconds": times. "memory": peak memory of the process before the check, in bytes.
         - "difference", "cosine": the largest difference of the hidden states relative to their largest value, and their
-          smallest cosine. "outputs": the difference of each output of the graph.
-        - "compared": what else was compared (`Compared.to_json`). "not_checked": the library that is not installed, or "".
+            smallest cosine. "outputs": the difference of each output of the graph.
+        - "compared": what else was compared (`Compared.to_json`). "not_checked": the library that cannot be used, or "".
         - With `data`, "scores", "source_scores": those of both models; "metric": that of the task; "loss": how much of it is
-          lost.
+            lost.
         - With `push`, "pushed": the address of the repository.
 
     Raises:
@@ -144,6 +147,7 @@ def _job(
     with no_weights():
         checkpoint, model = build(checkpoint)
     _require_heads(checkpoint, model)
+    _require_kept(model, to)
     real = export_checks.sequences(model, data)
     inputs = _spread(real, CALIBRATION_SEQUENCES), _spread(real, CHECKED_SEQUENCES)
     return Conversion(place, checkpoint, model, to, precision, *inputs)
@@ -166,8 +170,15 @@ def _require(to: ExportTarget, precision: ExportPrecision, data: str | Path | No
 
 
 def _require_outside(out: Path, *places: Path) -> None:
-    """Check that the result is neither the source nor in it. Raises UsageError."""
+    """Check that the result is neither the source nor in it. Raises UsageError.
+
+    Args:
+        out: The result.
+        *places: The source: its folder, the prefix of a TensorFlow checkpoint in its folder, or a hub id.
+    """
     for place in places:
+        if Path(f"{place}{TENSORFLOW_INDEX}").is_file() and not place.is_dir():
+            place = place.absolute().parent
         if place.is_dir() and out.resolve().is_relative_to(place.resolve()):
             raise UsageError(f"{out} is in the source, {place}, which `convert` never changes: choose another place")
 
@@ -177,6 +188,18 @@ def _require_heads(checkpoint: Checkpoint, model: Predictor) -> None:
     if lost := sorted(checkpoint.heads - model.model.kinds):
         problem = f"holds a head ({', '.join(lost)}) for which bertie has no task"
         raise UserError(f"{checkpoint.where} {problem}, and the result would lack it: convert the encoder alone")
+
+
+def _require_kept(model: Predictor, to: ExportTarget) -> None:
+    """Check that the target holds how texts become vectors. Raises UsageError."""
+    if to == "tf" and model.text_embedding != SentenceEmbedding() and not embedding_of(model.model):
+        lost = "holds no settings of sentence-transformers: pooling, modules and prompts would be lost"
+        raise UsageError(f"a TensorFlow checkpoint {lost}: use --to hf, or, {REMEDY} from a copy of the folder")
+    if to == "sentence-transformers" and model.tokenizer.special.pad is None:
+        problem = (
+            f"the tokenizer of {model.folder} has no padding token, without which sentence-transformers reads no text"
+        )
+        raise UsageError(f"{problem}: name one of its entries as pad_token in tokenizer_config.json, or use --to hf")
 
 
 def _spread(sequences: list[Sequence], count: int) -> list[Sequence]:
@@ -192,12 +215,11 @@ def _write_files(job: Conversion, folder: Path, predictor: Predictor | None, map
         assert predictor is not None
         google.write_model(folder, predictor.model.cpu(), tokenizer, checkpoint.labels)
         tokenizer.save(folder, length)
-        if checkpoint.task:
-            storage.write_json(folder / TASK_FILE, checkpoint.task)
-        if how != SentenceEmbedding() and not embedding_of(job.model.model):
-            console.warn(
-                "a TensorFlow checkpoint holds no settings of sentence-transformers: its pooling and prompts are lost"
-            )
+        task = job.model.task
+        if content := checkpoint.task or (
+            task and to_task_json(task, length, "last", 0)
+        ):  # Google's files name no task
+            storage.write_json(folder / TASK_FILE, content)
         return
     write_model(
         folder, job.model.model, tokenizer, checkpoint.task or None, source=checkpoint, max_length=length, mapped=mapped
@@ -224,9 +246,9 @@ def _compare(
     compared = compare(before.answers, after.answers)
     not_checked = ""
     if (library := CHECKED_IN.get(job.to)) is not None and export_checks.can_load(converted, folder):
-        if importlib.util.find_spec(library.replace("-", "_")) is None:
+        if reason := compare_libraries.absent(library):
             not_checked = library
-            console.warn(f"not checked in {library}: not installed")
+            console.warn(f"not checked in {library}: {reason}")
         else:
             compared += compare_libraries.compare(export_checks.as_library_sees(converted), library, folder)
     export_checks.require_equal(compared, exact=job.exact)

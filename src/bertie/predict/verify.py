@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console, runtime
+from bertie.checkpoints.find import find_model_folder
 from bertie.checkpoints.read import read_checkpoint
+from bertie.errors import UsageError
 from bertie.predict.compare_libraries import Library, compare, require, wrong
 from bertie.predict.comparison import Compared
 from bertie.predict.describe import Facts, describe
@@ -66,12 +68,16 @@ def verify(source: str | Path, against: Library | None = None, *, threads: int =
         threads: Processor threads; 0: all that this process may use.
 
     Raises:
-        UsageError: There is no model at `source`, or the library is not installed.
+        UsageError: There is no model at `source`, or the library cannot be used or does not read its format.
         UserError: bertie refuses the model, or it is damaged.
     """
     if against is not None:
         require(against)
     runtime.use_threads(threads)
+    if against is not None and not find_model_folder(source).is_dir():
+        raise UsageError(
+            f"{against} reads no TensorFlow checkpoint: convert it first (bertie convert {source} OUT --to hf)"
+        )
     with console.collected() as warnings:
         checkpoint = read_checkpoint(source)
         predictor = load(source, threads=threads, engine="plain")

@@ -30,7 +30,7 @@ from bertie.text.tokenizer_classes import BLANK
 ROLES = SpecialTokens(cls="<s>", sep="</s>", pad="<pad>", unk="<unk>", mask="<mask>")
 ROLES_ORDER = ("<s>", "<pad>", "</s>", "<unk>")  # of XLM-RoBERTa's ids; the mask is last
 # Thai, Lao, Tibetan, Burmese, Khmer, Tai Le, New Tai Lue, Tai Tham, Javanese, Tai Viet, Yi; Kana, Bopomofo, Han.
-_WITHOUT_BLANKS = re.compile(
+WITHOUT_BLANKS = re.compile(
     "[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aad\ua980-\ua9df\uaa60-\uaadf"
     "\ua000-\ua4cf\u3005-\u3007\u3021-\u30ff\u3105-\u312f\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U000323af]"
@@ -129,7 +129,7 @@ class LibraryBackend:
             return True
         if self.word_mark == BLANK:
             text = entry.removeprefix(BLANK)
-            begins = bool(_WITHOUT_BLANKS.match(text)) and not unicodedata.category(text[0]).startswith("M")
+            begins = bool(WITHOUT_BLANKS.match(text)) and not unicodedata.category(text[0]).startswith("M")
             return entry.startswith(BLANK) or begins
         if self.word_mark == "Ġ":
             return entry.startswith(WORD_BEGINNINGS)

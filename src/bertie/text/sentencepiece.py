@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from bertie.errors import UserError
 from bertie.files.protobuf import VARINT, read_fields
 
 LARGEST = 64 << 20  # bytes; the models of 250,000 pieces have 5 million
+MOST_PIECES = 1_000_000  # XLM-V has 901,629
+MOST_FIELDS = 5_000_000  # of all messages; a piece takes 3 or 4
+LONGEST_REPLACEMENT = 200  # bytes; NFKC makes 33 of one character
 UNIGRAM, BPE = 1, 2  # TrainerSpec.model_type
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4  # SentencePiece.type
 _LEAF, _LABEL = 1 << 8, (1 << 31) | 0xFF  # bits of a unit of the table: a value follows; the byte
@@ -55,17 +59,23 @@ def _parse(data: memoryview) -> SentencePieceModel:
     pieces: list[tuple[str, float]] = []
     added: list[tuple[str, bool]] = []
     settings = {3: UNIGRAM, 40: 0}  # TrainerSpec: model_type, unk_id, with their defaults
-    charsmap = b""
+    charsmap, count = b"", itertools.count()
     for field in read_fields(data):
+        if len(pieces) > MOST_PIECES:
+            raise UserError(f"it has more than {MOST_PIECES:,} pieces")
         if field.number == 1:
             piece, score, kind = "", 0.0, NORMAL
             for part in read_fields(field.message()):
+                if next(count) > MOST_FIELDS:
+                    raise UserError(f"it has more than {MOST_FIELDS:,} fields")
                 if part.number == 1:
                     piece = part.text()
                 elif part.number == 2:
                     score = part.float32()
                 elif part.number == 3:
                     kind = part.integer()
+            if not piece:  # SentencePiece refuses it, too
+                raise UserError(f"piece {len(pieces)} is empty")
             if not math.isfinite(score):
                 raise UserError(f"the score of piece {len(pieces)} is {score}")
             pieces.append((piece, score))
@@ -104,6 +114,8 @@ def require_valid_charsmap(charsmap: bytes) -> None:
         text.decode()
     except UnicodeDecodeError as error:
         raise UserError("the replacements of its normalizer are not UTF-8 text") from error
+    if max(map(len, text.split(b"\0"))) > LONGEST_REPLACEMENT:
+        raise UserError(f"a replacement of its normalizer has more than {LONGEST_REPLACEMENT} bytes")
     seen = np.zeros(len(units), bool)
     waiting, labels = _offsets(units[:1]), np.arange(1, 256)
     while len(waiting):

@@ -15,6 +15,8 @@ from bertie.errors import UserError
 
 # The entry of a line break, in vocabularies that have one. It is a user token, so no other text becomes this entry.
 LINE_BREAK = "\n"
+MOST_SPECIAL = 100  # special tokens that a post-processor adds; published tokenizers add up to 5
+MOST_TYPES = 1000
 
 
 def printable(entry: str) -> str:
@@ -123,6 +125,14 @@ def read_templates(engine: tokenizers.Tokenizer) -> Templates:
         found.append(tuple(Place(i if text is None else None, kind) for i, kind, text in columns))
         if [text for text in result.sequence_ids if text is not None] != list(range(texts)):
             raise UserError("its post-processor repeats, swaps or drops a text")
+        ids = [place.id for place in found[-1] if place.id is not None]
+        if len(ids) > MOST_SPECIAL or max(ids, default=0) >= engine.get_vocab_size():
+            raise UserError(
+                f"its post-processor adds {len(ids)} special tokens up to the id {max(ids)}, and the vocabulary has "
+                f"{engine.get_vocab_size()} entries: at most {MOST_SPECIAL} tokens of the vocabulary are added"
+            )
+        if (kind := max(place.type_id for place in found[-1])) > MOST_TYPES:
+            raise UserError(f"its post-processor gives the token type {kind}: at most {MOST_TYPES} is read")
     return Templates(*found)
 
 

@@ -16,7 +16,7 @@ import tokenizers
 from tokenizers import AddedToken, processors
 
 from bertie import console, storage
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, naming
 from bertie.text import bpe_backend, tokenizer_json, wordpiece_backend
 from bertie.text.bpe_backend import BPEBackend
 from bertie.text.library_backend import LibraryBackend
@@ -34,6 +34,7 @@ from bertie.text.tokenizer_classes import (
 )
 from bertie.text.tokenizer_json import guarded
 from bertie.text.tokenizer_settings import (
+    ADDED,
     CONFIG,
     JSON,
     MAP,
@@ -49,6 +50,8 @@ Backend = WordPieceBackend | BPEBackend | LibraryBackend
 MODELS = ("spiece.model", "sentencepiece.bpe.model", "spm.model", "tokenizer.model")
 GOOGLES = {"spiece.model": "30k-clean.model"}
 """The name that a vocabulary has in Google's folders, which hold ALBERT."""
+FILES = (JSON, CONFIG, MAP, ADDED, "vocab.txt", "vocab.json", "merges.txt", *MODELS, *GOOGLES.values())
+"""All files of a tokenizer: what `read_folder` reads beside config.json, or names when it refuses a folder."""
 TOKEN_TYPES = "token_type_ids"
 AS_JSON = (
     f"write {JSON}, which bertie reads whatever its kind, with the library that the model was trained with, such as "
@@ -82,6 +85,7 @@ def read_folder(folder: Path) -> TokenizerFolder:
         UsageError: The folder has no tokenizer.
         UserError: A file is damaged, or asks for what bertie does not reproduce. The message names file, key and value.
     """
+    storage.require_inside(folder)
     content = tokenizer_json.read(folder / JSON) if (folder / JSON).is_file() else None
     settings = read_settings(folder, content)
     config = storage.read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
@@ -91,7 +95,7 @@ def read_folder(folder: Path) -> TokenizerFolder:
     named = dict(settings.named)
     if chosen is None:
         if content is None:
-            raise _missing(folder, f"the tokenizer class {name} reads only {JSON}")
+            raise _missing(folder, f"the tokenizer class {name} reads only {JSON}", "which is missing")
         engine, extra = tokenizer_json.engine_of(folder / JSON), settings.extra or ()
     else:
         defaults = {role: AddedToken(token, special=True) for role, token in chosen.roles.items()}
@@ -100,6 +104,7 @@ def read_folder(folder: Path) -> TokenizerFolder:
     padding = (content or {}).get("padding")
     if padding and "pad" not in settings.named and "pad" not in named:
         named["pad"] = AddedToken(str(padding.get("pad_token")), special=True)
+    tokenizer_json.require_unknown_token(folder, engine.model)
     guarded(folder, lambda: _add_tokens(engine, settings, named, extra, config.get("vocab_size")))
     known = engine.get_vocab(with_added_tokens=True)
     if sorted(known.values()) != list(range(len(known))):
@@ -120,10 +125,8 @@ def read_folder(folder: Path) -> TokenizerFolder:
 
 def _backend_of(folder: Path, engine: tokenizers.Tokenizer, special: SpecialTokens, token_types: bool) -> Backend:
     """Choose the backend: one of bertie's own where it is equal to the tokenizer of the folder."""
-    try:
-        templates = read_templates(engine)
-    except UserError as error:
-        raise UserError(f"{folder}: {error}") from error
+    with naming(folder):
+        templates = guarded("its post-processor", lambda: read_templates(engine))
     if wordpiece_backend.is_wordpiece(engine) and None not in (special.cls, special.sep, special.unk):
         own: Backend = WordPieceBackend(engine, templates, special)
     elif bpe_backend.is_byte_level(engine) and special.cls is not None:
@@ -188,14 +191,18 @@ def _class_of_files(folder: Path, has_json: bool) -> str:
             f"{folder} has {found}, and no file that names its class: write tokenizer_config.json with tokenizer_class, such "
             'as {"tokenizer_class": "XLMRobertaTokenizer"}'
         )
-    raise _missing(folder, "it has neither tokenizer.json, vocab.txt nor vocab.json")
+    files = f"{JSON}, vocab.txt, vocab.json or a SentencePiece model ({', '.join(MODELS)})"
+    raise _missing(folder, "no file names its class", f"and it has no {files}")
 
 
-def _missing(folder: Path, problem: str) -> UserError | UsageError:
-    """Return the error for a folder whose vocabulary file is missing. `problem`: what would be read."""
+def _missing(folder: Path, problem: str, absent: str) -> UserError | UsageError:
+    """Return the error for a folder whose vocabulary file is missing. problem, absent: what would be read, and is not there."""
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        return UsageError(f"{folder} {what}: give the folder of a tokenizer or a model")
     if found := next((name for name in MODELS if (folder / name).is_file()), None):
         return UserError(f"{folder / found} is not read: {problem}: {AS_JSON}")
-    return UsageError(f"{folder} holds no tokenizer: {problem}, and there is no such file")
+    return UsageError(f"{folder} holds no tokenizer: {problem}, {absent}")
 
 
 def _build(
@@ -218,7 +225,7 @@ def _build(
         if not source.is_file():
             source = folder / GOOGLES.get(chosen.vocabulary, chosen.vocabulary)
         if not source.is_file():
-            raise _missing(folder, f"its tokenizer class reads {JSON} or {chosen.vocabulary}")
+            raise _missing(folder, f"its tokenizer class reads {JSON} or {chosen.vocabulary}", "and both are missing")
         vocabulary, own = _of_files(source, chosen, settings, values, roles)
         if own is not None and "extra_special_tokens" not in settings.values:
             _warn_of_lost(source, texts(settings.extra or ()) - texts(own) - texts(settings.added))

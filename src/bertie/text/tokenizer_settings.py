@@ -15,7 +15,7 @@ from tokenizers import AddedToken
 
 from bertie import console, storage
 from bertie.errors import UserError
-from bertie.text.tokenizer_json import guarded, require_few
+from bertie.text.tokenizer_json import guarded, require_few, require_short
 from bertie.text.wordpiece_backend import MAX_WORD_CHARACTERS, MAX_WORD_SETTING
 
 CONFIG, MAP, ADDED, JSON = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.json"
@@ -146,6 +146,7 @@ def read_settings(folder: Path, content: dict[str, Any] | None) -> TokenizerSett
             added[token["id"]] = _token(folder / JSON, {k: v for k, v in token.items() if k != "id"})
     known = {token.content: token for token in added.values()}
     named, extra = _named(folder, values)
+    require_short(folder, [*added.values(), *named.values(), *(extra or ())])
     named = {role: known.get(token.content, token) if role in ROLES else token for role, token in named.items()}
     return TokenizerSettings(folder, values, named, [added[i] for i in sorted(added)], extra)
 
@@ -226,6 +227,7 @@ def _named(folder: Path, values: dict[str, Any]) -> tuple[dict[str, AddedToken],
     """Return the tokens by name, and the further special tokens."""
     path = folder / CONFIG
     named: dict[str, AddedToken] = {}
+    require_few(path, "the file", [key for key in values if key.endswith("_token")])
     for key, value in values.items():
         if (
             key.endswith("_token")
@@ -237,6 +239,7 @@ def _named(folder: Path, values: dict[str, Any]) -> tuple[dict[str, AddedToken],
     extra = values.get("extra_special_tokens", values.get("additional_special_tokens"))
     for group in (more, extra):
         if isinstance(group, dict):
+            require_few(path, "extra_special_tokens", group)
             named |= {key: _token(path, value) for key, value in group.items()}
     if isinstance(extra, dict):
         extra = []

@@ -17,7 +17,7 @@ from bertie.text import bpe, unigram, word_counts, wordpiece, wordpiece_backend
 from bertie.text.accents import counting_rules, decide_accents
 from bertie.text.coverage import can_be_unknown, measure_coverage
 from bertie.text.executors import Executor, LocalExecutor, run
-from bertie.text.library_backend import UNIGRAM_RULES
+from bertie.text.library_backend import UNIGRAM_RULES, WITHOUT_BLANKS
 from bertie.text.merges import Criterion
 from bertie.text.readers import ReadCounts, ReaderOptions, read_sources
 from bertie.text.special_tokens import LINE_BREAK, printable
@@ -213,14 +213,17 @@ def _require_valid(texts: list[str | Path], out: Path, max_unique_words: int = M
 def _save(tokenizer: Tokenizer, out: Path, table: WordCounts, settings: dict[str, Any]) -> Tokenizer:
     """Write the tokenizer and vocabulary.json, print how well the vocabulary covers the text, and return the tokenizer."""
     coverage = measure_coverage(tokenizer, table.counts)
+    # Without blanks in the text, what is counted as words are whole sentences, and every piece is a word.
+    blankless = sum(count for word, count in table.counts.items() if WITHOUT_BLANKS.search(word))
+    words = tokenizer.algorithm != "unigram" or 2 * blankless < coverage.words
     with storage.atomic_folder(out) as folder:
         tokenizer.save(folder)
         report = {**settings, "entries": tokenizer.size, "fit": asdict(coverage), "words_forgotten": table.forgotten}
         storage.write_json(folder / REPORT, report)
     console.info(
-        f"{tokenizer.size:,} entries, {coverage.used:,} of them occur in the text; "
-        f"{coverage.pieces_per_word:.3f} pieces per word; {coverage.whole:.1%} of words are a single entry"
-        + (f", {coverage.unknown:.3%} are [UNK]" if can_be_unknown(tokenizer) else "")
+        f"{tokenizer.size:,} entries, {coverage.used:,} of them occur in the text"
+        + f"; {coverage.pieces_per_word:.3f} pieces per word; {coverage.whole:.1%} of words are a single entry" * words
+        + (f", {coverage.unknown:.3%} are {tokenizer.special.unk}" if words and can_be_unknown(tokenizer) else "")
     )
     coverage.share.warn(str(out))
     return tokenizer

@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from bertie.checkpoints.checkpoint import Checkpoint, load_weights
-from bertie.checkpoints.find import MODEL_FILES, find_model_folder
+from bertie.checkpoints.checkpoint import load_weights
+from bertie.checkpoints.find import find_model_folder
 from bertie.checkpoints.folder import verify, write_manifest, write_model
 from bertie.checkpoints.model_card import About
 from bertie.checkpoints.read import read_checkpoint
@@ -24,7 +24,10 @@ from bertie.objectives.heads import build_heads
 from bertie.tasks import Classify
 from bertie.text.tokenizer import Tokenizer
 
-WORDPIECE_FILES = [name for name in MODEL_FILES if name not in ("vocab.json", "merges.txt")]  # those belong to BPE
+WORDPIECE_FILES = (
+    *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+    "vocab.txt",
+)
 
 
 def pretrained(config: TransformerConfig, seed: int = 0) -> Model:
@@ -381,28 +384,6 @@ def test_a_misspelled_folder_is_not_looked_for_on_the_hub(tmp_path: Path, monkey
         UsageError, match=r"^runs/quite-another does not exist: give a run, a checkpoint folder or a hub id$"
     ):
         read_checkpoint("runs/quite-another")
-
-
-def test_a_failed_download_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub
-
-    def refuse(name: str, **_: object) -> str:
-        raise OSError(f"no route to {name}\nand more")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
-    with pytest.raises(
-        UsageError, match=r"some/bert is not a folder, and the download from the hub failed: no route to some/bert$"
-    ):
-        read_checkpoint("some/bert")
-
-
-def test_a_hub_id_is_downloaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(folder))
-    found = read_checkpoint("some/bert")
-    assert isinstance(found, Checkpoint)
-    assert found.folder == folder
 
 
 def test_a_real_model_is_read(minilm: Path) -> None:

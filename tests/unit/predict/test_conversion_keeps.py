@@ -22,10 +22,10 @@ from bertie.model.encoder import build_encoder
 from bertie.model.features import FeatureExtractor
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
-from bertie.model.vector_modules import Dense, LayerNorm
+from bertie.model.vector_modules import Dense, LayerNorm, Normalize
 from bertie.predict import export, export_checks
 from bertie.predict.engines.graph import Graph
-from bertie.tasks import AnyTask, Classify, Regress
+from bertie.tasks import AnyTask, Classify, MultiLabel, Regress, Span
 from bertie.tasks.task import build_head
 from bertie.text.tokenizer import Tokenizer
 
@@ -90,6 +90,69 @@ def test_a_single_output_keeps_its_name_and_gets_no_problem_type(
         task = bertie.load(tmp_path / target, threads=1).task
         assert isinstance(task, Regress)
         assert task.activation == "sigmoid"
+
+
+@pytest.mark.parametrize(
+    ("task", "changes"),
+    [
+        (Classify(labels=("bad", "good")), {}),
+        (MultiLabel(labels=("bad", "good")), {"problem_type": "multi_label_classification"}),
+        (Regress(), {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}),
+        (Span(), {}),
+    ],
+    ids=["classify", "multi_label", "regress", "span"],
+)
+def test_a_task_head_of_another_library_becomes_one_of_google(
+    task: AnyTask, changes: dict[str, Any], tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer
+) -> None:
+    foreign(tmp_path / "source", tiny_config, small_tokenizer, task, **changes)
+    export.convert(tmp_path / "source", tmp_path / "tf", "tf", threads=1)
+    source, found = (bertie.load(tmp_path / name, threads=1).task for name in ("source", "tf"))
+    assert source is not None
+    assert found == source
+
+
+@pytest.mark.parametrize("task", [Classify(labels=("bad", "good")), Span()], ids=["classify", "span"])
+def test_a_task_head_of_googles_code_is_read(
+    task: AnyTask, tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer
+) -> None:
+    """Google's folders have neither task.json nor config.json, and name no class."""
+    foreign(tmp_path / "source", tiny_config, small_tokenizer, task)
+    export.convert(tmp_path / "source", tmp_path / "tf", "tf", threads=1)
+    for name in ("task.json", "manifest.json"):
+        (tmp_path / "tf" / name).unlink()
+    path = tmp_path / "tf" / "bert_config.json"
+    kept = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps({name: values[name] for name in (*kept, "max_position_embeddings", "hidden_act")}))
+    found = bertie.load(tmp_path / "tf", threads=1).task
+    assert found is not None
+    assert (found.kind, found.labels) == (task.kind, ("LABEL_0", "LABEL_1") if task.labels else ())
+    weights = bertie.verify(tmp_path / "tf").facts["files"]["weights"]
+    assert weights.startswith("bert_model.ckpt.index, bert_model.ckpt.data-00000-of-00001 (")
+    with pytest.raises(UsageError, match="transformers reads no TensorFlow checkpoint: convert it first"):
+        bertie.verify(tmp_path / "tf", "transformers")
+
+
+def test_what_a_target_cannot_hold_is_refused_first(pretrained: Path, tmp_path: Path) -> None:
+    source = shutil.copytree(pretrained, tmp_path / "source")
+    config = bertie.load(source, threads=1).model.encoder.config
+    sentence_transformers_format.write(source, config, SentenceEmbedding(modules=(Normalize(),)), 32)
+    with pytest.raises(UsageError, match="pooling, modules and prompts would be lost: use --to hf"):
+        export.convert(source, tmp_path / "tf", "tf", threads=1)
+    for path in source.glob("*token*"):
+        path.unlink()
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]"}
+    Tokenizer.load(pretrained).backend.engine.save(str(source / "tokenizer.json"))
+    values = json.loads((source / "tokenizer.json").read_text())
+    values["added_tokens"] = []
+    del values["model"]["vocab"]["[PAD]"]
+    values["model"]["vocab"]["[PAP]"] = 0
+    (source / "tokenizer.json").write_text(json.dumps(values))
+    (source / "tokenizer_config.json").write_text(json.dumps(settings))
+    (source / "vocab.txt").unlink()
+    with pytest.raises(UsageError, match="has no padding token"):
+        export.convert(source, tmp_path / "out", "sentence-transformers", threads=1)
 
 
 def test_modules_with_weights_survive(pretrained: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,24 @@ def test_a_wrong_call_has_the_exit_code_2(
     monkeypatch.setattr(compare_libraries.importlib.util, "find_spec", lambda _: None)
     code, found, _ = result(folder, capsys, "--against", "sentence-transformers")
     assert code == 2
-    assert found["error"].startswith("sentence-transformers is not installed")
+    assert found["error"] == "sentence-transformers: not installed: pip install sentence-transformers"
+
+
+def test_a_library_whose_import_fails_ends_in_one_line(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken" / "transformers").mkdir(parents=True)
+    (tmp_path / "broken" / "transformers" / "__init__.py").write_text("raise ImportError('cannot import name X')")
+    monkeypatch.syspath_prepend(tmp_path / "broken")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "transformers"]:
+        monkeypatch.delitem(sys.modules, name)
+    code, found, lines = result(folder, capsys, "--against", "transformers")
+    assert code == 2
+    reason = "its import fails (ImportError: cannot import name X)"
+    assert found["error"] == f"transformers: {reason}: pip install transformers"
+    assert lines == [f"bertie: {found['error']}"]
+    assert bertie.convert(folder, tmp_path / "out", "hf", threads=1)["not_checked"] == "transformers"
+    assert f"not checked in transformers: {reason}" in capsys.readouterr().err
 
 
 def test_a_difference_has_the_exit_code_1(

@@ -1,6 +1,6 @@
 """ALBERT checkpoints (Lan et al. 2020): BERT's layers with shared weights, and a projection of smaller embeddings.
 
-The published ones have a SentencePiece vocabulary, which bertie does not read: a folder must hold a WordPiece or BPE tokenizer.
+The published ones have a SentencePiece vocabulary of the kind unigram.
 """
 
 from __future__ import annotations

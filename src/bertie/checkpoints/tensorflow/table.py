@@ -23,6 +23,8 @@ MAX_BYTES = 1 << 24
 """Largest size of an index, and of its keys and values. That of BERT-base has 9 kB, and damage could ask for any amount."""
 MAX_ENTRIES = 100_000
 """Largest number of entries of an index."""
+MAX_KEY = 1 << 14
+"""Largest number of bytes of a key: each entry may repeat that of the entry before."""
 MAX_SNAPPY_RATIO = 32  # Snappy's shortest instruction has 3 bytes and copies 64
 
 
@@ -126,6 +128,8 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         length, at = read_varint(block, at)
         if shared > len(key) or further + length > stop - at:
             raise UserError("damaged: an entry lies outside of its block")
+        if shared + further > MAX_KEY:
+            raise UserError(f"damaged: a key has {shared + further:,} bytes")
         key = key[:shared] + block[at : at + further]
         at += further + length
         yield key, block[at - length : at]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bertie import config as configuration
 from bertie import storage
+from bertie.checkpoints.find import ENGINE
 from bertie.checkpoints.weight_files import read_tensors
 from bertie.errors import UsageError, UserError
 
@@ -27,7 +28,7 @@ EngineName = Literal[
     "cuda",
 ]
 """auto: the fastest here, measured. plain: torch as in training. The others: a library and the precision, or fp32."""
-FILE = "engine.json"
+FILE = ENGINE
 ACTIVATIONS = "engine.safetensors"
 GRAPHS = {"onnx": Path("onnx/model.onnx"), "openvino": Path("openvino/openvino_model.xml")}
 """The file of the graph in a converted folder, by library. sentence-transformers looks for the same names."""
@@ -88,6 +89,7 @@ def read(folder: Path) -> Exported | None:
         if engine in needed and str(needed[engine]) not in files:
             raise ValueError(f"{needed[engine]} is missing")
         measured = dict(values["measured"])
+        storage.require_inside(folder, (FILE, *files))
         storage.verify(folder, files, "convert the model again")
     except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
         raise UserError(f"{path} is damaged: convert the model again") from error

@@ -177,7 +177,8 @@ DAMAGED: dict[str, tuple[Callable[[], Bundle], str]] = {
     "text": (lambda: with_row(entry(7, (3,), 0, 0, 24)), "'w' is string"),
     "unknown dtype": (lambda: with_row(entry(77, (3,), 0, 0, 24)), "'w' is of TensorFlow's type 77"),
     "name in Latin-1": (lambda: _named(b"\xe4"), "is not UTF-8"),
-    "name of 1 MB": (lambda: _named(b"a" * (1 << 20)), "…' has 1,048,576 bytes"),
+    "name of 1 MB": (lambda: _named(b"a" * (1 << 20)), "a key has 1,048,576 bytes"),
+    "name of 3 kB": (lambda: _named(b"a" * 3000), "…' has 3,000 bytes"),
     "slice missing": (lambda: with_slices([[(0, 2), (0, -1)]], drop=slice_key("w", [(0, 2), (0, -1)])), "is missing"),
     "slices too few": (lambda: with_slices([[(0, 1), (0, -1)]]), "its slices have 3 of 6 values"),
     "slices overlap": (
@@ -257,7 +258,7 @@ def tables() -> dict[str, tuple[bytes, str]]:
             "declares 1,152,921,504,606,846,976",
         ),
         "Snappy bomb": (_whole(_snappy_bomb(), [], kind=1), "declares"),
-        "long keys, each shared": (_shared_keys(), f"more than {MAX_ENTRIES:,} entries"),
+        "long keys, each shared": (_shared_keys(), "a key has 1,048,576 bytes"),
         "many entries": (_many_entries(), f"more than {MAX_ENTRIES:,} entries"),
     }
 

@@ -1,0 +1,332 @@
+"""Hub ids: a model is read, or refused, by its id exactly as by its folder, and nothing else is downloaded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from huggingface_hub.utils import filter_repo_objects
+from safetensors.torch import load_file, save_file
+from tests.parity.test_tokenizer_classes import spm
+
+import bertie
+from bertie.checkpoints.folder import write_manifest
+from bertie.checkpoints.hub import hub_id
+from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.tensorflow import folder as google
+from bertie.errors import UsageError, UserError
+from bertie.predict.engines import files
+from bertie.text.tokenizer import Tokenizer
+
+TEXTS = ["the covid19x of 1998", "Das ist gut."]
+NAME = "some/bert"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+CLUTTER = (
+    *("tf_model.h5", "flax_model.msgpack", "rust_model.ot", "model.onnx", "onnx/model.onnx", "onnx/model_quantized.onnx"),
+    *("openvino/openvino_model.xml", "openvino/openvino_model.bin", "coreml/model.mlpackage", "checkpoint-5/model.safetensors"),
+    *("checkpoint-5/config.json", "optimizer.pt", "training_args.bin", "model.fp16.safetensors", "eval/results.json"),
+)  # fmt: skip
+"""Files of repositories that no reader of bertie looks at."""
+
+
+@dataclass
+class Hub:
+    """A stand-in of huggingface_hub with one repository, whose cache has the layout of the real one."""
+
+    source: Path
+    cache: Path
+
+    @property
+    def snapshot(self) -> Path:
+        return self.cache / "models--some--bert" / "snapshots" / COMMIT
+
+    def snapshot_download(self, name: str, *, allow_patterns: list[str], revision: str | None = None) -> str:
+        assert name == NAME
+        assert revision in (None, COMMIT)
+        found = [path.relative_to(self.source).as_posix() for path in self.source.rglob("*") if path.is_file()]
+        for number, file in enumerate(sorted(found)):
+            if list(filter_repo_objects([file], allow_patterns=allow_patterns)):
+                blob, link = self.snapshot.parents[1] / "blobs" / str(number), self.snapshot / file
+                blob.parent.mkdir(parents=True, exist_ok=True)
+                link.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(self.source / file, blob)
+                link.unlink(missing_ok=True)
+                link.symlink_to(blob)
+        return str(self.snapshot)
+
+    def list_repo_files(self, name: str, *, revision: str | None = None) -> list[str]:
+        assert (name, revision) == (NAME, COMMIT)
+        return [path.relative_to(self.source).as_posix() for path in self.source.rglob("*") if path.is_file()]
+
+    def downloaded(self) -> set[str]:
+        paths = (path.relative_to(self.snapshot).as_posix() for path in self.snapshot.rglob("*") if path.is_file())
+        return set(paths)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, pretrained: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """The hub, with the pre-trained model. Tests change the files of `source`."""
+    hub = Hub(tmp_path / "source", tmp_path / "cache")
+    shutil.copytree(pretrained, hub.source)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", hub.snapshot_download)
+    monkeypatch.setattr("huggingface_hub.list_repo_files", hub.list_repo_files)
+    monkeypatch.chdir(tmp_path)
+    return hub
+
+
+def write(path: Path, values: Any) -> None:
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_text(json.dumps(values))
+
+
+def outcome(source: Path | str, hub: Hub) -> dict[str, Any]:
+    """What a model is and computes, or why it is refused, without the name of its place."""
+    try:
+        found = bertie.load(source, threads=1)
+    except UserError as error:
+        places = (str(hub.source), str(hub.snapshot), NAME)
+        text = str(error)
+        for place in places:
+            text = text.replace(place, "MODEL")
+        return {"refused": f"{type(error).__name__}: {text}"}
+    ids = [found.tokenizer.tokens(each) for each in found.tokenizer.encode(TEXTS)]
+    vectors = found.embed(TEXTS)
+    return {"engine": found.engine, "tokens": ids, "max_length": found.max_length, "vectors": vectors.tolist()}
+
+
+def require_same(hub: Hub) -> dict[str, Any]:
+    expected = outcome(hub.source, hub)
+    assert outcome(NAME, hub) == expected
+    return expected
+
+
+def without_json(folder: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (folder / name).unlink()
+
+
+def pickled(folder: Path) -> dict[str, torch.Tensor]:
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(tensors, folder / "pytorch_model.bin")
+    return tensors
+
+
+def in_shards(folder: Path, index: str, save: Callable[[dict[str, torch.Tensor], Path], object], *names: str) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    placed = {tensor: names[number % len(names)] for number, tensor in enumerate(tensors)}
+    for name in names:
+        save({tensor: tensors[tensor] for tensor, file in placed.items() if file == name}, folder / name)
+    write(folder / index, {"weight_map": placed})
+
+
+def sentence_transformers(folder: Path, *modules: tuple[str, str]) -> None:
+    entries = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for kind, path in modules]
+    write(folder / "modules.json", entries)
+    write(folder / "config_sentence_transformers.json", {"prompts": {"q": "query: "}, "default_prompt_name": "q"})
+    for kind, path in modules:
+        if kind == "Pooling":
+            write(folder / path / "config.json", {"pooling_mode": "cls", "embedding_dimension": 32})
+        if kind == "Dense":
+            activation = "torch.nn.modules.activation.Tanh"
+            sizes = {"in_features": 32, "out_features": 8, "bias": False, "activation_function": activation}
+            write(folder / path / "config.json", sizes)
+            torch.save({"linear.weight": torch.randn(8, 32)}, folder / path / "pytorch_model.bin")
+
+
+def test_only_what_is_read_is_downloaded(hub: Hub) -> None:
+    read = {path.name for path in hub.source.iterdir()}
+    for name in (*CLUTTER, "pytorch_model.bin", "pytorch_model-00001-of-00002.bin"):
+        (hub.source / name).parent.mkdir(parents=True, exist_ok=True)
+        (hub.source / name).write_text("{}")
+    assert "vectors" in require_same(hub)
+    assert hub.downloaded() == read
+    assert hub_id(read_checkpoint(NAME).folder) == NAME
+    assert bertie.verify(NAME).facts == bertie.verify(hub.snapshot).facts
+
+
+def test_added_tokens_are_downloaded(hub: Hub) -> None:
+    without_json(hub.source)
+    entries = (hub.source / "vocab.txt").read_text().splitlines()
+    (hub.source / "vocab.txt").write_text("\n".join([*entries[:-1], ""]))
+    write(hub.source / "added_tokens.json", {"covid19x": len(entries) - 1})
+    assert "covid19x" in require_same(hub)["tokens"][0]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "roles"),
+    [
+        ("spiece.model", "AlbertTokenizer", "<unk> <pad> [CLS] [SEP] [MASK]"),
+        ("30k-clean.model", "AlbertTokenizer", "<unk> <pad> [CLS] [SEP] [MASK]"),
+        ("spm.model", "DebertaV2Tokenizer", "[PAD] [CLS] [SEP] [UNK] [MASK]"),
+        ("sentencepiece.bpe.model", "XLMRobertaTokenizer", "<unk> <s> </s>"),
+        ("tokenizer.model", "XLMRobertaTokenizer", "<unk> <s> </s>"),
+    ],
+)
+def test_sentencepiece_models_are_downloaded(hub: Hub, name: str, kind: str, roles: str) -> None:
+    without_json(hub.source)
+    (hub.source / "vocab.txt").unlink()
+    pieces = [*roles.split(), *"▁abcdefghijklmnopqrstuvwxyzDI.0123456789"]
+    (hub.source / name).write_bytes(spm([(piece, -1.0) for piece in pieces], set(roles.split())))
+    write(hub.source / "tokenizer_config.json", {"tokenizer_class": kind})
+    found = require_same(hub)
+    assert ("refused" in found) == (name == "tokenizer.model")
+    assert name in hub.downloaded()
+
+
+def test_pickled_weights_are_downloaded(hub: Hub) -> None:
+    pickled(hub.source)
+    assert "vectors" in require_same(hub)
+
+
+@pytest.mark.parametrize(
+    ("index", "save", "ending"),
+    [("model.safetensors.index.json", save_file, "safetensors"), ("pytorch_model.bin.index.json", torch.save, "bin")],
+)
+def test_shards_are_downloaded_by_the_names_in_their_index(
+    hub: Hub, index: str, save: Callable[[dict[str, torch.Tensor], Path], object], ending: str
+) -> None:
+    in_shards(hub.source, index, save, f"part-[1].{ending}", f"part-2.{ending}")
+    (hub.source / f"part-1.{ending}").touch()
+    assert "vectors" in require_same(hub)
+    assert f"part-1.{ending}" not in hub.downloaded()
+
+
+def test_weights_with_a_name_of_their_own_are_downloaded(hub: Hub) -> None:
+    config = json.loads((hub.source / "config.json").read_text())
+    shutil.copy(hub.source / "model.safetensors", hub.source / "second.safetensors")
+    write(hub.source / "config.json", config | {"transformers_weights": "second.safetensors"})
+    assert "vectors" in require_same(hub)
+    assert "model.safetensors" not in hub.downloaded()
+    write(hub.source / "config.json", config | {"transformers_weights": "third.safetensors"})
+    assert "third.safetensors" in require_same(hub)["refused"]
+
+
+@pytest.mark.parametrize("dense", ["2_Dense", "dense"])
+def test_each_module_has_weights_in_a_format_of_its_own(hub: Hub, dense: str) -> None:
+    sentence_transformers(hub.source, ("Transformer", ""), ("Pooling", "1_Pooling"), ("Dense", dense))
+    write(hub.source / "sentence_roberta_config.json", {"max_seq_length": 7})
+    found = require_same(hub)
+    assert (len(found["vectors"][0]), found["max_length"]) == (8, 7)
+    assert "pytorch_model.bin" not in hub.downloaded()
+
+
+def test_an_encoder_in_a_folder_of_its_own_is_downloaded(hub: Hub) -> None:
+    inner = hub.source / "0_Transformer"
+    inner.mkdir()
+    for path in [path for path in hub.source.iterdir() if path.is_file()]:
+        path.rename(inner / path.name)
+    pickled(inner)
+    sentence_transformers(hub.source, ("Transformer", "0_Transformer"), ("Pooling", "1_Pooling"))
+    write(hub.source / "config.json", {"__version__": {"sentence_transformers": "2.0.0"}})
+    (hub.source / "model.safetensors").touch()
+    assert "vectors" in require_same(hub)
+    assert "model.safetensors" not in hub.downloaded()
+
+
+def test_a_converted_model_keeps_its_engine(hub: Hub) -> None:
+    own = (files.ACTIVATIONS, "onnx/model.onnx", "onnx/model.onnx_data")
+    save_file({"0.qkv.range": torch.zeros(2)}, hub.source / files.ACTIVATIONS)
+    for name in (*own[1:], "onnx/other.onnx"):
+        (hub.source / name).parent.mkdir(exist_ok=True)
+        (hub.source / name).write_text(name)
+    files.write(files.Exported(hub.source, "torch", files=own))
+    assert require_same(hub)["engine"] == "torch"
+    assert set(own) < hub.downloaded()
+    assert "onnx/other.onnx" not in hub.downloaded()
+    (hub.source / own[2]).write_text("altered")
+    assert "onnx/model.onnx_data" in require_same(hub)["refused"]
+
+
+def test_checksums_are_compared(hub: Hub) -> None:
+    write_manifest(hub.source)
+    assert "vectors" in require_same(hub)
+    with open(hub.source / "vocab.txt", "a") as file:
+        file.write("more\n")
+    assert "vocab.txt" in require_same(hub)["refused"]
+
+
+def test_a_run_reads_as_many_tokens_as_in_training(hub: Hub) -> None:
+    (hub.source / "config.toml").write_text('[layout]\nkind = "pairs"\nmax_length = 24\n')
+    assert require_same(hub)["max_length"] == 24
+
+
+def test_a_checkpoint_of_tensorflow_is_downloaded(hub: Hub) -> None:
+    model, tokenizer = bertie.load(hub.source, threads=1).model, Tokenizer.load(hub.source)
+    for name in ("config.json", "model.safetensors"):
+        (hub.source / name).unlink()
+    google.write_model(hub.source, model, tokenizer, ())
+    assert "vectors" in require_same(hub)
+    for path in list(hub.source.glob(f"{google.PREFIX}.*")):
+        shutil.copy(path, path.with_name(f"{path.name.replace('bert_model', 'older')}"))
+    assert "vectors" in require_same(hub)
+    assert not any(name.startswith("older") and "data" in name for name in hub.downloaded())
+    (hub.source / google.LATEST).unlink()
+    shutil.rmtree(hub.cache)
+    assert "2 TensorFlow checkpoints" in require_same(hub)["refused"]
+
+
+@pytest.mark.parametrize("name", ["tf_model.h5", "flax_model.msgpack"])
+def test_weights_of_other_libraries_are_refused_without_a_download(
+    hub: Hub, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (hub.source / "model.safetensors").rename(hub.source / name)
+    assert "with transformers 4 as safetensors" in require_same(hub)["refused"]
+    assert name not in hub.downloaded()
+
+    def refuse(*_: object, **__: object) -> list[str]:
+        raise OSError("no route")
+
+    monkeypatch.setattr("huggingface_hub.list_repo_files", refuse)
+    with pytest.raises(UserError, match=r"model\.safetensors is missing"):
+        bertie.load(NAME)
+
+
+def test_an_adapter_is_refused_without_its_base_model(hub: Hub) -> None:
+    write(hub.source / "adapter_config.json", {})
+    (hub.source / "adapter_model.safetensors").touch()
+    assert "merge it with PEFT" in require_same(hub)["refused"]
+    assert "model.safetensors" not in hub.downloaded()
+    (hub.source / "config.json").unlink()
+    shutil.rmtree(hub.cache)
+    assert "merge it with PEFT" in require_same(hub)["refused"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "config.json").write_text("{"),
+        lambda folder: write(folder / "modules.json", [{"path": "../elsewhere", "type": "x"}]),
+        lambda folder: write(folder / "modules.json", {}),
+        lambda folder: write(folder / "manifest.json", {"files": {"/etc/passwd": {}}}),
+        lambda folder: write(folder / "manifest.json", []),
+        lambda folder: write(folder / "engine.json", {"format": 1, "engine": "torch", "files": ["x"]}),
+        lambda folder: write(folder / "config.json", {"transformers_weights": "../x.safetensors"}),
+        lambda folder: write(folder / "config.json", {"model_type": "llama"}),
+        lambda folder: (folder / "tokenizer.json").unlink() or (folder / "vocab.txt").unlink(),
+        lambda folder: (folder / "model.safetensors").unlink(),
+        lambda folder: [(folder / name).unlink() for name in ("config.json", "model.safetensors")],
+        lambda folder: in_shards(folder, "model.safetensors.index.json", save_file, "a") or (folder / "a").unlink(),
+    ],
+)
+def test_what_is_wrong_is_refused_with_the_same_words(hub: Hub, damage: Callable[[Path], object]) -> None:
+    damage(hub.source)
+    assert require_same(hub)["refused"]
+
+
+def test_a_failed_download_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str, **_: object) -> str:
+        raise OSError(f"no route to {name}\nand more")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", refuse)
+    with pytest.raises(
+        UsageError, match=r"some/bert is not a folder, and the download from the hub failed: no route to some/bert$"
+    ):
+        read_checkpoint(NAME)

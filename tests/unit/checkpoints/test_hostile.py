@@ -1,0 +1,153 @@
+"""Files that somebody else wrote to take memory or time, to read other files, or to look like another message."""
+
+import io
+import json
+import pickle
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertie import console, storage
+from bertie.checkpoints import pickled, weight_files
+from bertie.checkpoints.huggingface import class_names
+from bertie.checkpoints.pickle_check import require_small
+from bertie.checkpoints.pickled import read_pickled
+from bertie.checkpoints.tensorflow.table import read_table, write_table
+from bertie.checkpoints.weight_files import read_tensors
+from bertie.errors import LONGEST_MESSAGE, UsageError, UserError
+from bertie.predict.export import _require_outside
+
+BYTES = b"\x80\x02}X\x01\x00\x00\x00acbuiltins\nbytearray\nJ\x00\x00\x00\x7f\x85Rs."
+PAIRS = b"\x80\x02K\x01q\x00" + b"".join(b"h%ch%c\x86q%c" % (i, i, i + 1) for i in range(40)) + b"}h\x28K\x01s."
+"""A key of 2^40 parts: each tuple holds the one before twice."""
+DEEP = b"\x80\x02" + b"(" * 1000 + b"t" * 1000 + b"."
+TUPLES = b"\x80\x02K\x01" + b"\x85" * 1000 + b"."
+
+
+def _zipped(data: bytes) -> bytes:
+    file = io.BytesIO()
+    torch.save({"a": torch.ones(2)}, file)
+    written = io.BytesIO()
+    with zipfile.ZipFile(file) as old, zipfile.ZipFile(written, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, data if name.endswith("data.pkl") else old.read(name))
+    return written.getvalue()
+
+
+def _legacy(data: bytes) -> bytes:
+    start = (0x1950A86A20F9469CFC6C, 1001, {"protocol_version": 1001, "little_endian": True, "type_sizes": {}})
+    return b"".join(pickle.dumps(value, 2) for value in start) + data + pickle.dumps([], 2)
+
+
+@pytest.mark.parametrize("wrapped", [_zipped, _legacy])
+@pytest.mark.parametrize(
+    ("data", "message"), [(BYTES, "bytearray"), (PAIRS, "names"), (DEEP, "deep"), (TUPLES, "deep")]
+)
+def test_a_pickle_that_would_build_large_objects_is_refused_unread(tmp_path, monkeypatch, wrapped, data, message):
+    (tmp_path / "a.bin").write_bytes(wrapped(data))
+    monkeypatch.setattr(pickled.torch, "load", lambda *_, **__: pytest.fail("it is read"))
+    with pytest.raises(UserError, match=f"a.bin is damaged: it .*{message}"):
+        read_pickled(tmp_path / "a.bin")
+
+
+def test_the_pickle_of_many_tensors_is_small():
+    file = io.BytesIO()
+    tensors = {f"layer.{i}": torch.nn.Parameter(torch.ones(1)) for i in range(3000)}
+    torch.save({"state_dict": tensors, "epoch": 3}, file)
+    with zipfile.ZipFile(file) as parts:
+        require_small(io.BytesIO(next(parts.read(name) for name in parts.namelist() if name.endswith("data.pkl"))))
+
+
+def test_a_compressed_file_is_refused_also_if_python_finds_no_directory(tmp_path):
+    file, packed = io.BytesIO(), io.BytesIO()
+    torch.save({"a": torch.zeros(1000)}, file)
+    with zipfile.ZipFile(file) as old, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+    for end, message in ((b"", "compressed"), (b"PK\x05\x06", "damaged")):
+        (tmp_path / "a.bin").write_bytes(packed.getvalue() + end)
+        with pytest.raises(UserError, match=message):
+            read_pickled(tmp_path / "a.bin")
+
+
+def _write_header(path: Path, header: dict[str, object], data: bytes = b"") -> None:
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+@pytest.mark.parametrize("dtype", ["U32", "U64", "U16"])
+def test_unsigned_integers_are_read(tmp_path, dtype):
+    _write_header(
+        tmp_path / "a.safetensors",
+        {"a": {"dtype": dtype, "shape": [1], "data_offsets": [0, int(dtype[1:]) // 8]}},
+        b"\1" * (int(dtype[1:]) // 8),
+    )
+    assert read_tensors(tmp_path / "a.safetensors")["a"].numel() == 1
+
+
+def test_too_many_tensors_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(weight_files, "MAX_TENSORS", 2)
+    _write_header(
+        tmp_path / "a.safetensors", {str(i): {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(3)}
+    )
+    with pytest.raises(UserError, match="more than 2 tensors"):
+        read_tensors(tmp_path / "a.safetensors")
+
+
+def test_weights_that_do_not_fit_into_memory_are_named(tmp_path, monkeypatch):
+    def empty(*_, **__):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 42949672960 bytes")
+
+    _write_header(tmp_path / "a.safetensors", {"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, b"\0" * 4)
+    monkeypatch.setattr(weight_files.torch, "empty", empty)
+    with pytest.raises(UserError, match=r"a\.safetensors does not fit into memory"):
+        read_tensors(tmp_path / "a.safetensors")
+
+
+def test_no_file_is_a_link_out_of_its_folder(tmp_path):
+    folder, outside = tmp_path / "model", tmp_path / "secret"
+    folder.mkdir()
+    outside.write_text("{}")
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "data").symlink_to(tmp_path / "elsewhere")  # a folder, of which nothing is read
+    (folder / "config.json").write_text("{}")
+    (folder / "same.json").symlink_to("config.json")
+    storage.require_inside(folder)
+    (folder / "added_tokens.json").symlink_to(outside)
+    with pytest.raises(UserError, match=r"added_tokens.json is a link to .*secret"):
+        storage.require_inside(folder)
+    with pytest.raises(UserError, match="data/x"):
+        storage.require_inside(folder, ["data/x"])
+
+
+def test_a_link_into_the_cache_of_the_hub_is_inside(tmp_path):
+    folder = tmp_path / "snapshots" / "1"
+    for path in (folder, tmp_path / "blobs"):
+        path.mkdir(parents=True)
+    (tmp_path / "blobs" / "b").write_text("{}")
+    (folder / "config.json").symlink_to("../../blobs/b")
+    storage.require_inside(folder)
+
+
+def test_messages_are_one_short_line(capsys):
+    assert str(UserError("a\nb\x1b[31mé", "c\r")) == r"a\nb\x1b[31mé. c\r"
+    assert len(str(UserError("n" * 10**6))) < LONGEST_MESSAGE + 10
+    console.warn("a\nb")
+    assert capsys.readouterr().err == "warning: a\\nb\n"
+
+
+def test_the_result_of_convert_is_not_beside_the_source_of_tensorflow(tmp_path):
+    (tmp_path / "model.ckpt.index").touch()
+    with pytest.raises(UsageError, match="is in the source"):
+        _require_outside(tmp_path / "out", tmp_path / "model.ckpt")
+    _require_outside(tmp_path / "out", tmp_path / "other.ckpt", Path("owner/model"))
+
+
+def test_long_keys_and_many_classes_are_refused_before_they_are_copied():
+    with pytest.raises(UserError, match="a key has 20,000 bytes"):
+        read_table(write_table({b"k" * 20_000: b""}))
+    with pytest.raises(UsageError, match="at most 100,000"):
+        class_names({"id2label": {str(i): "a" for i in range(100_001)}})

@@ -1,0 +1,131 @@
+"""What bertie says of a place that is no model folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bertie.checkpoints.find import find_model_folder
+from bertie.checkpoints.read import read_checkpoint
+from bertie.errors import UsageError, UserError
+from bertie.text.tokenizer import Tokenizer
+
+
+@pytest.fixture
+def folder(pretrained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(pretrained, tmp_path / "above" / "model"))
+
+
+def said(place: str | Path) -> str:
+    with pytest.raises(UserError) as raised:
+        find_model_folder(place)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("https://huggingface.co/google-bert/bert-base-uncased", "hub id, google-bert/bert-base-uncased"),
+        ("https://huggingface.co/google-bert/bert-base-uncased/tree/main", "hub id, google-bert/bert-base-uncased"),
+        ("http://hf.co/bert-base-uncased/tree/main", "hub id, bert-base-uncased"),
+        ("huggingface.co/bert-base-uncased", "hub id, bert-base-uncased"),
+        ("https://example.org/model", "download the model's folder, and give its path"),
+        ("", "the name of the model is empty: give a run"),
+    ],
+)
+def test_an_address_or_an_empty_name(address: str, words: str) -> None:
+    assert words in said(address)
+
+
+def test_a_file(folder: Path, tmp_path: Path) -> None:
+    for name in ("model.safetensors", "config.json"):
+        assert said(folder / name) == f"{folder / name} is a file: give its folder, {folder}"
+    words = {
+        "mlm.zip": "is an archive: extract it",
+        "mlm.tar.gz": "is an archive: extract it",
+        "x.gguf": "bertie does not read .gguf files: give the checkpoint that it was made from",
+        "text.txt": "is a file: give a run, a checkpoint folder or a hub id",
+    }
+    for name, what in words.items():
+        (tmp_path / name).touch()
+        assert what in said(tmp_path / name)
+    for name in ("bert_config.json", "bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"):
+        (tmp_path / name).write_text("{}")
+    for name in ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"):
+        assert said(tmp_path / name).endswith(f"TensorFlow checkpoint: give {tmp_path / 'bert_model.ckpt'}")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("m.gguf", "give the checkpoint that it was made from"),
+        ("rust_model.ot", "give the checkpoint that it was made from"),
+        ("onnx/model.onnx", "give the checkpoint that it was made from"),
+        ("tf_model-00001-of-00002.h5", "from_tf=True"),
+        ("flax_model.msgpack", "from_flax=True"),
+    ],
+)
+def test_weights_of_another_program(name: str, words: str, folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).touch()
+    with pytest.raises(UserError) as raised:
+        read_checkpoint(folder)
+    assert str(raised.value).startswith(f"{folder / name}: bertie does not read {Path(name).suffix} files: ")
+    assert words in str(raised.value)
+    (folder / "config.json").unlink()
+    assert said(folder) == str(raised.value)
+
+
+def test_a_folder_above_a_model_or_of_a_tokenizer(folder: Path, tmp_path: Path) -> None:
+    for above in (tmp_path, folder.parent):
+        assert said(above) == f"{above} holds no config.json; the model is below it: {folder}"
+    shutil.copytree(folder, folder.parent / "a second")
+    assert said(tmp_path).endswith(f"2 models are below it, such as {folder.parent / 'a second'}")
+    (tmp_path / "tokenizer").mkdir()
+    Tokenizer.load(folder).save(tmp_path / "tokenizer", 20)
+    assert "holds no config.json, but a tokenizer" in said(tmp_path / "tokenizer")
+    (tmp_path / "empty").mkdir()
+    assert said(tmp_path / "empty").startswith(f"{tmp_path / 'empty'} holds no config.json: give a run")
+
+
+def modules(folder: Path, *modules: tuple[str, str]) -> None:
+    folder.mkdir(exist_ok=True)
+    entries = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for kind, path in modules]
+    (folder / "modules.json").write_text(json.dumps(entries))
+
+
+def test_folders_of_modules(folder: Path, tmp_path: Path) -> None:
+    modules(folder, ("Transformer", ""), ("Pooling", "1_Pooling"))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text("{}")
+    assert (
+        said(folder / "1_Pooling") == f"{folder / '1_Pooling'} is a module of the model in {folder}: give that folder"
+    )
+    assert find_model_folder(folder) == folder
+    modules(tmp_path / "static", ("StaticEmbedding", ""), ("Normalize", "1_Normalize"))
+    shutil.copy(folder / "model.safetensors", tmp_path / "static")
+    assert "modules.json asks for StaticEmbedding → Normalize, which is not supported" in said(tmp_path / "static")
+    modules(tmp_path / "router", ("Router", ""))
+    assert "modules.json asks for Router, which is not supported" in said(tmp_path / "router")
+    modules(tmp_path / "old", ("Transformer", "0_Transformer"), ("Pooling", "1_Pooling"))
+    assert said(tmp_path / "old").startswith(f"{tmp_path / 'old' / '0_Transformer' / 'config.json'} is missing")
+
+
+def test_a_folder_without_a_tokenizer(folder: Path, tmp_path: Path) -> None:
+    words = {
+        tmp_path / "none": "none does not exist: give the folder of a tokenizer or a model",
+        folder / "config.json": "config.json is a file: give the folder of a tokenizer or a model",
+        tmp_path: "and it has no tokenizer.json, vocab.txt, vocab.json or a SentencePiece model (spiece.model, ",
+    }
+    for place, what in words.items():
+        with pytest.raises(UsageError) as raised:
+            Tokenizer.load(place)
+        assert what in str(raised.value)
+    for name in ("tokenizer.json", "vocab.txt"):
+        (folder / name).unlink(missing_ok=True)
+    with pytest.raises(UsageError, match=r"reads tokenizer.json or vocab.txt, and both are missing"):
+        Tokenizer.load(folder)
