@@ -6,6 +6,7 @@ them:
 
 - `data/` reads the files of examples and of predictions.
 - `encoding.py` and `word_alignment.py` turn examples into sequences; `inference.py` runs the model on them.
+- `tag_schemes.py` finds how tags mark entities; `aggregation.py` turns predictions for subwords into tags and entities.
 - `predictions.py` holds the prediction types; `metrics.py`, `label_sets.py`, `entities.py` and `squad_metrics.py` score them,
   `scoring.py` and `score_rows.py` also from files. `example_sums.py` has the scores as sums, for a bootstrap. `relevance.py`
   says how relevant texts are to a query.
