@@ -15,7 +15,7 @@ from bertie.errors import UserError
 from bertie.tasks.data.rows import parse_label, require_string, shorten
 from bertie.tasks.data.tag_form import ENTITY, TagForm
 from bertie.tasks.data.tagged import TaggedSentence
-from bertie.tasks.data.words import Extent, split_words
+from bertie.tasks.data.words import TextRange, split_words
 
 _STARTS = ("start", "start_offset")
 _ENDS = ("end", "end_offset")
@@ -73,7 +73,7 @@ def _parse_span(value: Any, where: str) -> LabeledSpan:
 
 
 def from_spans(
-    text: str, words: Many[Extent] | None, spans: list[LabeledSpan], form: TagForm, source: str
+    text: str, words: Many[TextRange] | None, spans: list[LabeledSpan], form: TagForm, source: str
 ) -> TaggedSentence:
     """Return the words of a text with the tags of its spans.
 

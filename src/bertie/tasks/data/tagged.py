@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
-from bertie.tasks.data.words import Extent, split_words
+from bertie.tasks.data.words import TextRange, split_words
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class TaggedSentence:
     tags: tuple[str, ...] | None
     source: str
     text: str | None = field(default=None, repr=False)
-    places: tuple[Extent, ...] = field(default=(), repr=False)
+    places: tuple[TextRange, ...] = field(default=(), repr=False)
     lines: Many[int] = field(default=(), repr=False, compare=False)
 
     def place(self, word: int) -> str:
@@ -34,7 +34,7 @@ class TaggedSentence:
             return f"{self.source}, word {word + 1}"
         return f"{self.source.rpartition(':')[0]}:{self.lines[word]}"
 
-    def characters(self) -> tuple[str, tuple[Extent, ...]]:
+    def characters(self) -> tuple[str, tuple[TextRange, ...]]:
         """Return the text, and the place of each word in it. Without a text, words are joined by blanks."""
         if self.text is not None:
             return self.text, self.places

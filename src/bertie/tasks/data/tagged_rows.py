@@ -13,7 +13,7 @@ from bertie.tasks.data.annotations import from_spans, parse_spans
 from bertie.tasks.data.rows import Row, file_format, join_names, label_or_none, require_string
 from bertie.tasks.data.tag_form import TagForm
 from bertie.tasks.data.tagged import TaggedSentence, sentence_of_text
-from bertie.tasks.data.words import Extent
+from bertie.tasks.data.words import TextRange
 
 WORD_KEYS = ("tokens", "words")
 TAG_KEYS = ("tags", "ner_tags", "labels", "ner")
@@ -109,7 +109,7 @@ class TaggedRows:
         are_tags = {isinstance(item, str | int) for first in items for item in first}
         return words if are_tags == {True} else [TEXT_KEY] if are_tags == {False} else [*words, TEXT_KEY]
 
-    def _text(self, row: Row, text: str, places: list[Extent] | None, tagged: bool | None) -> TaggedSentence:
+    def _text(self, row: Row, text: str, places: list[TextRange] | None, tagged: bool | None) -> TaggedSentence:
         """Return the words of a text, with the tags of its spans."""
         values, place = row.values, row.place
         names = [name for name in SPAN_KEYS if isinstance(values.get(name), list)]
@@ -153,9 +153,9 @@ class TaggedRows:
         return self.named(read, place) if self.names else read
 
 
-def _token_places(tokens: list[Any], text: str, place: str) -> list[Extent]:
+def _token_places(tokens: list[Any], text: str, place: str) -> list[TextRange]:
     """Return the places of Prodigy's tokens in the text. Those of white space alone are no words."""
-    found: list[Extent] = []
+    found: list[TextRange] = []
     for token in tokens:
         start, end = token.get("start"), token.get("end")
         if not isinstance(start, int) or not isinstance(end, int) or not 0 <= start < end <= len(text):

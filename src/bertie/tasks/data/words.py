@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-Extent = tuple[int, int]
+TextRange = tuple[int, int]
 """First and last character (exclusive)."""
 _CHINESE = re.compile(
     "[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f]"
@@ -37,7 +37,7 @@ def _kind(character: str) -> str:
 _KINDS = _Kinds()
 
 
-def split_words(text: str) -> list[Extent]:
+def split_words(text: str) -> list[TextRange]:
     """Return the places of the words of a text: between white space, and at punctuation.
 
     Each character of punctuation (Unicode's, and all symbols of ASCII) and each Chinese character is a word, as in BERT's
