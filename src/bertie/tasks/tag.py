@@ -40,7 +40,7 @@ from bertie.tasks.example_sums import ExampleSums, tag_sums
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.relevance import no_relevance
 from bertie.tasks.score_rows import read_rows, score_in_order
-from bertie.tasks.tag_schemes import find_form, form_of
+from bertie.tasks.tag_schemes import find_form, form_of, require_complete
 from bertie.tasks.task import SEQUENCE, ForeignHead, Scoring
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
@@ -72,7 +72,7 @@ class Tag:
     labels: tuple[str, ...] = ()
     """The tags; empty: the tags of the training examples, sorted. If the data have numbers instead, name the tags here, in the
     order of their numbers."""
-    scheme: Scheme | Literal[""] = ""
+    scheme: Scheme = ""
     """How tags mark entities: iob1, bio, io, iobes, bilou, bmes, or none, for tags of single words; empty: found from all tags
     of the training examples."""
     truncation: Truncation = "windows"
@@ -142,10 +142,13 @@ class Tag:
         Raises:
             UserError: A sentence has no tags, an unknown tag does not fit the scheme, or not a single tag is one of the
                 task's.
+            UsageError: The entities are those of another scheme.
         """
         self._require_tags(examples)
         known, form = set(self.labels), self.form
         found = {tag for each in examples for tag in each.tags or ()}
+        if form and all(form.mark(tag) for tag in found):
+            require_complete(form, examples)
         if not known or found <= known:
             return
         unknown = [(each.place(i), t) for each in examples for i, t in enumerate(each.tags or ()) if t not in known]

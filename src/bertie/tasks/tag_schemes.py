@@ -24,7 +24,7 @@ _REMEDY = "--task.scheme names the scheme; with none, the metric is the accuracy
 
 
 @cache
-def form_of(labels: tuple[str, ...], scheme: Scheme | Literal[""] = "") -> TagForm | None:
+def form_of(labels: tuple[str, ...], scheme: Scheme = "") -> TagForm | None:
     """Return the form of the tags of a task; None if they mark no entities.
 
     Args:
@@ -36,9 +36,7 @@ def form_of(labels: tuple[str, ...], scheme: Scheme | Literal[""] = "") -> TagFo
     return form if form is not None and (scheme or share >= 0.5) else None
 
 
-def find_form(
-    examples: Many[TaggedSentence], scheme: Scheme | Literal[""], labels: Iterable[str] = ()
-) -> TagForm | None:
+def find_form(examples: Many[TaggedSentence], scheme: Scheme, labels: Iterable[str] = ()) -> TagForm | None:
     """Find how the tags of labeled examples mark entities, and say it in one line.
 
     Args:
@@ -56,11 +54,9 @@ def find_form(
     if scheme == "none":
         return None
     counts = Counter(dict.fromkeys(labels, 0))
-    pairs: _Pairs = Counter()
     for example in examples:
-        tags = example.tags or ()
-        counts.update(tags)
-        pairs.update(zip((None, *tags), (*tags, None), strict=True))
+        counts.update(example.tags or ())
+    pairs = _pairs(examples)
     form, share = _best_form(counts, scheme)
     if form is not None and form.whole and (other := form_of(tuple(counts))) is not None:
         raise UsageError(f'task.scheme is "io", and the tags are {_NAMES[other.scheme]}: {join_names(counts)}')
@@ -83,7 +79,32 @@ def find_form(
     return form
 
 
-def _best_form(counts: Counter[str], scheme: Scheme | Literal[""]) -> tuple[TagForm | None, float]:
+def require_complete(form: TagForm, examples: Many[TaggedSentence]) -> None:
+    """Check the entities of labeled examples in a scheme in which they must be complete. Warns if some are not.
+
+    Raises:
+        UsageError: Many are not.
+    """
+    if not form.strict:
+        return
+    pairs = _pairs(examples)
+    bad = _breaks(form, pairs, "strict")
+    if _are_broken(form, pairs):
+        raise UsageError(f"the order of the tags does not fit {_NAMES[form.scheme]}: {_first(bad, examples)}", _REMEDY)
+    if bad:
+        found = f"{console.plural(sum(pairs[pair] for pair in bad), 'place')}, first {_first(bad, examples)}"
+        console.warn(f"tags that make no complete entity in {_NAMES[form.scheme]} count as none: {found}", once=True)
+
+
+def _pairs(examples: Many[TaggedSentence]) -> _Pairs:
+    pairs: _Pairs = Counter()
+    for example in examples:
+        tags = example.tags or ()
+        pairs.update(zip((None, *tags), (*tags, None), strict=True))
+    return pairs
+
+
+def _best_form(counts: Counter[str], scheme: Scheme) -> tuple[TagForm | None, float]:
     """Return the form that most words have, and their share among the words with other tags than O."""
     schemes: tuple[Scheme, ...] = _FOUND if not scheme else () if scheme == "none" else (scheme,)
     forms = [TagForm(each, *way, lower) for way in _WAYS for lower in (False, True) for each in schemes]
@@ -124,7 +145,7 @@ def _refuse(form: TagForm, wrong: list[str], counts: Counter[str], examples: Man
 def _by_order(
     form: TagForm,
     pairs: _Pairs,
-    scheme: Scheme | Literal[""],
+    scheme: Scheme,
     examples: Many[TaggedSentence],
 ) -> TagForm:
     """Return the form with iob1 told from bio by the order of the tags, and warn of tags in an impossible order.
@@ -135,14 +156,7 @@ def _by_order(
     if form.scheme == "io":
         return form
     if form.strict:
-        bad = _breaks(form, pairs, "strict")
-        if _are_broken(form, pairs):
-            raise UsageError(
-                f"the order of the tags does not fit {_NAMES[form.scheme]}: {_first(bad, examples)}", _REMEDY
-            )
-        if bad:
-            found = f"{console.plural(sum(pairs[pair] for pair in bad), 'place')}, first {_first(bad, examples)}"
-            console.warn(f"tags that make no complete entity in {_NAMES[form.scheme]} count as none: {found}")
+        require_complete(form, examples)
         return form
     bad, other = (_breaks(form, pairs, rules) for rules in ("bio", "iob1"))
     if (scheme == "iob1" and other and not bad) or (scheme == "bio" and bad and not other):

@@ -5,10 +5,12 @@ import pytest
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.tag_form import Scheme, TagForm
 from bertie.tasks.data.tagged import TaggedSentence
+from bertie.tasks.encoding import as_trained
 from bertie.tasks.entities import entities, entity_scores
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.tag import Tag
 from bertie.tasks.tag_schemes import find_form, form_of
+from bertie.tasks.task_json import task_from_json, to_task_json
 
 
 def sentences(text: str) -> list[TaggedSentence]:
@@ -159,6 +161,13 @@ def test_kinds_without_letters_are_entities_on_request() -> None:
     assert found == {"accuracy": 1.0, "f1": 1.0, "precision": 1.0, "recall": 1.0}
 
 
+def test_the_scheme_is_part_of_task_json() -> None:
+    for task in (Tag().fit(sentences("B-P L-P O U-P")), Tag(scheme="none").fit(sentences("B-P I-P O"))):
+        assert task_from_json(to_task_json(task, 16, "last", 0), "task.json") == task
+        asked = as_trained(Tag(labels=task.labels), task)
+        assert (asked.scheme, asked.sorted_labels, asked.metric) == (task.scheme, True, task.metric)
+
+
 def test_other_models_may_have_labels_beside_those_of_the_scheme() -> None:
     assert form_of(("O", "B-PER", "I-PER", "X", "[CLS]")) == TagForm("bio")
     assert form_of(("LABEL_0", "LABEL_1")) is None
@@ -188,5 +197,8 @@ def test_dev_data_and_predictions_are_held_to_the_scheme() -> None:
     task = Tag().fit(sentences("B-P I-P O"))
     with pytest.raises(UserError, match=r"a\.conll:2: the tag 'I_P' does not fit the scheme bio"):
         task.validate(sentences("B-P I_P"))
+    other = Tag().fit(sentences("B-P L-P O U-P"))
+    with pytest.raises(UsageError, match=r"does not fit BILOU: a\.conll:2, 'B-P' at the end of the sentence"):
+        other.validate(sentences("O B-P|B-P I-P"))
     with pytest.raises(UserError, match=r"here: the predicted tag 'I_P' does not fit the scheme bio"):
         task.read_prediction({"tags": ["B-P", "I_P"]}, sentences("B-P I-P")[0], "here")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-Scheme = Literal["iob1", "bio", "io", "iobes", "bilou", "bmes", "none"]
+Scheme = Literal["", "iob1", "bio", "io", "iobes", "bilou", "bmes", "none"]
 ENTITY = "entity"
 """The kind of entities whose tags are letters alone."""
 LETTERS: dict[Scheme, dict[str, str]] = {
