@@ -14,7 +14,6 @@ from typing import Any, Literal
 from bertie import console
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.rows import shorten
-from bertie.tasks.data.tagged import TaggedSentence
 
 COMMENT = "#"
 Keep = Literal["", "skip", "keep"]
@@ -37,29 +36,28 @@ class Comments:
     """The column of the tag."""
     seen: set[str] = field(default_factory=set)
     """The tags so far."""
-    skipped: list[int] = field(default_factory=list)
-    """The number of the first comment, then only their count grows."""
+    first: int = 0
+    """The number of the first comment that was skipped."""
     count: int = 0
-    """How many comments were skipped."""
+    """How many were skipped."""
 
-    @classmethod
-    def of(cls, path: Path, keep: Keep, width: int, tag: int | None, probed: list[tuple[int, Any]]) -> Comments:
-        """Return what the first lines of a file say."""
-        found = cls(path, keep, width, tag)
-        starts, before = [], []
-        for _, cells in probed:
+    def probe(self, lines: list[tuple[int, Any]]) -> None:
+        """Decide by the first lines of the file, if they leave no doubt."""
+        starts: list[str] = []
+        begins = True
+        for _, cells in lines:
             if isinstance(cells, UserError):
                 continue
-            if cells and tag is not None and len(cells) == width:
-                if cells[0] != COMMENT:
-                    found.seen.add(cells[tag])
-                elif not before:
-                    starts.append(cells[tag])
-            before = cells if not cells or cells[0] != COMMENT else before
-        unknown = [each for each in starts if each not in found.seen]
-        if not keep and len(unknown) >= _SEVERAL and len(set(unknown)) == len(unknown):
-            found.keep = "skip"
-        return found
+            is_comment = bool(cells) and cells[0] == COMMENT
+            if self.tag is not None and len(cells) == self.width:
+                if not is_comment:
+                    self.seen.add(cells[self.tag])
+                elif begins:
+                    starts.append(cells[self.tag])
+            begins = not cells or (begins and is_comment)
+        unknown = [each for each in starts if each not in self.seen]
+        if not self.keep and len(unknown) >= _SEVERAL and len(set(unknown)) == len(unknown):
+            self.keep = "skip"
 
     def skips(self, number: int, cells: list[str]) -> bool:
         """Return whether a line that begins a sentence with "#" is a comment.
@@ -69,7 +67,7 @@ class Comments:
         """
         if self.keep == "keep" or not self._may_be(number, cells):
             return False
-        self.skipped = self.skipped or [number]
+        self.first = self.first or number
         self.count += 1
         return True
 
@@ -87,13 +85,8 @@ class Comments:
         )
         raise UsageError(f"{self.path}:{number}: {problem}", "Choose with --task.comments skip or keep")
 
-    def see(self, sentence: TaggedSentence | UserError) -> None:
-        """Remember the tags of a sentence."""
-        if isinstance(sentence, TaggedSentence) and sentence.tags:
-            self.seen.update(sentence.tags)
-
     def report(self) -> None:
         """Say how many comments were skipped."""
         if self.count:
             lines = console.plural(self.count, "comment line")
-            console.info(f"{self.path}: skips {lines}, the first in line {self.skipped[0]}")
+            console.info(f"{self.path}: skips {lines}, the first in line {self.first}")

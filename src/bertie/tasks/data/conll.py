@@ -136,7 +136,6 @@ class ConllReader:
         lines = _split_lines(path)
         probed = list(islice(lines, PROBED_ROWS))
         layout: _Layout | None = None
-        comments: Comments | None = None
         may_be_header = True
         for is_filled, group in groupby(chain(probed, lines), key=lambda line: bool(line[1])):
             sentence: list[ConllLine] = []
@@ -145,11 +144,11 @@ class ConllReader:
                 if isinstance(cells, UserError):
                     errors.append(cells)
                     continue
-                if layout is None or comments is None:
+                if layout is None:
                     filled = [(n, line) for n, line in probed if line and not isinstance(line, UserError)]
                     layout = self._find_layout(path, filled or [(number, cells)], tagged)
-                    comments = Comments.of(path, self.comments, layout.width, layout.tag, probed)
-                if cells[0][0] == COMMENT and not sentence and comments.skips(number, cells):
+                    layout.comments.probe(probed)
+                if not sentence and cells[0][:1] == COMMENT and layout.comments.skips(number, cells):
                     continue
                 if may_be_header and len(cells) == layout.width:
                     may_be_header = False
@@ -158,12 +157,10 @@ class ConllReader:
                 sentence.append((number, cells))
             if errors:
                 yield errors[0]
-            elif sentence and layout and comments:
-                read = self._to_sentence(path, sentence, layout, tagged)
-                comments.see(read)
-                yield read
-        if comments:
-            comments.report()
+            elif sentence and layout:
+                yield self._to_sentence(path, sentence, layout, tagged)
+        if layout:
+            layout.comments.report()
 
     def _find_layout(self, path: Path, probed: list[ConllLine], tagged: bool) -> _Layout:
         """Return the layout of a file that starts with these lines. The number of columns is that of most lines.
@@ -181,27 +178,29 @@ class ConllReader:
         ambiguous = is_conllu and tag == -1
         tag_column = tag if tag >= 0 else width + tag
         if 0 <= tag_column < width and tag_column != word and not ambiguous:
-            return _Layout(width, word, tag_column)
+            return _Layout(width, word, tag_column, Comments(path, self.comments, width, tag_column))
         if tagged:
             problem = "more than one column could be the tag" if ambiguous else f"no tags in column {tag} of {width}"
             remedy = "name one with --task.tag, counted from 0 (in CoNLL-U, 3 has the parts of speech)"
             raise UsageError(f"{place}: {problem}, beside the words in {word}; {remedy}")
-        return _Layout(width, word, None)
+        return _Layout(width, word, None, Comments(path, self.comments, width, None))
 
     def _to_sentence(
         self, path: Path, lines: list[ConllLine], layout: _Layout, tagged: bool
     ) -> TaggedSentence | UserError:
         start = lines[0][0]
+        width, word, tag, comments = layout
         for number, cells in lines:
-            if len(cells) != layout.width:
-                problem = f"{len(cells)} columns, where most lines have {layout.width}"
-            elif tagged and layout.tag is not None and not cells[layout.tag]:
+            if len(cells) != width:
+                problem = f"{len(cells)} columns, where most lines have {width}"
+            elif tagged and tag is not None and not cells[tag]:
                 problem = "no tag"
             else:
                 continue
             return UserError(f"{path}:{number}: {problem} (the sentence that starts in line {start})")
-        tags = tuple(cells[layout.tag] for _, cells in lines) if layout.tag is not None else ()
-        words = tuple(cells[layout.word] for _, cells in lines)
+        tags = tuple([cells[tag] for _, cells in lines]) if tag is not None else ()
+        words = tuple([cells[word] for _, cells in lines])
+        comments.seen.update(tags)
         if tags and tagged and self.names and not set(self.names).issuperset(tags):
             try:
                 tags = self._rows("").named(tags, f"{path}:{start}")
@@ -220,11 +219,12 @@ def _json_rows(path: Path) -> Iterator[Row | UserError]:
 
 
 class _Layout(NamedTuple):
-    """Of a CoNLL file: the number of columns, and those of the word and the tag."""
+    """Of a CoNLL file: the number of columns, those of the word and the tag, and what its comments are."""
 
     width: int
     word: int
     tag: int | None
+    comments: Comments
 
     def is_header(self, cells: list[str]) -> bool:
         """Whether a line names the columns: no data tags the word "word" with "tag"."""
@@ -242,7 +242,7 @@ def _split_lines(path: Path) -> Iterator[tuple[int, list[str] | UserError]]:
             continue
         cells = _split_line(line)
         if not is_conllu or not cells or cells[0].isdecimal():  # else a comment, a multiword token or an empty node
-            yield number, [] if cells[:1] == [DOCUMENT] else cells
+            yield number, [] if cells and cells[0] == DOCUMENT else cells
     if not number:
         raise UserError(f"{path} is empty")
 

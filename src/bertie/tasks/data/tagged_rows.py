@@ -50,7 +50,7 @@ class TaggedRows:
             UserError: They are not of the expected form.
         """
         values, place = row.values, row.place
-        if values.get("answer") in ("reject", "ignore") and tagged:
+        if tagged and "answer" in values and values["answer"] in ("reject", "ignore"):
             raise UserError(f"{place}: its annotation is marked with {values['answer']!r}")  # by Prodigy
         key = self._words_key(row)
         given = values[key]
@@ -58,7 +58,7 @@ class TaggedRows:
             return self._text(row, require_string(given, key, place), None, tagged)
         if not given:
             raise UserError(f"{place}: a sentence without words")
-        if all(isinstance(token, dict) for token in given):
+        if isinstance(given[0], dict) and all(isinstance(token, dict) for token in given):
             text = require_string(values.get(TEXT_KEY), TEXT_KEY, place)
             return self._text(row, text, _token_places(given, text, place), tagged)
         words = tuple(require_string(word, key, place) for word in given)
@@ -85,6 +85,14 @@ class TaggedRows:
 
     def _words_key(self, row: Row) -> str:
         values, place = row.values, row.place
+        first = WORD_KEYS[0]
+        if (
+            not self.tokens
+            and TEXT_KEY not in values
+            and WORD_KEYS[1] not in values
+            and isinstance(values.get(first), list)
+        ):
+            return first
         if self.tokens:
             found = [self.tokens] if isinstance(values.get(self.tokens), list | str) else []
         else:
@@ -147,10 +155,16 @@ class TaggedRows:
         if not isinstance(tags, list) or len(tags) != count:
             found = len(tags) if isinstance(tags, list) else "no list of"
             raise UserError(f"{place}: {count} words and {found} tags")
-        if missing := [tag for tag in tags if type(tag) is int and tag in NO_TAG]:
-            raise UserError(f"{place}: the tag {missing[0]} stands for no tag, and every word needs one")
-        read = tuple(str(tag) if isinstance(tag, int) else require_string(tag, "tags", place) for tag in tags)
+        read = tuple(
+            _number(tag, place) if isinstance(tag, int) else require_string(tag, "tags", place) for tag in tags
+        )
         return self.named(read, place) if self.names else read
+
+
+def _number(tag: int, place: str) -> str:
+    if tag in NO_TAG:
+        raise UserError(f"{place}: the tag {tag} stands for no tag, and every word needs one")
+    return str(tag)
 
 
 def _token_places(tokens: list[Any], text: str, place: str) -> list[TextRange]:
