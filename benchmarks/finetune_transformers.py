@@ -17,6 +17,7 @@ import torch
 import transformers
 from torch import Tensor
 
+from bertie.tasks.data.tag_form import TagForm
 from bertie.tasks.entities import entity_scores
 from bertie.tasks.metrics import classification_scores, regression_scores
 from bertie.tasks.predictions import SpanCandidate, SpanPrediction
@@ -175,7 +176,7 @@ class Words(Texts):
             [tags.get(word, "O") for word in range(len(sentence.words))]
             for tags, sentence in zip(outputs, self.units, strict=True)
         ]
-        return entity_scores([list(sentence.tags) for sentence in self.units], found)
+        return entity_scores([list(sentence.tags) for sentence in self.units], found, TagForm("bio"))
 
 
 class Answers(Texts):

@@ -212,26 +212,23 @@ def test_the_answer_is_marked_in_the_passage(page: Page, predictors: dict[str, P
         assert page.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true"
 
 
-def test_tagged_words_are_marked(page: Page, predictors: dict[str, Predictor], small_texts: list[str]) -> None:
-    text = " ".join(small_texts[3].split()[:20])
+def test_entities_are_marked_in_the_text(page: Page, predictors: dict[str, Predictor], small_texts: list[str]) -> None:
+    predictor = predictors["tagger"]
+    texts = [f"\U0001f600 {' '.join(each.split()[:20])}, \u00abban\u00bb!" for each in small_texts[:40]]
+    text = next((each for each in texts if predictor.predict([each])[0].entities), "")
+    assert text, "the model tags nothing"
     show(page, "tagger", "Tag words")
-    run(page, Text=text)
-    [expected] = predictors["tagger"].predict([text])
-    tags = [tag for tag in expected.tags if tag != "O"]
-    assert tags, "the model tags nothing"
     marks = page.locator(".tagged mark")
-    shown = [marks.nth(i).locator(".tag").inner_text() for i in range(marks.count())]
-    spans = [
-        t for i, t in enumerate(expected.tags) if t != "O" and not (t[0] == "I" and expected.tags[i - 1][2:] == t[2:])
-    ]
-    assert shown == [tag[2:] for tag in spans]
-    lowest: list[float] = []
-    for i, (tag, probability) in enumerate(zip(expected.tags, expected.probabilities, strict=True)):
-        if tag[0] == "I" and expected.tags[i - 1][2:] == tag[2:]:
-            lowest[-1] = min(lowest[-1], probability)
-        elif tag != "O":
-            lowest.append(probability)
-    assert page.locator(".tagged mark.unsure").count() == sum(each < 0.5 for each in lowest)
+    without = "const copy = mark.cloneNode(true); copy.querySelector('.tag').remove(); return copy.textContent"
+    for strategy in ("first", "none"):
+        page.get_by_label("Aggregation strategy").select_option(strategy)
+        run(page, Text=text)
+        [expected] = predictor.predict([text], aggregation_strategy=strategy)
+        assert marks.locator(".tag").all_inner_texts() == [each.label for each in expected.entities]
+        shown = marks.evaluate_all(f"marks => marks.map(mark => {{ {without} }})")
+        assert [each.strip() for each in shown] == [each.text for each in expected.entities]
+        unsure = sum(each.score < 0.5 for each in expected.entities)
+        assert page.locator(".tagged mark.unsure").count() == unsure
     page.get_by_text("All words", exact=True).click()
     rows = page.locator(".result tbody tr")
     assert [rows.nth(i).locator("td").nth(1).inner_text() for i in range(rows.count())] == expected.tags

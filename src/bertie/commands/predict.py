@@ -14,6 +14,7 @@ from bertie.errors import UsageError
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
 from bertie.tasks import AnyTask
+from bertie.tasks.aggregation import Strategy
 from bertie.tasks.data.rows import raise_error
 from bertie.tasks.predictions import prediction_to_json
 
@@ -33,6 +34,10 @@ class Args:
     input: Path | None = None
     """File with examples, of any size, in a format that `bertie finetune` reads; labels are not needed. -: stdin, one
     text per line; -.jsonl, -.csv or -.tsv: rows from stdin."""
+    aggregation_strategy: Strategy | None = None
+    """How a tagger's predictions for subwords become entities, by the names of transformers' pipeline. first (default): the
+    tag of a word is that of its first subword, as in training. average, max: of all its subwords. simple: subwords are tagged
+    and joined. none: every subword by itself."""
     language: str = ""
     """Language of the texts, for a model with language embeddings; empty: that of fine-tuning."""
     strict: bool = False
@@ -50,6 +55,7 @@ def run(args: Args) -> dict[str, Any]:
         raise UsageError("stdout is closed, and predictions are written there: redirect it to a file")
     model = load(args.run, task=args.task, language=args.language, engine=args.engine)
     inputs = [args.text] if args.one_example else args.text
-    predictions = model.predict_file(args.input) if args.input else model.predict_stream(inputs)
+    strategy = args.aggregation_strategy
+    predictions = model.predict_file(args.input, strategy) if args.input else model.predict_stream(inputs, strategy)
     found = map(raise_error, predictions) if args.strict else predictions
     return print_lines(found, prediction_to_json, args.input, "examples", "prediction")

@@ -146,7 +146,11 @@ def _examples(source: Examples, config: FinetuneConfig) -> list[Any]:
     examples = labeled_examples(config.task.reader, source, config.strict)
     if not isinstance(source, str | Path):
         return examples
-    first = {field.name: getattr(examples[0], field.name) for field in fields(examples[0]) if field.name != "source"}
+    first = {
+        field.name: getattr(examples[0], field.name)
+        for field in fields(examples[0])
+        if field.repr and field.name != "source"
+    }
     values = ", ".join(f"{name} {shorten(repr(value))}" for name, value in first.items() if value is not None)
     console.info(f"{source}: {console.plural(len(examples), 'example')}, the first with {values}")
     return examples

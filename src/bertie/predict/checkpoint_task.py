@@ -19,7 +19,7 @@ from bertie.model.text_pooling import SEPARATE
 from bertie.tasks import AnyTask
 from bertie.tasks.added_tokens import AddsTokens
 from bertie.tasks.data.rows import join_names
-from bertie.tasks.encoding import with_activation
+from bertie.tasks.encoding import as_trained
 from bertie.tasks.relate import FILE_OF_OTHERS
 from bertie.tasks.task import Calibratable, ForeignHead, Task
 from bertie.tasks.task_json import task_from_json, with_pooling
@@ -106,7 +106,7 @@ def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
     own = checkpoint_task(checkpoint)
     if task is None or own is None or task.kind != own.kind:
         return task or own
-    task = with_activation(_with_pooling(task, own), own)
+    task = as_trained(_with_pooling(task, own), own)
     trained: Any = own
     task = task.as_trained(trained) if isinstance(task, AddsTokens) else task
     if not task.labels and own.labels:

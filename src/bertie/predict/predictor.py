@@ -32,6 +32,7 @@ from bertie.predict.sentence_pairs import next_sentence
 from bertie.predict.token_model import TokenModel
 from bertie.predict.vectors import WordPooling, WordVectors, encode, sequence_vectors, similarities, word_vectors
 from bertie.tasks import Task
+from bertie.tasks.aggregation import Strategy, with_aggregation
 from bertie.tasks.data.rows import require_list
 from bertie.tasks.data.unlabeled import Text
 from bertie.tasks.evaluation.folder import evaluation_folder, write
@@ -296,42 +297,45 @@ class Predictor:
         """Return the part of the model that predicts tokens, or `only_masks`. Raises UserError if there is none."""
         return TokenModel.of(self.folder, self.tokenizer, self.model, self.max_length, only_masks)
 
-    def predict(self, inputs: Inputs) -> list[Any]:
+    def predict(self, inputs: Inputs, aggregation_strategy: Strategy | None = None) -> list[Any]:
         """Predict for inputs in memory; `predict_file` reads a file.
 
         Args:
             inputs: Texts, pairs of texts, lists of words, lists of a context and its endings, or dicts with the columns of
                 the training data.
+            aggregation_strategy: Of a tagger: how predictions for subwords become entities: "first", as it was trained,
+                "average", "max", "simple" or "none", as in transformers' pipeline. None: "first".
 
         Returns:
             One prediction per input, in order: `ClassPrediction`, `NumberPrediction`, `ChoicePrediction`,
             `SpanPrediction`, `TagPrediction` or `SimilarityPrediction`, by the kind of the task.
 
         Raises:
-            UsageError: An input does not fit the task.
+            UsageError: An input, or the strategy, does not fit the task.
             UserError: The model was not fine-tuned for a task.
         """
-        return list(self.predict_stream(inputs))
+        return list(self.predict_stream(inputs, aggregation_strategy))
 
-    def predict_stream(self, inputs: Inputs) -> Iterator[Any]:
+    def predict_stream(self, inputs: Inputs, aggregation_strategy: Strategy | None = None) -> Iterator[Any]:
         """Predict as `predict` does, but lazily: memory does not grow with the number of inputs."""
-        task = self._require_task()
+        task = with_aggregation(self._require_task(), aggregation_strategy)
         return self._predictions(task, task.reader.values(inputs))
 
-    def predict_file(self, path: str | Path) -> Iterator[Any]:
+    def predict_file(self, path: str | Path, aggregation_strategy: Strategy | None = None) -> Iterator[Any]:
         """Predict for the rows of a file, lazily and in order.
 
         Args:
             path: A file of any size, in a format of the training data; labels are not needed.
+            aggregation_strategy: As in `predict`.
 
         Yields:
             One prediction per row, or a `UserError` in its place if the row is unreadable.
 
         Raises:
-            UsageError: The file is missing or does not have the columns of the task.
+            UsageError: The file is missing or does not have the columns of the task, or the strategy does not fit it.
             UserError: The model was not fine-tuned for a task.
         """
-        task = self._require_task()
+        task = with_aggregation(self._require_task(), aggregation_strategy)
         return self._predictions(task, task.reader.stream(Path(path)))
 
     def evaluate(

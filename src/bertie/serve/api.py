@@ -26,6 +26,8 @@ from bertie.serve.inputs import characters, encode_inputs, read_inputs, texts_in
 from bertie.serve.limits import Refused, Where, check_count, check_sizes, items_of, too_large
 from bertie.serve.operations import MAX_TOP_K, Operation, ServedModel
 from bertie.serve.queue import QueuedJob
+from bertie.tasks import Task
+from bertie.tasks.aggregation import with_aggregation
 from bertie.tasks.relevance import relevance
 
 MAX_CANDIDATES = 200_000  # predicted tokens in an answer: about 20 MB of JSON
@@ -111,7 +113,7 @@ async def rerank(call: Call, request: m.RerankRequest) -> m.RerankResponse:
         scores = similarities(model.predictor.text_embedding.similarity, vectors[:1], vectors[1:])[0].tolist()
     else:
         pairs: list[m.Example] = [[request.query, text] for text in texts]
-        job, predictions = await _predict(call, model, pairs, request.truncate, "documents")
+        job, predictions = await _predict(call, model, model.predicting, pairs, request.truncate, "documents")
         scores = [float(score(prediction)) for prediction in predictions]
     best = sorted(range(len(texts)), key=lambda i: -scores[i])[: request.top_n]
     shown = request.return_documents
@@ -122,7 +124,11 @@ async def rerank(call: Call, request: m.RerankRequest) -> m.RerankResponse:
 async def predict(call: Call, request: m.PredictRequest) -> m.PredictResponse:
     """Predict with a fine-tuned model."""
     model = call.service.model(request.model, "predict")
-    job, predictions = await _predict(call, model, request.inputs, request.truncate, "inputs")
+    try:
+        task = with_aggregation(model.predicting, request.aggregation_strategy)
+    except UserError as error:
+        raise Refused(422, "input", str(error), "aggregation_strategy") from None
+    job, predictions = await _predict(call, model, task, request.inputs, request.truncate, "inputs")
     kind, usage = model.predicting.kind, _usage(call, model, job.sequences)
     return m.PredictResponse(kind, predictions, model=model.name, usage=usage)
 
@@ -283,7 +289,7 @@ def _each(encode: Callable[[Any], Sequence], param: str) -> Callable[[list[tuple
 
 
 async def _predict(
-    call: Call, model: ServedModel, inputs: list[m.Example], truncate: bool, param: str
+    call: Call, model: ServedModel, task: Task, inputs: list[m.Example], truncate: bool, param: str
 ) -> tuple[QueuedJob, list[Any]]:
     """Return predictions for inputs, with the job that computed them."""
     sizes = [characters(value) for value in inputs]
@@ -291,10 +297,9 @@ async def _predict(
     if model.predicting.unit == "example":  # each text makes a sequence, with what it belongs to
         check_count(sum(map(texts_in, inputs)), call.service.limits, param)
     examples = await call.service.offload(sum(map(texts_in, inputs)), read_inputs, model, inputs, param)
-    encode = partial(encode_inputs, model, param)
+    encode = partial(encode_inputs, model, task, param)
     job = await _run(call, model, "predict", encode, examples, sizes, truncate, items_of(param))
-    decode = model.predicting.decode
-    return job, await call.service.offload(len(job.sequences), decode, job.results, job.sequences, examples)
+    return job, await call.service.offload(len(job.sequences), task.decode, job.results, job.sequences, examples)
 
 
 async def _run(

@@ -10,6 +10,7 @@ from bertie.errors import UserError
 from bertie.serve.limits import Refused
 from bertie.serve.messages import Example
 from bertie.serve.operations import ServedModel
+from bertie.tasks import Task
 
 PLACE = re.compile("^(the examples|example ([0-9]+)): ")  # how readers name the place of an error
 
@@ -25,10 +26,10 @@ def read_inputs(model: ServedModel, inputs: list[Example], param: str) -> list[A
     return examples
 
 
-def encode_inputs(model: ServedModel, param: str, examples: list[Any]) -> list[Sequence]:
+def encode_inputs(model: ServedModel, task: Task, param: str, examples: list[Any]) -> list[Sequence]:
     """Return the sequences of examples. Raises Refused, naming the first unfit input."""
     try:
-        return model.predicting.encode(examples, model.predictor.tokenizer, model.predictor.max_length)
+        return task.encode(examples, model.predictor.tokenizer, model.predictor.max_length)
     except UserError as error:
         place = PLACE.match(error.problem)
         raise _unfit(model, error, f"{param}[{int(place[2]) - 1}]" if place and place[2] else param) from None

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from bertie.serve.limits import ErrorType
 from bertie.serve.operations import MAX_TOP_K
+from bertie.tasks.aggregation import Strategy
 
 Texts = Annotated[list[str], Meta(min_length=1)]
 Input = str | list[str | int | list[int]]  # narrower in the schema: `openapi.INPUT`
@@ -84,6 +85,9 @@ class PredictRequest(Request, kw_only=True):
     inputs: Annotated[list[Example], Meta(min_length=1)]
     """Texts, pairs of texts, lists of words, lists of a context and its endings, or objects with the columns of the
     training data, as the task of the model needs them."""
+    aggregation_strategy: Strategy | None = None
+    """Of a tagger: how predictions for subwords become entities, as in transformers' pipeline. Without it: first, as the model
+    was trained."""
 
 
 class FillMaskRequest(Named, kw_only=True):

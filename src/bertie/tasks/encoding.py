@@ -137,10 +137,19 @@ def every_sequence(task: Any, sequences: list[Sequence]) -> list[Sequence]:  # n
     return sequences
 
 
-def with_activation(task: T, own: Any) -> T:
-    """Return the task with the activation of another one of its kind, which only numbers have."""
+def as_trained(task: T, own: Any) -> T:
+    """Return the task with what only training decides: the activation of numbers; of tags the scheme, unless `task` names one,
+    and whether the labels are sorted.
+
+    Args:
+        task: A task that flags describe.
+        own: The task of the model, of the same kind.
+    """
     changed: Any = task
-    return replace(changed, activation=own.activation) if hasattr(own, "activation") else task
+    kept = {name: getattr(own, name) for name in ("activation", "sorted_labels") if hasattr(own, name)}
+    if hasattr(own, "scheme") and not changed.scheme:
+        kept["scheme"] = own.scheme
+    return replace(changed, **kept)
 
 
 def with_own_pooling(task: Any, pooling: TextPooling, paired: bool | None) -> Any:

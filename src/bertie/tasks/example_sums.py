@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from bertie.tasks.data.tag_form import TagForm
 from bertie.tasks.entities import entities
 from bertie.tasks.metrics import is_constant
 
@@ -64,14 +65,16 @@ def number_sums(predicted: list[float], gold: list[float], metric: str) -> Examp
     return "pearson", np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], 1)
 
 
-def tag_sums(predicted: list[list[str]], gold: list[list[str]], metric: str) -> ExampleSums | None:
+def tag_sums(
+    predicted: list[list[str]], gold: list[list[str]], metric: str, form: TagForm | None
+) -> ExampleSums | None:
     """Return the rows of the accuracy over words, or of the f1 of entities. None for other metrics."""
     if metric == "accuracy":
         pairs = zip(predicted, gold, strict=True)
         return "mean", np.array([[sum(map(eq, *pair)), len(pair[1])] for pair in pairs], float)
-    if metric != "f1":
+    if metric != "f1" or form is None:
         return None
-    sides = [[set(entities(tags)) for tags in side] for side in (gold, predicted)]
+    sides = [[set(entities(tags, form)) for tags in side] for side in (gold, predicted)]
     rows = [[len(right & found), len(right), len(found)] for right, found in zip(*sides, strict=True)]
     return "f1", np.array(rows, float)
 

@@ -35,15 +35,31 @@ class ChoicePrediction:
 
 
 @dataclass(frozen=True)
-class TagPrediction:
-    """A tag for every word, with its probability.
+class Entity:
+    """Characters start to end (exclusive) of the original text, and their label.
 
-    The words are those of the input, or the whitespace-separated words if the input is a text.
+    score is the mean probability of the tags in it. In a list of words, characters are those of the words joined by blanks.
+    """
+
+    text: str
+    start: int
+    end: int
+    label: str
+    score: float
+
+
+@dataclass(frozen=True)
+class TagPrediction:
+    """A tag for every word, with its probability, and the entities that the tags mark.
+
+    The words are those of the input. A text is split at white space and punctuation, and every Chinese character is a word.
+    entities is None if the tags mark none, as parts of speech.
     """
 
     tokens: list[str]
     tags: list[str]
     probabilities: list[float]
+    entities: list[Entity] | None = None
 
 
 @dataclass(frozen=True)

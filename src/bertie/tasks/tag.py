@@ -1,6 +1,6 @@
 """Token classification: a tag for every word, from a linear layer on its first subword (Devlin et al.
 
-2018, section 5.3).
+2018, section 5.3). Tags that mark entities (`data/tag_form.py`) also give entities with their characters (`aggregation`).
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 
 from bertie import console
-from bertie.config import Range, check_ranges
+from bertie.config import NoFlag, Range, check_ranges
 from bertie.console import percent
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError
@@ -23,13 +23,17 @@ from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import TokenHead
 from bertie.report import TextSpan
-from bertie.tasks import word_alignment
+from bertie.tasks import aggregation, word_alignment
+from bertie.tasks.aggregation import Strategy, WordTargets
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
-from bertie.tasks.data.conll import ConllReader, TaggedSentence
+from bertie.tasks.data.comments import Keep
+from bertie.tasks.data.conll import ConllReader
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import Row, join_names, shorten
-from bertie.tasks.encoding import same_task, softmax
-from bertie.tasks.entities import entity_counts, entity_scores, names_entities, precision_recall_f1
+from bertie.tasks.data.tag_form import Scheme, TagForm
+from bertie.tasks.data.tagged import TaggedSentence
+from bertie.tasks.encoding import same_task
+from bertie.tasks.entities import entity_counts, entity_scores, precision_recall_f1
 from bertie.tasks.evaluation.calibration import calibration, log_losses
 from bertie.tasks.evaluation.findings import MEASURES, Evaluation, Finding, Table, class_findings
 from bertie.tasks.evaluation.passages import Passage, shortened
@@ -37,21 +41,11 @@ from bertie.tasks.example_sums import ExampleSums, tag_sums
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.relevance import no_relevance
 from bertie.tasks.score_rows import read_rows, score_in_order
+from bertie.tasks.tag_schemes import find_form, form_of, require_complete
 from bertie.tasks.task import SEQUENCE, ForeignHead, Scoring
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.truncation import Truncation
-
-
-class _WordTargets(NamedTuple):
-    """The words that one sequence predicts tags for. W words: a word in two windows is predicted in one of them."""
-
-    positions: np.ndarray
-    """int64 [W]: positions of their first subwords in the sequence."""
-    numbers: np.ndarray
-    """int [W]: their indices in the sentence."""
-    tags: np.ndarray
-    """int64 [W]: indices of their gold tags; −1 where unknown."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +63,19 @@ class Tag:
     """Column of the word in a CoNLL file, from 0; -1: the second (FORM) in .conllu, else the first."""
     tag: int = -1
     """Column of the tag in a CoNLL file, from 0; negative: from the end. Required for .conllu, where 3 is UPOS."""
+    comments: Keep = ""
+    """Lines that begin with "#" before a sentence of a CoNLL file: skip them as comments, or keep them as words. Empty: found,
+    or asked."""
     tokens: str = ""
-    """Key of the words in .jsonl; empty: tokens or words."""
+    """Key of the words in .jsonl, or of the text of annotated spans; empty: tokens, words or text."""
     tags: str = ""
-    """Key of the tags in .jsonl; empty: tags, ner_tags, labels or ner."""
+    """Key of the tags in .jsonl; empty: tags, ner_tags, labels or ner. Or of spans; empty: entities, spans, label or labels."""
     labels: tuple[str, ...] = ()
-    """The tags; empty: the tags of the training examples, sorted."""
+    """The tags; empty: the tags of the training examples, sorted. If the data have numbers instead, name the tags here, in the
+    order of their numbers."""
+    scheme: Scheme = ""
+    """How tags mark entities: iob1, bio, io, iobes, bilou, bmes, or none, for tags of single words; empty: found from all tags
+    of the training examples."""
     class_weights: ClassWeights = "none"
     """Weights of the tags in the loss. balanced: n / (number of tags · n_c) for a tag of n_c of n words. A table: one weight
     for each tag."""
@@ -83,6 +84,10 @@ class Tag:
     only the beginning, the end, or both; other words get no prediction."""
     doc_stride: Annotated[int, Range(0)] = 0
     """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
+    sorted_labels: NoFlag[bool] = False
+    """Whether the labels are the tags of the training examples, sorted. Numbers in other data are then no indices of them."""
+    aggregation_strategy: NoFlag[Strategy] = "first"
+    """How predictions for subwords become entities: see `aggregation`."""
 
     def __post_init__(self) -> None:
         check_ranges("task", self)
@@ -91,22 +96,31 @@ class Tag:
 
     @property
     def metric(self) -> str:
-        return "f1" if names_entities(self.labels) else "accuracy"
+        return "f1" if self.form else "accuracy"
+
+    @property
+    def form(self) -> TagForm | None:
+        """How its tags mark entities; None if they do not."""
+        return form_of(self.labels, self.scheme)
 
     @property
     def reader(self) -> ConllReader:
-        return ConllReader(self.word, self.tag, self.tokens, self.tags, refuse_txt=True)
+        names = () if self.sorted_labels else self.labels
+        scheme = "bio" if self.scheme in ("", "none") else self.scheme
+        form = self.form or TagForm(scheme)
+        return ConllReader(self.word, self.tag, self.tokens, self.tags, names, form, self.comments, refuse_txt=True)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
         return cls(labels=head.labels) if head.shape == "tokens" else None
 
     def fit(self, examples: list[TaggedSentence]) -> Tag:
-        """Return the task with the tags of the training examples, unless `labels` names them.
+        """Return the task with the tags of the training examples, unless `labels` names them, and with their scheme.
 
         Raises:
-            UserError: Tags are missing, all are equal, or one is not in `labels`.
-            UsageError: `labels` names a single tag, or `class_weights` lack a tag.
+            UserError: Tags are missing, all are equal, or one is not in `labels`, or does not fit the scheme of the others.
+            UsageError: `labels` names a single tag, the tags contradict `scheme` or fit a scheme only in part, or
+                `class_weights` lack a tag.
         """
         self._require_tags(examples)
         if len(self.labels) == 1:
@@ -116,28 +130,43 @@ class Tag:
         if len(labels) < 2:
             only = f"{shorten(min(labels))!r} ({examples[0].source} …)"
             raise UserError(f"every word has the tag {only}: nothing to learn")
+        if not self.labels and all(label.isdecimal() for label in labels):
+            remedy = "name them in the order of their numbers with --task.labels, or name the numbers to keep them"
+            raise UsageError(f"the tags are numbers ({join_names(labels)}): {remedy}")
+        known = set(labels)
         for example in examples:
-            if unknown := [tag for tag in example.tags or () if tag not in labels]:
-                known = join_names(labels)
-                raise UserError(f"{example.source}: the tag {shorten(unknown[0])!r} is not in task.labels: {known}")
+            if unknown := [i for i, tag in enumerate(example.tags or ()) if tag not in known]:
+                place, tag = example.place(unknown[0]), (example.tags or ())[unknown[0]]
+                raise UserError(f"{place}: the tag {shorten(tag)!r} is not in task.labels: {join_names(labels)}")
         counts = Counter(tag for example in examples for tag in example.tags or ())
         weights = fit_weights(self.class_weights, labels, [counts[label] for label in labels])
-        return replace(self, labels=labels, class_weights=weights)
+        form = find_form(examples, self.scheme, self.labels)
+        scheme: Scheme = form.scheme if form else "none"
+        return replace(self, labels=labels, class_weights=weights, scheme=scheme, sorted_labels=not self.labels)
 
     def validate(self, examples: list[TaggedSentence]) -> None:
         """Check that every sentence has tags. Warns of words with an unknown gold tag: they always count as errors.
 
         Raises:
-            UserError: A sentence has no tags, or not a single tag is one of the task's.
+            UserError: A sentence has no tags, an unknown tag does not fit the scheme, or not a single tag is one of the
+                task's.
+            UsageError: The entities are those of another scheme.
         """
         self._require_tags(examples)
-        known = self.labels
-        unknown = [(each, tag) for each in examples for tag in each.tags or () if known and tag not in known]
-        if not unknown:
+        known, form = set(self.labels), self.form
+        found = {tag for each in examples for tag in each.tags or ()}
+        if form and all(form.mark(tag) for tag in found):
+            require_complete(form, examples)
+        if not known or found <= known:
             return
-        source, names = unknown[0][0].source, join_names(sorted({tag for _, tag in unknown}))
-        if all(tag not in self.labels for each in examples for tag in each.tags or ()):
+        unknown = [(each.place(i), t) for each in examples for i, t in enumerate(each.tags or ()) if t not in known]
+        source, names = unknown[0][0], join_names(sorted({tag for _, tag in unknown}))
+        if not found & known:
             raise UserError(f"{source}: none of the tags {names} is known; the tags are {join_names(self.labels)}")
+        if form and (wrong := [(place, tag) for place, tag in unknown if form.mark(tag) is None]):
+            place, tag = wrong[0]
+            problem = f"{place}: the tag {shorten(tag)!r} does not fit the scheme {form.scheme}"
+            raise UserError(f"{problem} of the model's tags, such as {self.labels[0]}")
         found = f"{names} ({console.plural(len(unknown), 'word')}, first {source})"
         console.warn(f"tags that do not occur in the training examples count as errors: {found}")
 
@@ -150,8 +179,9 @@ class Tag:
     def encode(self, examples: list[TaggedSentence], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """Encode the sentences. `Sequence.offsets` holds word indices instead of characters (see `word_alignment`).
 
-        The target names the words that the sequence predicts. A word in several windows is predicted in the one with
-        the most context on both sides of it.
+        The target names the tokens that the sequence predicts tags for: the first subword of each word, or all subwords if
+        the `aggregation_strategy` needs them. A token in several windows is predicted in the one with the most context on
+        both sides of it.
         """
         label_index = {label: i for i, label in enumerate(self.labels)}
         tokenized = word_alignment.tokenize_words(tokenizer, [example.words for example in examples])
@@ -159,13 +189,13 @@ class Tag:
         for i, (example, pieces) in enumerate(zip(examples, tokenized, strict=True)):
             tags = np.array([label_index.get(tag, -1) for tag in example.tags or [""] * len(example.words)], np.int64)
             windows = truncation.to_sequences(tokenizer, [pieces], max_length, self.truncation, self.doc_stride)
-            best = word_alignment.best_windows(windows, len(example.words))
-            for part, window in enumerate(windows):
-                positions, numbers = word_alignment.first_pieces(window)
-                chosen = best[numbers] == part
-                target = _WordTargets(positions[chosen], numbers[chosen], tags[numbers[chosen]])
+            read = aggregation.read_tokens(self.aggregation_strategy, windows, pieces, len(example.words))
+            for window, (positions, numbers) in zip(windows, read, strict=True):
+                assert window.offsets is not None
+                is_first = window.offsets[positions, 1] == 1
+                target = WordTargets(positions, numbers, np.where(is_first, tags[numbers], -1))
                 sequences.append(replace(window, example=i, target=target, weight=1.0))
-        return sequences
+        return aggregation.with_places(self.aggregation_strategy, tokenizer, sequences, examples)
 
     def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
         return [sequence for sequence in sequences if (sequence.target.tags >= 0).any()]
@@ -186,20 +216,24 @@ class Tag:
     def decode(
         self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[TaggedSentence]
     ) -> list[TagPrediction]:
-        """Return the tags of each sentence.
+        """Return the tags and the entities of each sentence.
 
         Truncated words, and punctuation that the tokenizer drops, get O, or the first label if there is no O, and
         probability 0.
         """
-        default = "O" if "O" in self.labels else self.labels[0]
-        texts = [list(each.words) for each in examples]
-        predictions = [TagPrediction(words, [default] * len(words), [0.0] * len(words)) for words in texts]
-        for logits_WC, sequence in zip(outputs, sequences, strict=True):
-            prediction = predictions[sequence.example]
-            probabilities_WC = softmax(logits_WC)
-            for word, best, row in zip(sequence.target.numbers, logits_WC.argmax(1), probabilities_WC, strict=True):
-                prediction.tags[word], prediction.probabilities[word] = self.labels[best], float(row[best])
-        return predictions
+        form = self.form
+        outside = form.outside if form else "O"
+        default = outside if outside in self.labels else self.labels[0]
+        strategy = self.aggregation_strategy
+        return aggregation.aggregate(strategy, form, self.labels, default, outputs, sequences, examples)
+
+    def with_aggregation(self, strategy: Strategy) -> Tag:
+        """Return the task with another `aggregation_strategy`. Raises UsageError if its tags give no entities."""
+        if strategy == "simple" and self.form is None:
+            raise UsageError(
+                f"aggregation_strategy simple joins entities, and the tags mark none: {join_names(self.labels)}"
+            )
+        return replace(self, aggregation_strategy=strategy)
 
     def prediction_rows(self, path: Path) -> list[Row | UserError]:
         """Read a file of `bertie predict`, or a CoNLL file with the predicted tag in the last column."""
@@ -214,8 +248,12 @@ class Tag:
         ]
 
     def score_rows(self, given: Scoring) -> dict[str, float]:
-        gold = sorted({tag for example in given.examples for tag in example.tags or ()})
-        return score_in_order(replace(self, labels=self.labels or tuple(gold)), given)
+        if self.labels:
+            return score_in_order(self, given)
+        self._require_tags(given.examples)
+        form = find_form(given.examples, self.scheme)
+        gold = tuple(sorted({tag for example in given.examples for tag in example.tags or ()}))
+        return score_in_order(replace(self, labels=gold, scheme=form.scheme if form else "none"), given)
 
     def read_prediction(self, values: dict[str, Any], example: TaggedSentence, place: str) -> TagPrediction:
         """Rebuild a prediction. If the object has words, they must be those of the example."""
@@ -229,10 +267,15 @@ class Tag:
         if different := [(a, b) for a, b in zip(words, example.words, strict=False) if a != b]:
             found, expected = different[0]
             raise UserError(f"{place}: the word is {found!r}, but {example.source} has {expected!r}")
+        form = self.form
+        if form and (wrong := [tag for tag in tags if form.mark(tag) is None]):
+            raise UserError(f"{place}: the predicted tag {shorten(wrong[0])!r} does not fit the scheme {form.scheme}")
         return TagPrediction(list(example.words), list(tags), [])
 
     def score(self, predictions: list[TagPrediction], examples: list[TaggedSentence]) -> dict[str, float]:
-        """Return the accuracy over words and, for entity tags (B-…, I-…), precision, recall and f1 of whole entities.
+        """Return the accuracy over words and, for tags of a scheme, precision, recall and f1 of whole entities.
+
+        Entities are those of `data/tag_form.py`.
 
         Raises:
             UserError: A sentence has no tags.
@@ -241,12 +284,13 @@ class Tag:
         gold, predicted = [list(example.tags or ()) for example in examples], [each.tags for each in predictions]
         correct = [a == b for one, other in zip(gold, predicted, strict=True) for a, b in zip(one, other, strict=True)]
         scores = {"accuracy": float(np.mean(correct))}
-        return scores | entity_scores(gold, predicted) if names_entities(self.labels) else scores
+        return scores | entity_scores(gold, predicted, self.form) if self.form else scores
 
     def example_sums(
         self, predictions: list[TagPrediction], examples: list[TaggedSentence], metric: str
     ) -> ExampleSums | None:
-        return tag_sums([found.tags for found in predictions], [list(e.tags or ()) for e in examples], metric)
+        gold = [list(example.tags or ()) for example in examples]
+        return tag_sums([found.tags for found in predictions], gold, metric, self.form)
 
     def constant_predictions(self, examples: list[TaggedSentence]) -> list[list[TagPrediction]]:
         """Return one baseline: the most frequent tag for every word."""
@@ -269,7 +313,7 @@ class Tag:
         ends = np.cumsum([len(tags) for tags in gold])
         losses = np.array([part.sum() for part in np.split(words, ends[:-1])])
         known = [*self.labels, *sorted(set(all_gold) - set(self.labels))]
-        findings: list[Finding] = [_entities(gold, predicted)] if names_entities(known) else []
+        findings: list[Finding] = [_entities(gold, predicted, self.form)] if self.form else []
         findings += class_findings(all_gold, all_predicted, known, "tag")
         findings.append(calibration(confidence[read], correct[read], {}, "words"))
 
@@ -281,10 +325,11 @@ class Tag:
         return Evaluation({"gold": gold}, losses, loss, tuple(findings), passage)
 
 
-def _entities(gold: list[list[str]], predicted: list[list[str]]) -> Table:
-    counts = entity_counts(gold, predicted)
+def _entities(gold: list[list[str]], predicted: list[list[str]], form: TagForm) -> Table:
+    counts = entity_counts(gold, predicted, form)
     rows = [(kind, *precision_recall_f1(*each), each[1], each[2]) for kind, each in sorted(counts.items())]
-    note = "Scores of whole entities: correct if the words and the kind match, as in the CoNLL-2003 shared task."
+    rule = "seqeval in strict mode" if form.strict else "the CoNLL-2003 shared task"
+    note = f"Scores of whole entities: correct if the words and the kind match, as in {rule}."
     return Table("entities", "By kind of entity", ("entity", *MEASURES, "found"), rows, note)
 
 

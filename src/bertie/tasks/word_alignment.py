@@ -43,6 +43,22 @@ def tokenize_words(tokenizer: Tokenizer, texts: Many[Many[str]]) -> list[Tokeniz
     return tokenized
 
 
+def piece_places(tokenizer: Tokenizer, texts: Many[Many[str]]) -> list[list[list[tuple[int, int]]]]:
+    """Return the characters of each token of `tokenize_words` within its word, by text, word and token."""
+    found = []
+    for given, encoding in zip(texts, tokenizer.encode_words(texts), strict=True):
+        places: list[list[tuple[int, int]]] = [[] for _ in given]
+        for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):
+            assert word is not None
+            # Where a word follows a space, that is a character of it.
+            shift = int(tokenizer.backend.word_mark == "Ġ" and not given[word].startswith(" "))
+            places[word].append((max(start - shift, 0), max(end - shift, 0)))
+        for word, pieces in zip(given, places, strict=True):  # together they are the word, with what has no token
+            pieces[-1:] = [(pieces[-1][0] if len(pieces) > 1 else 0, len(word))]
+        found.append(places)
+    return found
+
+
 def split_and_tokenize(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[TokenizedText, np.ndarray]]:
     """Tokenize raw texts. Their words are those of BERT's pre-tokenization: split at whitespace and punctuation.
 
@@ -118,9 +134,19 @@ def best_windows(windows: list[Sequence], words: int) -> np.ndarray:
 
     In a tie the first window counts. −1 marks a word that is in no window.
     """
-    best, farthest = np.full(words, -1), np.full(words, -1)
-    for part, window in enumerate(windows):
-        positions, numbers = first_pieces(window)
+    return most_context(windows, [first_pieces(window) for window in windows], words)
+
+
+def most_context(windows: list[Sequence], items: list[tuple[np.ndarray, np.ndarray]], count: int) -> np.ndarray:
+    """Return the window where each of `count` items is farthest from the nearer end: int [count], −1 for none.
+
+    Args:
+        windows: The windows.
+        items: For each window the positions of its items, and their numbers.
+        count: How many items there are.
+    """
+    best, farthest = np.full(count, -1), np.full(count, -1)
+    for part, (window, (positions, numbers)) in enumerate(zip(windows, items, strict=True)):
         distance = np.minimum(positions, len(window) - 1 - positions)
         better = distance > farthest[numbers]
         best[numbers[better]], farthest[numbers[better]] = part, distance[better]

@@ -17,6 +17,7 @@ from bertie.predict.predictor import Predictor
 from bertie.serve.operations import serve_model
 from bertie.serve.service import Service
 from bertie.tasks import Classify
+from bertie.tasks.aggregation import Strategy
 
 from .conftest import Answer, Server, serving
 
@@ -171,6 +172,20 @@ def test_predictions(name: str, inputs: list[object], server: Server, predictors
         compare(found, wanted)
 
 
+@pytest.mark.parametrize("strategy", ["simple", "none", "max"])
+def test_entities_by_strategy(
+    strategy: Strategy, server: Server, predictors: Predictors, small_texts: list[str]
+) -> None:
+    texts = [f"{text[:60]}, \U0001f600 gatun!" for text in small_texts[:12]]
+    answer = server.post("/v1/predict", {"model": "tagger", "inputs": texts, "aggregation_strategy": strategy})
+    expected = [asdict(each) for each in predictors["tagger"].predict(texts, strategy)]
+    assert any(each["entities"] for each in expected)
+    for found, wanted in zip(answer.json["predictions"], expected, strict=True):
+        compare(found, wanted)
+    refused = server.post("/v1/predict", {"model": "tagger", "inputs": texts, "aggregation_strategy": "last"})
+    assert refused.status == 422
+
+
 def compare(found: object, wanted: object) -> None:
     """Compare JSON values, with a tolerance for numbers."""
     if isinstance(wanted, dict):
@@ -304,6 +319,13 @@ def test_every_answer_has_an_id_and_the_time_of_each_stage(server: Server) -> No
             422,
             "inputs[0]",
             "give a text, or a list of words",
+        ),
+        (
+            "predict",
+            {"inputs": ["a"], "model": "classifier", "aggregation_strategy": "first"},
+            422,
+            "aggregation_strategy",
+            "aggregation_strategy is for the task tag, and the task is classify",
         ),
         ("predict", {"inputs": ["a", " "], "model": "tagger"}, 422, "inputs[1]", "inputs[1]: a sentence without words"),
         ("predict", {"inputs": ["a"], "model": "cross-encoder"}, 422, "inputs[0]", "one text"),

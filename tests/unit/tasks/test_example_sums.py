@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bertie.tasks import AnyTask, Choose, Classify, Regress, Span, Tag
 from bertie.tasks.data.choices import ChoiceExample
-from bertie.tasks.data.conll import TaggedSentence
 from bertie.tasks.data.squad import Answer, Question
+from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.data.texts import Example
 from bertie.tasks.example_sums import FORMULAS
 from bertie.tasks.predictions import (

@@ -20,7 +20,7 @@ GOOD, BAD = ClassPrediction("x", {"x": 1.0}), UserError("a.txt:1: not UTF-8 text
 
 def run(monkeypatch: pytest.MonkeyPatch, found: Found) -> dict[str, Any]:
     class Model:
-        def predict_file(self, path: Path) -> Iterator[ClassPrediction | UserError]:  # noqa: ARG002
+        def predict_file(self, path: Path, strategy: None) -> Iterator[ClassPrediction | UserError]:  # noqa: ARG002
             return iter(found)
 
     monkeypatch.setattr(predict, "load", lambda *_, **__: Model())
@@ -48,7 +48,7 @@ def test_predict_fails_if_no_row_can_be_read(
 
 def test_the_texts_can_be_the_parts_of_one_example(monkeypatch: pytest.MonkeyPatch) -> None:
     class Model:
-        def predict_stream(self, inputs: list[Any]) -> Iterator[ClassPrediction]:
+        def predict_stream(self, inputs: list[Any], strategy: None) -> Iterator[ClassPrediction]:  # noqa: ARG002
             assert inputs == [["who?", "Keats."]]
             return iter([GOOD])
 

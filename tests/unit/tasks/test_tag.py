@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.conll import TaggedSentence
 from bertie.tasks.data.rows import valid_examples
-from bertie.tasks.entities import entities, entity_scores, names_entities
+from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.tag import Tag
 from bertie.text.tokenizer import Tokenizer
@@ -44,9 +43,10 @@ def test_every_word_is_predicted_in_exactly_one_window(shared_data: Path, uncase
 
 
 def test_fit_refuses_a_tag_that_is_not_in_labels() -> None:
-    with pytest.raises(UserError, match=r"here: the tag 'B-A' is not in task\.labels: B-X, I-X, O"):
+    with pytest.raises(UserError, match=r"here, word 2: the tag 'B-A' is not in task\.labels: B-X, I-X, O"):
         TASK.fit([TaggedSentence(("cat", "dog"), ("O", "B-A"), "here")])
-    assert TASK.fit([TaggedSentence(("cat", "dog"), ("O", "B-X"), "here")]) == TASK
+    fitted = TASK.fit([TaggedSentence(("cat", "dog"), ("O", "B-X"), "here")])
+    assert (fitted.labels, fitted.scheme, fitted.sorted_labels) == (TASK.labels, "bio", False)
 
 
 def test_truncated_words_get_the_tag_o(uncased: Tokenizer) -> None:
@@ -74,45 +74,17 @@ def test_fit_collects_the_training_tags(uncased: Tokenizer) -> None:
     assert fitted.score([TagPrediction([*new.words], ["O", "O"], [1, 1])], [new])["accuracy"] == 0.5
 
 
-@pytest.mark.parametrize(
-    ("tags", "found"),
-    [
-        ("B-P I-P O B-L", [("P", 0, 2), ("L", 3, 4)]),
-        ("I-P I-P O I-L I-L", [("P", 0, 2), ("L", 3, 5)]),  # IOB1
-        ("I-P B-P I-P", [("P", 0, 1), ("P", 1, 3)]),
-        ("B-P I-L", [("P", 0, 1), ("L", 1, 2)]),
-        ("B-P B-P", [("P", 0, 1), ("P", 1, 2)]),
-        ("B-P E-P S-L I-L", [("P", 0, 2), ("L", 2, 3), ("L", 3, 4)]),
-        ("O O", []),
-        ("", []),
-    ],
-)
-def test_entities(tags: str, found: list[tuple[str, int, int]]) -> None:
-    assert list(entities(tags.split())) == found
-
-
-def test_entity_scores() -> None:
-    gold = [["B-P", "I-P", "O", "B-L"], ["O", "O"]]
-    assert entity_scores(gold, gold) == {"f1": 1.0, "precision": 1.0, "recall": 1.0}
-    found = entity_scores(gold, [["B-P", "O", "O", "B-L"], ["B-X", "O"]])
-    assert found == {"f1": pytest.approx(2 / 5), "precision": 1 / 3, "recall": 1 / 2}
-    assert entity_scores([["O"]], [["O"]])["f1"] == 0
-    assert names_entities(["O", "B-PER", "I-PER"])
-    assert not names_entities(["NOUN", "O"])
-    assert not names_entities(["O"])
-
-
 def test_validate_warns_of_tags_that_are_not_in_training(capsys: pytest.CaptureFixture[str]) -> None:
     known = TaggedSentence(("a", "b"), ("O", "B-X"), "dev.conll:1")
     TASK.validate([known])
     assert not capsys.readouterr().err
     unknown = TaggedSentence(("a", "b", "c"), ("B-NEW", "O", "I-NEW"), "dev.conll:4")
     TASK.validate([known, unknown])
-    warning = (
-        "tags that do not occur in the training examples count as errors: B-NEW, I-NEW (2 words, first dev.conll:4)"
-    )
+    warning = "tags that do not occur in the training examples count as errors: B-NEW, I-NEW (2 words, first dev.conll:4, word 1)"
     assert warning in capsys.readouterr().err
-    with pytest.raises(UserError, match=r"dev.conll:9: none of the tags 0, 1 is known; the tags are B-X, I-X, O"):
+    with pytest.raises(
+        UserError, match=r"dev.conll:9, word 1: none of the tags 0, 1 is known; the tags are B-X, I-X, O"
+    ):
         TASK.validate([TaggedSentence(("a", "b"), ("0", "1"), "dev.conll:9")])
 
 

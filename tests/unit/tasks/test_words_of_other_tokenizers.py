@@ -19,8 +19,8 @@ from bertie.inspect.words import encode_words, words_of
 from bertie.objectives.masking import select
 from bertie.objectives.objective import Labeling
 from bertie.tasks import word_alignment
-from bertie.tasks.data.conll import TaggedSentence
 from bertie.tasks.data.squad import Answer, Question
+from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.span import Span
 from bertie.tasks.tag import Tag
 from bertie.text.tokenizer import Tokenizer

@@ -41,8 +41,8 @@ const EXAMPLES = {
     ["without an answer", { question: "Who painted the Mona Lisa?", passage: PASSAGE }],
   ],
   tag: () => [
-    ["news", { text: "On Friday , Angela Merkel visited the headquarters of Siemens in Munich ." }],
-    ["travel", { text: "We flew from New York to Tokyo with Japan Airlines and saw Mount Fuji ." }],
+    ["news", { text: "On Friday, Angela Merkel visited the headquarters of Siemens in Munich." }],
+    ["travel", { text: "We flew from New York to Tokyo with Japan Airlines and saw Mount Fuji." }],
   ],
   similarity: () => [
     [

@@ -73,7 +73,7 @@ async function run(view) {
       view.result.replaceChildren(...elements);
       view.status.textContent = said;
     };
-    replace(tool.show(found.answer, body, replace), tool.said(found.answer));
+    replace(tool.show(found.answer, body, replace), tool.said(found.answer, body));
     view.result.append(footer(found));
   } catch (error) {
     if (!(error instanceof RequestError)) throw error;

@@ -137,61 +137,64 @@ const spanTask = {
 };
 
 /**
- * Group tagged words into spans. Tags such as B-PER begin a span, and I-PER continues it; other tags, except O, are spans of
- * one word. Returns [{type, words, probability}]; `type` is "" for words without a tag.
+ * Return the parts of a tagged text: [{type, text, probability}]; `type` is "" between entities, and for words without a tag.
+ * The server counts the characters of entities as Unicode's code points.
  */
-function spansOf({ tokens, tags, probabilities }) {
+function spansOf({ tokens, tags, probabilities, entities }, text) {
+  if (!entities) return tokens.map((token, i) => ({ type: tags[i] === "O" ? "" : tags[i], text: token, probability: probabilities[i] }));
+  const characters = [...text];
   const spans = [];
-  tags.forEach((tag, number) => {
-    const [, prefix, type] = /^([BIESLU])[-_](.+)$/.exec(tag) ?? [null, "", tag === "O" ? "" : tag];
-    const last = spans.at(-1);
-    if (last && "IEL".includes(prefix || "?") && last.open && last.type === type) {
-      last.words.push(tokens[number]);
-      last.probability = Math.min(last.probability, probabilities[number]);
-    } else spans.push({ type, words: [tokens[number]], probability: probabilities[number], open: prefix !== "" });
-  });
-  return spans;
+  let last = 0;
+  for (const { start, end, label, score } of entities) {
+    spans.push({ type: "", text: characters.slice(last, start).join("") });
+    spans.push({ type: label, text: characters.slice(start, end).join(""), probability: score });
+    last = end;
+  }
+  return [...spans, { type: "", text: characters.slice(last).join("") }];
 }
 
-/** Return the types of the labels of a tagger, in order, without the prefixes of spans. */
-const typesOf = (labels) => [...new Set(labels.filter((label) => label !== "O").map((label) => label.replace(/^[BIESLU][-_]/, "")))];
+/** Return the types of the labels of a tagger, in order, without the letters of schemes. */
+const typesOf = (labels) => [...new Set(labels.filter((label) => !/^o$/i.test(label)).map((label) => label.replace(/^[BIESLUM][-_]|[-_][BIESLUM]$/i, "")))];
 
 const UNSURE = 0.5; // probability below which a span is drawn dashed
 const UNBROKEN = 24; // characters of a word that stays on one line with its tag
+const STRATEGIES = ["first", "average", "max", "simple", "none"];
 
 /**
  * Return a tagged span. In a text whose every word may have a tag, the tag stands below the word. Elsewhere it follows the last
  * word, on the same line.
  */
-function taggedSpan({ type, words, probability }, hue, below) {
+function taggedSpan({ type, text, probability }, hue, below) {
   const label = html("span", { class: "tag" }, type);
   const classes = ["span", hue, below ? "below" : "", probability < UNSURE ? "unsure" : ""].join(" ").trim();
-  const last = words.at(-1);
+  const [, before, last] = /^(.*?)(\S*)$/s.exec(text);
   const end = html("span", { class: last.length <= UNBROKEN ? "unbroken" : "" }, [`${last} `, label]);
-  const parts = below ? [words.join(" "), label] : [...words.slice(0, -1).map((word) => `${word} `), end];
-  return html("mark", { class: classes, title: `${type}, ${percent(probability)}` }, parts);
+  return html("mark", { class: classes, title: `${type}, ${percent(probability)}` }, below ? [text, label] : [before, end]);
 }
 
 const tagTask = {
   id: "tag",
   name: "Tag words",
   path: "v1/predict",
-  about: (card) => `The model labels every word with one of ${card.labels.length} tags. Spaces separate words.`,
+  about: (card) => `The model labels every word with one of ${card.labels.length} tags. A punctuation mark is a word.`,
   offered: predicts("tag"),
   build(card) {
     const text = area(4);
+    const strategy = html("select", {}, STRATEGIES.map((name) => html("option", { value: name }, name)));
     const types = typesOf(card.labels);
-    const below = !card.labels.includes("O"); // as for parts of speech
+    const hint = "How predictions for parts of words become entities: first as the model was trained.";
     return {
-      fields: [field("Text", text, "Write a space between a word and its punctuation, as in the training data.")],
-      controls: { text },
-      body: () => ({ inputs: [text.value] }),
-      show({ predictions: [found] }) {
-        const spans = spansOf(found);
-        const seen = types.filter((type) => spans.some((span) => span.type === type));
-        const colored = types.length > HUES ? seen : types; // many tags share colors: better not those of one text
+      fields: [field("Text", text), field("Aggregation strategy", strategy, hint)],
+      controls: { text, strategy },
+      body: () => ({ inputs: [text.value], ...(strategy.value === "first" ? {} : { aggregation_strategy: strategy.value }) }),
+      show({ predictions: [found] }, body) {
+        const below = !found.entities && !card.labels.includes("O"); // as for parts of speech
+        const spans = spansOf(found, body.inputs[0]);
+        const seen = [...new Set(spans.map((span) => span.type).filter(Boolean))];
+        const colored = types.length > HUES || seen.some((type) => !types.includes(type)) ? seen : types; // many share colors
         const hue = (type) => `hue-${Math.max(colored.indexOf(type), 0) % HUES}`;
-        const parts = spans.flatMap((span) => (span.type ? [taggedSpan(span, hue(span.type), below), " "] : [`${span.words.join(" ")} `]));
+        const gap = found.entities ? "" : " ";
+        const parts = spans.flatMap((span) => [span.type ? taggedSpan(span, hue(span.type), below) : span.text, gap]);
         const legend = seen.map((type) => {
           const count = spans.filter((span) => span.type === type).length;
           return html("li", { class: hue(type) }, [type, html("span", { class: "quiet" }, ` ${count}`)]);
@@ -202,10 +205,10 @@ const tagTask = {
         const rows = found.tokens.map((token, i) => [token, found.tags[i], found.probabilities[i]]);
         const details = [html("summary", {}, "All words"), table(["Word", "Tag", "Probability"], rows, "Tags of all words")];
         const none = seen.length ? [] : [html("p", { class: "quiet" }, "No word has a tag other than O.")];
-        const text = html("p", { class: `text tagged${below ? " all" : ""}`, dir: "auto" }, parts);
-        return [text, html("ul", { class: "legend" }, legend), ...none, html("details", {}, details)];
+        const marked = html("p", { class: `text tagged${below ? " all" : ""}`, dir: "auto" }, parts);
+        return [marked, html("ul", { class: "legend" }, legend), ...none, html("details", {}, details)];
       },
-      said: ({ predictions: [found] }) => counted(spansOf(found).filter((span) => span.type).length, "tagged span"),
+      said: ({ predictions: [found] }, body) => counted(spansOf(found, body.inputs[0]).filter((span) => span.type).length, "tagged span"),
     };
   },
 };

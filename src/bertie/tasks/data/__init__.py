@@ -2,6 +2,9 @@
 
 - rows.py: rows as dicts by column, and checks of their values
 - texts.py, label_sets.py, choices.py, conll.py, squad.py, relations.py with marked_texts.py: the examples of the tasks
+- tagged.py: sentences with tags; tag_form.py: how tags mark entities; words.py: the words of a text
+- comments.py: comment lines of CoNLL files; tagged_rows.py: rows of words and tags; annotations.py, label_studio.py, brat.py:
+  spans that annotation tools write
 - unlabeled.py: texts without labels
 - prediction_files.py: predictions
 """

@@ -9,8 +9,9 @@ from typing import Any
 
 from bertie.errors import UsageError, UserError
 from bertie.files.sources import FORMATS, KNOWN
-from bertie.tasks.data.conll import NOT_CONLL, ConllReader, TaggedSentence
+from bertie.tasks.data.conll import NOT_CONLL, ConllReader
 from bertie.tasks.data.rows import Row, file_format, join_names, read_rows, require_string
+from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.data.texts import cola_columns
 from bertie.text.batching import batches
 

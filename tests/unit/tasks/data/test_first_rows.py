@@ -13,8 +13,9 @@ import pytest
 from bertie.errors import UsageError, UserError
 from bertie.tasks import Choose, Embed, Regress
 from bertie.tasks.data.choices import ChoiceExample, ChoiceReader
-from bertie.tasks.data.conll import ConllReader, TaggedSentence
+from bertie.tasks.data.conll import ConllReader
 from bertie.tasks.data.rows import PROBED_ROWS, valid_examples
+from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.data.texts import Example, TextReader
 from bertie.tasks.data.unlabeled import UnlabeledReader
 

@@ -16,9 +16,10 @@ from pyarrow import parquet
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.choices import ChoiceExample, ChoiceReader
-from bertie.tasks.data.conll import ConllReader, TaggedSentence
+from bertie.tasks.data.conll import ConllReader
 from bertie.tasks.data.rows import valid_examples
 from bertie.tasks.data.squad import Answer, Question, SquadReader
+from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.data.texts import Example, TextReader
 from bertie.tasks.data.unlabeled import UnlabeledReader
 from bertie.tasks.task import Reader
@@ -199,17 +200,17 @@ def test_invalid_labels_are_none_for_prediction(tmp_path: Path) -> None:
     assert "2 words and 0 tags" in str(wrong)
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.json", "a.zip"])
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.json.gz", "a.zip"])
 def test_other_formats_of_sentences_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(
         UsageError,
-        match=r"sentences are read from files with columns between blanks or tabs \(CoNLL\), \.jsonl and \.parquet",
+        match=r"sentences are read from files with columns between blanks or tabs \(CoNLL\), \.jsonl, \.parquet, \.json \(Lab",
     ):
         list(ConllReader().stream(write(tmp_path / name, "a b\n")))
 
 
 def test_a_line_of_stdin_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Blanks separate words. A question needs more than a line."""
+    """A question needs more than a line."""
     monkeypatch.setattr("bertie.tasks.data.rows.STDIN_DEVICE", write(tmp_path / "typed", "New  York\n\nlast"))
     first, empty, last = ConllReader().stream(Path("-"))
     assert isinstance(first, TaggedSentence)
@@ -413,8 +414,8 @@ def test_a_header_line_is_not_a_word(tmp_path: Path, header: str) -> None:
         ),
         (
             "a.jsonl",
-            lines([{"text": "a"}, {"tokens": ["c"], "tags": ["O"]}]),
-            "no list of words under 'tokens': its keys are text. Choose with --task.tokens",
+            lines([{"other": "a"}, {"tokens": ["c"], "tags": ["O"]}]),
+            "no list of words under 'tokens': its keys are other. Choose with --task.tokens",
         ),
     ],
 )

@@ -12,8 +12,8 @@ import pytest
 from bertie.errors import UsageError
 from bertie.tasks import Choose, Classify, Embed, Regress, Span, Tag, Task
 from bertie.tasks.data.choices import ChoiceExample
-from bertie.tasks.data.conll import TaggedSentence
 from bertie.tasks.data.squad import Answer, Question
+from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.data.texts import Example
 from bertie.tasks.evaluation.folder import PAGE, PREDICTIONS, SCORES, evaluation_folder, write
 from bertie.tasks.predictions import (

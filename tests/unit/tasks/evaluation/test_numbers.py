@@ -14,8 +14,9 @@ from bertie.errors import UserError
 from bertie.report import TextSpan
 from bertie.tasks import Choose, Classify, Embed, Regress, Span, Tag
 from bertie.tasks.data.choices import ChoiceExample
-from bertie.tasks.data.conll import TaggedSentence
 from bertie.tasks.data.squad import Answer, Question
+from bertie.tasks.data.tag_form import TagForm
+from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.data.texts import Example
 from bertie.tasks.embed import partner_ranks
 from bertie.tasks.entities import entity_scores
@@ -198,7 +199,7 @@ def test_entity_table_agrees_with_the_scores() -> None:
     kinds = finding(found, "entities").as_json()  # type: ignore[attr-defined]
     assert kinds["PER"] == {"precision": 0.5, "recall": 1.0, "f1": pytest.approx(2 / 3), "count": 1, "found": 2}
     assert kinds["NEW"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "count": 1, "found": 0}
-    scores = entity_scores([list(tags) for tags in gold], predicted)
+    scores = entity_scores([list(tags) for tags in gold], predicted, TagForm("bio"))
     right = sum(kind["recall"] * kind["count"] for kind in kinds.values())
     assert scores["precision"] == pytest.approx(right / sum(kind["found"] for kind in kinds.values()))
     assert scores["recall"] == pytest.approx(right / sum(kind["count"] for kind in kinds.values()))

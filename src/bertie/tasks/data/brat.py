@@ -1,0 +1,76 @@
+"""brat's annotations: NAME.ann beside the text NAME.txt, or a folder of such pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from bertie import console
+from bertie.errors import UsageError, UserError
+from bertie.tasks.data.annotations import LabeledSpan, from_spans
+from bertie.tasks.data.rows import require_file
+from bertie.tasks.data.tag_form import TagForm
+from bertie.tasks.data.tagged import TaggedSentence, sentence_of_text
+
+
+def is_brat(path: Path) -> bool:
+    """Whether a path is a file of annotations, or a folder with some."""
+    return path.suffix == ".ann" or (path.is_dir() and any(path.glob("*.ann")))
+
+
+def read_brat(path: Path, form: TagForm, tagged: bool) -> Iterator[TaggedSentence | UserError]:
+    """Yield the documents of a file or folder, in the order of their names.
+
+    Args:
+        path: A file, or a folder.
+        form: How to tag the words of annotated spans.
+        tagged: Whether to read the annotations.
+
+    Raises:
+        UsageError: A file of annotations has no text beside it.
+    """
+    files = sorted(path.glob("*.ann")) if path.is_dir() else [path]
+    others = 0
+    for file in files:
+        require_file(file)
+        beside = file.with_suffix(".txt")
+        if not beside.is_file():
+            raise UsageError(f"{file}: its text is not beside it: no file {beside.name}")
+        try:
+            text = _decoded(beside)
+            if not tagged:
+                yield sentence_of_text(text, file.name)
+                continue
+            spans = []
+            for number, line in enumerate(_decoded(file).split("\n"), 1):
+                if line.startswith("T"):
+                    spans.append(_parse(line.rstrip("\r"), f"{file}:{number}"))
+                else:
+                    others += bool(line.strip())
+            yield from_spans(text, None, spans, form, file.name)
+        except UserError as error:
+            yield error
+    if others:
+        console.info(
+            f"{path}: {console.plural(others, 'line')} that annotate no entities are not read, such as relations"
+        )
+
+
+def _parse(line: str, where: str) -> LabeledSpan:
+    """Return the span of a line: its id, label and characters, and its text, between tabs."""
+    cells = line.split("\t")
+    parts = cells[1].split(" ") if len(cells) > 1 else []
+    if ";" in "".join(parts):
+        raise UserError(f"{where}: {' '.join(parts)} is discontinuous: an entity is one sequence of words")
+    if len(parts) != 3 or not all(part.isdecimal() for part in parts[1:]):
+        raise UserError(f"{where}: expected an id, then a label, a start and an end, found {line[:60]!r}")
+    return LabeledSpan(int(parts[1]), int(parts[2]), parts[0], cells[2] if len(cells) > 2 else "", where)
+
+
+def _decoded(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 (byte {error.start:,}): convert it first") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error

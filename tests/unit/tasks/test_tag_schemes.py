@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import pytest
+
+from bertie.errors import UsageError, UserError
+from bertie.tasks.data.tag_form import Scheme, TagForm
+from bertie.tasks.data.tagged import TaggedSentence
+from bertie.tasks.encoding import as_trained
+from bertie.tasks.entities import entities, entity_scores
+from bertie.tasks.predictions import TagPrediction
+from bertie.tasks.tag import Tag
+from bertie.tasks.tag_schemes import find_form, form_of
+from bertie.tasks.task_json import task_from_json, to_task_json
+
+
+def sentences(text: str) -> list[TaggedSentence]:
+    """Sentences of a CoNLL file, from their tags: "|" ends one."""
+    found, line = [], 1
+    for tags in (part.split() for part in text.split("|")):
+        lines = range(line, line + len(tags))
+        found.append(TaggedSentence(("w",) * len(tags), tuple(tags), f"a.conll:{line}", lines=lines))
+        line += len(tags) + 1
+    return found
+
+
+@pytest.mark.parametrize(
+    ("scheme", "tags", "found"),
+    [
+        ("bio", "B-P I-P O B-L", [("P", 0, 2), ("L", 3, 4)]),
+        ("iob1", "I-P I-P O I-L I-L", [("P", 0, 2), ("L", 3, 5)]),
+        ("iob1", "I-P B-P I-P", [("P", 0, 1), ("P", 1, 3)]),
+        ("bio", "B-P I-L", [("P", 0, 1), ("L", 1, 2)]),
+        ("bio", "B-P B-P", [("P", 0, 1), ("P", 1, 2)]),
+        ("io", "I-P I-P I-L O", [("P", 0, 2), ("L", 2, 3)]),
+        ("iobes", "B-P E-P S-L B-P I-P E-P", [("P", 0, 2), ("L", 2, 3), ("P", 3, 6)]),
+        ("iobes", "B-P E-L B-P I-P I-P E-P B-P", [("P", 2, 6)]),
+        ("bilou", "U-P L-P B-P L-P I-P", [("P", 0, 1), ("P", 2, 4)]),
+        ("bmes", "B-P M-P E-P S-P S-P", [("P", 0, 3), ("P", 3, 4), ("P", 4, 5)]),
+        ("bio", "O O", []),
+        ("bilou", "", []),
+    ],
+)
+def test_entities(scheme: Scheme, tags: str, found: list[tuple[str, int, int]]) -> None:
+    assert list(entities(tags.split(), TagForm(scheme))) == found
+
+
+@pytest.mark.parametrize(
+    ("scheme", "gold", "predicted", "scores"),
+    [
+        (
+            "bio",
+            "B-PER I-PER O B-LOC I-PER|O I-LOC I-LOC O B-PER B-PER",
+            "B-PER I-PER I-PER B-LOC I-PER|O B-LOC I-LOC O B-PER I-PER",
+            (6 / 11, 0.6, 0.5),
+        ),
+        (
+            "iob1",
+            "I-PER I-PER O I-LOC I-PER|O I-LOC B-LOC O I-PER I-PER",
+            "I-PER I-PER O I-LOC B-LOC|O I-LOC I-LOC O I-PER I-PER",
+            (6 / 11, 0.6, 0.5),
+        ),
+        (
+            "iobes",
+            "B-PER E-PER O S-LOC S-PER|B-LOC I-LOC E-LOC O S-PER B-PER",
+            "B-PER E-PER S-PER S-LOC E-PER|B-LOC I-PER E-LOC O S-PER I-PER",
+            (2 / 3, 0.75, 0.6),
+        ),
+        (
+            "bilou",
+            "B-PER L-PER O U-LOC U-PER|B-LOC I-LOC L-LOC O U-PER O",
+            "B-PER L-PER U-PER U-LOC L-PER|B-LOC I-LOC L-LOC O B-PER L-LOC",
+            (2 / 3, 0.75, 0.6),
+        ),
+    ],
+)
+def test_scores_are_those_of_seqeval(
+    scheme: Scheme, gold: str, predicted: str, scores: tuple[float, float, float]
+) -> None:
+    """Computed with seqeval 1.2.2: by default for bio and iob1, in strict mode with its scheme for the others."""
+    sides = [[list(each.tags or ()) for each in sentences(text)] for text in (gold, predicted)]
+    found = entity_scores(sides[0], sides[1], TagForm(scheme))
+    assert (found["f1"], found["precision"], found["recall"]) == pytest.approx(scores)
+
+
+@pytest.mark.parametrize(
+    ("tags", "form"),
+    [
+        ("B-PER I-PER O|B-LOC O", TagForm("bio")),
+        ("I-PER I-PER O|I-LOC B-LOC O", TagForm("iob1")),
+        ("I-PER O I-LOC", TagForm("iob1")),
+        ("B-PER E-PER O S-LOC", TagForm("iobes")),
+        ("B-PER I-PER L-PER O U-LOC", TagForm("bilou")),
+        ("B-PER M-PER E-PER S-LOC", TagForm("bmes")),
+        ("B I O|B O", TagForm("bio", "")),
+        ("B M E S|S B E", TagForm("bmes", "")),
+        ("PER-B PER-I O LOC-B", TagForm("bio", "-", suffix=True)),
+        ("b_per i_per o b_loc", TagForm("bio", "_", lower=True)),
+        ("b i o", TagForm("bio", "", lower=True)),
+        ("B-S I-S O", TagForm("bio")),  # the kind S
+        ("B-PER-PART I-PER-PART O", TagForm("bio")),
+        ("DET NOUN VERB O", None),
+        ("N V S ^ E L N N V V", None),  # letters that are parts of speech
+        ("c c i c", None),
+    ],
+)
+def test_the_scheme_is_found(tags: str, form: TagForm | None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert find_form(sentences(tags), "") == form
+    said = capsys.readouterr().err
+    assert ("tags: they mark no entities, so the metric is the accuracy" in said) == (form is None)
+    assert "warning" not in said
+
+
+@pytest.mark.parametrize("typo", ["I_PER", "i-PER", "PER", "I-", "E-PER", "PER-I", "IPER"])
+def test_one_typo_in_many_lines_is_named(typo: str) -> None:
+    tags = "B-PER I-PER O|" * 2000
+    with pytest.raises(
+        UserError, match=r"a\.conll:8002: the tag .* does not fit BIO .* 4,001 of 4,002 words"
+    ) as raised:
+        Tag().fit(sentences(f"{tags}B-PER {typo}"))
+    assert "--task.scheme" in raised.value.remedy
+    kept = Tag(scheme="none").fit(sentences(f"{tags}B-PER {typo}"))
+    assert (kept.scheme, kept.metric) == ("none", "accuracy")
+
+
+def test_a_bad_tag_of_bare_letters_is_named_too() -> None:
+    with pytest.raises(UserError, match=r"a\.conll:202: the tag 'X' does not fit BIO"):
+        find_form(sentences("B I O|" * 50 + "B X"), "")
+
+
+def test_tags_in_an_impossible_order_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    form = find_form(sentences("B-P L-P O U-P|" * 9 + "O B-P O"), "")
+    assert form == TagForm("bilou")
+    assert "count as none: 1 place, first a.conll:48, 'O' after 'B-P'" in capsys.readouterr().err
+    assert find_form(sentences("B-P I-P O|" * 9 + "O I-P B-L"), "") == TagForm("bio")
+    assert "begins an entity, as for conlleval: 1 place, first a.conll:38, 'I-P' after 'O'" in capsys.readouterr().err
+    with pytest.raises(UsageError, match=r"the order of the tags does not fit IOBES: a\.conll:1, 'I-P' at the start"):
+        find_form(sentences("I-P E-P|I-P I-P E-P"), "")  # IOE2
+
+
+@pytest.mark.parametrize(
+    ("scheme", "tags", "message"),
+    [
+        ("iob1", "B-P I-P O", r'task\.scheme is "iob1", and the tags are BIO \(IOB2\): a\.conll:1'),
+        ("bio", "I-P I-P O", r'task\.scheme is "bio", and the tags are IOB1: a\.conll:1'),
+        ("iobes", "B-P I-P O", "does not fit IOBES"),
+        ("bilou", "NOUN VERB", "no tag has its letters: NOUN, VERB"),
+        ("io", "B-P I-P O", "the tags are BIO"),
+    ],
+)
+def test_a_scheme_that_the_tags_contradict_is_refused(scheme: Scheme, tags: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        find_form(sentences(tags), scheme)
+
+
+def test_kinds_without_letters_are_entities_on_request() -> None:
+    examples = sentences("PER PER O LOC|O PER")
+    assert Tag().fit(examples).metric == "accuracy"
+    task = Tag(scheme="io").fit(examples)
+    assert (task.metric, task.form) == ("f1", TagForm("io", "", whole=True))
+    found = task.score([TagPrediction([], list(each.tags or ()), []) for each in examples], examples)
+    assert found == {"accuracy": 1.0, "f1": 1.0, "precision": 1.0, "recall": 1.0}
+
+
+def test_the_scheme_is_part_of_task_json() -> None:
+    for task in (Tag().fit(sentences("B-P L-P O U-P")), Tag(scheme="none").fit(sentences("B-P I-P O"))):
+        assert task_from_json(to_task_json(task, 16, "last", 0), "task.json") == task
+        asked = as_trained(Tag(labels=task.labels), task)
+        assert (asked.scheme, asked.sorted_labels, asked.metric) == (task.scheme, True, task.metric)
+
+
+def test_other_models_may_have_labels_beside_those_of_the_scheme() -> None:
+    assert form_of(("O", "B-PER", "I-PER", "X", "[CLS]")) == TagForm("bio")
+    assert form_of(("LABEL_0", "LABEL_1")) is None
+    assert form_of(("O",)) is None
+
+
+def test_numbers_are_tags_only_by_name() -> None:
+    numbers = [TaggedSentence(("a", "b"), ("0", "1"), "a.jsonl:1")]
+    with pytest.raises(UsageError, match=r"the tags are numbers \(0, 1\): name them .* --task\.labels"):
+        Tag().fit(numbers)
+    assert Tag(labels=("0", "1")).fit(numbers).labels == ("0", "1")
+    task = Tag(labels=("O", "B-X", "I-X"))
+    [named] = task.reader.values([{"tokens": ["a", "b"], "ner_tags": [1, 0]}])
+    assert named.tags == ("B-X", "O")
+    with pytest.raises(UserError, match=r"example 1: the tag 7, and task\.labels has 3 names"):
+        list(task.reader.values([{"tokens": ["a"], "ner_tags": [7]}]))
+    with pytest.raises(UserError, match="the tag -100 stands for no tag"):
+        list(task.reader.values([{"tokens": ["a"], "ner_tags": [-100]}]))
+    found = Tag().fit(sentences("B-X O"))  # its labels have no numbers
+    [other] = found.reader.values([{"tokens": ["a", "b"], "ner_tags": [1, 0]}])
+    assert other.tags == ("1", "0")
+    with pytest.raises(UserError, match="none of the tags 0, 1 is known"):
+        found.validate([other])
+
+
+def test_dev_data_and_predictions_are_held_to_the_scheme() -> None:
+    task = Tag().fit(sentences("B-P I-P O"))
+    with pytest.raises(UserError, match=r"a\.conll:2: the tag 'I_P' does not fit the scheme bio"):
+        task.validate(sentences("B-P I_P"))
+    other = Tag().fit(sentences("B-P L-P O U-P"))
+    with pytest.raises(UsageError, match=r"does not fit BILOU: a\.conll:2, 'B-P' at the end of the sentence"):
+        other.validate(sentences("O B-P|B-P I-P"))
+    with pytest.raises(UserError, match=r"here: the predicted tag 'I_P' does not fit the scheme bio"):
+        task.read_prediction({"tags": ["B-P", "I_P"]}, sentences("B-P I-P")[0], "here")
