@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from bertie.errors import UsageError, UserError, require_range
 from bertie.files.sources import split_suffix
+from bertie.tasks.data.in_memory import require_list
 from bertie.tasks.data.rows import (
     PROBED_ROWS,
     STDIN,
@@ -23,7 +24,6 @@ from bertie.tasks.data.rows import (
     read_rows,
     require_distinct_columns,
     require_file,
-    require_list,
     require_string,
     row_from_python,
 )

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.rows import Row, file_format, parse_label, raise_error, require_list, shorten
+from bertie.tasks.data.in_memory import require_list
+from bertie.tasks.data.rows import Row, file_format, parse_label, raise_error, shorten
 from bertie.tasks.data.texts import TextReader
 
 NAMES = ("labels", "label")

@@ -9,6 +9,8 @@ from typing import Any
 
 from bertie import storage
 from bertie.errors import UsageError, UserError
+from bertie.tasks.data.cells import is_written, parse_cell
+from bertie.tasks.data.in_memory import require_list
 from bertie.tasks.data.rows import (
     STDIN,
     Row,
@@ -17,16 +19,19 @@ from bertie.tasks.data.rows import (
     join_names,
     label_or_none,
     parse_index,
+    parse_label,
     read_rows,
     require_distinct_columns,
     require_file,
-    require_list,
     require_string,
     row_from_python,
     shorten,
 )
 
 _TABLES = ("csv", "tsv", "parquet")
+_ANSWERS = ("answers", "answer")  # names of the column that need no flag
+_NO_ANSWER = ("nan", "none", "null", "-", "?", "n/a", "na", "<na>")  # what programs write for a missing value
+_TRUE, _FALSE = ("true", "1", "1.0"), ("false", "0", "0.0")
 
 
 @dataclass(frozen=True)
@@ -65,8 +70,8 @@ class SquadReader:
     Attributes:
         question: Column of the question.
         context: Column of the context.
-        answers: Column of the answer, empty for none; in .jsonl also a list of answers, or SQuAD's. Empty: answers or
-            answer.
+        answers: Column of the answer, empty for none; also a list of answers, or SQuAD's object, in tables as JSON or as
+            Python and NumPy print it. Empty: answers or answer.
     """
 
     question: str = "question"
@@ -88,7 +93,7 @@ class SquadReader:
             if isinstance(question, UserError):
                 yield question
             elif question.answers is None:
-                yield UserError(f"{question.source}: no answers")
+                yield UserError(f"{question.source}: no answers", "Name their column with --task.answers")
             elif question.id in seen:
                 yield UserError(f"{question.source}: the id {shorten(question.id)!r} is there already")
             else:
@@ -147,17 +152,42 @@ class SquadReader:
         if not context.strip():
             raise UserError(f"{place}: the context is empty")
         identifier = require_string(str(number if values.get("id") is None else values["id"]), "id", place)
-        answers = label_or_none(lambda: self._answers_of(values, place), answered)
+        answers = label_or_none(lambda: self._answers_of(row), answered)
         return Question(identifier, question, context, answers, source)
 
-    def _answers_of(self, values: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
-        given = values.get(self.answers or ("answers" if "answers" in values else "answer"))
-        if str(values.get("is_impossible")).strip().lower() in ("true", "1"):
+    def _answers_of(self, row: Row) -> tuple[Answer, ...] | None:
+        values, _, place = row
+        names = [self.answers] if self.answers else [name for name in _ANSWERS if name in values]
+        if len(names) > 1:
+            problem = f"{' and '.join(map(repr, names))} could both be the answers"
+            raise UsageError(f"{place}: {problem}; its columns are: {join_names(values)}", "Choose with --task.answers")
+        given, start = values.get(names[0]) if names else None, values.get("answer_start")
+        if _is_impossible(values, place):
             return ()
+        start = parse_cell(start, "answer_start", place) if is_written(start) else start
+        if is_written(given) and given.strip() not in values[self.context]:
+            given = parse_cell(given, names[0], place)
         if isinstance(given, str):
-            start = values.get("answer_start")
-            given = {"text": [given], "answer_start": [_parse_start(start)]} if given.strip() else []
+            start = _parse_start(start)
+            if given.strip().lower() in _NO_ANSWER and not _stands_at(given, start, values[self.context]):
+                remedy = "leave the cell empty if there is none, or give its answer_start"
+                raise UserError(f"{place}: the answer {given.strip()!r} could mean that there is none: {remedy}")
+            given = {"text": [given], "answer_start": [start]}
+        elif isinstance(given, list) and isinstance(start, list):
+            given = {"text": given, "answer_start": start}
         return _parse_answers(given, place)
+
+
+def _is_impossible(values: dict[str, Any], place: str) -> bool:
+    """Return SQuAD 2.0's flag that the context has no answer."""
+    value = parse_label(values.get("is_impossible"), "is_impossible", place)
+    if value is not None and value.lower() not in (*_TRUE, *_FALSE):
+        raise UserError(f"{place}: is_impossible is {shorten(value)!r}, and must be true or false")
+    return value is not None and value.lower() in _TRUE
+
+
+def _stands_at(answer: str, start: Any, context: str) -> bool:
+    return type(start) is int and start >= 0 and context[start : start + len(answer)] == answer
 
 
 def placed(answer: Answer, context: str) -> Answer | None:
@@ -222,9 +252,14 @@ def _parse_start(start: Any) -> Any:
 
 
 def _parse_answers(value: Any, place: str) -> tuple[Answer, ...] | None:
-    """Parse SQuAD's list of {"text", "answer_start"}, a dict of two lists (as in `datasets`), or a list of texts."""
+    """Parse SQuAD's list of {"text", "answer_start"}, a dict of two lists (as in `datasets`), or a list of texts.
+
+    An empty text is no answer. Beside other answers it is left out, as by SQuAD's scripts.
+    """
     if value is None:
         return None
+    if isinstance(value, dict) and isinstance(value.get("text"), str):
+        value = [value]
     if isinstance(value, dict) and isinstance(value.get("text"), list):
         texts, starts = value["text"], value.get("answer_start")
         starts = [-1] * len(texts) if starts is None else starts
@@ -243,4 +278,4 @@ def _parse_answers(value: Any, place: str) -> tuple[Answer, ...] | None:
         if type(start) is not int:
             raise UserError(f"{place}: answer_start is {str(start)[:20]!r}, and must be a number of characters")
         answers.append(Answer(require_string(item["text"], "answers", place), start))
-    return tuple(answers)
+    return tuple(answer for answer in answers if answer.text.strip())

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertie.errors import UsageError, UserError
+from bertie.tasks.data.in_memory import require_list
 from bertie.tasks.data.rows import (
     PROBED_ROWS,
     Row,
@@ -26,7 +27,6 @@ from bertie.tasks.data.rows import (
     raise_error,
     read_rows,
     require_distinct_columns,
-    require_list,
     require_string,
     row_from_python,
 )
@@ -269,6 +269,17 @@ class TextReader:
         if labeled is not False and len(labels) > 1:
             raise usage_error("more than one column could be the label", "--task.label")
         return TextLayout(text, pair, labels[0] if len(labels) == 1 else None)
+
+
+def pairs_of(given: Iterable[Any]) -> list[Any]:
+    """Return pairs of texts in memory: those of rows, such as dicts and frames, and other values as they are.
+
+    Raises UsageError if the columns are unclear, and UserError if a row has no two texts.
+    """
+    values = list(require_list(given))
+    if not any(isinstance(value, dict) for value in values):
+        return values
+    return [(each.text, each.text_pair) for each in TextReader(label_names=(), paired=True).values(values)]
 
 
 def cola_columns(cells: list[str]) -> list[str] | None:
