@@ -39,7 +39,8 @@ class Embed:
     """Embed texts as vectors whose cosine similarity measures similarity of meaning.
 
     With scores, the loss is the squared error between the cosine of a pair and its score, rescaled to 0 to 1. Without
-    scores, all pairs are positive, and the loss is a softmax over the second texts of the batch (in-batch negatives).
+    scores, all pairs are positive, and the loss is a softmax over the second texts of the batch (in-batch negatives). Equal
+    second texts are one candidate, and other partners of the same first text are none, in training and in evaluation.
     """
 
     facts = HeadFacts("sentence embeddings", "vectors of texts", "sentence-similarity", "vectors")
@@ -132,7 +133,9 @@ class Embed:
         text = np.repeat(np.arange(len(sequences)), positions)
         first, second = (np.array([i for i, s in enumerate(sequences) if s.part == part]) for part in (0, 1))
         score = np.array([sequences[i].target or 0.0 for i in first], np.float32)
-        return PairTargets(index, text, np.ones(len(first), np.float32), first, second, score, self.scored)
+        texts = [_numbers([sequences[i].input_ids.tobytes() for i in side]) for side in (first, second)]
+        masked = np.zeros((0, 0), bool) if self.scored else _masked(*texts, range(len(first)))
+        return PairTargets(index, text, np.ones(len(first), np.float32), first, second, score, self.scored, masked)
 
     def decode(
         self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Example]
@@ -154,7 +157,7 @@ class Embed:
     def score(self, predictions: list[SimilarityPrediction], examples: list[Example]) -> dict[str, float]:
         """Return spearman and pearson of cosines and scores, or accuracy for pairs without scores.
 
-        accuracy is the share of first texts whose own second text is nearest among all second texts.
+        accuracy is the share of first texts whose own second text is nearer than all other second texts.
 
         Raises:
             UserError: As `validate`.
@@ -164,8 +167,7 @@ class Embed:
             gold = [float(example.label or 0) for example in examples]
             scores = regression_scores(gold, [prediction.similarity for prediction in predictions])
             return {name: scores[name] for name in ("spearman", "pearson")}
-        first, second = (np.stack([prediction.vectors[side] for prediction in predictions]) for side in (0, 1))
-        return {"accuracy": float((partner_ranks(first, second)[0] == 1).mean())}
+        return {"accuracy": float((_ranks(predictions, examples)[0] == 1).mean())}
 
     def example_sums(
         self, predictions: list[SimilarityPrediction], examples: list[Example], metric: str
@@ -243,7 +245,7 @@ def _evaluate_scored_pairs(
 
 def _evaluate_retrieval(predictions: list[SimilarityPrediction], examples: list[Example]) -> Evaluation:
     """Return the evaluation of pairs without scores: rank the own second text among all second texts by similarity."""
-    ranks, nearest = partner_ranks(*(np.stack([each.vectors[side] for each in predictions]) for side in (0, 1)))
+    ranks, nearest = _ranks(predictions, examples)
 
     def passage(i: int) -> Passage:
         own, other = examples[i].text_pair or "", examples[nearest[i]].text_pair or ""
@@ -273,19 +275,58 @@ def _evaluate_retrieval(predictions: list[SimilarityPrediction], examples: list[
     return Evaluation({"rank": ranks.tolist()}, ranks - 1, loss, findings, passage)
 
 
-def partner_ranks(first_ND: np.ndarray, second_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rank the rows of `second_ND` by their cosine with each row of `first_ND`; in a tie the first row ranks higher.
+def _ranks(predictions: list[SimilarityPrediction], examples: list[Example]) -> tuple[np.ndarray, np.ndarray]:
+    """Return `partner_ranks` of pairs of texts."""
+    vectors = (np.stack([prediction.vectors[side] for prediction in predictions]) for side in (0, 1))
+    return partner_ranks(*vectors, _numbers([e.text for e in examples]), _numbers([e.text_pair for e in examples]))
+
+
+def _numbers(texts: list[Any]) -> np.ndarray:
+    """Return for each text the index of the first one that equals it, int64 [N]."""
+    numbers = dict[Any, int]()
+    return np.array([numbers.setdefault(text, index) for index, text in enumerate(texts)], np.int64)
+
+
+def _masked(first_N: np.ndarray, second_N: np.ndarray, rows: range) -> np.ndarray:
+    """Return which second texts are no candidates for the first texts of some rows, bool [rows, N].
+
+    A text that is there several times is one candidate. The other partners of an equal first text are none, since they are as
+    right as the own one.
+
+    Args:
+        first_N: `_numbers` of the first texts.
+        second_N: `_numbers` of the second texts.
+        rows: Numbers of pairs.
+    """
+    masked = np.tile(second_N != np.arange(len(second_N)), (len(rows), 1))
+    for line, number in zip(masked, rows, strict=True):
+        partners = second_N[first_N == first_N[number]]
+        line |= np.isin(second_N, partners) if len(partners) > 1 else second_N == second_N[number]
+        line[number] = False
+    return masked
+
+
+def partner_ranks(
+    first_ND: np.ndarray, second_ND: np.ndarray, first_N: np.ndarray, second_N: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rank second texts by their cosine with each first text; the own one ranks last among those that tie with it.
+
+    Args:
+        first_ND: Vectors of the first texts.
+        second_ND: Vectors of the second texts.
+        first_N: For each first text the index of the first one that equals it.
+        second_N: The same for the second texts. Those that `_masked` names are left out.
 
     Returns:
-        For each row i of `first_ND`, int64 [N] each: the rank of row i of `second_ND`, from 1, and the index of the row
-        that ranks first.
+        For each row i, int64 [N] each: the rank of row i of `second_ND`, from 1, and the index of the row that ranks first.
     """
     ranks, nearest = [], []
     for start in range(0, len(first_ND), 1024):
         cosines = first_ND[start : start + 1024] @ second_ND.T
         number = np.arange(start, start + len(cosines))
+        cosines[_masked(first_N, second_N, range(start, start + len(cosines)))] = -np.inf
         own = cosines[np.arange(len(cosines)), number][:, None]
-        before = (cosines > own) | ((cosines == own) & (np.arange(len(second_ND)) < number[:, None]))
-        ranks.append(before.sum(1) + 1)
+        ranks.append((cosines >= own).sum(1))
+        cosines[np.arange(len(cosines)), number] = np.where(ranks[-1] == 1, np.inf, -np.inf)
         nearest.append(cosines.argmax(1))
     return np.concatenate(ranks), np.concatenate(nearest)

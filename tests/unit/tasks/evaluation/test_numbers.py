@@ -303,10 +303,10 @@ def test_question_words(question: str, word: str) -> None:
 def test_partner_ranks_match_sorting_by_cosine() -> None:
     rng = np.random.default_rng(5)
     first, second = (rng.integers(-2, 3, (40, 3)).astype(np.float32) for _ in range(2))  # small numbers: many are equal
-    ranks, nearest = partner_ranks(first, second)
+    ranks, nearest = partner_ranks(first, second, np.arange(40), np.arange(40))
     for i in range(40):
         near = (first[i] @ second.T).tolist()
-        order = sorted(range(40), key=lambda j: (-near[j], j))
+        order = sorted(range(40), key=lambda j: (-near[j], j == i, j))
         assert ranks[i] == order.index(i) + 1
         assert nearest[i] == order[0]
     predictions = [SimilarityPrediction(float(a @ b), (a, b)) for a, b in zip(first, second, strict=True)]
