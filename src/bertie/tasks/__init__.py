@@ -9,6 +9,7 @@ them:
 - `predictions.py` holds the prediction types; `metrics.py`, `label_sets.py`, `entities.py` and `squad_metrics.py` score them,
   `scoring.py` and `score_rows.py` also from files. `example_sums.py` has the scores as sums, for a bootstrap. `relevance.py`
   says how relevant texts are to a query.
+- `inspect_data.py` summarizes what a task reads from a file.
 - `evaluation/` makes scores.json, predictions.jsonl and report.html.
 - `task_json.py` reads and writes the task.json of a fine-tuned model.
 

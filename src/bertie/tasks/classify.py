@@ -52,6 +52,9 @@ class Classify:
     """Column of the label; empty: detected from the header."""
     labels: tuple[str, ...] = ()
     """The classes; empty: the labels of the training examples, sorted."""
+    no_label: tuple[str, ...] = ()
+    """Labels that mean that the label is unknown, such as -1; empty: those that leave no doubt, such as SNLI's -1 and MNLI's
+    dash."""
     truncation: Truncation = "head"
     """Part to read of a text that is too long. head: the beginning. tail: the end. head_tail: both, a quarter of the
     tokens from the beginning. windows: all of it, in overlapping windows."""
@@ -73,7 +76,9 @@ class Classify:
 
     @property
     def reader(self) -> TextReader:
-        return TextReader(self.text, self.text_pair, self.label, paired=self.paired)
+        return TextReader(
+            self.text, self.text_pair, self.label, paired=self.paired, no_label=self.no_label, classes=self.labels
+        )
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

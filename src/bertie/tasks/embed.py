@@ -56,6 +56,9 @@ class Embed:
     """Column of the second text; empty: detected from the header."""
     label: str = ""
     """Column of the score, if there is one; empty: detected from the header."""
+    no_label: tuple[str, ...] = ()
+    """Labels that mean that the label is unknown, such as -1; empty: those that leave no doubt, such as SNLI's -1 and MNLI's
+    dash."""
     pooling: Pooling = "mean"
     """Pooling of the token vectors into the vector of the text."""
     scale: Annotated[float, Range(0, above=True)] = 20.0
@@ -80,7 +83,7 @@ class Embed:
     @property
     def reader(self) -> TextReader:
         labels = tuple(dict.fromkeys((*SCORES, *CLASSES)))
-        return TextReader(self.text, self.text_pair, self.label, labels, numbers=None, paired=True)
+        return TextReader(self.text, self.text_pair, self.label, labels, None, True, self.no_label)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> None:  # noqa: ARG003

@@ -77,6 +77,9 @@ class MultiLabel:
     doubt."""
     labels: tuple[str, ...] = ()
     """The labels, which may be columns of 0 and 1; empty: those of the training examples, sorted."""
+    no_label: tuple[str, ...] = ()
+    """Labels that mean that the label is unknown, such as -1; empty: those that leave no doubt, such as SNLI's -1 and MNLI's
+    dash."""
     truncation: Truncation = "head"
     """Part to read of a text that is too long. head: the beginning. tail: the end. head_tail: both, a quarter of the
     tokens from the beginning. windows: all of it, in overlapping windows."""
@@ -106,7 +109,7 @@ class MultiLabel:
     @property
     def reader(self) -> LabelSetReader:
         texts = TextReader(self.text, self.text_pair, label_names=(), paired=self.paired)
-        return LabelSetReader(texts, self.label, self.separator, self.labels)
+        return LabelSetReader(texts, self.label, self.separator, self.labels, self.no_label)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

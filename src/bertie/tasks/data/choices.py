@@ -63,6 +63,15 @@ class ChoiceExample:
     label: int | None
     source: str
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Those of its longest sequence."""
+        return (self.context, f"{self.lead} {max(self.endings, key=len)}")
+
+    @property
+    def gold(self) -> tuple[str, ...] | None:
+        return None if self.label is None else (str(self.label),)
+
 
 @dataclass(frozen=True)
 class ChoiceReader:

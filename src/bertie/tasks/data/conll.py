@@ -51,6 +51,14 @@ class TaggedSentence:
     tags: tuple[str, ...] | None
     source: str
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (" ".join(self.words),)
+
+    @property
+    def gold(self) -> tuple[str, ...] | None:
+        return self.tags
+
 
 @dataclass(frozen=True)
 class ConllReader:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar, cast
+from typing import IO, Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 from bertie import console, storage
 from bertie.errors import UsageError, UserError
@@ -41,6 +41,18 @@ class Row(NamedTuple):
     values: dict[str, Any]
     source: str
     place: str
+
+
+@runtime_checkable
+class NamesColumns(Protocol):
+    """A reader of files with columns."""
+
+    def columns(self, path: Path) -> dict[str, str]:
+        """Return which column of a file is read as what, by its use: {"text": "sentence", "label": "label"}.
+
+        Raises UserError and UsageError as `Reader.read`.
+        """
+        ...
 
 
 def is_stdin(path: Path | str) -> bool:

@@ -60,6 +60,14 @@ class Question:
     answers: tuple[Answer, ...] | None
     source: str
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.question, self.context)
+
+    @property
+    def gold(self) -> tuple[str, ...] | None:
+        return None if self.answers is None else ("an answer" if self.answers else "no answer",)
+
 
 @dataclass(frozen=True)
 class SquadReader:
@@ -103,6 +111,14 @@ class SquadReader:
     def stream(self, path: Path) -> Iterator[Question | UserError]:
         """Read questions for prediction. Ids may repeat, since none is held in memory; bad answers are None."""
         return self._read(path, answered=False)
+
+    def columns(self, path: Path) -> dict[str, str]:
+        """Return which columns of a file are read as what: those of its first row that can be read."""
+        rows = _read_squad_json(path) if path.suffix == ".json" else _read_table(path)
+        row = next((row for row in rows if isinstance(row, Row)), None)
+        answers = [] if row is None else self._answer_columns(row)
+        names = {"question": self.question, "context": self.context, "answers": ", ".join(answers)}
+        return {use: name for use, name in names.items() if name}
 
     def values(self, given: Iterable[Any]) -> Iterator[Question]:
         """Convert dicts ({"question": …, "context": …, "answers": …}), pairs (question, context) or `Question`s.
@@ -157,10 +173,7 @@ class SquadReader:
 
     def _answers_of(self, row: Row) -> tuple[Answer, ...] | None:
         values, _, place = row
-        names = [self.answers] if self.answers else [name for name in _ANSWERS if name in values]
-        if len(names) > 1:
-            problem = f"{' and '.join(map(repr, names))} could both be the answers"
-            raise UsageError(f"{place}: {problem}; its columns are: {join_names(values)}", "Choose with --task.answers")
+        names = self._answer_columns(row)
         given, start = values.get(names[0]) if names else None, values.get("answer_start")
         if _is_impossible(values, place):
             return ()
@@ -176,6 +189,15 @@ class SquadReader:
         elif isinstance(given, list) and isinstance(start, list):
             given = {"text": given, "answer_start": start}
         return _parse_answers(given, place)
+
+    def _answer_columns(self, row: Row) -> list[str]:
+        """Return the column of the answers, if there is one. Raises UsageError if there are two."""
+        names = [self.answers] if self.answers else [name for name in _ANSWERS if name in row.values]
+        if len(names) > 1:
+            problem = f"{' and '.join(map(repr, names))} could both be the answers"
+            listed = f"its columns are: {join_names(row.values)}"
+            raise UsageError(f"{row.place}: {problem}; {listed}", "Choose with --task.answers")
+        return names
 
 
 def _is_impossible(values: dict[str, Any], place: str) -> bool:
