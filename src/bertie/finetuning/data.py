@@ -20,7 +20,7 @@ from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.encoder import Encoder
 from bertie.model.text_pooling import SEPARATE
 from bertie.tasks import Task
-from bertie.tasks.data.rows import first_few, shorten
+from bertie.tasks.data.rows import columns_read, first_few, shorten
 from bertie.tasks.encoding import count_truncated
 from bertie.tasks.scoring import labeled_examples
 from bertie.tasks.task_json import with_pooling
@@ -123,5 +123,7 @@ def _examples(source: Examples, config: FinetuneConfig) -> list[Any]:
         return examples
     first = {field.name: getattr(examples[0], field.name) for field in fields(examples[0]) if field.name != "source"}
     values = ", ".join(f"{name} {shorten(repr(value))}" for name, value in first.items() if value is not None)
-    console.info(f"{source}: {console.plural(len(examples), 'example')}, the first with {values}")
+    uses = columns_read(config.task.reader, Path(source)).items()
+    columns = f"; columns: {', '.join(f'{use} {name!r}' for use, name in uses)}" if uses else ""
+    console.info(f"{source}: {console.plural(len(examples), 'example')}, the first with {values}{columns}")
     return examples

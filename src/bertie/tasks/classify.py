@@ -17,7 +17,7 @@ from bertie.model.heads import PooledHead
 from bertie.model.text_pooling import TaskPooling
 from bertie.tasks import encoding
 from bertie.tasks.data.prediction_files import answer_of
-from bertie.tasks.data.rows import join_names, parse_label, shorten
+from bertie.tasks.data.rows import join_names, parse_finite, parse_label, shorten
 from bertie.tasks.data.texts import Example, TextReader
 from bertie.tasks.evaluation.calibration import choice_calibration
 from bertie.tasks.evaluation.findings import Evaluation, class_findings
@@ -104,6 +104,8 @@ class Classify:
         if len(labels) < 2:
             only = f"{shorten(min(labels))!r} ({examples[0].source} …)"
             raise UserError(f"every example has the label {only}: nothing to learn")
+        if not self.labels:
+            _require_classes(labels, examples[0].source)
         fitted = replace(self, labels=labels, paired=encoding.are_pairs(self, examples))
         fitted.validate(examples)
         return fitted
@@ -180,3 +182,12 @@ class Classify:
 
         findings = (*class_findings(gold, [each.label for each in predictions], self.labels, "class"), calibration)
         return Evaluation({"gold": gold}, losses, "−log of the gold label's probability, in nats", findings, passage)
+
+
+def _require_classes(labels: tuple[str, ...], place: str) -> None:
+    """Raise a UsageError if all labels are numbers and some have a fraction: each would be a class of its own."""
+    numbers = {label: parse_finite(label) for label in labels}
+    fractions = [label for label, number in numbers.items() if number is not None and not number.is_integer()]
+    if fractions and None not in numbers.values():
+        problem = f"{place} …: the labels are numbers such as {fractions[0]}, which could be scores"
+        raise UsageError(problem, "`bertie finetune regress` learns scores; name classes with --task.labels")

@@ -14,7 +14,7 @@ from bertie import config as configuration
 from bertie import console
 from bertie.errors import UserError
 from bertie.tasks import AnyTask
-from bertie.tasks.data.rows import NamesColumns, is_stdin, parse_finite, shorten
+from bertie.tasks.data.rows import columns_read, parse_finite, shorten
 from bertie.tasks.data.unknown_labels import LeavesOut
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
@@ -131,7 +131,7 @@ def inspect_data(
         task = cast(AnyTask, configuration.build(AnyTask, {"kind": task}, "task"))
     path = Path(data) if isinstance(data, str | Path) else None
     where, reader, seen = "the examples" if path is None else str(path), task.reader, _Seen()
-    columns = reader.columns(path) if path and not is_stdin(path) and isinstance(reader, NamesColumns) else {}
+    columns = columns_read(reader, path) if path else {}
     examples = iter(reader.values(cast(Iterable[Any], data)) if path is None else reader.read(path))
     with console.progress("read", 0, "rows", passing=True) as bar:
         while part := list(islice(examples, AT_ONCE)):

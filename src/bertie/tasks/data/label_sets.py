@@ -198,9 +198,13 @@ class LabelSetReader:
     def _separator(self, path: Path) -> str:
         """Return the separator of a file's cells, or `ONE`. Reads the whole file if the labels are strings."""
         cells: dict[str, str] = {}
+        forms: Forms = {}
         for row in self.texts.rows(path, labeled=False):
             if isinstance(row, Row):
-                form = self._form(tuple(row.values), str(path))
+                names = tuple(row.values)
+                if names not in forms:
+                    forms = {names: self._form(names, str(path))}  # rows with the same columns follow each other
+                form = forms[names]
                 if form is None or form[0] == "columns":
                     continue
                 value = row.values[form[1][0]]
@@ -270,6 +274,8 @@ def parse_labels(
             return None
         else:
             found = separator or find_separator({cell: place}, known)
+            if found == ONE and cell.isascii():
+                return (cell,)
             value = [cell] if found == ONE or cell in known else cell.split(found)
     if not isinstance(value, list | tuple):
         single = parse_label(value, name, place)

@@ -60,6 +60,11 @@ def is_stdin(path: Path | str) -> bool:
     return str(path) in ("-", "-.jsonl", "-.csv", "-.tsv")
 
 
+def columns_read(reader: object, path: Path) -> dict[str, str]:
+    """Return which columns of a file a reader reads as what; nothing of stdin, which can be read only once."""
+    return reader.columns(path) if isinstance(reader, NamesColumns) and not is_stdin(path) else {}
+
+
 def file_format(path: Path) -> str:
     """Return the format that a file name states, such as "jsonl" for a.jsonl.gz; "txt" for stdin, "" for none."""
     return "txt" if path == STDIN else split_suffix(path.name)[0].removeprefix(".")

@@ -116,8 +116,8 @@ class SquadReader:
         """Return which columns of a file are read as what: those of its first row that can be read."""
         rows = _read_squad_json(path) if path.suffix == ".json" else _read_table(path)
         row = next((row for row in rows if isinstance(row, Row)), None)
-        answers = [] if row is None else self._answer_columns(row)
-        names = {"question": self.question, "context": self.context, "answers": ", ".join(answers)}
+        answers = "" if row is None else self._answer_column(row)
+        names = {"question": self.question, "context": self.context, "answers": answers}
         return {use: name for use, name in names.items() if name}
 
     def values(self, given: Iterable[Any]) -> Iterator[Question]:
@@ -172,40 +172,43 @@ class SquadReader:
         return Question(identifier, question, context, answers, source)
 
     def _answers_of(self, row: Row) -> tuple[Answer, ...] | None:
-        values, _, place = row
-        names = self._answer_columns(row)
-        given, start = values.get(names[0]) if names else None, values.get("answer_start")
-        if _is_impossible(values, place):
+        values, place = row.values, row.place
+        name = self._answer_column(row)
+        given, start = values.get(name), values.get("answer_start")
+        if (flag := values.get("is_impossible")) is not None and _is_impossible(flag, place):
             return ()
-        start = parse_cell(start, "answer_start", place) if is_written(start) else start
-        if is_written(given) and given.strip() not in values[self.context]:
-            given = parse_cell(given, names[0], place)
+        if isinstance(start, str):
+            start = parse_cell(start, "answer_start", place) if is_written(start) else _parse_start(start)
         if isinstance(given, str):
-            start = _parse_start(start)
-            if given.strip().lower() in _NO_ANSWER and not _stands_at(given, start, values[self.context]):
+            if is_written(given) and given.strip() not in values[self.context]:
+                given = parse_cell(given, name, place)
+            elif given.strip().lower() in _NO_ANSWER and not _stands_at(given, start, values[self.context]):
                 remedy = "leave the cell empty if there is none, or give its answer_start"
                 raise UserError(f"{place}: the answer {given.strip()!r} could mean that there is none: {remedy}")
-            given = {"text": [given], "answer_start": [start]}
+            else:
+                given = [{"text": given, "answer_start": start}]
         elif isinstance(given, list) and isinstance(start, list):
             given = {"text": given, "answer_start": start}
         return _parse_answers(given, place)
 
-    def _answer_columns(self, row: Row) -> list[str]:
-        """Return the column of the answers, if there is one. Raises UsageError if there are two."""
-        names = [self.answers] if self.answers else [name for name in _ANSWERS if name in row.values]
-        if len(names) > 1:
-            problem = f"{' and '.join(map(repr, names))} could both be the answers"
+    def _answer_column(self, row: Row) -> str:
+        """Return the column of the answers, which may be missing. Raises UsageError if it could be two."""
+        found = [self.answers] if self.answers else [name for name in _ANSWERS if name in row.values]
+        if len(found) > 1:
+            problem = f"{' and '.join(map(repr, found))} could both be the answers"
             listed = f"its columns are: {join_names(row.values)}"
             raise UsageError(f"{row.place}: {problem}; {listed}", "Choose with --task.answers")
-        return names
+        return found[0] if found else ""
 
 
-def _is_impossible(values: dict[str, Any], place: str) -> bool:
+def _is_impossible(flag: Any, place: str) -> bool:
     """Return SQuAD 2.0's flag that the context has no answer."""
-    value = parse_label(values.get("is_impossible"), "is_impossible", place)
-    if value is not None and value.lower() not in (*_TRUE, *_FALSE):
+    if isinstance(flag, bool):
+        return flag
+    value = (parse_label(flag, "is_impossible", place) or "false").lower()
+    if value not in (*_TRUE, *_FALSE):
         raise UserError(f"{place}: is_impossible is {shorten(value)!r}, and must be true or false")
-    return value is not None and value.lower() in _TRUE
+    return value in _TRUE
 
 
 def _stands_at(answer: str, start: Any, context: str) -> bool:
@@ -280,24 +283,31 @@ def _parse_answers(value: Any, place: str) -> tuple[Answer, ...] | None:
     """
     if value is None:
         return None
-    if isinstance(value, dict) and isinstance(value.get("text"), str):
-        value = [value]
     if isinstance(value, dict) and isinstance(value.get("text"), list):
         texts, starts = value["text"], value.get("answer_start")
         starts = [-1] * len(texts) if starts is None else starts
         if not isinstance(starts, list) or len(starts) != len(texts):
             expected = f"a list of {len(texts)}, as long as the texts"
             raise UserError(f"{place}: answer_start must be {expected}, found {starts!r:.40}")
-        value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-    if not isinstance(value, list):
-        raise UserError(f"{place}: the answers must be a list, found {str(value)[:40]!r}")
+        pairs = list(zip(texts, starts, strict=True))
+    else:
+        value = [value] if isinstance(value, dict) else value
+        if not isinstance(value, list):
+            raise UserError(f"{place}: the answers must be a list, found {str(value)[:40]!r}")
+        pairs = [_text_and_start(item, place) for item in value]
     answers = []
-    for item in value:
-        item = {"text": item} if isinstance(item, str) else item
-        if not isinstance(item, dict) or "text" not in item:
-            raise UserError(f"{place}: an answer without a text: {str(item)[:40]!r}")
-        start = -1 if item.get("answer_start") is None else item["answer_start"]
+    for text, start in pairs:
+        start = -1 if start is None else start
         if type(start) is not int:
             raise UserError(f"{place}: answer_start is {str(start)[:20]!r}, and must be a number of characters")
-        answers.append(Answer(require_string(item["text"], "answers", place), start))
-    return tuple(answer for answer in answers if answer.text.strip())
+        if require_string(text, "answers", place).strip():
+            answers.append(Answer(text, start))
+    return tuple(answers)
+
+
+def _text_and_start(item: Any, place: str) -> tuple[Any, Any]:
+    if isinstance(item, dict) and "text" in item:
+        return item["text"], item.get("answer_start")
+    if not isinstance(item, str):
+        raise UserError(f"{place}: an answer without a text: {str(item)[:40]!r}")
+    return item, None

@@ -133,8 +133,18 @@ class TextReader:
             probed = islice(replace(self, numbers=False).read(path), PROBED_ROWS)
             labels = [example.label for example in probed if isinstance(example, Example) and example.label is not None]
             numeric = 2 * sum(parse_label_number(label) is not None for label in labels) >= len(labels) > 0
+            self._require_scores(set(labels), path)
             return replace(self, numbers=numeric).read(path)
         return self.examples(self.rows(path, labeled=True), str(path), labeled=True)
+
+    def _require_scores(self, labels: set[str], path: Path) -> None:
+        """Raise a UsageError if numbers in a column for classes could be classes: NLI's have 0 for the most similar pairs."""
+        columns = self.columns(path)
+        name = columns.get("label", "")
+        classes = len(labels) > 2 or columns.get("text", "").lower() == "premise"
+        if name.lower() in CLASSES and not self.label and classes and all(map(str.isdecimal, labels)):
+            problem = f"{path}: the numbers of {name!r} could be classes or scores: {join_names(sorted(labels)[:5])}"
+            raise UsageError(problem, f"If a larger one means more similar texts, say --task.label {name}")
 
     def stream(self, path: Path) -> Iterator[Example | UserError]:
         """Read examples for prediction, lazily: every row gives an example or an error, in order.
@@ -211,7 +221,7 @@ class TextReader:
         layouts: dict[tuple[str, ...], TextLayout] = {}
         first: TextLayout | None = None
         has_labels = False
-        kinds: dict[str, str] = {}  # the place of the first label of each kind
+        kinds: dict[type, str] = {}  # the place of the first label of each type
         for row in rows:
             if not isinstance(row, Row):
                 yield row
@@ -235,32 +245,33 @@ class TextReader:
             if not labeled and layout.label == "gold_label" and example.label == _NO_AGREEMENT:
                 yield replace(example, label=None)
                 continue
-            if layout.label and example.label is not None and labeled is not False:
+            if example.label is not None and labeled is not False and type(row.values[layout.label]) not in kinds:
                 self._require_one_kind(kinds, row.values[layout.label], row.place)
             if labeled and has_labels and (problem := self._label_problem(example.label)):
                 yield UserError(f"{row.place}: {problem}")
             else:
                 yield example
 
-    def _require_one_kind(self, kinds: dict[str, str], label: Any, place: str) -> None:
+    def _require_one_kind(self, kinds: dict[type, str], label: Any, place: str) -> None:
         """Raise a UserError for the whole file if some labels are text and others are numbers, which are other classes."""
-        kind = _KINDS[type(label)] if self.numbers is False else ""
-        if kind not in kinds:
-            if kinds:
-                [(other, before)] = kinds.items()
-                problem = f"{place}: the label {shorten(str(label))!r} is {kind}, and that of {before} is {other}"
-                raise UserError(f"{problem}: write all labels in the same way")
-            kinds[kind] = place
+        if self.numbers is False:
+            for other, before in kinds.items():
+                if _KINDS[other] != _KINDS[type(label)]:
+                    problem = f"{place}: the label {shorten(str(label))!r} is {_KINDS[type(label)]}"
+                    raise UserError(f"{problem}, and that of {before} is {_KINDS[other]}: write all in the same way")
+        kinds[type(label)] = place
 
     def _require_text(self, row: Row, layout: TextLayout, where: str) -> None:
         """Raise a UsageError if the first text is a list that a program wrote, unless the caller named the column."""
         text = row.values[layout.text]
         if self.text or file_format(Path(where)) == "txt" or not is_written(text):
             return
+        written = None
         with suppress(UserError):
-            if isinstance(parse_cell(text, layout.text, row.place), list):
-                problem = f"{row.place}: {layout.text!r} is a list that was written as text, {shorten(text)}"
-                raise UsageError(problem, f"Join its words; if it is a text, say --task.text {layout.text}")
+            written = parse_cell(text, layout.text, row.place)
+        if isinstance(written, list):
+            problem = f"{row.place}: {layout.text!r} is a list that was written as text, {shorten(text)}"
+            raise UsageError(problem, f"Join its words; if it is a text, say --task.text {layout.text}")
 
     def _label_problem(self, label: str | None) -> str:
         """Say what is wrong with a required label; "" if nothing is."""
@@ -364,9 +375,13 @@ def _to_example(row: Row, layout: TextLayout, strict_label: bool) -> Example:
     values, source, place = row
     text = require_string(values[layout.text], layout.text, place)
     pair = require_string(values[layout.text_pair], layout.text_pair, place) if layout.text_pair else None
-    name = layout.label
-    label = label_or_none(lambda: parse_label(values[name], name, place), strict_label) if name else None
-    return Example(text, pair, label, source)
+    if (name := layout.label) is None:
+        return Example(text, pair, None, source)
+    label = values[name]
+    if type(label) is str and label.isascii():  # most are: half of the time of `parse_label`
+        label = label.strip()
+        return Example(text, pair, None if not label or label.lower() == "nan" else label, source)
+    return Example(text, pair, label_or_none(lambda: parse_label(label, name, place), strict_label), source)
 
 
 def _describe_texts(layout: TextLayout) -> str:
