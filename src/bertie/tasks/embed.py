@@ -136,8 +136,8 @@ class Embed:
         text = np.repeat(np.arange(len(sequences)), positions)
         first, second = (np.array([i for i, s in enumerate(sequences) if s.part == part]) for part in (0, 1))
         score = np.array([sequences[i].target or 0.0 for i in first], np.float32)
-        texts = [_numbers([sequences[i].input_ids.tobytes() for i in side]) for side in (first, second)]
-        masked = np.zeros((0, 0), bool) if self.scored else _masked(*texts, range(len(first)))
+        first_N, second_N = (_numbers([sequences[i].input_ids.tobytes() for i in side]) for side in (first, second))
+        masked = np.zeros((0, 0), bool) if self.scored else _masked(first_N, second_N, range(len(first)))
         return PairTargets(index, text, np.ones(len(first), np.float32), first, second, score, self.scored, masked)
 
     def decode(
@@ -280,8 +280,9 @@ def _evaluate_retrieval(predictions: list[SimilarityPrediction], examples: list[
 
 def _ranks(predictions: list[SimilarityPrediction], examples: list[Example]) -> tuple[np.ndarray, np.ndarray]:
     """Return `partner_ranks` of pairs of texts."""
-    vectors = (np.stack([prediction.vectors[side] for prediction in predictions]) for side in (0, 1))
-    return partner_ranks(*vectors, _numbers([e.text for e in examples]), _numbers([e.text_pair for e in examples]))
+    first, second = (np.stack([prediction.vectors[side] for prediction in predictions]) for side in (0, 1))
+    texts, partners = _numbers([e.text for e in examples]), _numbers([e.text_pair for e in examples])
+    return partner_ranks(first, second, texts, partners)
 
 
 def _numbers(texts: list[Any]) -> np.ndarray:

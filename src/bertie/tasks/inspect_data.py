@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
@@ -146,7 +146,7 @@ def inspect_data(
     return _result(seen, columns, _unknown(task, seen, where), tokenizer is not None)
 
 
-def _count_tokens(examples: list[InspectedExample], tokenizer: Tokenizer, lengths: Lengths) -> None:
+def _count_tokens(examples: Sequence[InspectedExample], tokenizer: Tokenizer, lengths: Lengths) -> None:
     sizes = iter(truncation.tokenize(tokenizer, [text for example in examples for text in example.texts]))
     for example in examples:
         lengths.add(sum(len(next(sizes).ids) for _ in example.texts))

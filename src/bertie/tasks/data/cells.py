@@ -6,7 +6,7 @@ import ast
 import json
 import math
 import re
-from typing import Any
+from typing import Any, TypeGuard
 
 from bertie.errors import UserError
 from bertie.tasks.data.rows import shorten
@@ -22,7 +22,7 @@ _WORDS = {"None": None, "null": None, "True": True, "true": True, "False": False
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 
 
-def is_written(cell: Any) -> bool:
+def is_written(cell: Any) -> TypeGuard[str]:
     """Whether a cell looks like a list or a dict that a program wrote as text."""
     return isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{") and cell.rstrip()[-1:] in ("]", "}")
 

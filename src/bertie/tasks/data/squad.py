@@ -164,11 +164,12 @@ class SquadReader:
                 f"{place}: no {missing[0]!r}; there are {join_names(values)}",
                 "Choose with --task.question and --task.context",
             )
-        question, context = (require_string(values[name], name, place) for name in names)
+        question = require_string(values[self.question], self.question, place)
+        context = require_string(values[self.context], self.context, place)
         if not context.strip():
             raise UserError(f"{place}: the context is empty")
         identifier = require_string(str(number if values.get("id") is None else values["id"]), "id", place)
-        answers = label_or_none(lambda: self._answers_of(row), answered)
+        answers = self._answers_of(row) if answered else label_or_none(lambda: self._answers_of(row), strict=False)
         return Question(identifier, question, context, answers, source)
 
     def _answers_of(self, row: Row) -> tuple[Answer, ...] | None:

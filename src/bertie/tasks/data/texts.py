@@ -172,7 +172,7 @@ class TextReader:
     def labeled(self, examples: list[Example], where: str) -> list[Example]:
         """Return the examples whose label is known: see `LeavesOut`."""
         labels = [example.label for example in examples]
-        return without_unknown(examples, labels, self.markers(set(labels) - {None}, where), where)
+        return without_unknown(examples, labels, self.markers({label for label in labels if label}, where), where)
 
     def columns(self, path: Path) -> dict[str, str]:
         """Return which columns of a file are read as what: those of its first row that can be read."""
@@ -245,8 +245,10 @@ class TextReader:
             if not labeled and layout.label == "gold_label" and example.label == _NO_AGREEMENT:
                 yield replace(example, label=None)
                 continue
-            if example.label is not None and labeled is not False and type(row.values[layout.label]) not in kinds:
-                self._require_one_kind(kinds, row.values[layout.label], row.place)
+            if layout.label and example.label is not None and labeled is not False:
+                label = row.values[layout.label]
+                if type(label) not in kinds:
+                    self._require_one_kind(kinds, label, row.place)
             if labeled and has_labels and (problem := self._label_problem(example.label)):
                 yield UserError(f"{row.place}: {problem}")
             else:
