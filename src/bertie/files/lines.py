@@ -85,7 +85,7 @@ def decode_lines(name: str, stream: IO[bytes], encoding: Encoding, keep_undecoda
                 continue
             if by_lines:
                 if number == 1:
-                    _require_bytes_of_lines(name, line)
+                    require_not_utf16(name, line)
                     line = line.removeprefix(codecs.BOM_UTF8)
                 try:
                     line = line.decode(codec, errors)
@@ -106,8 +106,8 @@ def decode_lines(name: str, stream: IO[bytes], encoding: Encoding, keep_undecoda
             text_stream.detach()  # else it would close the stream, which belongs to the caller
 
 
-def _require_bytes_of_lines(name: str, line: bytes) -> None:
-    """Raise a UserError if the first line of a file that is read as another encoding is in UTF-16 or UTF-32."""
+def require_not_utf16(name: str, line: bytes) -> None:
+    """Raise a UserError if the first line of a file that is read in another encoding is in UTF-16 or UTF-32."""
     if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         width = 32 if line.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)) else 16
         raise UserError(f"{name} is in UTF-{width}, as its first bytes say: convert the file to UTF-8 first")

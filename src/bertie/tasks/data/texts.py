@@ -25,6 +25,7 @@ from bertie.tasks.data.rows import (
     join_names,
     label_or_none,
     may_differ,
+    named_columns,
     parse_label,
     parse_label_number,
     raise_error,
@@ -181,6 +182,8 @@ class TextReader:
             return {}
         layout = self.find_layout(names, str(path), labeled=False)
         uses = {"text": layout.text, "second text": layout.text_pair, "label": layout.label}
+        ends = tuple(f"{(layout.label or '').lower()}_{end}" for end in ("text", "name", "names", "str"))
+        uses["names of the labels (not used)"] = ", ".join(named_columns(names, ends))
         return {use: name for use, name in uses.items() if name}
 
     def values(self, given: Iterable[Any]) -> Iterator[Example]:

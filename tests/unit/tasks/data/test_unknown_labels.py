@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks import AnyTask, Classify, Embed, MultiLabel, Regress
+from bertie.tasks import AnyTask, Classify, Embed, MultiLabel, Regress, Span
 from bertie.tasks.data.unknown_labels import find_markers
 from bertie.tasks.scoring import labeled_examples, score
 
@@ -165,3 +165,17 @@ def test_other_encodings_are_named(tmp_path: Path, encoding: str, name: str) -> 
     (tmp_path / name).write_bytes("text,label\né,a\n".encode(encoding))
     with pytest.raises(UserError, match=r"UTF-(16|32).*: convert the file to UTF-8 first"):
         labeled_examples(Classify().reader, tmp_path / name)
+
+
+def test_the_encoding_of_squads_json_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(json.dumps({"data": []}).encode("utf-16"))
+    with pytest.raises(UserError, match="in UTF-16, as its first bytes say"):
+        labeled_examples(Span().reader, tmp_path / "a.json")
+
+
+def test_names_of_labels_in_another_column_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,label,label_text\na,0,neg\nb,1,pos\n")
+    columns = {"text": "text", "label": "label", "names of the labels (not used)": "label_text"}
+    assert Classify().reader.columns(path) == columns
+    assert [each.label for each in labeled_examples(Classify(label="label_text").reader, path)] == ["neg", "pos"]
