@@ -13,7 +13,7 @@ T = TypeVar("T")
 MARKERS = frozenset(("-1", "-1.0", "-", "?", "none", "null", "n/a", "na", "<na>"))
 """What may mean that a label is unknown, in lower case. An empty cell and NaN always do."""
 _NLI = {"entailment", "neutral", "contradiction"}
-_SIGNS = ({"1", "+1", "1.0"}, {"+"})
+_PLUS, _PLUS_1 = {"+"}, {"1", "+1", "1.0"}
 
 
 @runtime_checkable
@@ -63,8 +63,10 @@ def find_markers(
     others = set(labels) - doubtful
     if not doubtful or known or not others:
         return doubtful
-    if any(others <= signs for signs in _SIGNS) or _has_negative(others):
-        return doubtful - {"-1", "-1.0", "-"}  # of two signs, or of many numbers, it is one
+    if others <= _PLUS:
+        doubtful -= {"-"}
+    if others <= _PLUS_1 or _has_negative(others):
+        doubtful -= {"-1", "-1.0"}
     classes = {label.removesuffix(".0") for label in others}
     counted = len(classes) > 2 and classes == {str(number) for number in range(len(classes))}
     conventions = ({"-1", "-1.0"} if counted and not numbers else set()) | ({"-"} if others <= _NLI else set())

@@ -11,7 +11,15 @@ from bertie.errors import UsageError, UserError
 from bertie.files.sources import FORMATS, KNOWN
 from bertie.tasks.data.conll import NOT_CONLL, ConllReader, TaggedSentence
 from bertie.tasks.data.in_memory import require_list
-from bertie.tasks.data.rows import Row, file_format, join_names, read_rows, require_string, row_from_python
+from bertie.tasks.data.rows import (
+    Row,
+    file_format,
+    join_names,
+    named_columns,
+    read_rows,
+    require_string,
+    row_from_python,
+)
 from bertie.tasks.data.texts import cola_columns
 from bertie.text.batching import batches
 
@@ -82,8 +90,7 @@ class UnlabeledReader:
                 yield UserError(f"{row.place}: {problem}")
 
     def _find_column(self, row: Row, where: str) -> str:
-        known = {name.lower(): name for name in row.values}
-        columns = [self.text] if self.text else [known[name] for name in _NAMES if name in known]
+        columns = [self.text] if self.text else named_columns(row.values, _NAMES)
         if len(columns) != 1 or columns[0] not in row.values:
             problem = f"no column {self.text!r}" if self.text else "cannot tell which column is the text"
             remedy = "Name one with --text; in Python, give the column by itself"

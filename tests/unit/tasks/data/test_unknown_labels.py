@@ -11,6 +11,7 @@ import pytest
 from bertie.errors import UsageError, UserError
 from bertie.tasks import AnyTask, Classify, Embed, MultiLabel, Regress, Span
 from bertie.tasks.data.unknown_labels import find_markers
+from bertie.tasks.data.unlabeled import UnlabeledReader
 from bertie.tasks.scoring import labeled_examples, score
 
 
@@ -54,10 +55,12 @@ def test_what_is_certain_is_taken(labels: set[str], markers: set[str]) -> None:
         {"?", "a"},
         {"N/A", "a"},
         {"entailment", "-1"},
+        {"1", "-1", "?"},
+        {"-2", "-1", "0", "null"},
     ],
 )
 def test_what_is_not_certain_is_asked_about(labels: set[str]) -> None:
-    marker = min(label for label in labels if label.lower() in ("-1", "-", "none", "null", "?", "n/a"))
+    marker = max(label for label in labels if label.lower() in ("-1", "-", "none", "null", "?", "n/a"))
     with pytest.raises(
         UsageError, match=f"f: the label '{'[?]' if marker == '?' else marker}' could mean.*--task.no-label"
     ):
@@ -145,6 +148,8 @@ def test_columns_that_differ_in_case_are_asked_about() -> None:
     ):
         with pytest.raises(UsageError, match=flag):
             list(Classify().reader.values([row]))
+    with pytest.raises(UsageError, match="cannot tell which column is the text"):
+        list(UnlabeledReader().values([{"Text": "a", "text": "b"}]))
 
 
 def test_thirty_columns_of_labels_of_which_one_is_text(tmp_path: Path) -> None:
