@@ -236,8 +236,8 @@ class TextReader:
                         layouts.clear()
                     layouts[names] = self._next_layout(names, first, where, row.place, labeled)
                 layout = layouts[names]
-                if first is None:
-                    self._require_text(row, layout, where)
+                if first is None and labeled:
+                    self._require_text(row, layout)
                 first, has_labels = first or layout, has_labels or layout.label is not None
                 example = _to_example(row, layout, labeled is not False)
             except UsageError:
@@ -266,10 +266,10 @@ class TextReader:
                     raise UserError(f"{problem}, and that of {before} is {_KINDS[other]}: write all in the same way")
         kinds[type(label)] = place
 
-    def _require_text(self, row: Row, layout: TextLayout, where: str) -> None:
+    def _require_text(self, row: Row, layout: TextLayout) -> None:
         """Raise a UsageError if the first text is a list that a program wrote, unless the caller named the column."""
         text = row.values[layout.text]
-        if self.text or file_format(Path(where)) == "txt" or not is_written(text):
+        if self.text or not is_written(text):
             return
         written = None
         with suppress(UserError):

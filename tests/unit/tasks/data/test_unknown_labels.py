@@ -134,11 +134,14 @@ def test_a_written_list_is_no_label_and_no_text(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"a\.jsonl:1: the label is a list, \['a', 'b'\].*multi_label learns several"):
         read(Classify(), tmp_path, "['a', 'b']")
     assert read(Classify(), tmp_path, "[a]", "b") == [("[a]",), ("b",)]
-    row = {"text": "['a', 'list', 'of', 'words']", "label": "x"}
+    path = tmp_path / "b.jsonl"
+    path.write_text(json.dumps({"text": "['a', 'list', 'of', 'words']", "label": "x"}))
     with pytest.raises(UsageError, match=r"'text' is a list that was written as text.*--task\.text text"):
-        labeled_examples(Classify().reader, [row])
-    assert len(labeled_examples(Classify(text="text").reader, [row])) == 1
-    assert len(labeled_examples(Classify().reader, [{**row, "text": "[deleted]"}])) == 1
+        labeled_examples(Classify().reader, path)
+    assert len(labeled_examples(Classify(text="text").reader, path)) == 1
+    assert len(list(Classify().reader.stream(path))) == 1  # a model that was trained on such texts predicts for them
+    path.write_text(json.dumps({"text": "[deleted]", "label": "x"}))
+    assert len(labeled_examples(Classify().reader, path)) == 1
 
 
 def test_columns_that_differ_in_case_are_asked_about() -> None:
