@@ -249,6 +249,7 @@ def _evaluate_scored_pairs(
 def _evaluate_retrieval(predictions: list[SimilarityPrediction], examples: list[Example]) -> Evaluation:
     """Return the evaluation of pairs without scores: rank the own second text among all second texts by similarity."""
     ranks, nearest = _ranks(predictions, examples)
+    candidates = len({example.text_pair for example in examples})
 
     def passage(i: int) -> Passage:
         own, other = examples[i].text_pair or "", examples[nearest[i]].text_pair or ""
@@ -258,7 +259,7 @@ def _evaluate_retrieval(predictions: list[SimilarityPrediction], examples: list[
             shortened([TextSpan(own, "gold", f"{predictions[i].similarity:.3f}")]),
             shortened([TextSpan(other, "wrong", f"{cosine:.3f}")]),
         ]
-        return Passage({"rank of its own partner": f"{ranks[i]:,} of {len(ranks):,}"}, texts[: 2 + (ranks[i] > 1)])
+        return Passage({"rank of its own partner": f"{ranks[i]:,} of {candidates:,}"}, texts[: 2 + (ranks[i] > 1)])
 
     shares = {
         **{f"among the nearest {k}": (ranks <= k).mean() for k in (1, 5, 10)},
