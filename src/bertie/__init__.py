@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from bertie.pretraining.glove import GloveConfig
     from bertie.pretraining.glove import glove as glove
     from bertie.pretraining.pretrain import pretrain
+    from bertie.tasks.inspect_data import inspect_data
     from bertie.tasks.scoring import score
     from bertie.text.prepare import prepare
     from bertie.text.tokenizer import Tokenizer
@@ -61,6 +62,7 @@ __all__ = [
     "finetune",
     "glove",
     "glue",
+    "inspect_data",
     "inspect_model",
     "load",
     "minimal_pairs",
@@ -93,6 +95,7 @@ _HOMES = {
     "glue": "bertie.finetuning.glue",
     "Inspection": "bertie.inspect.inspect",
     "inspect_model": "bertie.inspect.inspect",
+    "inspect_data": "bertie.tasks.inspect_data",
     "load": "bertie.predict.load",
     "minimal_pairs": "bertie.predict.minimal_pairs",
     "plan": "bertie.pretraining.budget_plan",

@@ -215,6 +215,9 @@ class PairTargets:
     """float32 [B]: gold cosine of each pair. Used only if `scored`."""
     scored: bool
     """True: regress the cosine on `score`. False: contrast each pair with the other second texts of the batch."""
+    masked: Array
+    """bool [B, B]: which second texts (columns) a pair (row) is not contrasted with: texts that are there already, and other
+    partners of its first text. Used only without `scored`."""
 
 
 @dataclass(frozen=True, eq=False)

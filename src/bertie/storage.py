@@ -279,6 +279,8 @@ def remove_leftovers(folder: Path, name: str = "*") -> None:
 
 def is_unicode(text: str) -> bool:
     """Return whether UTF-8 can encode the text. It cannot encode half of a surrogate pair."""
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -16,8 +16,8 @@ from bertie.finetuning.recipe import FinetuneConfig
 # Fields that the help does not list: the verb refuses them with a message.
 HIDDEN = {
     "FinetuneConfig.metric",
-    *(f"Classify.{name}" for name in ("text", "text_pair", "label", "labels", "paired")),
-    *(f"Regress.{name}" for name in ("text", "text_pair", "label", "paired")),
+    *(f"Classify.{name}" for name in ("text", "text_pair", "label", "labels", "no_label", "paired")),
+    *(f"Regress.{name}" for name in ("text", "text_pair", "label", "no_label", "paired")),
 }
 
 

@@ -22,7 +22,7 @@ from bertie.model.encoder import Encoder
 from bertie.model.text_pooling import SEPARATE
 from bertie.tasks import Task
 from bertie.tasks.added_tokens import AddsTokens
-from bertie.tasks.data.rows import first_few, shorten
+from bertie.tasks.data.rows import columns_read, first_few, shorten
 from bertie.tasks.encoding import count_truncated
 from bertie.tasks.scoring import labeled_examples
 from bertie.tasks.task_json import with_pooling
@@ -152,5 +152,7 @@ def _examples(source: Examples, config: FinetuneConfig) -> list[Any]:
         if field.repr and field.name != "source"
     }
     values = ", ".join(f"{name} {shorten(repr(value))}" for name, value in first.items() if value is not None)
-    console.info(f"{source}: {console.plural(len(examples), 'example')}, the first with {values}")
+    uses = columns_read(config.task.reader, Path(source)).items()
+    columns = f"; columns: {', '.join(f'{use} {name!r}' for use, name in uses)}" if uses else ""
+    console.info(f"{source}: {console.plural(len(examples), 'example')}, the first with {values}{columns}")
     return examples

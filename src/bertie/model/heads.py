@@ -168,7 +168,7 @@ class PoolingHead(nn.Module):
     """Head for text vectors: pools the hidden states of a text's tokens. It has no weights.
 
     Training uses the cosines of text pairs. If the pairs have gold scores, the loss is the squared error of the cosine.
-    Otherwise the loss is the cross-entropy of each first text's own second text against all second texts of the batch
+    Otherwise the loss is the cross-entropy of each first text's own second text against the other second texts of the batch
     (InfoNCE: van den Oord et al. 2018; for sentences, Henderson et al. 2017), with the cosines multiplied by `scale`.
     """
 
@@ -191,4 +191,5 @@ class PoolingHead(nn.Module):
                 cosine_B1 = (first_BD * second_BD).sum(1, keepdim=True)
                 return squared_error(cosine_B1, Targets(targets.index, targets.score, targets.weight))
             own_B = torch.arange(len(first_BD), device=first_BD.device)
-            return cross_entropy(self.scale * first_BD @ second_BD.T, Targets(targets.index, own_B, targets.weight))
+            logits_BB = (self.scale * first_BD @ second_BD.T).masked_fill(targets.masked, -torch.inf)
+            return cross_entropy(logits_BB, Targets(targets.index, own_B, targets.weight))

@@ -20,7 +20,7 @@ from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.predict.vector_files import Columns, Dtype, require_free, vector_file
 from bertie.predict.vectors import WordPooling
-from bertie.tasks.data.rows import SHOWN, first_few, is_stdin, require_list
+from bertie.tasks.data.rows import SHOWN, first_few, is_stdin
 from bertie.tasks.data.unlabeled import Text, TextRows, UnlabeledReader, text_blocks
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.text.valid_texts import require_texts
@@ -151,7 +151,7 @@ def embed(
 
 def inputs_of(texts: str | Path | Iterable[Any], source: UnlabeledReader) -> Path | list[Any]:
     """Return the file, or the texts in memory. Raises UsageError or UserError if these are no texts."""
-    inputs = Path(texts) if isinstance(texts, str | Path) else list(require_list(texts))
+    inputs = Path(texts) if isinstance(texts, str | Path) else list(source.values(texts))
     if isinstance(inputs, Path) and is_stdin(inputs):  # it can be read only once
         return list(source.stream(inputs))
     if isinstance(inputs, list):

@@ -33,8 +33,8 @@ from bertie.predict.token_model import TokenModel
 from bertie.predict.vectors import WordPooling, WordVectors, encode, sequence_vectors, similarities, word_vectors
 from bertie.tasks import Task
 from bertie.tasks.aggregation import Strategy, with_aggregation
-from bertie.tasks.data.rows import require_list
-from bertie.tasks.data.unlabeled import Text
+from bertie.tasks.data.texts import pairs_of
+from bertie.tasks.data.unlabeled import Text, UnlabeledReader
 from bertie.tasks.evaluation.folder import evaluation_folder, write
 from bertie.tasks.inference import infer, predictions
 from bertie.tasks.relevance import relevance
@@ -44,6 +44,7 @@ from bertie.text.lowercase import lowercased
 from bertie.text.tokenizer import Tokenizer
 
 Inputs = Iterable[Any]
+TEXTS = UnlabeledReader()  # finds the texts of frames and of dicts
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +79,7 @@ class Predictor:
         Raises:
             UsageError: `texts` mixes texts and pairs.
         """
-        sequences = self._sequences(list(require_list(texts)))
+        sequences = self._sequences(list(TEXTS.values(texts)))
 
         def compute(batch: Batch, _: list[Sequence]) -> list[np.ndarray]:
             layers = self.model.encoder(batch, all_layers=True).layers
@@ -114,7 +115,7 @@ class Predictor:
         """
         width = self.vector_width(pooling, layers)
         how = self.text_embedding.with_pooling(pooling)
-        sequences = self.text_sequences(list(require_list(texts)), how.prompt(prompt_name, prompt))
+        sequences = self.text_sequences(list(TEXTS.values(texts)), how.prompt(prompt_name, prompt))
         vectors = sequence_vectors(self.model, sequences, how, layers)
         return np.stack(vectors) if vectors else np.zeros((0, width), np.float32)
 
@@ -161,7 +162,7 @@ class Predictor:
             UsageError: `texts` mixes texts and lists of words, or an argument is unknown.
             UserError: A text is not a valid text.
         """
-        given = list(require_list(texts))
+        given = list(TEXTS.values(texts))
         return word_vectors(self.model, self.tokenizer, given, self.max_length, layers, word_pooling)
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[MaskPrediction]]:
@@ -221,7 +222,7 @@ class Predictor:
         """
         return with_nan(
             score if isinstance(score, UserError) else score.log_likelihood
-            for score in self.score_tokens(require_list(texts), within_word)
+            for score in self.score_tokens(texts, within_word)
         )
 
     def score_tokens(
@@ -232,7 +233,7 @@ class Predictor:
         Yields:
             One score per text, or a `UserError` in place of a text that cannot be scored.
         """
-        return score_stream(self.token_model(), texts, within_word)
+        return score_stream(self.token_model(), TEXTS.values(texts), within_word)
 
     def next_sentence(self, pairs: Iterable[tuple[str, str]]) -> np.ndarray:
         """Return the probability that the second text of each pair follows the first one.
@@ -245,7 +246,7 @@ class Predictor:
         Raises:
             UserError: The model has no head for sentence pairs, or every pair is refused.
         """
-        return next_sentence(self.model, self.tokenizer, self.folder, self.max_length, require_list(pairs))
+        return next_sentence(self.model, self.tokenizer, self.folder, self.max_length, pairs_of(pairs))
 
     def similarity(
         self,
@@ -278,7 +279,7 @@ class Predictor:
         Returns:
             float64 [texts]. Raises UsageError if `label` is unknown, or unclear.
         """
-        text_list = list(require_list(texts))
+        text_list = list(TEXTS.values(texts))
         if (score := relevance(self.task, label)) is None:
             vectors = [self.embed([query], prompt_name="query"), self.embed(text_list, prompt_name="document")]
             return similarities(self.text_embedding.similarity, *vectors)[0].astype(np.float64)
@@ -302,7 +303,7 @@ class Predictor:
 
         Args:
             inputs: Texts, pairs of texts, lists of words, lists of a context and its endings, or dicts with the columns of
-                the training data.
+                the training data; also a frame of pandas or polars, a dataset, or a dict of columns.
             aggregation_strategy: Of a tagger: how predictions for subwords become entities: "first", as it was trained,
                 "average", "max", "simple" or "none", as in transformers' pipeline. None: "first".
 

@@ -12,6 +12,7 @@ supports them:
   `squad_metrics.py` score them, `scoring.py` and `score_rows.py` also from files. `example_sums.py` has the scores as sums, for
   a bootstrap. `relevance.py` says how relevant texts are to a query.
 - `added_tokens.py` is the contract of tasks that put tokens of their own into texts.
+- `inspect_data.py` summarizes what a task reads from a file.
 - `evaluation/` makes scores.json, predictions.jsonl and report.html.
 - `task_json.py` reads and writes the task.json of a fine-tuned model.
 

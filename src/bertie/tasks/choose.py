@@ -51,10 +51,15 @@ class Choose:
     kind: Literal["choose"] = "choose"
     context: str = ""
     """Column of the context; empty: detected from the header."""
+    question: str = ""
+    """Column of a second text, which stands before each ending, as in "context [SEP] question ending"; empty: question, beside a
+    column of the context. The words cause and effect of COPA become its questions."""
     endings: tuple[str, ...] = ()
-    """Columns of the endings, in order, or one column with a list; empty: ending0, ending1 …, endings or choices."""
+    """Columns of the endings, in order, or one column with a list; empty: ending0, ending1 …, endings, choices or options."""
     label: str = ""
-    """Column of the gold ending: its index, from 0, or the name of its column; empty: detected from the header."""
+    """Column of the gold ending: its number, its letter, its text, or the name of its column; empty: detected from the header."""
+    labels_from: int | None = None
+    """Number of the first ending in the labels, 0 or 1; None: 1 in SocialIQA's files, 0 in others."""
     pooling: TaskPooling = "model"
     """What the head reads. model: what the model's `classifier_pooling` says, which for BERT is always token. token: the state of
     one token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. late: the mean of
@@ -67,7 +72,7 @@ class Choose:
 
     @property
     def reader(self) -> ChoiceReader:
-        return ChoiceReader(self.context, self.label, self.endings)
+        return ChoiceReader(self.context, self.label, self.endings, self.question, self.labels_from)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

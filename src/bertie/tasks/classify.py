@@ -20,7 +20,7 @@ from bertie.model.text_pooling import TaskPooling
 from bertie.tasks import encoding
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
 from bertie.tasks.data.prediction_files import answer_of
-from bertie.tasks.data.rows import join_names, parse_label, shorten
+from bertie.tasks.data.rows import join_names, parse_finite, parse_label, shorten
 from bertie.tasks.data.texts import Example, TextReader
 from bertie.tasks.evaluation.calibration import choice_calibration
 from bertie.tasks.evaluation.findings import Evaluation, class_findings
@@ -58,6 +58,9 @@ class Classify:
     class_weights: ClassWeights = "none"
     """Weights of the classes in the loss. balanced: n / (number of classes · n_c) for a class with n_c of n examples. A table:
     one weight for each class."""
+    no_label: tuple[str, ...] = ()
+    """Labels that mean that the label is unknown, such as -1; empty: those that leave no doubt, such as SNLI's -1 and MNLI's
+    dash."""
     truncation: Truncation = "head"
     """Part to read of a text that is too long. head: the beginning. tail: the end. head_tail: both, a quarter of the
     tokens from the beginning. windows: all of it, in overlapping windows."""
@@ -79,7 +82,9 @@ class Classify:
 
     @property
     def reader(self) -> TextReader:
-        return TextReader(self.text, self.text_pair, self.label, paired=self.paired)
+        return TextReader(
+            self.text, self.text_pair, self.label, paired=self.paired, no_label=self.no_label, classes=self.labels
+        )
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
@@ -105,6 +110,8 @@ class Classify:
         if len(labels) < 2:
             only = f"{shorten(min(labels))!r} ({examples[0].source} …)"
             raise UserError(f"every example has the label {only}: nothing to learn")
+        if not self.labels:
+            _require_classes(labels, examples[0].source)
         fitted = replace(self, labels=labels, paired=encoding.are_pairs(self, examples))
         fitted.validate(examples)
         counts = Counter(example.label for example in examples)
@@ -187,3 +194,12 @@ class Classify:
 
         findings = (*class_findings(gold, [each.label for each in predictions], self.labels, "class"), calibration)
         return Evaluation({"gold": gold}, losses, "−log of the gold label's probability, in nats", findings, passage)
+
+
+def _require_classes(labels: tuple[str, ...], place: str) -> None:
+    """Raise a UsageError if all labels are numbers and some have a fraction: each would be a class of its own."""
+    numbers = {label: parse_finite(label) for label in labels}
+    fractions = [label for label, number in numbers.items() if number is not None and not number.is_integer()]
+    if fractions and None not in numbers.values():
+        problem = f"{place} …: the labels are numbers such as {fractions[0]}, which could be scores"
+        raise UsageError(problem, "`bertie finetune regress` learns scores; name classes with --task.labels")

@@ -39,7 +39,8 @@ class Embed:
     """Embed texts as vectors whose cosine similarity measures similarity of meaning.
 
     With scores, the loss is the squared error between the cosine of a pair and its score, rescaled to 0 to 1. Without
-    scores, all pairs are positive, and the loss is a softmax over the second texts of the batch (in-batch negatives).
+    scores, all pairs are positive, and the loss is a softmax over the second texts of the batch (in-batch negatives). Equal
+    second texts are one candidate, and other partners of the same first text are none, in training and in evaluation.
     """
 
     facts = HeadFacts("sentence embeddings", "vectors of texts", "sentence-similarity", "vectors")
@@ -55,6 +56,9 @@ class Embed:
     """Column of the second text; empty: detected from the header."""
     label: str = ""
     """Column of the score, if there is one; empty: detected from the header."""
+    no_label: tuple[str, ...] = ()
+    """Labels that mean that the label is unknown, such as -1; empty: those that leave no doubt, such as SNLI's -1 and MNLI's
+    dash."""
     pooling: Pooling = "mean"
     """Pooling of the token vectors into the vector of the text."""
     scale: Annotated[float, Range(0, above=True)] = 20.0
@@ -79,7 +83,7 @@ class Embed:
     @property
     def reader(self) -> TextReader:
         labels = tuple(dict.fromkeys((*SCORES, *CLASSES)))
-        return TextReader(self.text, self.text_pair, self.label, labels, numbers=None, paired=True)
+        return TextReader(self.text, self.text_pair, self.label, labels, None, True, self.no_label)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> None:  # noqa: ARG003
@@ -132,7 +136,9 @@ class Embed:
         text = np.repeat(np.arange(len(sequences)), positions)
         first, second = (np.array([i for i, s in enumerate(sequences) if s.part == part]) for part in (0, 1))
         score = np.array([sequences[i].target or 0.0 for i in first], np.float32)
-        return PairTargets(index, text, np.ones(len(first), np.float32), first, second, score, self.scored)
+        first_N, second_N = (_numbers([sequences[i].input_ids.tobytes() for i in side]) for side in (first, second))
+        masked = np.zeros((0, 0), bool) if self.scored else _masked(first_N, second_N, range(len(first)))
+        return PairTargets(index, text, np.ones(len(first), np.float32), first, second, score, self.scored, masked)
 
     def decode(
         self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Example]
@@ -164,8 +170,7 @@ class Embed:
             gold = [float(example.label or 0) for example in examples]
             scores = regression_scores(gold, [prediction.similarity for prediction in predictions])
             return {name: scores[name] for name in ("spearman", "pearson")}
-        first, second = (np.stack([prediction.vectors[side] for prediction in predictions]) for side in (0, 1))
-        return {"accuracy": float((partner_ranks(first, second)[0] == 1).mean())}
+        return {"accuracy": float((_ranks(predictions, examples)[0] == 1).mean())}
 
     def example_sums(
         self, predictions: list[SimilarityPrediction], examples: list[Example], metric: str
@@ -243,7 +248,8 @@ def _evaluate_scored_pairs(
 
 def _evaluate_retrieval(predictions: list[SimilarityPrediction], examples: list[Example]) -> Evaluation:
     """Return the evaluation of pairs without scores: rank the own second text among all second texts by similarity."""
-    ranks, nearest = partner_ranks(*(np.stack([each.vectors[side] for each in predictions]) for side in (0, 1)))
+    ranks, nearest = _ranks(predictions, examples)
+    candidates = len({example.text_pair for example in examples})
 
     def passage(i: int) -> Passage:
         own, other = examples[i].text_pair or "", examples[nearest[i]].text_pair or ""
@@ -253,7 +259,7 @@ def _evaluate_retrieval(predictions: list[SimilarityPrediction], examples: list[
             shortened([TextSpan(own, "gold", f"{predictions[i].similarity:.3f}")]),
             shortened([TextSpan(other, "wrong", f"{cosine:.3f}")]),
         ]
-        return Passage({"rank of its own partner": f"{ranks[i]:,} of {len(ranks):,}"}, texts[: 2 + (ranks[i] > 1)])
+        return Passage({"rank of its own partner": f"{ranks[i]:,} of {candidates:,}"}, texts[: 2 + (ranks[i] > 1)])
 
     shares = {
         **{f"among the nearest {k}": (ranks <= k).mean() for k in (1, 5, 10)},
@@ -273,17 +279,57 @@ def _evaluate_retrieval(predictions: list[SimilarityPrediction], examples: list[
     return Evaluation({"rank": ranks.tolist()}, ranks - 1, loss, findings, passage)
 
 
-def partner_ranks(first_ND: np.ndarray, second_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rank the rows of `second_ND` by their cosine with each row of `first_ND`; row i ranks last among rows that tie with it.
+def _ranks(predictions: list[SimilarityPrediction], examples: list[Example]) -> tuple[np.ndarray, np.ndarray]:
+    """Return `partner_ranks` of pairs of texts."""
+    first, second = (np.stack([prediction.vectors[side] for prediction in predictions]) for side in (0, 1))
+    texts, partners = _numbers([e.text for e in examples]), _numbers([e.text_pair for e in examples])
+    return partner_ranks(first, second, texts, partners)
+
+
+def _numbers(texts: list[Any]) -> np.ndarray:
+    """Return for each text the index of the first one that equals it, int64 [N]."""
+    numbers = dict[Any, int]()
+    return np.array([numbers.setdefault(text, index) for index, text in enumerate(texts)], np.int64)
+
+
+def _masked(first_N: np.ndarray, second_N: np.ndarray, rows: range) -> np.ndarray:
+    """Return which second texts are no candidates for the first texts of some rows, bool [rows, N].
+
+    A text that is there several times is one candidate. The other partners of an equal first text are none, since they are as
+    right as the own one.
+
+    Args:
+        first_N: `_numbers` of the first texts.
+        second_N: `_numbers` of the second texts.
+        rows: Numbers of pairs.
+    """
+    masked = np.tile(second_N != np.arange(len(second_N)), (len(rows), 1))
+    for line, number in zip(masked, rows, strict=True):
+        partners = second_N[first_N == first_N[number]]
+        line |= np.isin(second_N, partners) if len(partners) > 1 else second_N == second_N[number]
+        line[number] = False
+    return masked
+
+
+def partner_ranks(
+    first_ND: np.ndarray, second_ND: np.ndarray, first_N: np.ndarray, second_N: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rank second texts by their cosine with each first text; the own one ranks last among those that tie with it.
+
+    Args:
+        first_ND: Vectors of the first texts.
+        second_ND: Vectors of the second texts.
+        first_N: For each first text the index of the first one that equals it.
+        second_N: The same for the second texts. Those that `_masked` names are left out.
 
     Returns:
-        For each row i of `first_ND`, int64 [N] each: the rank of row i of `second_ND`, from 1, and the index of the row
-        that ranks first.
+        For each row i, int64 [N] each: the rank of row i of `second_ND`, from 1, and the index of the row that ranks first.
     """
     ranks, nearest = [], []
     for start in range(0, len(first_ND), 1024):
         cosines = first_ND[start : start + 1024] @ second_ND.T
         number = np.arange(start, start + len(cosines))
+        cosines[_masked(first_N, second_N, range(start, start + len(cosines)))] = -np.inf
         own = cosines[np.arange(len(cosines)), number][:, None]
         ranks.append((cosines >= own).sum(1))
         cosines[np.arange(len(cosines)), number] = np.where(ranks[-1] == 1, np.inf, -np.inf)

@@ -81,6 +81,9 @@ class MultiLabel:
     class_weights: ClassWeights = "none"
     """Weights of the positive examples of each label in the loss. balanced: negative by positive training examples of the
     label. A table: one weight for each label."""
+    no_label: tuple[str, ...] = ()
+    """Labels that mean that the label is unknown, such as -1; empty: those that leave no doubt, such as SNLI's -1 and MNLI's
+    dash."""
     truncation: Truncation = "head"
     """Part to read of a text that is too long. head: the beginning. tail: the end. head_tail: both, a quarter of the
     tokens from the beginning. windows: all of it, in overlapping windows."""
@@ -110,7 +113,7 @@ class MultiLabel:
     @property
     def reader(self) -> LabelSetReader:
         texts = TextReader(self.text, self.text_pair, label_names=(), paired=self.paired)
-        return LabelSetReader(texts, self.label, self.separator, self.labels)
+        return LabelSetReader(texts, self.label, self.separator, self.labels, self.no_label)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

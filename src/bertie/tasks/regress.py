@@ -51,6 +51,9 @@ class Regress:
     """Column of the second text, for tasks on pairs; empty: detected from the header."""
     label: str = ""
     """Column of the number; empty: detected from the header."""
+    no_label: tuple[str, ...] = ()
+    """Labels that mean that the label is unknown, such as -1; empty: those that leave no doubt, such as SNLI's -1 and MNLI's
+    dash."""
     truncation: Truncation = "head"
     """Part to read of a text that is too long. head: the beginning. tail: the end. head_tail: both, a quarter of the
     tokens from the beginning. windows: all of it, in overlapping windows."""
@@ -71,7 +74,7 @@ class Regress:
 
     @property
     def reader(self) -> TextReader:
-        return TextReader(self.text, self.text_pair, self.label, SCORES, numbers=True, paired=self.paired)
+        return TextReader(self.text, self.text_pair, self.label, SCORES, True, self.paired, self.no_label)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

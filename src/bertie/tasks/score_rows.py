@@ -41,10 +41,8 @@ def _rows_in_order(given: Scoring) -> list[Row]:
     if len(rows) != len(every):
         found = f"{len(rows):,} predictions for the {len(every):,} examples of {given.where}"
         raise UserError(f"{found}: give one per example, in order")
-    if given.path is None:  # sources of Python values may be equal
-        return [raise_error(row) for row in rows]
-    by_source = {each.source: row for each, row in zip(every, rows, strict=True) if not isinstance(each, UserError)}
-    return [raise_error(by_source[example.source]) for example in examples]
+    scored = {id(example) for example in examples}
+    return [raise_error(row) for row, each in zip(rows, every, strict=True) if id(each) in scored]
 
 
 def score_answers(task: Task, given: Scoring) -> dict[str, float]:

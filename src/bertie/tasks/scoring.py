@@ -13,6 +13,7 @@ from bertie.errors import UsageError
 from bertie.tasks import AnyTask
 from bertie.tasks.data.prediction_files import given_predictions
 from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.data.unknown_labels import LeavesOut
 from bertie.tasks.task import Reader, Scoring
 
 
@@ -59,7 +60,7 @@ def score(
     path = Path(data) if isinstance(data, str | Path) else None
     where = "the examples" if path is None else str(path)
     every = list(task.reader.values(cast(Iterable[Any], data)) if path is None else task.reader.read(path))
-    examples = valid_examples(every, where, strict)
+    examples = with_labels(task.reader, valid_examples(every, where, strict), where)
     scores = task.score_rows(Scoring(rows, examples, every, path, where, strict, null_odds, null_threshold))
     return {"scores": scores, "examples": len(examples), "seconds": round(time.monotonic() - started, 3)}
 
@@ -76,6 +77,12 @@ def labeled_examples(reader: Reader, source: str | Path | Iterable[Any], strict:
         UserError: No example can be read.
         UsageError: As `Reader.read` or `Reader.values`.
     """
-    if isinstance(source, str | Path):
-        return valid_examples(reader.read(Path(source)), str(source), strict)
-    return valid_examples(reader.values(source), "the examples")
+    is_file = isinstance(source, str | Path)
+    where = str(source) if is_file else "the examples"
+    examples = reader.read(Path(source)) if is_file else reader.values(source)
+    return with_labels(reader, valid_examples(examples, where, strict), where)
+
+
+def with_labels(reader: Reader, examples: list[Any], where: str) -> list[Any]:
+    """Return the examples without those whose label means that it is unknown. Arguments and errors as of `LeavesOut`."""
+    return reader.labeled(examples, where) if isinstance(reader, LeavesOut) else examples

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 
+from bertie import console
 from bertie.config import Range, check_ranges
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError
@@ -118,6 +119,10 @@ class Span:
         self.validate(examples)
         if not any(example.answers for example in examples):
             raise UserError(f"no question has an answer ({examples[0].source} …): nothing to learn")
+        if several := sum(len({answer.text for answer in example.answers or ()}) > 1 for example in examples):
+            console.info(
+                f"{several:,} of {len(examples):,} questions have several answers: the first of each is trained on"
+            )
         unanswerable = any(not example.answers for example in examples)
         return replace(self, threshold=0.0) if unanswerable and self.threshold is None else self
 

@@ -6,8 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from bertie.batches.collate import collate
+from bertie.contracts import Hidden, Sequence, to_tensors
 from bertie.errors import UsageError, UserError
+from bertie.model.heads import PoolingHead
 from bertie.tasks.data.texts import Example
 from bertie.tasks.embed import Embed
 from bertie.tasks.predictions import SimilarityPrediction
@@ -71,3 +75,30 @@ def test_spearman_is_the_first_score() -> None:
     """The first score selects the best run if the task's default metric is not among the scores."""
     predictions = [SimilarityPrediction(cosine, (np.zeros(0), np.zeros(0))) for cosine in (0.1, 0.2, 0.9)]
     assert list(Embed().score(predictions, pairs("1", "2", "3"))) == ["spearman", "pearson"]
+
+
+def test_equal_texts_are_one_candidate() -> None:
+    """In evaluation and among negatives. Other partners of the same first text are no negatives."""
+    pairs = [("a", "p"), ("b", "p"), ("c", "q"), ("c", "r"), ("d", "q")]
+    examples = [Example(first, second, None, f"f:{number}") for number, (first, second) in enumerate(pairs)]
+    vectors = {text: np.eye(3, dtype=np.float32)[number] for number, text in enumerate("pqr")}
+    found = [SimilarityPrediction(1.0, (vectors[second], vectors[second])) for _, second in pairs]
+    assert Embed().score(found, examples) == {"accuracy": 1.0}
+    wrong = [SimilarityPrediction(0.0, (vectors["q"], each.vectors[1])) for each in found]
+    assert Embed().score(wrong, examples) == {"accuracy": 2 / 5}  # c with q, d with q
+    ids = [
+        (np.array([ord(text)], np.int32), number, part)
+        for number, pair in enumerate(pairs)
+        for part, text in enumerate(pair)
+    ]
+    sequences = [Sequence(one, one, one > 0, example=number, part=part) for one, number, part in ids]
+    masked = Embed().targets(collate(sequences, 8), sequences, np.arange(10)).masked
+    contrasted = [{pairs[j][1] for j in range(5) if not masked[i, j]} for i in range(5)]
+    assert contrasted == [{"p", "q", "r"}, {"p", "q", "r"}, {"p", "q"}, {"p", "r"}, {"p", "q", "r"}]
+    assert [int((~row).sum()) for row in masked] == [3, 3, 2, 2, 3]
+    vectors_SD = torch.nn.functional.normalize(torch.randn(10, 4, generator=torch.Generator().manual_seed(3)))
+    targets = to_tensors(Embed().targets(collate(sequences, 8), sequences, np.arange(10)))
+    loss = PoolingHead("mean", 20.0)(Hidden(vectors_SD), targets)
+    logits = 20 * vectors_SD[::2] @ vectors_SD[1::2].T
+    alone = [logits[i][~torch.from_numpy(masked[i])].logsumexp(0) - logits[i, i] for i in range(5)]
+    assert float(loss.total) == pytest.approx(float(sum(alone)))

@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertie.errors import UsageError, UserError
+from bertie.tasks.data.cells import is_written, parse_cell
+from bertie.tasks.data.in_memory import require_list
 from bertie.tasks.data.rows import (
     Row,
     convert_rows,
     join_names,
     label_or_none,
     may_differ,
+    named_columns,
     parse_index,
     parse_label,
     read_rows,
     require_distinct_columns,
-    require_list,
     require_string,
     row_from_python,
     shorten,
 )
 
-_CONTEXTS = ("startphrase", "context", "question", "premise", "text", "prompt")
-_LABELS = ("label", "answer", "gold")
-_NUMBERED = re.compile(r"ending\d+", re.IGNORECASE)
+_CONTEXTS = (
+    *("context", "premise", "article", "passage", "text", "prompt", "ctx", "goal", "question", "question_stem"),
+    "startphrase",
+)
+_BEFORE_QUESTION = ("context", "premise", "article", "passage", "text")
+"""Contexts beside which the column "question" is a second text: SocialIQA, COPA, RACE."""
+_LISTS = ("endings", "choices", "options")
+_LABELS = ("label", "answer", "gold", "answerkey")
+_NUMBERED = re.compile(r"(ending|choice|answer|option|sol)_?(\d+|[a-h])", re.IGNORECASE)
 _CODAH = ["category", "context", "ending0", "ending1", "ending2", "ending3", "label"]
+_SOCIAL_IQA = ("answera", "answerb", "answerc")
+"""Its labels are numbered from 1."""
+_COPA = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
+"""The questions of COPA (Roemmele et al. 2011) by the words that SuperGLUE's files have for them."""
+_NO_LABEL = ("-1", "-", "?", "none", "null", "n/a", "na", "<na>")
 
 
 @dataclass(frozen=True)
@@ -38,7 +51,7 @@ class ChoiceExample:
 
     Attributes:
         context: The text before the endings.
-        lead: The text with which each ending begins (SWAG's sent2); "" if there is none.
+        lead: The text between the context and each ending: a question, or SWAG's sent2; "" if there is none.
         endings: The endings.
         label: The index of the correct ending; None if it is unknown.
         source: The file and line, for messages.
@@ -50,26 +63,43 @@ class ChoiceExample:
     label: int | None
     source: str
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Those of its longest sequence."""
+        return (self.context, f"{self.lead} {max(self.endings, key=len)}")
+
+    @property
+    def gold(self) -> tuple[str, ...] | None:
+        return None if self.label is None else (str(self.label),)
+
 
 @dataclass(frozen=True)
 class ChoiceReader:
-    """Reads examples. Endings are the columns ending0, ending1 …, or the strings of a list "endings" or "choices"."""
+    """Reads examples. Endings are columns with numbers or letters (ending0 …, choice1 …, answerA …), or one list."""
 
     context: str = ""
     """Column of the context (empty: found from the header)."""
     label: str = ""
-    """Column of the correct ending: its index, from 0, or the name of its column (empty: found from the header)."""
+    """Column of the correct ending: its number, its letter, its text, or the name of its column (empty: found from the
+    header)."""
     endings: tuple[str, ...] = ()
-    """Columns of the endings, in order, or one column with a list (empty: ending0, ending1 …, endings or choices)."""
+    """Columns of the endings, in order, or one column with a list (empty: found from the header)."""
+    question: str = ""
+    """Column of a second text, between the context and each ending (empty: question, beside a context)."""
+    labels_from: int | None = None
+    """Number of the first ending in the labels, 0 or 1 (None: 1 in SocialIQA's files, 0 in others)."""
 
     def __post_init__(self) -> None:
         for ending in self.endings or ("",):
-            require_distinct_columns(context=self.context, label=self.label, endings=ending)
+            columns = {"context": self.context, "question": self.question, "label": self.label, "endings": ending}
+            require_distinct_columns(**columns)
         if len(set(self.endings)) < len(self.endings):
             raise UsageError(f"task.endings names a column twice: {join_names(self.endings)}")
         if numbers := [name for name in self.endings if name.isdecimal()]:
             problem = f"task.endings: a label {numbers[0]} could be the column of this name or the ending of this index"
             raise UsageError(f"{problem}: rename the columns")
+        if self.labels_from not in (None, 0, 1):
+            raise UsageError(f"task.labels_from is {self.labels_from}: give 0 or 1")
 
     def read(self, path: Path) -> Iterator[ChoiceExample | UserError]:
         """Read examples with labels, for training and evaluation.
@@ -78,19 +108,25 @@ class ChoiceReader:
             UsageError: if the file does not exist, or its columns are unclear.
             UserError: at the end, if the labels count from 1.
         """
-        labels: set[str] = set()
+        numbers: set[int] = set()
         most_endings = 0
-        rows = self._collect_labels(self._rows(path, labeled=True), labels)
-        for example in self._examples(path, rows, labeled=True):
+        for example in self._examples(path, labeled=True, numbers=numbers):
             most_endings = max(most_endings, len(example.endings) if isinstance(example, ChoiceExample) else 0)
             yield example
-        if str(most_endings) in labels and "0" not in labels:
+        if self.labels_from is None and most_endings in numbers and 0 not in numbers:
             expected = f"must be from 0 to {most_endings - 1}"
-            raise UserError(f"{path}: the correct endings are numbered from 1 to {most_endings}, and {expected}")
+            problem = f"the correct endings are numbered from 1 to {most_endings}, and {expected}"
+            raise UserError(f"{path}: {problem}", "If they are, add --task.labels-from 1")
 
     def stream(self, path: Path) -> Iterator[ChoiceExample | UserError]:
         """Read examples for prediction: labels may be missing or wrong, and are then None."""
-        return self._examples(path, self._rows(path, labeled=False), labeled=False)
+        return self._examples(path, labeled=False)
+
+    def columns(self, path: Path) -> dict[str, str]:
+        """Return which columns of a file are read as what: those of its first row that can be read."""
+        rows = self._rows(path, labeled=False)
+        layout = next((self._find_layout(row, labeled=False) for row in rows if isinstance(row, Row)), None)
+        return {} if layout is None else layout.columns()
 
     def values(self, given: Iterable[Any]) -> Iterator[ChoiceExample]:
         """Convert values to examples.
@@ -105,7 +141,8 @@ class ChoiceReader:
         for number, value in enumerate(require_list(given), 1):
             place = f"example {number}"
             if isinstance(value, dict):
-                value = self._to_example(row_from_python(value, place), strict_label=True, label_column=False)
+                row = _flat(row_from_python(value, place))
+                value = self._to_example(row, self._find_layout(row, labeled=False), strict_label=True)
             elif isinstance(value, list | tuple):
                 value = _from_list(value, place)
             elif not isinstance(value, ChoiceExample):
@@ -115,75 +152,145 @@ class ChoiceReader:
             yield value
 
     def _rows(self, path: Path, labeled: bool) -> Iterator[Row | UserError]:
-        return read_rows(path, _codah_columns, lambda row: self._find_layout(row, labeled))
+        rows = read_rows(path, _codah_columns, lambda row: self._find_layout(_flat(row), labeled))
+        return (_flat(row) if isinstance(row, Row) else row for row in rows)
 
     def _examples(
-        self, path: Path, rows: Iterator[Row | UserError], labeled: bool
+        self, path: Path, labeled: bool, numbers: set[int] | None = None
     ) -> Iterator[ChoiceExample | UserError]:
+        """Read examples. numbers: receives the labels that are counted from 0."""
+        layouts: dict[tuple[str, ...], _Layout] = {}
+
         def convert(row: Row) -> ChoiceExample | UserError:
-            example = self._to_example(row, strict_label=labeled, label_column=labeled)
+            names = tuple(row.values)
+            if names not in layouts:
+                layouts.clear()  # rows with the same columns follow each other
+                layouts[names] = self._find_layout(row, labeled)
+            example = self._to_example(row, layouts[names], labeled, numbers)
             return UserError(f"{row.place}: no label") if labeled and example.label is None else example
 
-        return convert_rows(rows, convert, same_columns=not may_differ(path))
-
-    def _collect_labels(self, rows: Iterator[Row | UserError], labels: set[str]) -> Iterator[Row | UserError]:
-        """Yield the same rows and add their labels to `labels`."""
-        for row in rows:
-            if isinstance(row, Row):
-                with suppress(UsageError):  # it is raised, or returned for this row, when the example is made
-                    column = self._find_layout(row, labeled=True).label
-                    labels.add(str(row.values.get(column) if column else None).strip())
-            yield row
+        return convert_rows(self._rows(path, labeled), convert, same_columns=not may_differ(path))
 
     def _find_layout(self, row: Row, labeled: bool) -> _Layout:
         """Find the columns of a row. Raises a UsageError that lists the columns and names the flag to choose with."""
-        values, known = row.values, {name.lower(): name for name in row.values if name}
+        values, names = row.values, [name for name in row.values if name]
 
         def usage_error(problem: str, flags: str) -> UsageError:
             return UsageError(f"{row.place}: {problem}; its columns are: {join_names(values)}", f"Choose with {flags}")
 
-        context = self.context or next((known[name] for name in _CONTEXTS if name in known), "")
-        if not context or context not in values:
-            problem = f"no column {context!r}" if context else "cannot tell which column is the context"
-            raise usage_error(problem, "--task.context")
-        used, lead = {context}, None
-        if context == known.get("startphrase") and "sent1" in known and "sent2" in known:  # SWAG splits it in two
-            used, lead = {context, known["sent1"], known["sent2"]}, known["sent2"]
-            context = known["sent1"]
-        endings = self.endings or _ending_columns(known)
-        if not endings or any(name not in values for name in endings):
-            missing = "no endings to choose among, in columns ending0, ending1 … or a list"
-            raise usage_error(f"no columns {join_names(endings)}" if endings else missing, "--task.endings")
+        context, lead, used = self._find_texts(names, usage_error)
+        endings = list(self.endings) or _ending_columns(names, usage_error)
+        if any(name not in values for name in endings):
+            raise usage_error(f"no columns {join_names(endings)}", "--task.endings")
         if repeated := [name for name in endings if name in used]:
             flags = "--task.context and --task.endings"
             raise usage_error(f"{repeated[0]!r} is the context, and cannot be an ending", flags)
-        named = self.label
-        labels = [named] if named else [known[name] for name in _LABELS if name in known]
+        labels = [self.label] if self.label else named_columns(names, _LABELS)
         free = [name for name in labels if name not in used and name not in endings]
-        if labels and not free and (named or labeled):
+        if labels and not free and (self.label or labeled):
             use = "is the context" if labels[0] in used else "holds endings"
             flags = "--task.context, --task.endings and --task.label"
             raise usage_error(f"{labels[0]!r} {use}, and cannot be the label", flags)
-        return _Layout(context, lead, endings, free[0] if free else None)
+        if len(free) > 1 and labeled:
+            raise usage_error("more than one column could be the label", "--task.label")
+        first = int(lead is not None and tuple(name.lower() for name in endings) == _SOCIAL_IQA)
+        first = first if self.labels_from is None else self.labels_from
+        return _Layout(context, lead, endings, free[0] if len(free) == 1 else None, first)
 
-    def _to_example(self, row: Row, strict_label: bool, label_column: bool) -> ChoiceExample:
-        """strict_label: whether a bad label is an error. label_column: whether there must be a column for labels."""
+    def _find_texts(
+        self, names: list[str], usage_error: Callable[[str, str], UsageError]
+    ) -> tuple[str, str | None, set[str]]:
+        """Return the columns of the context and of the text before each ending, and the columns that these use."""
+        flags = "--task.context, and --task.question for a second text before the endings"
+        for flag, name in (("--task.context", self.context), ("--task.question", self.question)):
+            if name and name not in names:
+                raise usage_error(f"no column {name!r}", flag)
+        found = [self.context] if self.context else named_columns(names, _CONTEXTS)
+        if len(found) > 1:
+            found = [name for name in found if name not in (self.question, self.label, *self.endings)]
+        lead = self.question or None
+        if len(found) == 2 and not lead and (question := named_columns(names, ("question",))):
+            [*others] = [name for name in found if name != question[0] and name.lower() in _BEFORE_QUESTION]
+            if len(question) == len(others) == 1:
+                found, lead = others, question[0]
+        if len(found) != 1:
+            problem = "more than one column could be" if found else "cannot tell which column is"
+            raise usage_error(f"{problem} the context", flags)
+        sentences = named_columns(names, ("sent1", "sent2"))
+        if found[0].lower() == "startphrase" and len(sentences) == 2 and not lead:  # SWAG splits it in two
+            return sentences[0], sentences[1], {found[0], *sentences}
+        return found[0], lead, {found[0], lead or found[0]}
+
+    def _to_example(
+        self, row: Row, layout: _Layout, strict_label: bool, numbers: set[int] | None = None
+    ) -> ChoiceExample:
+        """strict_label: whether a bad label is an error. numbers: as in `_examples`."""
         values, source, place = row
-        layout = self._find_layout(row, label_column)
-        lead = require_string(values[layout.lead], "sent2", place) if layout.lead else ""
-        endings = _endings_of(values, layout.endings, place)
-        label = label_or_none(lambda: _label_of(values, layout, len(endings), place), strict_label)
         context = require_string(values[layout.context], layout.context, place)
-        return ChoiceExample(context, lead, endings, label, source)
+        lead = require_string(values[layout.lead], layout.lead, place) if layout.lead else ""
+        if layout.context.lower() == "premise":
+            lead = _COPA.get(lead.strip().lower(), lead)
+        endings, names = _endings_of(values, layout.endings, place)
+        read_label = partial(self._label_of, row, layout, endings, names, numbers)
+        return ChoiceExample(context, lead, endings, label_or_none(read_label, strict_label), source)
+
+    def _label_of(
+        self, row: Row, layout: _Layout, endings: tuple[str, ...], names: Sequence[str], numbers: set[int] | None
+    ) -> int | None:
+        """Return a row's label; None if it has none. Raises UserError if it means none of the endings, or two of them."""
+        name, place = layout.label, row.place
+        text = parse_label(row.values.get(name), name, place) if name else None
+        if text is None:
+            return None
+        if text in names:
+            return names.index(text)
+        number = parse_index(text.removesuffix(".0"))
+        index = None if number is None else number - layout.first
+        if number is not None and numbers is not None and not layout.first:
+            numbers.add(number)
+        lettered = any(len(each) == 1 for each in names)  # the data say which letters there are
+        if index is None and not lettered and len(text) == 1 and text.isascii() and text.isalpha():
+            index = ord(text.upper()) - ord("A")
+        valid = index is not None and 0 <= index < len(endings)
+        same = [at for at, ending in enumerate(endings) if ending.strip() == text]
+        if len(same) == 1 and not valid:
+            return same[0]
+        numbered = self.labels_from is not None or layout.endings[0].endswith("0")  # as in SWAG and CODAH
+        if same and index not in same and not numbered:
+            problem = f"{name!r} is {text!r}, which could be the number of an ending or its text"
+            raise UserError(f"{place}: {problem}", "If it is the number, say --task.labels-from 0, or 1")
+        if valid:
+            return index
+        if text.lower().removesuffix(".0") in _NO_LABEL:
+            return None
+        expected = f"the {len(endings)} endings are {layout.first} to {len(endings) - 1 + layout.first}"
+        raise UserError(f"{place}: {name!r} is {shorten(text)!r}, and {expected}")
 
 
 class _Layout(NamedTuple):
-    """The columns of the context, of the beginning of each ending, of the endings, and of the label."""
+    """The columns of the context, of the text before each ending, of the endings, and of the label.
+
+    first: the number of the first ending in the labels.
+    """
 
     context: str
     lead: str | None
     endings: Sequence[str]
     label: str | None
+    first: int
+
+    def columns(self) -> dict[str, str]:
+        numbers = f"{self.label} (from {self.first})" if self.label else None
+        uses = {"context": self.context, "before the endings": self.lead, "label": numbers}
+        return {use: name for use, name in {**uses, "endings": ", ".join(self.endings)}.items() if name}
+
+
+def _flat(row: Row) -> Row:
+    """Return a row of ARC and CommonsenseQA, whose question holds its text and the choices, with a column for each."""
+    question = row.values.get("question")
+    if not isinstance(question, dict) or not {"stem", "choices"} <= question.keys():
+        return row
+    return row._replace(values={**row.values, "question": question["stem"], "choices": question["choices"]})
 
 
 def _from_list(value: Sequence[Any], place: str) -> ChoiceExample:
@@ -194,38 +301,56 @@ def _from_list(value: Sequence[Any], place: str) -> ChoiceExample:
     return ChoiceExample(texts[0], "", tuple(texts[1:]), None, place)
 
 
-def _ending_columns(known: dict[str, str]) -> tuple[str, ...]:
-    """known: columns by their names in lower case."""
-    lists = [known[name] for name in ("endings", "choices") if name in known][:1]
-    numbered = sorted((name for name in known if _NUMBERED.fullmatch(name)), key=lambda name: int(name[6:]))
-    return tuple(lists or [known[name] for name in numbered])
+def _ending_columns(names: list[str], usage_error: Callable[[str, str], UsageError]) -> list[str]:
+    """Return the columns of the endings: one with a list, or those with the same name and a number or a letter."""
+    groups: dict[str, list[tuple[int, str]]] = {name: [(0, name)] for name in named_columns(names, _LISTS)}
+    for name in names:
+        if found := _NUMBERED.fullmatch(name):
+            word, number = found[1].lower(), found[2].lower()
+            place = int(number) if number.isdecimal() else ord(number) - ord("a")
+            groups.setdefault(word + "0" * number.isdecimal(), []).append((place, name))
+    if len(groups) != 1:
+        problem = (
+            f"{join_names(groups)} could all be the endings"
+            if groups
+            else ("no endings to choose among, in columns ending0, ending1 … or a list")
+        )
+        raise usage_error(problem, "--task.endings")
+    [columns] = map(sorted, groups.values())
+    if [at for at, _ in columns] != list(range(columns[0][0], columns[0][0] + len(columns))):
+        raise usage_error(f"one of the endings {join_names(name for _, name in columns)} is missing", "--task.endings")
+    return [name for _, name in columns]
 
 
-def _endings_of(values: dict[str, Any], columns: Sequence[str], place: str) -> tuple[str, ...]:
+def _endings_of(values: dict[str, Any], columns: Sequence[str], place: str) -> tuple[tuple[str, ...], Sequence[str]]:
+    """Return the endings, and the names by which labels call them: their letters, or their columns."""
     first = columns[0]
+    given, names = values[first], list[str]()
     if len(columns) > 1 or _NUMBERED.fullmatch(first):
-        endings = [(name, values[name]) for name in columns]
-        while endings and endings[-1][1] is None:  # some questions have fewer endings
-            endings.pop()
-    elif isinstance(values[first], list):
-        endings = [(first, ending) for ending in values[first]]
+        given, names = [values[name] for name in columns], list(columns)
+        while given and (given[-1] is None or given[-1] == ""):  # some questions have fewer endings
+            given.pop()
     else:
-        raise UserError(f"{place}: the endings must be a list of strings, found {shorten(str(values[first]))!r}")
-    if len(endings) < 2:
-        raise UserError(f"{place}: {len(endings)} endings to choose among, and at least 2 are needed")
-    return tuple(require_string(ending, name, place) for name, ending in endings)
+        given = parse_cell(given, first, place) if is_written(given) else given
+        if isinstance(given, dict):
+            given, names = _choices_of(given, first, place)
+        elif isinstance(given, list) and given and all(isinstance(each, dict) for each in given):
+            together = {key: [each.get(key) for each in given] for key in ("text", "label")}
+            given, names = _choices_of(together, first, place)
+    if not isinstance(given, list):
+        raise UserError(f"{place}: the endings must be a list of strings, found {shorten(str(given))!r}")
+    if len(given) < 2:
+        raise UserError(f"{place}: {len(given)} endings to choose among, and at least 2 are needed")
+    labels = columns if len(columns) > 1 else [first] * len(given)
+    return tuple(require_string(each, name, place) for each, name in zip(given, labels, strict=False)), names
 
 
-def _label_of(values: dict[str, Any], layout: _Layout, endings: int, place: str) -> int | None:
-    """Return a row's label; None if it has none. Raises UserError if it is not the index or column of an ending."""
-    text = parse_label(values.get(layout.label), layout.label, place) if layout.label else None
-    if text is None:
-        return None
-    index = layout.endings.index(text) if text in layout.endings else parse_index(text)
-    if index is None or index >= endings:
-        expected = f"the {endings} endings are 0 to {endings - 1}"
-        raise UserError(f"{place}: {layout.label!r} is {shorten(text)!r}, and {expected}")
-    return index
+def _choices_of(given: dict[str, Any], name: str, place: str) -> tuple[list[Any], list[str]]:
+    """Return the endings and their letters of {"text": […], "label": […]}, or of {"A": …, "B": …}."""
+    texts, letters = (given.get("text"), given.get("label")) if "text" in given else ([*given.values()], [*given])
+    if not isinstance(texts, list) or not isinstance(letters, list) or len(texts) != len(letters):
+        raise UserError(f'{place}: {name!r} must have two lists of the same length, "text" and "label"')
+    return texts, [str(letter).strip() for letter in letters]
 
 
 def _codah_columns(cells: list[str]) -> list[str] | None:

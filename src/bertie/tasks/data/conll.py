@@ -14,6 +14,7 @@ from bertie.errors import UsageError, UserError, require_range
 from bertie.files.sources import split_suffix
 from bertie.tasks.data.brat import is_brat, read_brat
 from bertie.tasks.data.comments import COMMENT, Comments, ConllLine, Keep
+from bertie.tasks.data.in_memory import require_list
 from bertie.tasks.data.label_studio import label_studio_rows
 from bertie.tasks.data.rows import (
     PROBED_ROWS,
@@ -25,7 +26,6 @@ from bertie.tasks.data.rows import (
     read_rows,
     require_distinct_columns,
     require_file,
-    require_list,
     row_from_python,
 )
 from bertie.tasks.data.tag_form import TagForm

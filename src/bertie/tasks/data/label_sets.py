@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import tee
 from pathlib import Path
 from typing import Any, Literal
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.rows import Row, file_format, parse_label, raise_error, require_list, shorten
+from bertie.tasks.data.cells import parse_cell
+from bertie.tasks.data.in_memory import require_list
+from bertie.tasks.data.rows import Row, file_format, parse_label, raise_error, shorten
 from bertie.tasks.data.texts import TextReader
+from bertie.tasks.data.unknown_labels import find_markers, without_unknown
 
 NAMES = ("labels", "label")
 """Names of the column of labels that need no flag."""
@@ -43,6 +45,14 @@ class LabelSetExample:
     labels: tuple[str, ...] | None
     source: str
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.text,) if self.text_pair is None else (self.text, self.text_pair)
+
+    @property
+    def gold(self) -> tuple[str, ...] | None:
+        return self.labels
+
 
 @dataclass(frozen=True)
 class LabelSetReader:
@@ -57,12 +67,14 @@ class LabelSetReader:
         separator: What stands between the labels of a cell. `ONE`: a cell is one label. Empty: found if the data leave no
             doubt.
         known: All labels, if they are known.
+        no_label: The labels that mean that those of a text are unknown. Empty: see `unknown_labels`.
     """
 
     texts: TextReader
     label: str = ""
     separator: str = ""
     known: tuple[str, ...] = ()
+    no_label: tuple[str, ...] = ()
 
     def read(self, path: Path) -> Iterator[LabelSetExample | UserError]:
         """Read examples with labels.
@@ -81,6 +93,24 @@ class LabelSetReader:
         for example in self.texts.stream(path):
             is_error = isinstance(example, UserError)
             yield example if is_error else LabelSetExample(example.text, example.text_pair, None, example.source)
+
+    def markers(self, labels: Collection[str], where: str) -> set[str]:
+        """Return which labels mean that the labels are unknown: see `LeavesOut`."""
+        return find_markers(labels, where, self.known, self.no_label)
+
+    def labeled(self, examples: list[LabelSetExample], where: str) -> list[LabelSetExample]:
+        """Return the examples whose labels are known: see `LeavesOut`."""
+        markers = self.markers({label for example in examples for label in example.labels or ()}, where)
+        only = [example.labels[0] if example.labels and len(example.labels) == 1 else None for example in examples]
+        return without_unknown(examples, only, markers, where)
+
+    def columns(self, path: Path) -> dict[str, str]:
+        """Return which columns of a file are read as what: those of its first row that can be read."""
+        rows = self.texts.rows(path, labeled=False)
+        if (names := next((tuple(row.values) for row in rows if isinstance(row, Row)), None)) is None:
+            return {}
+        form = self._form(names, str(path))
+        return {**self.texts.columns(path), **({"labels": ", ".join(form[1])} if form else {})}
 
     def values(self, given: Iterable[Any]) -> Iterator[LabelSetExample]:
         """Convert dicts ({"text": …, "labels": […]}), strings, pairs of strings, or `LabelSetExample`s, lazily.
@@ -158,7 +188,8 @@ class LabelSetReader:
         value = parse_label(row.values[name], name, row.place)
         if value in ("0", "1", "0.0", "1.0", "false", "true"):
             return value in ("1", "1.0", "true")
-        problem = f"{row.place}: the column {name!r} has {shorten(str(value))!r}, and a label has 0 or 1"
+        found = "an empty cell" if value is None else repr(shorten(value))
+        problem = f"{row.place}: the column {name!r} has {found}, and a label has 0 or 1"
         if self.known:
             raise UserError(problem)
         remedy = "Name the column of the labels with --task.label, or the columns of 0 and 1 with --task.labels"
@@ -167,9 +198,13 @@ class LabelSetReader:
     def _separator(self, path: Path) -> str:
         """Return the separator of a file's cells, or `ONE`. Reads the whole file if the labels are strings."""
         cells: dict[str, str] = {}
+        forms: Forms = {}
         for row in self.texts.rows(path, labeled=False):
             if isinstance(row, Row):
-                form = self._form(tuple(row.values), str(path))
+                names = tuple(row.values)
+                if names not in forms:
+                    forms = {names: self._form(names, str(path))}  # rows with the same columns follow each other
+                form = forms[names]
                 if form is None or form[0] == "columns":
                     continue
                 value = row.values[form[1][0]]
@@ -220,7 +255,7 @@ def parse_labels(
     """Return the labels of a text; None if they are unknown.
 
     Args:
-        value: A list, a string with a list in JSON, or a string with labels.
+        value: A list, a string with a list as JSON, Python or NumPy write it, or a string with labels.
         name: Its column, for messages.
         place: Its file and line, for messages.
         separator: What stands between labels. `ONE`: nothing, the string is one label. Empty: it may not be needed.
@@ -231,14 +266,16 @@ def parse_labels(
     """
     if isinstance(value, str):
         cell = value.strip()
-        if cell.startswith("["):
-            value = _json_list(cell, name, place)
+        if cell.startswith(("[", "{")) and cell not in known:
+            value = parse_cell(cell, name, place)
         elif not cell:
             return ()
         elif cell.lower() == "nan":
             return None
         else:
             found = separator or find_separator({cell: place}, known)
+            if found == ONE and cell.isascii():
+                return (cell,)
             value = [cell] if found == ONE or cell in known else cell.split(found)
     if not isinstance(value, list | tuple):
         single = parse_label(value, name, place)
@@ -250,13 +287,3 @@ def parse_labels(
         [(twice, _)] = Counter(labels).most_common(1)
         raise UserError(f"{place}: the label {shorten(str(twice))!r} is there twice")
     return tuple(str(label) for label in labels)
-
-
-def _json_list(cell: str, name: str, place: str) -> list[Any]:
-    try:
-        value = json.loads(cell)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, list):
-        raise UserError(f'{place}: {name!r} begins with a bracket and is no list in JSON, such as ["a", "b"]')
-    return value

@@ -43,6 +43,14 @@ class RelationExample:
     label: str | None
     source: str
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.text,)
+
+    @property
+    def gold(self) -> tuple[str, ...] | None:
+        return None if self.label is None else (self.label,)
+
 
 def from_tags(tagged: str, place: str) -> tuple[str, SpanPlace, SpanPlace]:
     """Return a text with <e1>…</e1> and <e2>…</e2> without these tags, and its two spans.

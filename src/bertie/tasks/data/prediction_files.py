@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.errors import UsageError, UserError
+from bertie.tasks.data.in_memory import require_list
 from bertie.tasks.data.rows import (
     Row,
     describe_bad_number,
@@ -19,7 +20,6 @@ from bertie.tasks.data.rows import (
     raise_error,
     read_rows,
     require_file,
-    require_list,
 )
 from bertie.tasks.predictions import prediction_to_json
 

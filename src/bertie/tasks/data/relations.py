@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from bertie import console, storage
 from bertie.errors import UsageError, UserError
+from bertie.tasks.data.in_memory import require_list
 from bertie.tasks.data.marked_texts import (
     ESCAPES,
     MARKER,
@@ -35,7 +36,6 @@ from bertie.tasks.data.rows import (
     read_lines,
     read_rows,
     require_file,
-    require_list,
     require_string,
     row_from_python,
     shorten,

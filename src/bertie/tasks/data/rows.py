@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar, cast
-
-import numpy as np
+from typing import IO, Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 from bertie import console, storage
 from bertie.errors import UsageError, UserError
@@ -21,6 +19,7 @@ from bertie.files.encodings import UTF8
 from bertie.files.formats import NamesOfHeaderless, read_records
 from bertie.files.lines import BadRecord, decode_lines, require_line_feeds, undecodable
 from bertie.files.sources import KNOWN, SUFFIXES, Format, Source, split_suffix
+from bertie.tasks.data.in_memory import plain
 
 T = TypeVar("T")
 STDIN, STDIN_DEVICE = Path("-"), Path("/dev/stdin")  # the name of stdin on the command line, and its file
@@ -44,9 +43,26 @@ class Row(NamedTuple):
     place: str
 
 
+@runtime_checkable
+class NamesColumns(Protocol):
+    """A reader of files with columns."""
+
+    def columns(self, path: Path) -> dict[str, str]:
+        """Return which column of a file is read as what, by its use: {"text": "sentence", "label": "label"}.
+
+        Raises UserError and UsageError as `Reader.read`.
+        """
+        ...
+
+
 def is_stdin(path: Path | str) -> bool:
     """Whether a name on the command line means stdin: "-" is .txt, "-.jsonl", "-.csv" and "-.tsv" name the format."""
     return str(path) in ("-", "-.jsonl", "-.csv", "-.tsv")
+
+
+def columns_read(reader: object, path: Path) -> dict[str, str]:
+    """Return which columns of a file a reader reads as what; nothing of stdin, which can be read only once."""
+    return reader.columns(path) if isinstance(reader, NamesColumns) and not is_stdin(path) else {}
 
 
 def file_format(path: Path) -> str:
@@ -199,7 +215,7 @@ def convert_rows(
 
 
 def row_from_python(values: dict[Any, Any], place: str) -> Row:
-    """Return a Python dict as a row. Drops keys whose value is None, and converts numbers of NumPy to those of Python.
+    """Return a Python dict as a row. Drops keys whose value is None; see `in_memory.plain` for the others.
 
     Raises:
         UserError: if a key is not a string.
@@ -207,8 +223,8 @@ def row_from_python(values: dict[Any, Any], place: str) -> Row:
     for name in values:
         if not isinstance(name, str):
             raise UserError(f"{place}: its keys must be strings, and one is {shorten(repr(name))}")
-    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
-    return Row({name: value for name, value in plain.items() if value is not None}, place, place)
+    cells = {name: plain(value) for name, value in values.items()}
+    return Row({name: value for name, value in cells.items() if value is not None}, place, place)
 
 
 def valid_examples(examples: Iterable[T | UserError], where: str, strict: bool = False) -> list[T]:
@@ -327,6 +343,12 @@ def first_few(items: Iterable[str], count: int, separator: str = "; ") -> str:
     return separator.join(islice(items, SHOWN)) + more
 
 
+def named_columns(names: Iterable[str], wanted: tuple[str, ...]) -> list[str]:
+    """Return the columns with one of these names, in the order of `wanted`, whatever their case."""
+    found = [(wanted.index(name.lower()), name) for name in names if name.lower() in wanted]
+    return [name for _, name in sorted(found, key=lambda each: each[0])]
+
+
 def require_distinct_columns(**columns: str) -> None:
     """Raise a UsageError if two flags name the same column. columns: by flag; empty for a flag that is not set."""
     flags = {column: flag for flag, column in columns.items() if column}
@@ -334,10 +356,3 @@ def require_distinct_columns(**columns: str) -> None:
         if column and flags[column] != flag:
             names = " and ".join(f"--task.{name.replace('_', '-')}" for name in (flag, flags[column]))
             raise UsageError(f"{names} name the same column, {column!r}")
-
-
-def require_list(texts: Any) -> Any:
-    """Return `texts`, or raise a UsageError for one text or dict, whose characters or keys would be taken for texts."""
-    if isinstance(texts, str | bytes | dict | Path) or not isinstance(texts, Iterable):
-        raise UsageError(f"expected a list of texts and got one {type(texts).__name__}: put it in brackets")
-    return texts

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bertie import storage
 from bertie.errors import UsageError, UserError
+from bertie.files.lines import require_not_utf16
+from bertie.tasks.data.cells import is_written, parse_cell
+from bertie.tasks.data.in_memory import require_list
 from bertie.tasks.data.rows import (
     STDIN,
     Row,
@@ -17,16 +21,19 @@ from bertie.tasks.data.rows import (
     join_names,
     label_or_none,
     parse_index,
+    parse_label,
     read_rows,
     require_distinct_columns,
     require_file,
-    require_list,
     require_string,
     row_from_python,
     shorten,
 )
 
 _TABLES = ("csv", "tsv", "parquet")
+_ANSWERS = ("answers", "answer")  # names of the column that need no flag
+_NO_ANSWER = ("nan", "none", "null", "-", "?", "n/a", "na", "<na>")  # what programs write for a missing value
+_TRUE, _FALSE = ("true", "1", "1.0"), ("false", "0", "0.0")
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,14 @@ class Question:
     answers: tuple[Answer, ...] | None
     source: str
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.question, self.context)
+
+    @property
+    def gold(self) -> tuple[str, ...] | None:
+        return None if self.answers is None else ("an answer" if self.answers else "no answer",)
+
 
 @dataclass(frozen=True)
 class SquadReader:
@@ -65,8 +80,8 @@ class SquadReader:
     Attributes:
         question: Column of the question.
         context: Column of the context.
-        answers: Column of the answer, empty for none; in .jsonl also a list of answers, or SQuAD's. Empty: answers or
-            answer.
+        answers: Column of the answer, empty for none; also a list of answers, or SQuAD's object, in tables as JSON or as
+            Python and NumPy print it. Empty: answers or answer.
     """
 
     question: str = "question"
@@ -88,7 +103,7 @@ class SquadReader:
             if isinstance(question, UserError):
                 yield question
             elif question.answers is None:
-                yield UserError(f"{question.source}: no answers")
+                yield UserError(f"{question.source}: no answers", "Name their column with --task.answers")
             elif question.id in seen:
                 yield UserError(f"{question.source}: the id {shorten(question.id)!r} is there already")
             else:
@@ -98,6 +113,14 @@ class SquadReader:
     def stream(self, path: Path) -> Iterator[Question | UserError]:
         """Read questions for prediction. Ids may repeat, since none is held in memory; bad answers are None."""
         return self._read(path, answered=False)
+
+    def columns(self, path: Path) -> dict[str, str]:
+        """Return which columns of a file are read as what: those of its first row that can be read."""
+        rows = _read_squad_json(path) if path.suffix == ".json" else _read_table(path)
+        row = next((row for row in rows if isinstance(row, Row)), None)
+        answers = "" if row is None else self._answer_column(row)
+        names = {"question": self.question, "context": self.context, "answers": answers}
+        return {use: name for use, name in names.items() if name}
 
     def values(self, given: Iterable[Any]) -> Iterator[Question]:
         """Convert dicts ({"question": …, "context": …, "answers": …}), pairs (question, context) or `Question`s.
@@ -143,21 +166,56 @@ class SquadReader:
                 f"{place}: no {missing[0]!r}; there are {join_names(values)}",
                 "Choose with --task.question and --task.context",
             )
-        question, context = (require_string(values[name], name, place) for name in names)
+        question = require_string(values[self.question], self.question, place)
+        context = require_string(values[self.context], self.context, place)
         if not context.strip():
             raise UserError(f"{place}: the context is empty")
         identifier = require_string(str(number if values.get("id") is None else values["id"]), "id", place)
-        answers = label_or_none(lambda: self._answers_of(values, place), answered)
+        answers = self._answers_of(row) if answered else label_or_none(lambda: self._answers_of(row), strict=False)
         return Question(identifier, question, context, answers, source)
 
-    def _answers_of(self, values: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
-        given = values.get(self.answers or ("answers" if "answers" in values else "answer"))
-        if str(values.get("is_impossible")).strip().lower() in ("true", "1"):
+    def _answers_of(self, row: Row) -> tuple[Answer, ...] | None:
+        values, place = row.values, row.place
+        name = self._answer_column(row)
+        given, start = values.get(name), values.get("answer_start")
+        if (flag := values.get("is_impossible")) is not None and _is_impossible(flag, place):
             return ()
+        if isinstance(start, str):
+            start = parse_cell(start, "answer_start", place) if is_written(start) else _parse_start(start)
         if isinstance(given, str):
-            start = values.get("answer_start")
-            given = {"text": [given], "answer_start": [_parse_start(start)]} if given.strip() else []
+            if is_written(given) and given.strip() not in values[self.context]:
+                given = parse_cell(given, name, place)
+            elif given.strip().lower() in _NO_ANSWER and not _stands_at(given, start, values[self.context]):
+                remedy = "leave the cell empty if there is none, or give its answer_start"
+                raise UserError(f"{place}: the answer {given.strip()!r} could mean that there is none: {remedy}")
+            else:
+                given = [{"text": given, "answer_start": start}]
+        elif isinstance(given, list) and isinstance(start, list):
+            given = {"text": given, "answer_start": start}
         return _parse_answers(given, place)
+
+    def _answer_column(self, row: Row) -> str:
+        """Return the column of the answers, which may be missing. Raises UsageError if it could be two."""
+        found = [self.answers] if self.answers else [name for name in _ANSWERS if name in row.values]
+        if len(found) > 1:
+            problem = f"{' and '.join(map(repr, found))} could both be the answers"
+            listed = f"its columns are: {join_names(row.values)}"
+            raise UsageError(f"{row.place}: {problem}; {listed}", "Choose with --task.answers")
+        return found[0] if found else ""
+
+
+def _is_impossible(flag: Any, place: str) -> bool:
+    """Return SQuAD 2.0's flag that the context has no answer."""
+    if isinstance(flag, bool):
+        return flag
+    value = (parse_label(flag, "is_impossible", place) or "false").lower()
+    if value not in (*_TRUE, *_FALSE):
+        raise UserError(f"{place}: is_impossible is {shorten(value)!r}, and must be true or false")
+    return value in _TRUE
+
+
+def _stands_at(answer: str, start: Any, context: str) -> bool:
+    return type(start) is int and start >= 0 and context[start : start + len(answer)] == answer
 
 
 def placed(answer: Answer, context: str) -> Answer | None:
@@ -186,6 +244,8 @@ def _read_table(path: Path) -> Iterator[Row | UserError]:
 
 def _read_squad_json(path: Path) -> Iterator[Row | UserError]:
     """Yield one row per question, with its context, from SQuAD's articles → paragraphs → questions."""
+    with suppress(OSError), path.open("rb") as file:  # `read_json` says what is wrong with the file
+        require_not_utf16(str(path), file.readline(1 << 10))
     values = storage.read_json(path)
     articles = values.get("data") if isinstance(values, dict) else None
     if not isinstance(articles, list):
@@ -222,7 +282,10 @@ def _parse_start(start: Any) -> Any:
 
 
 def _parse_answers(value: Any, place: str) -> tuple[Answer, ...] | None:
-    """Parse SQuAD's list of {"text", "answer_start"}, a dict of two lists (as in `datasets`), or a list of texts."""
+    """Parse SQuAD's list of {"text", "answer_start"}, a dict of two lists (as in `datasets`), or a list of texts.
+
+    An empty text is no answer. Beside other answers it is left out, as by SQuAD's scripts.
+    """
     if value is None:
         return None
     if isinstance(value, dict) and isinstance(value.get("text"), list):
@@ -231,16 +294,25 @@ def _parse_answers(value: Any, place: str) -> tuple[Answer, ...] | None:
         if not isinstance(starts, list) or len(starts) != len(texts):
             expected = f"a list of {len(texts)}, as long as the texts"
             raise UserError(f"{place}: answer_start must be {expected}, found {starts!r:.40}")
-        value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-    if not isinstance(value, list):
-        raise UserError(f"{place}: the answers must be a list, found {str(value)[:40]!r}")
+        pairs = list(zip(texts, starts, strict=True))
+    else:
+        value = [value] if isinstance(value, dict) else value
+        if not isinstance(value, list):
+            raise UserError(f"{place}: the answers must be a list, found {str(value)[:40]!r}")
+        pairs = [_text_and_start(item, place) for item in value]
     answers = []
-    for item in value:
-        item = {"text": item} if isinstance(item, str) else item
-        if not isinstance(item, dict) or "text" not in item:
-            raise UserError(f"{place}: an answer without a text: {str(item)[:40]!r}")
-        start = -1 if item.get("answer_start") is None else item["answer_start"]
+    for text, start in pairs:
+        start = -1 if start is None else start
         if type(start) is not int:
             raise UserError(f"{place}: answer_start is {str(start)[:20]!r}, and must be a number of characters")
-        answers.append(Answer(require_string(item["text"], "answers", place), start))
+        if require_string(text, "answers", place).strip():
+            answers.append(Answer(text, start))
     return tuple(answers)
+
+
+def _text_and_start(item: Any, place: str) -> tuple[Any, Any]:
+    if isinstance(item, dict) and "text" in item:
+        return item["text"], item.get("answer_start")
+    if not isinstance(item, str):
+        raise UserError(f"{place}: an answer without a text: {str(item)[:40]!r}")
+    return item, None

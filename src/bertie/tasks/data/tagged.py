@@ -28,6 +28,14 @@ class TaggedSentence:
     places: tuple[TextRange, ...] = field(default=(), repr=False)
     lines: Many[int] = field(default=(), repr=False, compare=False)
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.characters()[0],)
+
+    @property
+    def gold(self) -> tuple[str, ...] | None:
+        return self.tags
+
     def place(self, word: int) -> str:
         """Return where a word is, for messages: its file and line, or its number, from 1."""
         if not self.lines:

@@ -10,7 +10,16 @@ from typing import Any
 from bertie.errors import UsageError, UserError
 from bertie.files.sources import FORMATS, KNOWN
 from bertie.tasks.data.conll import NOT_CONLL, ConllReader
-from bertie.tasks.data.rows import Row, file_format, join_names, read_rows, require_string
+from bertie.tasks.data.in_memory import require_list
+from bertie.tasks.data.rows import (
+    Row,
+    file_format,
+    join_names,
+    named_columns,
+    read_rows,
+    require_string,
+    row_from_python,
+)
 from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.data.texts import cola_columns
 from bertie.text.batching import batches
@@ -48,6 +57,19 @@ class UnlabeledReader:
             for sentence in ConllReader(self.word).stream(path):
                 yield sentence.words if isinstance(sentence, TaggedSentence) else sentence
 
+    def values(self, given: Iterable[Any]) -> Iterator[Any]:
+        """Return texts in memory: those of rows, such as dicts and frames, and other values as they are.
+
+        Raises:
+            UsageError: The column of the text is unclear.
+            UserError: A row has no text.
+        """
+        for number, value in enumerate(require_list(given), 1):
+            if isinstance(value, dict):
+                row = row_from_python(value, f"text {number}")
+                value = _text_of(row, self._find_column(row, row.place))
+            yield value
+
     def _read_rows(self, path: Path) -> Iterator[Text | UserError]:
         column = ""
         kind: type | None = None
@@ -69,11 +91,11 @@ class UnlabeledReader:
                 yield UserError(f"{row.place}: {problem}")
 
     def _find_column(self, row: Row, where: str) -> str:
-        known = {name.lower(): name for name in row.values}
-        columns = [self.text] if self.text else [known[name] for name in _NAMES if name in known]
+        columns = [self.text] if self.text else named_columns(row.values, _NAMES)
         if len(columns) != 1 or columns[0] not in row.values:
             problem = f"no column {self.text!r}" if self.text else "cannot tell which column is the text"
-            raise UsageError(f"{where}: {problem}; its columns are: {join_names(row.values)}. Name one with --text")
+            remedy = "Name one with --text; in Python, give the column by itself"
+            raise UsageError(f"{where}: {problem}; its columns are: {join_names(row.values)}", remedy)
         return columns[0]
 
 

@@ -89,7 +89,7 @@ KINDS: list[tuple[Task, list[Any], list[Any], set[str], tuple[str, ...]]] = [
     (
         Embed(),
         [SimilarityPrediction(1.0, (V, V)), SimilarityPrediction(1.0, (V, V))],
-        [example(None, EVIL), example(None, EVIL)],
+        [Example(EVIL, EVIL, None, "f:1"), Example("b", "c", None, "f:2")],
         {"partners", "ranks"},
         ("Retrieval of the partner", "2 of 2"),
     ),

@@ -304,7 +304,7 @@ def test_question_words(question: str, word: str) -> None:
 def test_partner_ranks_match_sorting_by_cosine() -> None:
     rng = np.random.default_rng(5)
     first, second = (rng.integers(-2, 3, (40, 3)).astype(np.float32) for _ in range(2))  # small numbers: many are equal
-    ranks, nearest = partner_ranks(first, second)
+    ranks, nearest = partner_ranks(first, second, np.arange(40), np.arange(40))
     for i in range(40):
         near = (first[i] @ second.T).tolist()
         order = sorted(range(40), key=lambda j: (-near[j], j == i, j))  # of equally near ones, its own comes last

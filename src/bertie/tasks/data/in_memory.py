@@ -1,0 +1,122 @@
+"""Examples in memory: lists, frames of pandas and polars, datasets, tables of pyarrow, arrays and columns, as Python values.
+
+The libraries are not imported: their objects are known by their methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertie import console
+from bertie.errors import UsageError
+
+_MISSING = ("NAType", "NaTType")  # types of pandas for a missing value
+
+
+def require_list(given: Any) -> Iterable[Any]:
+    """Return examples in memory as Python values, one per example; those of a generator lazily.
+
+    Args:
+        given: A list, or another ordered iterable of values; a frame of pandas or polars, a `datasets.Dataset`, a table of
+            pyarrow, or a dict of columns, whose rows become dicts; or a column or an array.
+
+    Raises:
+        UsageError: It is one example (its characters or keys would be taken for examples), it has no order, or its rows
+            cannot be read.
+    """
+    if isinstance(given, list | tuple):
+        return given
+    kind = type(given).__name__
+    if isinstance(given, set | frozenset):
+        raise UsageError(f"a {kind} has no order: give a list")
+    if isinstance(given, dict):
+        return _rows_of_columns(_columns_of_dict(given), kind)
+    if hasattr(given, "features") and hasattr(given, "column_names"):
+        return _rows_of_dataset(given)
+    if hasattr(given, "columns") and not hasattr(given, "to_pylist"):
+        return _rows_of_columns(_columns_of_frame(given), kind)
+    for method in ("to_pylist", "to_list", "tolist"):
+        if hasattr(given, method):
+            given = getattr(given, method)()
+            break
+    if isinstance(given, str | bytes | Path) or not isinstance(given, Iterable):
+        raise UsageError(f"expected a list of texts and got one {kind}: put it in brackets")
+    return given
+
+
+def plain(value: Any) -> Any:
+    """Return a cell with the numbers, arrays and missing values of NumPy, torch and pandas as those of Python."""
+    if type(value) is str:
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if type(value).__name__ in _MISSING:
+        return None
+    return plain(value.tolist()) if hasattr(value, "tolist") else value
+
+
+def _columns_of_dict(given: dict[Any, Any]) -> dict[Any, Any]:
+    if given and all(hasattr(column, "column_names") for column in given.values()):
+        names = ", ".join(map(str, given))
+        raise UsageError(f"a {type(given).__name__} has several splits ({names}): give one of them")
+    if not given or any(isinstance(column, str | bytes | dict) or not _sized(column) for column in given.values()):
+        raise UsageError("expected a list of texts and got one dict: put it in brackets")
+    return given
+
+
+def _sized(column: Any) -> bool:
+    return hasattr(column, "__len__") and hasattr(column, "__iter__")
+
+
+def _columns_of_frame(given: Any) -> dict[Any, Any]:
+    kind, names = type(given).__name__, list(given.columns)
+    if hasattr(given, "collect"):
+        raise UsageError(f"a {kind} has not been computed: give {kind}.collect()")
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"two columns of the {kind} are named {repeated[0]!r}")
+    columns = {name: given[name] for name in names}
+    if not all(hasattr(column, "to_list") for column in columns.values()):
+        raise UsageError(f"cannot read the rows of a {kind}: give a list of dicts, or a frame of pandas or polars")
+    return columns
+
+
+def _rows_of_columns(columns: dict[Any, Any], kind: str) -> Iterable[dict[Any, Any]]:
+    lists = [column.to_list() if hasattr(column, "to_list") else column for column in columns.values()]
+    sizes = {name: len(column) for name, column in zip(columns, lists, strict=True)}
+    if len(set(sizes.values())) > 1:
+        found = ", ".join(f"{name!r} {size:,}" for name, size in sizes.items())
+        raise UsageError(f"the columns of a {kind} must be equally long, and have these numbers of rows: {found}")
+    return (dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True))
+
+
+def _rows_of_dataset(given: Any) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a `datasets.Dataset`. Numbers of a ClassLabel become the names that the dataset gives them."""
+    named = {name: names for name, feature in (given.features or {}).items() if (names := _class_names(feature))}
+    for name, names in named.items():
+        console.info(f"{name!r}: the dataset names its numbers: {', '.join(names[:30])}")
+    for row in given.with_format(None):
+        yield {name: _named(value, named[name]) if name in named else value for name, value in row.items()}
+
+
+def _class_names(feature: Any) -> list[str]:
+    """Return the names of a ClassLabel, or of the ClassLabel of a list of them; an empty list for other features."""
+    inner = getattr(feature, "feature", feature)
+    return list(getattr(inner, "names", None) or []) if hasattr(inner, "int2str") else []
+
+
+def _named(value: Any, names: list[str]) -> Any:
+    """Return the name of a number, or those of a list. −1 is a missing label there, as in unlabeled test splits."""
+    value = plain(value)
+    if isinstance(value, list):
+        return [_named(item, names) for item in value]
+    if not isinstance(value, int) or value == -1:
+        return None if value == -1 else value
+    return names[value]

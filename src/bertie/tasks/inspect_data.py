@@ -1,0 +1,212 @@
+"""What a task reads from a file of examples: columns, labels, lengths, first examples, and what is skipped and why."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from bertie import config as configuration
+from bertie import console
+from bertie.errors import UserError
+from bertie.tasks import AnyTask
+from bertie.tasks.data.rows import columns_read, parse_finite, shorten
+from bertie.tasks.data.unknown_labels import LeavesOut
+from bertie.text import truncation
+from bertie.text.tokenizer import Tokenizer
+
+AT_ONCE = 1024  # examples in memory
+SHOWN = 3  # first examples, reasons and the like that are shown
+LABELS_SHOWN = 20
+MAX_KINDS = 10_000  # different labels that are counted
+MAX_REASONS = 50
+LONGEST = 1 << 16  # longer texts count as this long in the quantiles
+
+
+class InspectedExample(Protocol):
+    """What is shown of an example, whatever its task."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts that the model reads together."""
+        ...
+
+    @property
+    def gold(self) -> tuple[str, ...] | None:
+        """The labels to count; None: they are unknown."""
+        ...
+
+
+@dataclass
+class Lengths:
+    """The lengths of texts, summarized in fixed memory."""
+
+    counts: Counter[int] = field(default_factory=Counter)
+    total: int = 0
+    longest: int = 0
+
+    def add(self, length: int) -> None:
+        self.counts[min(length, LONGEST)] += 1
+        self.total += length
+        self.longest = max(self.longest, length)
+
+    def summary(self) -> dict[str, float]:
+        """Return the mean, three quantiles and the maximum."""
+        number = self.counts.total()
+        shares = {"median": 0.5, "90 %": 0.9, "99 %": 0.99}
+        quantiles = {name: self._quantile(share * number) for name, share in shares.items()}
+        return {"mean": round(self.total / number, 1), **quantiles, "longest": self.longest}
+
+    def _quantile(self, rank: float) -> int:
+        below = 0
+        for length, count in sorted(self.counts.items()):
+            below += count
+            if below >= rank:
+                return length
+        return self.longest
+
+
+@dataclass
+class _Seen:
+    """What was seen of a file so far, in fixed memory."""
+
+    examples: int = 0
+    skipped: int = 0
+    unlabeled: int = 0
+    labels: Counter[str] = field(default_factory=Counter)
+    other_labels: int = 0
+    words: Lengths = field(default_factory=Lengths)
+    tokens: Lengths = field(default_factory=Lengths)
+    first: list[dict[str, Any]] = field(default_factory=list)
+    reasons: dict[str, list[Any]] = field(default_factory=dict)
+
+    def add(self, example: Any) -> None:
+        self.examples += 1
+        self.words.add(sum(len(text.split()) for text in example.texts))
+        if len(self.first) < SHOWN:
+            shown = {each.name: getattr(example, each.name) for each in fields(example) if each.name != "source"}
+            self.first.append({name: value for name, value in shown.items() if value is not None})
+        if example.gold is None:
+            self.unlabeled += 1
+        for label in example.gold or ():
+            if label in self.labels or len(self.labels) < MAX_KINDS:
+                self.labels[label] += 1
+            else:
+                self.other_labels += 1
+
+    def skip(self, error: UserError, where: str) -> None:
+        self.skipped += 1
+        reason = re.sub(r"^:?\d*:? *", "", str(error).removeprefix(where))
+        kind = re.sub(r"'[^']*'|\d[\d,.]*", "…", reason)
+        if kind not in self.reasons and len(self.reasons) == MAX_REASONS:
+            kind = "other reasons"
+        entry = self.reasons.setdefault(kind, [0, str(error)])
+        entry[0] += 1
+
+
+def inspect_data(
+    task: AnyTask | str, data: str | Path | Iterable[Any], *, tokenizer: Tokenizer | None = None
+) -> dict[str, Any]:
+    """Read labeled examples as fine-tuning does, in constant memory, and summarize what is read.
+
+    Args:
+        task: A task or its kind.
+        data: A file, or examples in memory.
+        tokenizer: Counts the tokens of the texts, without special tokens; None: only words between blanks are counted.
+
+    Returns:
+        {"examples", "columns", "labels", "unlabeled", "words", "first", "skipped", "reasons"}, and "tokens" with a tokenizer.
+        "labels" are the counts of at most 10,000 labels, "unknown" those that mean that the label is unknown, and "reasons" why
+        rows are skipped: {"reason", "rows", "first"}.
+
+    Raises:
+        UserError: The file as a whole cannot be read.
+        UsageError: The file is missing, or it is unclear how to read it.
+    """
+    if isinstance(task, str):
+        task = cast(AnyTask, configuration.build(AnyTask, {"kind": task}, "task"))
+    path = Path(data) if isinstance(data, str | Path) else None
+    where, reader, seen = "the examples" if path is None else str(path), task.reader, _Seen()
+    columns = columns_read(reader, path) if path else {}
+    examples = iter(reader.values(cast(Iterable[Any], data)) if path is None else reader.read(path))
+    with console.progress("read", 0, "rows", passing=True) as bar:
+        while part := list(islice(examples, AT_ONCE)):
+            good = [example for example in part if not isinstance(example, UserError)]
+            for example in part:
+                seen.skip(example, where) if isinstance(example, UserError) else seen.add(example)
+            if tokenizer is not None and good:
+                _count_tokens(good, tokenizer, seen.tokens)
+            bar.advance(len(part))
+    if not seen.examples and not seen.skipped:
+        raise UserError(f"{where}: no examples in it")
+    return _result(seen, columns, _unknown(task, seen, where), tokenizer is not None)
+
+
+def _count_tokens(examples: Sequence[InspectedExample], tokenizer: Tokenizer, lengths: Lengths) -> None:
+    sizes = iter(truncation.tokenize(tokenizer, [text for example in examples for text in example.texts]))
+    for example in examples:
+        lengths.add(sum(len(next(sizes).ids) for _ in example.texts))
+
+
+def _unknown(task: AnyTask, seen: _Seen, where: str) -> list[str]:
+    """Return the labels that mean that the label is unknown. Warns if that is not certain, which fine-tuning refuses."""
+    if not isinstance(task.reader, LeavesOut) or seen.other_labels:
+        return []
+    try:
+        return sorted(task.reader.markers(seen.labels.keys(), where))
+    except UserError as error:
+        console.warn(str(error))
+        return []
+
+
+def _result(seen: _Seen, columns: dict[str, str], unknown: list[str], tokens: bool) -> dict[str, Any]:
+    reasons = [{"reason": kind, "rows": rows, "first": first} for kind, (rows, first) in seen.reasons.items()]
+    return {
+        "examples": seen.examples,
+        "columns": columns,
+        "labels": dict(seen.labels.most_common()),
+        "other_labels": seen.other_labels,
+        "unlabeled": seen.unlabeled,
+        "unknown": unknown,
+        **({"words": seen.words.summary()} if seen.examples else {}),
+        **({"tokens": seen.tokens.summary()} if tokens and seen.examples else {}),
+        "first": seen.first,
+        "skipped": seen.skipped,
+        "reasons": sorted(reasons, key=lambda reason: -reason["rows"]),
+    }
+
+
+def lines_of(result: dict[str, Any]) -> list[str]:
+    """Return the lines for people of a result of `inspect_data`."""
+    found, skipped = console.plural(result["examples"], "example"), console.plural(result["skipped"], "row")
+    lines = [f"{found}, {skipped} skipped"]
+    lines += [f"{use}: {names}" for use, names in result["columns"].items()]
+    lines += _label_lines(result["labels"], result["other_labels"])
+    if result["unlabeled"]:
+        lines.append(f"{result['unlabeled']:,} without a label")
+    if result["unknown"]:
+        count = sum(result["labels"][label] for label in result["unknown"])
+        lines.append(f"{', '.join(result['unknown'])}: means that the label is unknown; {count:,} are left out")
+    for unit in ("words", "tokens"):
+        if unit in result:
+            measures = ", ".join(f"{name} {value:,}" for name, value in result[unit].items())
+            lines.append(f"{unit} of an example: {measures}")
+    for example in result["first"]:
+        lines.append("first: " + ", ".join(f"{name} {shorten(repr(value), 80)}" for name, value in example.items()))
+    lines += [f"skipped {each['rows']:,}: {each['first']}" for each in result["reasons"][:LABELS_SHOWN]]
+    return lines
+
+
+def _label_lines(labels: dict[str, int], others: int) -> list[str]:
+    numbers = [parse_finite(label) for label in labels]
+    known = [number for number in numbers if number is not None]
+    if len(labels) > LABELS_SHOWN and len(known) == len(labels):
+        return [f"labels: {len(labels):,} numbers, from {min(known):g} to {max(known):g}"]
+    shown = ", ".join(f"{shorten(label)} {count:,}" for label, count in islice(labels.items(), LABELS_SHOWN))
+    more = f" … and {len(labels) - LABELS_SHOWN:,} more" if len(labels) > LABELS_SHOWN else ""
+    beyond = f"; {others:,} of still others" if others else ""
+    return [f"labels: {shown}{more}{beyond}"] if labels else []

@@ -1,0 +1,93 @@
+"""Lists and dicts that pandas and NumPy wrote into the cells of tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertie.errors import UserError
+from bertie.tasks.data.cells import is_written, parse_cell
+from bertie.tasks.data.squad import Answer, Question, SquadReader
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+values = st.recursive(
+    texts | st.integers() | st.booleans() | st.none(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+)
+
+
+@given(st.lists(values, max_size=3) | st.dictionaries(texts, values, max_size=3))
+def test_what_json_and_python_print_is_read(value: Any) -> None:
+    assert parse_cell(json.dumps(value), "x", "f:1") == value
+    assert parse_cell(str(value), "x", "f:1") == value
+
+
+@given(st.lists(texts, min_size=1, max_size=4))
+def test_what_numpy_prints_is_read(value: list[str]) -> None:
+    array = np.array(value, object)
+    assert parse_cell(str(array), "x", "f:1") == value
+    cell = str({"text": array, "answer_start": np.array([1] * len(value), np.int32)})
+    assert parse_cell(cell, "x", "f:1") == {"text": value, "answer_start": [1] * len(value)}
+
+
+def test_shortened_arrays_and_broken_lists_are_refused() -> None:
+    long = str(np.array(["a"] * 2000, object))
+    cells = {long: "NumPy left out", "['a'": "open", "['a', 'b' 'c']": "comma", "[a]": "unexpected 'a'"}
+    for cell, message in {**cells, "{'a' 1}": "colon", "['a'] x": "unexpected 'x'", "[$]": "unexpected '[$]"}.items():
+        with pytest.raises(UserError, match=f"^f:1: 'x' begins with a bracket .*{message}"):
+            parse_cell(cell, "x", "f:1")
+    assert not is_written("[sic] a text")
+
+
+def read(path: Path, *rows: dict[str, Any]) -> list[Any]:
+    path.write_text("".join(json.dumps({"question": "q", "context": "a [b] c d", **row}) + "\n" for row in rows))
+    return list(SquadReader().read(path))
+
+
+def answers(found: list[Any]) -> list[tuple[Answer, ...] | None]:
+    assert all(isinstance(each, Question) for each in found), found
+    return [each.answers for each in found]
+
+
+def test_written_answers(tmp_path: Path) -> None:
+    written = "{'text': array(['d'], dtype=object), 'answer_start': array([8], dtype=int32)}"
+    rows = [written, "['c', 'd']", "[]", "{'text': [], 'answer_start': []}", '{"text": "d", "answer_start": 8}', "[b]"]
+    found = answers(read(tmp_path / "a.jsonl", *({"answers": cell} for cell in rows)))
+    assert found[:2] == [(Answer("d", 8),), (Answer("c", -1), Answer("d", -1))]
+    assert found[2:] == [(), (), (Answer("d", 8),), (Answer("[b]", -1),)]  # the context has the last one
+    [bad] = read(tmp_path / "a.jsonl", {"answers": "['c' ... 'd']"})
+    assert "a.jsonl:1: 'answers' begins with a bracket" in str(bad)
+    assert answers(read(tmp_path / "a.jsonl", {"answers": ["c"], "answer_start": [6]})) == [(Answer("c", 6),)]
+
+
+def test_empty_answers_are_no_answer(tmp_path: Path) -> None:
+    given = ["", " ", [], [""], {"text": [""], "answer_start": [0]}, [{"text": "", "answer_start": 0}]]
+    assert answers(read(tmp_path / "a.jsonl", *({"answers": each} for each in given))) == [()] * 6
+    assert answers(read(tmp_path / "a.jsonl", {"answers": ["", "d"]})) == [(Answer("d", -1),)]
+
+
+@pytest.mark.parametrize("cell", ["nan", "None", "null", "-", "N/A", "?"])
+def test_an_answer_that_could_mean_none_is_asked_about(tmp_path: Path, cell: str) -> None:
+    unclear, stated = read(
+        tmp_path / "a.jsonl", {"answer": cell}, {"answer": cell, "answer_start": 0, "context": f"{cell} x"}
+    )
+    assert f"a.jsonl:1: the answer {cell!r} could mean that there is none: leave the cell empty" in str(unclear)
+    assert stated.answers == (Answer(cell, 0),)
+
+
+def test_two_columns_of_answers_and_unknown_flags(tmp_path: Path) -> None:
+    both, maybe, no = read(
+        tmp_path / "a.jsonl",
+        {"answers": ["c"], "answer": "d"},
+        {"answers": ["c"], "is_impossible": "maybe"},
+        {"answers": [], "is_impossible": 1.0},
+    )
+    assert "could both be the answers" in str(both)
+    assert "is_impossible is 'maybe', and must be true or false" in str(maybe)
+    assert no.answers == ()

@@ -1,0 +1,151 @@
+"""Examples in memory: frames, datasets, columns, arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pytest
+
+from bertie.errors import UsageError, UserError
+from bertie.tasks import Choose, Classify, MultiLabel, Span, Tag
+from bertie.tasks.data.in_memory import require_list
+from bertie.tasks.data.label_sets import LabelSetExample
+from bertie.tasks.data.texts import Example, pairs_of
+from bertie.tasks.data.unlabeled import UnlabeledReader
+
+COLUMNS = {"text": ["a", "b"], "label": ["x", "y"]}
+EXAMPLES = [Example("a", None, "x", "example 1"), Example("b", None, "y", "example 2")]
+
+
+class Column:
+    """A column of polars, as far as bertie asks for it."""
+
+    def __init__(self, values: list[Any]):
+        self.values = values
+
+    def to_list(self) -> list[Any]:
+        return self.values
+
+
+class Frame:
+    """A frame of polars, as far as bertie asks for it. Its iterator gives columns."""
+
+    def __init__(self, columns: dict[str, list[Any]]):
+        self.data = columns
+        self.columns = list(columns)
+
+    def __getitem__(self, name: str) -> Column:
+        return Column(self.data[name])
+
+
+class Names:
+    """A ClassLabel of `datasets`."""
+
+    names = ("neg", "pos")
+
+    def int2str(self) -> None: ...
+
+
+class ListOf:
+    def __init__(self, feature: Any):
+        self.feature = feature
+
+
+class Dataset:
+    """A dataset of `datasets`, as far as bertie asks for it."""
+
+    def __init__(self, rows: list[dict[str, Any]], features: dict[str, Any]):
+        self.rows, self.features, self.column_names = rows, features, list(features)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.rows)
+
+    def with_format(self, kind: None) -> list[dict[str, Any]]:  # noqa: ARG002
+        return self.rows
+
+
+def pandas(columns: dict[str, list[Any]]) -> Any:
+    from pandas import DataFrame  # it comes with datasets, which bertie needs
+
+    return DataFrame(columns)
+
+
+@pytest.mark.parametrize("make", [dict, pandas, Frame, pyarrow.table], ids=["dict", "pandas", "polars", "pyarrow"])
+def test_rows_of_columns(make: Callable[[Any], Any]) -> None:
+    assert list(Classify().reader.values(make(COLUMNS))) == EXAMPLES
+    assert list(UnlabeledReader().values(make(COLUMNS))) == ["a", "b"]
+    rows = make({"context": ["c"], "endings": [["d", "e"]], "label": [1]})
+    [choice] = Choose().reader.values(rows)
+    assert (choice.endings, choice.label) == (("d", "e"), 1)
+    with pytest.raises(UsageError, match="cannot tell which column is the text; its columns are: review"):
+        list(UnlabeledReader().values(make({"review": ["a"]})))
+    assert pairs_of(make({"premise": ["a"], "hypothesis": ["b"], "label": [1]})) == [("a", "b")]
+
+
+@pytest.mark.parametrize("column", [("a", "b"), np.array(["a", "b"]), Column(["a", "b"]), pyarrow.array(["a", "b"])])
+def test_columns_and_arrays_are_texts(column: Any) -> None:
+    assert [each.text for each in Classify().reader.values(column)] == ["a", "b"]
+    assert list(UnlabeledReader().values(column)) == ["a", "b"]
+
+
+def test_an_array_of_pairs() -> None:
+    [pair] = Classify().reader.values(np.array([["a", "b"]]))
+    assert (pair.text, pair.text_pair) == ("a", "b")
+
+
+def test_a_dataset_names_its_classes(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"text": "a", "label": 1}, {"text": "b", "label": np.int64(0)}, {"text": "c", "label": -1}]
+    found = list(Classify().reader.values(Dataset(rows, {"text": object(), "label": Names()})))
+    assert [each.label for each in found] == ["pos", "neg", None]
+    assert "'label': the dataset names its numbers: neg, pos" in capsys.readouterr().err
+    tagged = Dataset([{"tokens": ["a", "b"], "tags": [0, 1]}], {"tokens": object(), "tags": ListOf(Names())})
+    [sentence] = Tag().reader.values(tagged)
+    assert sentence.tags == ("neg", "pos")
+    with pytest.raises(UsageError, match="has several splits"):
+        require_list({"train": Dataset([], {})})
+
+
+def test_missing_values_of_pandas() -> None:
+    """A number of a column with missing values is a float there, and a missing text is NaN."""
+    frame = pandas({"text": ["a", "b"], "label": [1, None]})
+    assert [each.label for each in Classify().reader.values(frame)] == ["1.0", None]
+    assert [each.label for each in Classify().reader.values(frame.convert_dtypes())] == ["1", None]
+    with pytest.raises(UserError, match="example 2: 'text' must be a string, found NaN"):
+        list(Classify().reader.values(pandas({"text": ["a", None]})))
+    found = list(MultiLabel().reader.values(pandas({"text": ["a", "b"], "labels": [np.array(["x"]), None]})))
+    assert [each.labels for each in found if isinstance(each, LabelSetExample)] == [("x",), None]
+    answers = {"text": np.array(["c"], object), "answer_start": np.array([0], np.int32)}
+    [question] = Span().reader.values(pandas({"question": ["q"], "context": ["c"], "answers": [answers]}))
+    assert [answer.start for answer in question.answers or ()] == [0]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("text", "got one str"),
+        ({"text": "a"}, "got one dict"),
+        ({}, "got one dict"),
+        ({"text": ["a"], "label": [1, 2]}, "equally long.*'text' 1, 'label' 2"),
+        ({"a", "b"}, "a set has no order"),
+        (5, "got one int"),
+    ],
+)
+def test_what_is_no_list_of_examples_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        list(Classify().reader.values(given))
+
+
+def test_frames_that_cannot_be_read_are_refused() -> None:
+    frame = pandas({"text": ["a"], "label": ["b"]})
+    frame.columns = ["text", "text"]
+    with pytest.raises(UsageError, match="two columns of the DataFrame are named 'text'"):
+        list(Classify().reader.values(frame))
+    with pytest.raises(UserError, match="its keys must be strings, and one is 0"):
+        list(Classify().reader.values(pandas({0: ["a"]})))  # pyright: ignore[reportArgumentType]
+    lazy = Frame(COLUMNS)
+    lazy.collect = None  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(UsageError, match="has not been computed"):
+        require_list(lazy)
