@@ -42,7 +42,9 @@ def require_inside(folder: Path, names: Iterable[str] | None = None) -> None:
         except ValueError:  # half of a surrogate pair, or NUL: no file has this name
             continue
         if not any(target.is_relative_to(home) for home in homes):
-            raise UserError(f"{folder / name} is a link to {target}, outside the folder: copy the file into it")
+            if (folder / name).is_symlink():
+                raise UserError(f"{folder / name} is a link to {target}, outside the folder: copy the file into it")
+            raise UserError(f"{folder / name} is outside of the folder: copy the file into it")
 
 
 def sha256(path: Path) -> str:

@@ -266,7 +266,7 @@ def test_wrong_manifests(refuse: Refuse, classifier: Path, tmp_path: Path, conte
 
 def test_files_that_are_no_pickled_weights(refuse: Refuse, model: Path) -> None:
     (model / "model.safetensors").rename(model / "pytorch_model.bin")
-    refuse(["predict", str(model), "text"], 1, "pytorch_model.bin is damaged, or holds more than tensors")
+    refuse(["predict", str(model), "text"], 1, "pytorch_model.bin is damaged: torch cannot read it")
     (model / "pytorch_model.bin").rename(model / "weights")
     (model / "model.safetensors.index.json").write_text("{}")
     refuse(["predict", str(model), "text"], 1, "model.safetensors.index.json")

@@ -76,7 +76,7 @@ def find_model_folder(source: str | Path) -> Path:
         raise UsageError(no_model.lacks_config(folder) if folder.is_dir() else no_model.is_file(folder))
     beside = folder.parent.is_dir() and "/" in str(source)
     if beside or str(source).count("/") > 1 or str(source).startswith((".", "/", "~")):
-        raise UsageError(no_model.missing(folder))
+        raise UsageError(no_model.missing(str(source)))
     return _from_hub(str(source))
 
 

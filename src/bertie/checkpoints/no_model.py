@@ -28,10 +28,11 @@ def address(source: str) -> str:
     return ""
 
 
-def missing(source: Path) -> str:
+def missing(source: str) -> str:
     """Return what is wrong with a path that does not exist."""
-    near = nearest(source.name, [path.name for path in source.parent.glob("*/")])
-    return f"{source} does not exist: " + (f"did you mean {source.parent / near}?" if near else GIVE)
+    place = Path(source)
+    near = nearest(place.name, [path.name for path in place.parent.glob("*/")])
+    return f"{source} does not exist: " + (f"did you mean {place.parent / near}?" if near else GIVE)
 
 
 def is_file(path: Path) -> str:

@@ -16,8 +16,8 @@ MAX_OBJECTS = 2_000_000
 MAX_DEPTH = 100
 BUILDERS = frozenset({"TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "REDUCE", "FROZENSET", "BINPERSID", "NEWOBJ"})
 """Steps whose result holds what they take from the stack. Lists and dicts are filled later, and nothing walks them."""
-REFUSED = "builtins bytearray"
-"""The function among those that weights_only allows that makes much of a number."""
+REFUSED = ("builtins bytearray", "__builtin__ bytearray")
+"""The function among those that weights_only allows that makes much of a number, and its name in Python 2, which torch maps."""
 
 
 def require_small(stream: IO[bytes]) -> None:
@@ -33,7 +33,7 @@ def require_small(stream: IO[bytes]) -> None:
     for count, (step, argument, _) in enumerate(pickletools.genops(stream)):
         if count > MAX_OBJECTS:
             raise UserError(f"it has more than {MAX_OBJECTS:,} steps")
-        if step.name in ("GLOBAL", "INST") and argument == REFUSED:
+        if step.name in ("GLOBAL", "INST") and argument in REFUSED:
             raise UserError(f"it holds more than tensors ({argument})")
         if step.name in ("GET", "BINGET", "LONG_BINGET"):
             stack.append(memo.get(int(str(argument)), (1, 0)))

@@ -21,6 +21,7 @@ from bertie.errors import LONGEST_MESSAGE, UsageError, UserError
 from bertie.predict.export import _require_outside
 
 BYTES = b"\x80\x02}X\x01\x00\x00\x00acbuiltins\nbytearray\nJ\x00\x00\x00\x7f\x85Rs."
+OLD_BYTES = BYTES.replace(b"builtins", b"__builtin__")
 PAIRS = b"\x80\x02K\x01q\x00" + b"".join(b"h%ch%c\x86q%c" % (i, i, i + 1) for i in range(40)) + b"}h\x28K\x01s."
 """A key of 2^40 parts: each tuple holds the one before twice."""
 DEEP = b"\x80\x02" + b"(" * 1000 + b"t" * 1000 + b"."
@@ -44,7 +45,8 @@ def _legacy(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("wrapped", [_zipped, _legacy])
 @pytest.mark.parametrize(
-    ("data", "message"), [(BYTES, "bytearray"), (PAIRS, "names"), (DEEP, "deep"), (TUPLES, "deep")]
+    ("data", "message"),
+    [(BYTES, "bytearray"), (OLD_BYTES, "bytearray"), (PAIRS, "names"), (DEEP, "deep"), (TUPLES, "deep")],
 )
 def test_a_pickle_that_would_build_large_objects_is_refused_unread(tmp_path, monkeypatch, wrapped, data, message):
     (tmp_path / "a.bin").write_bytes(wrapped(data))
