@@ -21,7 +21,6 @@ from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.encoder import Encoder
 from bertie.model.text_pooling import SEPARATE
 from bertie.tasks import Task
-from bertie.tasks.added_tokens import AddsTokens
 from bertie.tasks.data.rows import columns_read, first_few, shorten
 from bertie.tasks.encoding import count_truncated
 from bertie.tasks.scoring import labeled_examples
@@ -98,7 +97,7 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
         train_examples = [train_examples[i] for i in sorted(chosen)]
     task = with_pooling(config.task, checkpoint.config).fit(train_examples)
     task.validate(dev_examples)
-    if isinstance(task, AddsTokens):
+    if task.added_tokens:
         before, checkpoint = checkpoint.tokenizer.size, with_added_tokens(checkpoint, task.added_tokens)
         new = checkpoint.tokenizer.vocabulary[before:]
         if new:

@@ -15,13 +15,10 @@ from bertie.checkpoints.find import TASK_FILE, find_model_folder, list_checkpoin
 from bertie.checkpoints.huggingface import classes_of
 from bertie.checkpoints.read import read_checkpoint
 from bertie.errors import UsageError, UserError, naming
-from bertie.model.text_pooling import SEPARATE
 from bertie.tasks import AnyTask
-from bertie.tasks.added_tokens import AddsTokens
 from bertie.tasks.data.rows import join_names
-from bertie.tasks.encoding import as_trained
-from bertie.tasks.relate import FILE_OF_OTHERS
-from bertie.tasks.task import Calibratable, ForeignHead, Task
+from bertie.tasks.foreign_head import ForeignHead
+from bertie.tasks.task import Calibratable, Task
 from bertie.tasks.task_json import task_from_json, with_pooling
 from bertie.text.added_tokens import entry_ids, with_tokens
 
@@ -66,7 +63,8 @@ def checkpoint_task(checkpoint: Checkpoint) -> AnyTask | None:
     if checkpoint.unclear:
         classes = " or ".join(f'"{name}"' for name in classes_of(checkpoint.config, checkpoint.unclear))
         problem = "config.json names no class (architectures), and its head may be for texts or for tokens"
-        raise UserError(f"{checkpoint.folder}: {problem}: add {classes} to it as architectures; {FILE_OF_OTHERS}")
+        remedies = [f"add {classes} to it as architectures", *(kind.beside_head for kind in get_args(AnyTask))]
+        raise UserError(f"{checkpoint.folder}: {problem}: {'; '.join(filter(None, remedies))}")
     if head is None:
         return None
     if not found:
@@ -100,15 +98,14 @@ def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
     Raises:
         UsageError: `task` has other labels than the head, or another pooling.
     """
-    if isinstance(task, AddsTokens) and task.added_tokens and not checkpoint.task:
+    if task is not None and task.added_tokens and not checkpoint.task:
         _require_outputs(checkpoint, task.facts.shape or "", task.labels)
         return task
     own = checkpoint_task(checkpoint)
     if task is None or own is None or task.kind != own.kind:
         return task or own
-    task = as_trained(_with_pooling(task, own), own)
     trained: Any = own
-    task = task.as_trained(trained) if isinstance(task, AddsTokens) else task
+    task = _with_pooling(task.as_trained(trained), own)
     if not task.labels and own.labels:
         task = replace(task, labels=own.labels)
     renamed = not checkpoint.task and len(task.labels) == len(own.labels)  # LABEL_0 … of other models
@@ -121,7 +118,7 @@ def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
 
 def with_tokens_of(task: AnyTask | None, checkpoint: Checkpoint) -> Checkpoint:
     """Return the checkpoint with a tokenizer that matches the tokens of a task. Raises UserError if it has no such entries."""
-    if not isinstance(task, AddsTokens):
+    if task is None or not task.added_tokens:
         return checkpoint
     with naming(checkpoint.folder):
         entry_ids(checkpoint.tokenizer, task.added_tokens)
@@ -129,12 +126,12 @@ def with_tokens_of(task: AnyTask | None, checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _with_pooling(task: AnyTask, own: AnyTask) -> AnyTask:
-    """Return `task` with the pooling that the model was trained with, and its number of texts."""
+    """Return `task` with the pooling that the model was trained with."""
     if task.text_pooling is None or own.text_pooling in (None, "model"):
         return task
     if task.text_pooling not in ("model", own.text_pooling):
         raise UsageError(f'task.pooling: the model was trained with "{own.text_pooling}": use it')
-    return task.with_pooling(own.text_pooling, own.paired if own.text_pooling in SEPARATE else task.paired)
+    return task.with_pooling(own.text_pooling, task.paired)
 
 
 def _tuned_field(task: Task) -> str | None:

@@ -11,7 +11,7 @@ supports them:
 - `predictions.py` holds the prediction types; `metrics.py`, `label_sets.py`, `entities.py`, `relation_metrics.py` and
   `squad_metrics.py` score them, `scoring.py` and `score_rows.py` also from files. `example_sums.py` has the scores as sums, for
   a bootstrap. `relevance.py` says how relevant texts are to a query.
-- `added_tokens.py` is the contract of tasks that put tokens of their own into texts.
+- `foreign_head.py` describes a head that another library has trained.
 - `inspect_data.py` summarizes what a task reads from a file.
 - `evaluation/` makes scores.json, predictions.jsonl and report.html.
 - `task_json.py` reads and writes the task.json of a fine-tuned model.

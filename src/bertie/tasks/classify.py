@@ -26,11 +26,12 @@ from bertie.tasks.evaluation.calibration import choice_calibration
 from bertie.tasks.evaluation.findings import Evaluation, class_findings
 from bertie.tasks.evaluation.passages import Passage, texts_of
 from bertie.tasks.example_sums import ExampleSums, class_sums
+from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.metrics import classification_scores
 from bertie.tasks.predictions import ClassPrediction
 from bertie.tasks.relevance import class_relevance
 from bertie.tasks.score_rows import labels_in, read_rows, score_in_order
-from bertie.tasks.task import SEQUENCE, ForeignHead, Scoring
+from bertie.tasks.task import SEQUENCE, Scoring
 from bertie.text.truncation import Truncation
 
 
@@ -39,12 +40,12 @@ class Classify:
     """Predict a class for one text or a pair of texts."""
 
     facts = HeadFacts("classification", "classes", "text-classification", "text")
-    prediction = ClassPrediction
+    prediction, added_tokens, beside_head = ClassPrediction, (), ""
     unit, metric, untrainable = SEQUENCE, "accuracy", ""
     text_pooling, input_form = encoding.own_pooling, encoding.text_input_form
     encode, training_sequences, decode = encoding.encode_texts, encoding.every_sequence, encoding.decode_texts
     head_positions, with_pooling = encoding.pooled_position, encoding.with_own_pooling
-    prediction_rows, relevance = read_rows, class_relevance
+    prediction_rows, relevance, as_trained = read_rows, class_relevance, encoding.paired_as_trained
 
     kind: Literal["classify"] = "classify"
     text: str = ""

@@ -25,11 +25,12 @@ from bertie.tasks.encoding import every_sequence, pooled_position, same_task
 from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Table
 from bertie.tasks.evaluation.passages import Passage, shortened, texts_of
 from bertie.tasks.example_sums import ExampleSums, number_sums
+from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.metrics import regression_scores
 from bertie.tasks.predictions import SimilarityPrediction
 from bertie.tasks.relevance import no_relevance
 from bertie.tasks.score_rows import read_rows, score_in_order
-from bertie.tasks.task import BATCH, EXAMPLE, ForeignHead, Unit
+from bertie.tasks.task import BATCH, EXAMPLE, Unit
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
@@ -47,6 +48,7 @@ class Embed:
     prediction, labels, paired, text_pooling = SimilarityPrediction, (), None, None
     input_form, untrainable = "a list of two texts", ""
     training_sequences, with_pooling, relevance = every_sequence, same_task, no_relevance
+    added_tokens, beside_head = (), ""
     prediction_rows, score_rows = read_rows, score_in_order
 
     kind: Literal["embed"] = "embed"
@@ -88,6 +90,10 @@ class Embed:
     @classmethod
     def from_head(cls, head: ForeignHead) -> None:  # noqa: ARG003
         return None  # it has no weights
+
+    def as_trained(self, own: Embed) -> Embed:
+        """Return the task for pairs with scores or without, and with their range, as the trained one."""
+        return replace(self, scored=own.scored, lowest=own.lowest, highest=own.highest)
 
     def fit(self, examples: list[Example]) -> Embed:
         """Return the task with the range of the scores, if the pairs have any.

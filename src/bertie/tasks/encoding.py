@@ -137,19 +137,14 @@ def every_sequence(task: Any, sequences: list[Sequence]) -> list[Sequence]:  # n
     return sequences
 
 
-def as_trained(task: T, own: Any) -> T:
-    """Return the task with what only training decides: the activation of numbers; of tags the scheme, unless `task` names one,
-    and whether the labels are sorted.
+def as_given(task: T, own: object) -> T:  # noqa: ARG001
+    """Return the task: `Task.as_trained` of a task that needs nothing from training to read and encode examples."""
+    return task
 
-    Args:
-        task: A task that flags describe.
-        own: The task of the model, of the same kind.
-    """
-    changed: Any = task
-    kept = {name: getattr(own, name) for name in ("activation", "sorted_labels") if hasattr(own, name)}
-    if hasattr(own, "scheme") and not changed.scheme:
-        kept["scheme"] = own.scheme
-    return replace(changed, **kept)
+
+def paired_as_trained(task: Any, own: Any) -> Any:
+    """Return the task, for as many texts as the trained one: `Task.as_trained` of a task on texts."""
+    return replace(task, paired=own.paired if task.paired is None else task.paired)
 
 
 def with_own_pooling(task: Any, pooling: TextPooling, paired: bool | None) -> Any:

@@ -30,6 +30,7 @@ from bertie.tasks.evaluation.calibration import calibration, log_losses
 from bertie.tasks.evaluation.findings import Evaluation, Table
 from bertie.tasks.evaluation.passages import Passage, texts_of
 from bertie.tasks.example_sums import ExampleSums
+from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.label_sets import (
     DEFAULT_THRESHOLD,
     LabelSetPrediction,
@@ -41,7 +42,7 @@ from bertie.tasks.label_sets import (
 )
 from bertie.tasks.relevance import class_relevance
 from bertie.tasks.score_rows import read_rows, score_in_order
-from bertie.tasks.task import SEQUENCE, ForeignHead, Scoring
+from bertie.tasks.task import SEQUENCE, Scoring
 from bertie.text.truncation import Truncation
 
 BASELINES = 10  # constant predictions: up to this many of the most frequent labels
@@ -58,13 +59,13 @@ class MultiLabel:
         "text",
         "multi_label_classification",
     )
-    prediction = LabelSetPrediction
+    prediction, added_tokens, beside_head = LabelSetPrediction, (), ""
     scored_apart, tuned = True, "thresholds"
     unit, metric, untrainable = SEQUENCE, "f1", ""
     text_pooling, input_form = encoding.own_pooling, encoding.text_input_form
     encode, training_sequences, decode = encoding.encode_texts, encoding.every_sequence, encoding.decode_texts
     head_positions, with_pooling = encoding.pooled_position, encoding.with_own_pooling
-    prediction_rows, relevance = read_rows, class_relevance
+    prediction_rows, relevance, as_trained = read_rows, class_relevance, encoding.paired_as_trained
 
     kind: Literal["multi_label"] = "multi_label"
     text: str = ""

@@ -24,11 +24,12 @@ from bertie.tasks.data.texts import SCORES, Example, TextReader
 from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Table
 from bertie.tasks.evaluation.passages import Passage, texts_of
 from bertie.tasks.example_sums import ExampleSums, number_sums
+from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.metrics import regression_scores
 from bertie.tasks.predictions import NumberPrediction
 from bertie.tasks.relevance import no_relevance
 from bertie.tasks.score_rows import read_rows, score_in_order
-from bertie.tasks.task import SEQUENCE, ForeignHead
+from bertie.tasks.task import SEQUENCE
 from bertie.text.truncation import Truncation
 
 
@@ -37,7 +38,7 @@ class Regress:
     """Predict a number for one text or a pair of texts."""
 
     facts = HeadFacts("regression", "a number", "text-classification", "text", "regression")
-    prediction, labels = NumberPrediction, ()
+    prediction, labels, added_tokens, beside_head = NumberPrediction, (), (), ""
     unit, metric, untrainable = SEQUENCE, "spearman", ""
     text_pooling, input_form = encoding.own_pooling, encoding.text_input_form
     encode, training_sequences, decode = encoding.encode_texts, encoding.every_sequence, encoding.decode_texts
@@ -81,6 +82,10 @@ class Regress:
         known = head.outputs == 1 and head.problem_type in ("", "regression")
         sigmoid = head.activation == "Sigmoid"
         return cls(activation="sigmoid" if sigmoid else "identity") if head.shape == "text" and known else None
+
+    def as_trained(self, own: Regress) -> Regress:
+        """Return the task with the activation and the number of texts of the trained one."""
+        return replace(encoding.paired_as_trained(self, own), activation=own.activation)
 
     def fit(self, examples: list[Example]) -> Regress:
         """Return the task, knowing whether examples are pairs.

@@ -31,23 +31,19 @@ from bertie.tasks.evaluation.calibration import choice_calibration
 from bertie.tasks.evaluation.findings import Evaluation, Table, class_findings
 from bertie.tasks.evaluation.passages import Passage, shortened
 from bertie.tasks.example_sums import ExampleSums
+from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.markers import MarkerForm, kept_tokens, marked_text, marker_names
 from bertie.tasks.predictions import ClassPrediction
 from bertie.tasks.relation_metrics import NEGATIVES, relation_counts, relation_scores, relation_sums, relations_of
 from bertie.tasks.relevance import no_relevance
 from bertie.tasks.score_rows import labels_in, read_rows, score_in_order
-from bertie.tasks.task import SEQUENCE, ForeignHead, Scoring
+from bertie.tasks.task import SEQUENCE, Scoring
 from bertie.text import truncation
 from bertie.text.added_tokens import entry_ids
 from bertie.text.tokenizer import Tokenizer
 
 NONE = "none"
 TACRED_OUTPUTS = 42
-FILE_OF_OTHERS = (
-    "a model of relations needs a task.json with its kind (relate), form (masked), labels in the order of its outputs, and "
-    'markers, such as {"E1:PERSON": "[unused1]"}'
-)
-"""What a folder of another program lacks, for messages."""
 RelationReads = Literal["automatic", "markers", "cls"]
 
 
@@ -65,6 +61,10 @@ class Relate:
     """Predict the relation between two marked spans of a text."""
 
     prediction, paired, untrainable, unit = ClassPrediction, None, "", SEQUENCE
+    beside_head = (
+        "a model of relations needs a task.json with its kind (relate), form (masked), labels in the order of its outputs, "
+        'and markers, such as {"E1:PERSON": "[unused1]"}'
+    )
     input_form = "a text with <e1>…</e1> and <e2>…</e2>"
     with_pooling, relevance, training_sequences = same_task, no_relevance, every_sequence
     prediction_rows = read_rows
@@ -137,7 +137,7 @@ class Relate:
         """Return None: no head says which markers its texts had. Raises UserError for one that must have had some."""
         if head.shape == "text" and head.outputs == TACRED_OUTPUTS and not head.names:
             raise UserError(
-                f"its head has {TACRED_OUTPUTS} outputs without names, as SpanBERT on TACRED: {FILE_OF_OTHERS}"
+                f"its head has {TACRED_OUTPUTS} outputs without names, as SpanBERT on TACRED: {cls.beside_head}"
             )
         return None
 

@@ -26,15 +26,16 @@ from bertie.model.heads import PAIR_SIZE, ConditionalSpanHead, TokenHead
 from bertie.model.losses import grouped_cross_entropy
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.squad import Question, SquadReader, placed
-from bertie.tasks.encoding import by_example, same_task, softmax
+from bertie.tasks.encoding import as_given, by_example, same_task, softmax
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.evaluation.span import evaluate_answers
 from bertie.tasks.example_sums import ExampleSums, mean_sums
+from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.predictions import SpanCandidate, SpanPrediction
 from bertie.tasks.relevance import no_relevance
 from bertie.tasks.score_rows import read_rows, score_answers
 from bertie.tasks.squad_metrics import best_threshold, score_answer, squad_scores
-from bertie.tasks.task import SEQUENCE, ForeignHead
+from bertie.tasks.task import SEQUENCE
 from bertie.tasks.word_alignment import with_combining_marks
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
@@ -66,6 +67,7 @@ class Span:
     scored_apart = False  # the best τ on all dev questions is a score of SQuAD 2.0's script
     unit, metric, untrainable = SEQUENCE, "f1", "the answer is not in the context"
     with_pooling, relevance = same_task, no_relevance
+    added_tokens, beside_head, as_trained = (), "", as_given
     prediction_rows, score_rows = read_rows, score_answers
 
     kind: Literal["span"] = "span"

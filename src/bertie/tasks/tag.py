@@ -38,11 +38,12 @@ from bertie.tasks.evaluation.calibration import calibration, log_losses
 from bertie.tasks.evaluation.findings import MEASURES, Evaluation, Finding, Table, class_findings
 from bertie.tasks.evaluation.passages import Passage, shortened
 from bertie.tasks.example_sums import ExampleSums, tag_sums
+from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.relevance import no_relevance
 from bertie.tasks.score_rows import read_rows, score_in_order
 from bertie.tasks.tag_schemes import find_form, form_of, require_complete
-from bertie.tasks.task import SEQUENCE, ForeignHead, Scoring
+from bertie.tasks.task import SEQUENCE, Scoring
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.truncation import Truncation
@@ -56,7 +57,7 @@ class Tag:
     prediction, paired, text_pooling = TagPrediction, None, None
     input_form = "a text, or a list of words"
     unit, untrainable = SEQUENCE, "the model reads none of the words"
-    with_pooling, relevance = same_task, no_relevance
+    with_pooling, relevance, added_tokens, beside_head = same_task, no_relevance, (), ""
 
     kind: Literal["tag"] = "tag"
     word: Annotated[int, Range(-1)] = -1
@@ -113,6 +114,10 @@ class Tag:
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
         return cls(labels=head.labels) if head.shape == "tokens" else None
+
+    def as_trained(self, own: Tag) -> Tag:
+        """Return the task with the scheme of the trained one, unless it names one, and knowing whether its labels are sorted."""
+        return replace(self, scheme=self.scheme or own.scheme, sorted_labels=own.sorted_labels)
 
     def fit(self, examples: list[TaggedSentence]) -> Tag:
         """Return the task with the tags of the training examples, unless `labels` names them, and with their scheme.

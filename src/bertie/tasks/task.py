@@ -38,36 +38,16 @@ from bertie.contracts import Batch, Sequence
 from bertie.errors import UserError
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
-from bertie.model.head_facts import HeadFacts, HeadShape, with_facts
+from bertie.model.head_facts import HeadFacts, with_facts
 from bertie.model.text_pooling import TaskPooling, TextPooling
 from bertie.tasks.data.rows import Row
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.example_sums import ExampleSums
+from bertie.tasks.foreign_head import ForeignHead
 from bertie.text.tokenizer import Tokenizer
 
 Unit = NewType("Unit", str)
 SEQUENCE, EXAMPLE, BATCH = Unit("sequence"), Unit("example"), Unit("batch")
-
-
-@dataclass(frozen=True)
-class ForeignHead:
-    """A head of another library, as its folder describes it."""
-
-    shape: HeadShape
-    """What it computes."""
-    outputs: int
-    """Number of its outputs."""
-    names: tuple[str, ...]
-    """Names of the outputs in config.json; empty: it names none."""
-    problem_type: str
-    """`problem_type` in config.json; empty: it says nothing."""
-    activation: str = ""
-    """Activation of a cross-encoder's scores, "Identity" or "Sigmoid"; empty: it is no cross-encoder."""
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The names of the outputs, or those that transformers gives them."""
-        return self.names or tuple(f"LABEL_{number}" for number in range(self.outputs))
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +178,16 @@ class Task(Protocol):
         """The reader of this task's examples, with the columns that the configuration names."""
         ...
 
+    @property
+    def added_tokens(self) -> tuple[str, ...]:
+        """Tokens that its sequences have and the vocabulary may lack, once `fit` has determined them. Fine-tuning adds them."""
+        ...
+
+    @property
+    def beside_head(self) -> str:
+        """What a folder of another library must have beside a head of this task, for messages; empty: nothing."""
+        ...
+
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
         """Return the task that a head of another library was trained for. None if it is another task."""
@@ -205,6 +195,13 @@ class Task(Protocol):
 
     def with_pooling(self, pooling: TextPooling, paired: bool | None) -> Self:
         """Return the task with another `text_pooling` and `paired`. A task whose head reads tokens has neither."""
+        ...
+
+    def as_trained(self, own: Any) -> Self:
+        """Return the task with what only training decides about reading and encoding, from the task of a trained model.
+
+        Raises UsageError if a setting contradicts it. own: the task of the model, of the same kind.
+        """
         ...
 
     def fit(self, examples: list[Any]) -> Task:

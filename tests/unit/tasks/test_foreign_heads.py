@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from bertie.tasks import AnyTask, Choose, Classify, MultiLabel, Regress, Span, Tag
-from bertie.tasks.task import ForeignHead
+from bertie.tasks.foreign_head import ForeignHead
 
 CASES = [
     (ForeignHead("text", 2, ("no", "yes"), ""), Classify(labels=("no", "yes"))),

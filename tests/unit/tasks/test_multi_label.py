@@ -28,9 +28,10 @@ from bertie.predict.checkpoint_task import checkpoint_task
 from bertie.tasks import MultiLabel
 from bertie.tasks.data.label_sets import LabelSetExample
 from bertie.tasks.example_sums import FORMULAS
+from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.label_sets import LabelSetPrediction, label_set_scores, tuned_thresholds
 from bertie.tasks.scoring import score
-from bertie.tasks.task import ForeignHead, build_head
+from bertie.tasks.task import build_head
 from bertie.text.tokenizer import Tokenizer
 
 LABELS = ("a", "b", "c", "never")

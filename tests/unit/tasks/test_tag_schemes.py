@@ -5,7 +5,6 @@ import pytest
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.tag_form import Scheme, TagForm
 from bertie.tasks.data.tagged import TaggedSentence
-from bertie.tasks.encoding import as_trained
 from bertie.tasks.entities import entities, entity_scores
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.tag import Tag
@@ -164,7 +163,7 @@ def test_kinds_without_letters_are_entities_on_request() -> None:
 def test_the_scheme_is_part_of_task_json() -> None:
     for task in (Tag().fit(sentences("B-P L-P O U-P")), Tag(scheme="none").fit(sentences("B-P I-P O"))):
         assert task_from_json(to_task_json(task, 16, "last", 0), "task.json") == task
-        asked = as_trained(Tag(labels=task.labels), task)
+        asked = Tag(labels=task.labels).as_trained(task)
         assert (asked.scheme, asked.sorted_labels, asked.metric) == (task.scheme, True, task.metric)
 
 

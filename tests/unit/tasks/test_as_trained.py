@@ -1,0 +1,34 @@
+"""What a task takes from that of a trained model, so that examples are read and encoded as in training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bertie.errors import UsageError
+from bertie.tasks import Choose, Classify, Embed, MultiLabel, Regress, Relate, Span, Tag
+
+CASES = [
+    (Classify(text="a"), Classify(text="b", paired=True), Classify(text="a", paired=True)),
+    (Classify(paired=False), Classify(paired=True), Classify(paired=False)),
+    (MultiLabel(separator=","), MultiLabel(paired=False), MultiLabel(separator=",", paired=False)),
+    (Regress(), Regress(paired=True, activation="sigmoid"), Regress(paired=True, activation="sigmoid")),
+    (Choose(context="a"), Choose(context="b", labels_from=1), Choose(context="a")),
+    (Span(question="a"), Span(doc_stride=9), Span(question="a")),
+    (Embed(text="a"), Embed(scored=True, lowest=1, highest=5), Embed(text="a", scored=True, lowest=1, highest=5)),
+    (Tag(tag=3), Tag(scheme="iob1", sorted_labels=True), Tag(tag=3, scheme="iob1", sorted_labels=True)),
+    (Tag(scheme="none"), Tag(scheme="iob1"), Tag(scheme="none")),
+    (Relate(text="a"), Relate("relate", "masked", "cls"), Relate("relate", "masked", "cls", text="a")),
+    (Relate(), Relate(markers={"E1": "*"}, negative="no"), Relate(markers={"E1": "*"}, negative="no")),
+]
+
+
+@pytest.mark.parametrize(("asked", "own", "expected"), CASES)
+def test_settings_remain_and_what_training_decided_comes_from_the_model(asked: Any, own: Any, expected: Any) -> None:
+    assert asked.as_trained(own) == expected
+
+
+def test_a_setting_that_contradicts_the_training_is_refused() -> None:
+    with pytest.raises(UsageError, match=r'task\.form: the model was trained with "markers": use it'):
+        Relate(form="typed").as_trained(Relate())
