@@ -154,7 +154,8 @@ function spansOf({ tokens, tags, probabilities, entities }, text) {
 }
 
 /** Return the types of the labels of a tagger, in order, without the letters of schemes. */
-const typesOf = (labels) => [...new Set(labels.filter((label) => !/^o$/i.test(label)).map((label) => label.replace(/^[BIESLUM][-_]|[-_][BIESLUM]$/i, "")))];
+const typeOf = (label) => label.replace(/^[BIESLUM][-_]|[-_][BIESLUM]$/i, "");
+const typesOf = (labels) => [...new Set(labels.filter((label) => !/^o$/i.test(label)).map(typeOf))];
 
 const UNSURE = 0.5; // probability below which a span is drawn dashed
 const UNBROKEN = 24; // characters of a word that stays on one line with its tag
