@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie import console
+from bertie import config, console
 from bertie.checkpoints.read import read_checkpoint
+from bertie.commands import score
 from bertie.commands.flags import Positional
-from bertie.commands.score import defaults as defaults
+from bertie.errors import UsageError
 from bertie.tasks import AnyTask
-from bertie.tasks.inspect_data import inspect_data, lines_of
+from bertie.tasks.inspect_data import inspect_data, kinds_that_read, lines_of
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,15 @@ class Args:
     task: AnyTask
     model: str = ""
     """Model whose tokens are counted, without special tokens: a run, a checkpoint folder or a hub id; by default none."""
+
+
+def defaults(kind: str) -> dict[str, Any]:
+    """Return the defaults that a kind of task determines. Raises UsageError for a file in its place: some kinds may fit."""
+    if kind not in config.kinds(AnyTask) and Path(kind).exists():
+        fitting = kinds_that_read(Path(kind))
+        found = f"its columns fit {' or '.join(fitting)}" if fitting else "its columns fit no task without flags"
+        raise UsageError(f"{kind} stands where the kind of task belongs; {found}", "Say it first, or with --task KIND")
+    return score.defaults(kind)
 
 
 def run(args: Args) -> dict[str, Any]:

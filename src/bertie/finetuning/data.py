@@ -24,6 +24,7 @@ from bertie.tasks import Task
 from bertie.tasks.data.rows import columns_read, first_few, shorten
 from bertie.tasks.encoding import count_truncated
 from bertie.tasks.scoring import labeled_examples
+from bertie.tasks.task import Reader
 from bertie.tasks.task_json import with_pooling
 from bertie.text.coverage import report_unknown
 from bertie.text.tokenizer import Tokenizer
@@ -90,12 +91,14 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
     if longest is not None and config.max_length > longest:
         where = f"{checkpoint.folder}/tokenizer_config.json: model_max_length is {longest}"
         raise UsageError(f"max_length is {config.max_length}, and {where}: give at most that, or change it")
-    train_examples, dev_examples = _examples(train, config), _examples(dev, config)
+    reader: Any = config.task.reader
+    train_examples = _examples(train, reader, config.strict)
     if 0 < config.max_train_examples < len(train_examples):
         chosen = seeding.generator(0, seeding.SUBSET).permutation(len(train_examples))[: config.max_train_examples]
         console.info(f"training on a random subset of {len(chosen):,} of {len(train_examples):,} examples")
         train_examples = [train_examples[i] for i in sorted(chosen)]
-    task = with_pooling(config.task, checkpoint.config).fit(train_examples)
+    task = with_pooling(config.task, checkpoint.config).as_read(reader).fit(train_examples)
+    dev_examples = _examples(dev, task.reader, config.strict)
     task.validate(dev_examples)
     if task.added_tokens:
         before, checkpoint = checkpoint.tokenizer.size, with_added_tokens(checkpoint, task.added_tokens)
@@ -140,9 +143,9 @@ def _token_counts(tokenizer: Tokenizer, sequences: list[Sequence]) -> dict[str, 
     return {"splits": {"all": counts}}
 
 
-def _examples(source: Examples, config: FinetuneConfig) -> list[Any]:
+def _examples(source: Examples, reader: Reader, strict: bool) -> list[Any]:
     """Read the examples, and report how the first row of a file was read."""
-    examples = labeled_examples(config.task.reader, source, config.strict)
+    examples = labeled_examples(reader, source, strict)
     if not isinstance(source, str | Path):
         return examples
     first = {
@@ -151,7 +154,7 @@ def _examples(source: Examples, config: FinetuneConfig) -> list[Any]:
         if field.repr and field.name != "source"
     }
     values = ", ".join(f"{name} {shorten(repr(value))}" for name, value in first.items() if value is not None)
-    uses = columns_read(config.task.reader, Path(source)).items()
+    uses = columns_read(reader, Path(source)).items()
     columns = f"; columns: {', '.join(f'{use} {name!r}' for use, name in uses)}" if uses else ""
     console.info(f"{source}: {console.plural(len(examples), 'example')}, the first with {values}{columns}")
     return examples

@@ -24,7 +24,15 @@ from bertie.report import TextSpan
 from bertie.tasks.data.choices import ChoiceExample, ChoiceReader
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import parse_index
-from bertie.tasks.encoding import as_given, by_example, every_sequence, own_pooling, pooled_position, softmax
+from bertie.tasks.encoding import (
+    as_given,
+    by_example,
+    every_sequence,
+    own_pooling,
+    pooled_position,
+    read_alike,
+    softmax,
+)
 from bertie.tasks.evaluation.calibration import choice_calibration
 from bertie.tasks.evaluation.findings import Evaluation, class_findings
 from bertie.tasks.evaluation.passages import Passage, mark, shortened
@@ -47,7 +55,7 @@ class Choose:
     input_form = "a list of a context and its endings"
     unit, metric, untrainable = EXAMPLE, "accuracy", ""
     training_sequences, head_positions, relevance = every_sequence, pooled_position, no_relevance
-    added_tokens, beside_head, as_trained = (), "", as_given
+    added_tokens, beside_head, as_trained, as_read = (), "", as_given, read_alike
     prediction_rows, score_rows = read_rows, score_in_order
 
     kind: Literal["choose"] = "choose"

@@ -45,6 +45,7 @@ class Classify:
     text_pooling, input_form = encoding.own_pooling, encoding.text_input_form
     encode, training_sequences, decode = encoding.encode_texts, encoding.every_sequence, encoding.decode_texts
     head_positions, with_pooling = encoding.pooled_position, encoding.with_own_pooling
+    as_read = encoding.read_alike
     prediction_rows, relevance, as_trained = read_rows, class_relevance, encoding.paired_as_trained
 
     kind: Literal["classify"] = "classify"

@@ -21,7 +21,7 @@ from bertie.report import TextSpan
 from bertie.tasks.data.prediction_files import answer_of, require_number
 from bertie.tasks.data.rows import describe_bad_number, parse_label_number, shorten
 from bertie.tasks.data.texts import CLASSES, SCORES, Example, TextReader
-from bertie.tasks.encoding import every_sequence, pooled_position, same_task
+from bertie.tasks.encoding import every_sequence, pooled_position, read_alike, same_task
 from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Table
 from bertie.tasks.evaluation.passages import Passage, shortened, texts_of
 from bertie.tasks.example_sums import ExampleSums, number_sums
@@ -48,7 +48,7 @@ class Embed:
     prediction, labels, paired, text_pooling = SimilarityPrediction, (), None, None
     input_form, untrainable = "a list of two texts", ""
     training_sequences, with_pooling, relevance = every_sequence, same_task, no_relevance
-    added_tokens, beside_head = (), ""
+    added_tokens, beside_head, as_read = (), "", read_alike
     prediction_rows, score_rows = read_rows, score_in_order
 
     kind: Literal["embed"] = "embed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
@@ -88,7 +89,8 @@ class _Seen:
         self.examples += 1
         self.words.add(sum(len(text.split()) for text in example.texts))
         if len(self.first) < SHOWN:
-            shown = {each.name: getattr(example, each.name) for each in fields(example) if each.name != "source"}
+            shown = {each.name: getattr(example, each.name) for each in fields(example) if each.repr}
+            del shown["source"]
             self.first.append({name: value for name, value in shown.items() if value is not None})
         if example.gold is None:
             self.unlabeled += 1
@@ -144,6 +146,17 @@ def inspect_data(
     if not seen.examples and not seen.skipped:
         raise UserError(f"{where}: no examples in it")
     return _result(seen, columns, _unknown(task, seen, where), tokenizer is not None)
+
+
+def kinds_that_read(path: Path) -> list[str]:
+    """Return the kinds of tasks that read a labeled example from the first row of a file, without flags."""
+    found = []
+    for kind, task in configuration.kinds(AnyTask).items():
+        with console.silenced(), suppress(UserError):
+            first = next(task().reader.read(path), None)
+            if first is not None and not isinstance(first, UserError) and first.gold is not None:
+                found.append(kind)
+    return found
 
 
 def _count_tokens(examples: Sequence[InspectedExample], tokenizer: Tokenizer, lengths: Lengths) -> None:

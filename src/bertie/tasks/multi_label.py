@@ -65,7 +65,7 @@ class MultiLabel:
     text_pooling, input_form = encoding.own_pooling, encoding.text_input_form
     encode, training_sequences, decode = encoding.encode_texts, encoding.every_sequence, encoding.decode_texts
     head_positions, with_pooling = encoding.pooled_position, encoding.with_own_pooling
-    prediction_rows, relevance, as_trained = read_rows, class_relevance, encoding.paired_as_trained
+    prediction_rows, relevance = read_rows, class_relevance
 
     kind: Literal["multi_label"] = "multi_label"
     text: str = ""
@@ -101,6 +101,9 @@ class MultiLabel:
     thresholds: NoFlag[tuple[float, ...]] = ()
     """The smallest probability of each label that predicts it; empty: 0.5. Tuned on dev examples."""
 
+    usual_separator: NoFlag[str] = ""
+    """What stood between labels in the training examples, for other files that leave a doubt."""
+
     def __post_init__(self) -> None:
         check_ranges("task", self)
         require_distinct_columns(text=self.text, text_pair=self.text_pair, label=self.label)
@@ -114,12 +117,20 @@ class MultiLabel:
     @property
     def reader(self) -> LabelSetReader:
         texts = TextReader(self.text, self.text_pair, label_names=(), paired=self.paired)
-        return LabelSetReader(texts, self.label, self.separator, self.labels, self.no_label)
+        return LabelSetReader(texts, self.label, self.separator, self.labels, self.no_label, self.usual_separator)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
         known = head.shape == "text" and head.problem_type == cls.facts.problem_type
         return cls(labels=head.labels) if known else None
+
+    def as_trained(self, own: MultiLabel) -> MultiLabel:
+        """Return the task with the number of texts of the trained one, and the separator of its examples."""
+        return replace(encoding.paired_as_trained(self, own), usual_separator=own.usual_separator)
+
+    def as_read(self, reader: LabelSetReader) -> MultiLabel:
+        """Return the task that splits cells as `reader` has split them, where a file leaves a doubt."""
+        return replace(self, usual_separator=reader.found.get("separator", ""))
 
     def fit(self, examples: list[LabelSetExample]) -> MultiLabel:
         """Return the task with the labels of the training examples, unless `labels` names them.

@@ -43,6 +43,7 @@ class Regress:
     text_pooling, input_form = encoding.own_pooling, encoding.text_input_form
     encode, training_sequences, decode = encoding.encode_texts, encoding.every_sequence, encoding.decode_texts
     head_positions, with_pooling = encoding.pooled_position, encoding.with_own_pooling
+    as_read = encoding.read_alike
     prediction_rows, score_rows = read_rows, score_in_order
 
     kind: Literal["regress"] = "regress"

@@ -82,7 +82,8 @@ class Relate:
     """Column of the relation; empty: relation or label."""
     spans: tuple[str, ...] = ()
     """Columns of the positions, from 0: start and end of the first span, then of the second one. Empty: e1_start, e1_end,
-    e2_start, e2_end; or subj_start … obj_end; or head_start … tail_end; without them, the text has <e1>…</e1> and <e2>…</e2>."""
+    e2_start, e2_end; or subj_start … obj_end; or head_start … tail_end; or OpenNRE's h and t; without them, the text has
+    <e1>…</e1> and <e2>…</e2>."""
     types: tuple[str, ...] = ()
     """Columns of the types of both spans; empty: e1_type and e2_type, subj_type and obj_type, or head_type and tail_type."""
     end: SpanEnd = "automatic"
@@ -95,6 +96,9 @@ class Relate:
     """The relations; empty: those of the training examples, sorted."""
     markers: NoFlag[dict[str, str]] = field(default_factory=dict)
     """The token of each marker, by its name: E1, /E1, E1:PERSON, … Empty: the name in brackets."""
+
+    usual_end: NoFlag[SpanEnd] = "automatic"
+    """What the ends of spans named in the training examples, for other files that leave a doubt."""
 
     def __post_init__(self) -> None:
         if len(set(self.labels)) < len(self.labels):
@@ -130,7 +134,7 @@ class Relate:
         typed = self.form != "markers"
         known = tuple(frozenset(name[3:] for name in self.markers if name.startswith(side)) for side in ("E1:", "E2:"))
         types = known if typed and self.markers else None
-        return RelationReader(self.text, self.label, self.spans, self.types, self.end, typed, types)  # pyright: ignore
+        return RelationReader(self.text, self.label, self.spans, self.types, self.end, typed, types, self.usual_end)  # pyright: ignore
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
@@ -146,7 +150,12 @@ class Relate:
             if getattr(self, name) not in (usual, getattr(own, name)):
                 raise UsageError(f'task.{name}: the model was trained with "{getattr(own, name)}": use it')
         negative = self.negative or own.negative
-        return replace(self, form=own.form, reads=own.reads, markers=own.markers, negative=negative)
+        kept = replace(self, form=own.form, reads=own.reads, markers=own.markers, negative=negative)
+        return replace(kept, usual_end=own.usual_end)
+
+    def as_read(self, reader: RelationReader) -> Relate:
+        """Return the task that reads ends of spans as `reader` has read them, where a file leaves a doubt."""
+        return replace(self, usual_end=reader.found.get("end", "automatic"))
 
     def fit(self, examples: list[RelationExample]) -> Relate:
         """Return the task with the labels and the markers of the training examples, unless settings name them.

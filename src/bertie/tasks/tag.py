@@ -87,6 +87,8 @@ class Tag:
     """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
     sorted_labels: NoFlag[bool] = False
     """Whether the labels are the tags of the training examples, sorted. Numbers in other data are then no indices of them."""
+    usual_comments: NoFlag[Keep] = ""
+    """What lines with "#" were in the training examples, for other files that leave a doubt."""
     aggregation_strategy: NoFlag[Strategy] = "first"
     """How predictions for subwords become entities: see `aggregation`."""
 
@@ -109,15 +111,21 @@ class Tag:
         names = () if self.sorted_labels else self.labels
         scheme = "bio" if self.scheme in ("", "none") else self.scheme
         form = self.form or TagForm(scheme)
-        return ConllReader(self.word, self.tag, self.tokens, self.tags, names, form, self.comments, refuse_txt=True)
+        known, usual = (self.labels, self.usual_comments)
+        return ConllReader(self.word, self.tag, self.tokens, self.tags, names, form, self.comments, True, known, usual)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
         return cls(labels=head.labels) if head.shape == "tokens" else None
 
     def as_trained(self, own: Tag) -> Tag:
-        """Return the task with the scheme of the trained one, unless it names one, and knowing whether its labels are sorted."""
-        return replace(self, scheme=self.scheme or own.scheme, sorted_labels=own.sorted_labels)
+        """Return the task with the scheme of the trained one, unless it names one, and how that read labels and comments."""
+        scheme, comments = self.scheme or own.scheme, own.usual_comments
+        return replace(self, scheme=scheme, sorted_labels=own.sorted_labels, usual_comments=comments)
+
+    def as_read(self, reader: ConllReader) -> Tag:
+        """Return the task that takes lines for comments as `reader` has, where a file leaves a doubt."""
+        return replace(self, usual_comments=reader.found.get("comments", ""))
 
     def fit(self, examples: list[TaggedSentence]) -> Tag:
         """Return the task with the tags of the training examples, unless `labels` names them, and with their scheme.

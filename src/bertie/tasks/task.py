@@ -5,8 +5,8 @@ Its methods turn examples into sequences, sequences into a loss, and head output
 
 Fine-tuning calls the methods in this order:
 
-1. `reader` reads the training and the dev file into examples.
-2. `fit` completes the task from the training examples, such as with class names. `validate` checks dev examples.
+1. `reader` reads the training file into examples.
+2. `fit` completes the task from them, such as with class names. Its `reader` reads the dev file, `validate` checks it.
 3. `encode` tokenizes all examples into sequences. `training_sequences` selects the ones to train on.
 4. `head` builds the task head.
 5. For every micro-batch, `head_positions` selects the tokens that the head reads, and `targets` gives their gold labels.
@@ -197,11 +197,15 @@ class Task(Protocol):
         """Return the task with another `text_pooling` and `paired`. A task whose head reads tokens has neither."""
         ...
 
-    def as_trained(self, own: Any) -> Self:
+    def as_trained(self, own: Any) -> Task:
         """Return the task with what only training decides about reading and encoding, from the task of a trained model.
 
         Raises UsageError if a setting contradicts it. own: the task of the model, of the same kind.
         """
+        ...
+
+    def as_read(self, reader: Any) -> Task:
+        """Return the task that reads other files, where they leave a doubt, as `reader` has read the training examples."""
         ...
 
     def fit(self, examples: list[Any]) -> Task:
@@ -256,9 +260,7 @@ class Task(Protocol):
         ...
 
     def head_positions(self, sequence: Sequence, pooled: PooledToken) -> np.ndarray:
-        """Return the positions in the sequence whose hidden states the head reads: int64, sorted.
-
-        The last layer is computed only for these tokens.
+        """Return the positions whose states the head reads: int64, sorted. The last layer is computed only for these tokens.
 
         Args:
             sequence: The sequence.

@@ -13,7 +13,7 @@ from bertie.cli import main
 from bertie.errors import UserError
 from bertie.tasks import AnyTask, Classify
 from bertie.tasks.data.texts import Example
-from bertie.tasks.inspect_data import LONGEST, MAX_KINDS, Lengths, inspect_data, lines_of
+from bertie.tasks.inspect_data import LONGEST, MAX_KINDS, Lengths, inspect_data, kinds_that_read, lines_of
 
 ROWS: dict[str, dict[str, Any]] = {
     "classify": {"text": "a b c", "label": "x"},
@@ -38,6 +38,7 @@ def test_every_task(tmp_path: Path) -> None:
         assert sum(found["labels"].values()) == len(row.get("tags") or row.get("labels") or [1])
         assert found["reasons"][0]["first"].startswith(f"{path}:2: not valid JSON")
         assert inspect_data(kind, [row])["labels"] == found["labels"]
+        assert found["first"][0].keys().isdisjoint({"source", "places", "lines"})
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,6 +61,19 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         f"skipped 1: {path}:6: no label",
     ):
         assert line in captured.err
+
+
+def test_a_file_without_a_kind_is_told_which_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind, row in ROWS.items():
+        path = tmp_path / f"{kind}.jsonl"
+        path.write_text(json.dumps(row) + "\n")
+        assert kind in kinds_that_read(path)
+    assert main(["data", "inspect", str(tmp_path / "tag.jsonl")]) == 2
+    assert "tag.jsonl stands where the kind of task belongs; its columns fit tag. Say it" in capsys.readouterr().err
+    path = tmp_path / "plain.txt"
+    path.write_text("word\n")
+    assert main(["data", "inspect", str(path)]) == 2
+    assert "its columns fit no task without flags. Say it first, or with --task KIND" in capsys.readouterr().err
 
 
 def test_what_is_uncertain_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

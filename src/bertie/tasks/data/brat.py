@@ -8,14 +8,20 @@ from pathlib import Path
 from bertie import console
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.annotations import LabeledSpan, from_spans
-from bertie.tasks.data.rows import require_file
+from bertie.tasks.data.rows import first_few, require_file
 from bertie.tasks.data.tag_form import TagForm
 from bertie.tasks.data.tagged import TaggedSentence, sentence_of_text
 
 
 def is_brat(path: Path) -> bool:
-    """Whether a path is a file of annotations, or a folder with some."""
-    return path.suffix == ".ann" or (path.is_dir() and any(path.glob("*.ann")))
+    """Whether a path is a file of annotations, or a folder.
+
+    Raises UsageError for a text beside its annotations.
+    """
+    beside = path.with_suffix(".ann")
+    if path.suffix == ".txt" and beside.is_file():
+        raise UsageError(f"{path} is the text of {beside.name}, brat's annotations beside it: give {beside}")
+    return path.suffix == ".ann" or path.is_dir()
 
 
 def read_brat(path: Path, form: TagForm, tagged: bool) -> Iterator[TaggedSentence | UserError]:
@@ -27,9 +33,15 @@ def read_brat(path: Path, form: TagForm, tagged: bool) -> Iterator[TaggedSentenc
         tagged: Whether to read the annotations.
 
     Raises:
-        UsageError: A file of annotations has no text beside it.
+        UsageError: A file of annotations has no text beside it, or a folder has no annotations.
     """
     files = sorted(path.glob("*.ann")) if path.is_dir() else [path]
+    if not files:
+        raise UsageError(f"{path} is a folder: give a file, or a folder with brat's NAME.ann beside NAME.txt")
+    texts = sorted(path.glob("*.txt")) if path.is_dir() else []
+    if alone := [text.name for text in texts if not text.with_suffix(".ann").is_file()]:
+        names = first_few(alone, len(alone), ", ")
+        console.warn(f"{path}: no annotations (.ann) beside {console.plural(len(alone), 'text')}, not read: {names}")
     others = 0
     for file in files:
         require_file(file)

@@ -36,6 +36,8 @@ class Comments:
     """The column of the tag."""
     seen: set[str] = field(default_factory=set)
     """The tags so far."""
+    usual: Keep = ""
+    """What such lines were in the training examples."""
     first: int = 0
     """The number of the first comment that was skipped."""
     count: int = 0
@@ -79,6 +81,8 @@ class Comments:
             return alone
         if self.keep or self.tag is None or cells[self.tag] in self.seen:
             return self.keep == "skip"
+        if self.usual:
+            return self.usual == "skip"
         line, tag = shorten(" ".join(cells)), shorten(cells[self.tag])
         problem = (
             f"{line!r} could be a comment, or the word {COMMENT!r} with the tag {tag!r}, which no word before it has"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,6 +64,12 @@ class ConllReader:
     """What lines are that begin a sentence with "#"; see `comments`."""
     refuse_txt: bool = False
     """Whether `stream` refuses .txt files, whose lines could be columns or sentences."""
+    known: tuple[str, ...] = ()
+    """Tags of the training examples, which tell words from comments."""
+    usual: Keep = ""
+    """What lines with "#" were in the training examples, for files that leave a doubt."""
+    found: dict[str, Keep] = field(default_factory=dict, compare=False, repr=False)
+    """What such lines are in the file that was read last, under "comments", if that is certain."""
 
     def __post_init__(self) -> None:
         require_range("", self, "word", low=-1)
@@ -148,6 +154,8 @@ class ConllReader:
                     filled = [(n, line) for n, line in probed if line and not isinstance(line, UserError)]
                     layout = self._find_layout(path, filled or [(number, cells)], tagged)
                     layout.comments.probe(probed)
+                    if layout.comments.keep:
+                        self.found["comments"] = layout.comments.keep
                 if not sentence and cells[0][:1] == COMMENT and layout.comments.skips(number, cells):
                     continue
                 if may_be_header and len(cells) == layout.width:
@@ -178,12 +186,17 @@ class ConllReader:
         ambiguous = is_conllu and tag == -1
         tag_column = tag if tag >= 0 else width + tag
         if 0 <= tag_column < width and tag_column != word and not ambiguous:
-            return _Layout(width, word, tag_column, Comments(path, self.comments, width, tag_column))
+            return _Layout(width, word, tag_column, self._comments(path, width, tag_column))
         if tagged:
             problem = "more than one column could be the tag" if ambiguous else f"no tags in column {tag} of {width}"
             remedy = "name one with --task.tag, counted from 0 (in CoNLL-U, 3 has the parts of speech)"
+            if path.suffix == ".txt":
+                remedy += f"; brat's annotations of a text are in {path.stem}.ann beside it, and there is none"
             raise UsageError(f"{place}: {problem}, beside the words in {word}; {remedy}")
-        return _Layout(width, word, None, Comments(path, self.comments, width, None))
+        return _Layout(width, word, None, self._comments(path, width, None))
+
+    def _comments(self, path: Path, width: int, tag: int | None) -> Comments:
+        return Comments(path, self.comments, width, tag, {*self.known}, self.usual)
 
     def _to_sentence(
         self, path: Path, lines: list[ConllLine], layout: _Layout, tagged: bool

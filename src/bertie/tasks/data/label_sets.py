@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import tee
 from pathlib import Path
 from typing import Any, Literal
 
+from bertie import console
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.cells import parse_cell
 from bertie.tasks.data.in_memory import require_list
@@ -75,6 +76,10 @@ class LabelSetReader:
     separator: str = ""
     known: tuple[str, ...] = ()
     no_label: tuple[str, ...] = ()
+    usual: str = ""
+    """The separator in the training examples, for files that leave a doubt."""
+    found: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """The separator in the file that was read last, under "separator", if there is one, and it is certain."""
 
     def read(self, path: Path) -> Iterator[LabelSetExample | UserError]:
         """Read examples with labels.
@@ -210,7 +215,16 @@ class LabelSetReader:
                 value = row.values[form[1][0]]
                 if isinstance(value, str) and not value.startswith("["):
                     cells.setdefault(value.strip(), row.place)
-        return find_separator(cells, self.known)
+        try:
+            found = find_separator(cells, self.known)
+        except UsageError:
+            if not self.usual:
+                raise
+            console.info(f"{path}: {self.usual!r} stands between labels, as in the training examples")
+            return self.usual
+        if found != ONE:
+            self.found["separator"] = found
+        return found
 
 
 def find_separator(cells: dict[str, str], known: tuple[str, ...]) -> str:

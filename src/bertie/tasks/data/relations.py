@@ -24,6 +24,7 @@ from bertie.tasks.data.marked_texts import (
     from_positions,
     from_tags,
 )
+from bertie.tasks.data.open_nre import end_by_name, flat, flat_rows
 from bertie.tasks.data.rows import (
     Row,
     file_format,
@@ -43,7 +44,7 @@ from bertie.tasks.data.rows import (
 
 TEXTS = ("text", "sentence", "token", "tokens", "words")
 LABELS = ("relation", "label")
-PREFIXES = (("subj", "obj"), ("e1", "e2"), ("head", "tail"))
+PREFIXES = (("subj", "obj"), ("e1", "e2"), ("head", "tail"), ("h", "t"))
 """What the names of columns for the first and the second span begin with: e1_start, e1_end, e1_type."""
 NUMBERED = re.compile(r"(\d+)\t(.*)")
 DIRECTED = re.compile(r"(.+)\((e1,e2|e2,e1)\)")
@@ -83,6 +84,10 @@ class RelationReader:
     end: SpanEnd = "automatic"
     typed: bool = False
     known: tuple[frozenset[str], frozenset[str]] | None = None
+    usual: SpanEnd = "automatic"
+    """What the ends named in the training examples, for files that leave a doubt."""
+    found: dict[str, SpanEnd] = field(default_factory=dict, compare=False, repr=False)
+    """What the ends name in the examples that were read last, under "end", if that is certain."""
     layouts: dict[tuple[bool, tuple[str, ...]], RelationColumns] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -112,7 +117,7 @@ class RelationReader:
         given = require_list(given)
         known = enumerate(given, 1) if isinstance(given, list | tuple) else ()
         rows = (Row(value, "", f"example {number}") for number, value in known if isinstance(value, dict))
-        reader = self._with_end(rows, "the examples")
+        reader = self._with_end(flat_rows(rows), "the examples")
         for number, value in enumerate(given, 1):
             place = f"example {number}"
             if isinstance(value, RelationExample):
@@ -121,14 +126,14 @@ class RelationReader:
             if not isinstance(value, dict | str):
                 expected = "a text with <e1>…</e1> and <e2>…</e2>, or a dict with its columns"
                 raise UserError(f"{place}: expected {expected}, got {type(value).__name__}", f"Give {expected}")
-            row = row_from_python(value if isinstance(value, dict) else {self.text or "text": value}, place)
+            row = flat(row_from_python(value if isinstance(value, dict) else {self.text or "text": value}, place))
             yield reader._example(row, reader._layout(row, place, labeled=False), labeled=False)
 
     def _file(self, path: Path, labeled: bool) -> Iterator[RelationExample | UserError]:
         rows = self._rows(path, labeled)
         reader = self
         if path.suffix.lower() == ".json":
-            reader = replace(self, end="last") if self.end == "automatic" else self
+            reader = self._with("last") if self.end == "automatic" else self
         elif not is_stdin(path):
             reader = self._with_end(self._rows(path, labeled), str(path))
         same_columns = not may_differ(path) and path.suffix.lower() not in (".json", ".txt")
@@ -163,8 +168,9 @@ class RelationReader:
             if file_format(path) == "txt" and _is_numbered(path):
                 return _numbered_rows(path)
         if labeled and file_format(path) == "txt":
-            raise UsageError(f"{path}: a line is a text, without labels, in .txt: give SemEval's file, .tsv or .jsonl")
-        return read_rows(path, _headerless, lambda row: self._layout(row, str(path), labeled))
+            known = "give SemEval's file, .tsv or .jsonl (OpenNRE's .txt is one: rename it)"
+            raise UsageError(f"{path}: a line is a text, without labels, in .txt: {known}")
+        return flat_rows(read_rows(path, _headerless, lambda row: self._layout(flat(row), str(path), labeled)))
 
     def _with_end(self, rows: Iterable[Row | UserError], where: str) -> RelationReader:
         """Find out what the ends of spans of tokens name, if no setting says it: a span of one token tells."""
@@ -184,11 +190,18 @@ class RelationReader:
         if not found:
             return self
         certain: list[SpanEnd] = [end for end in ENDS if end in found]
+        if not certain and self.usual != "automatic":
+            console.info_once(f"{where}: {name} is {ENDS[self.usual]}, as in the training examples")
+            return self._with(self.usual)
         if len(certain) != 1:
             shown = "; ".join(f"by {found[end]}, it is {ENDS[end]}" for end in certain)
             raise _doubt(where, name, f" ({shown})" * bool(shown))
         console.info_once(f"{where}: {name} is {ENDS[certain[0]]}, as {found[certain[0]]} shows")
-        return replace(self, end=certain[0])
+        return self._with(certain[0])
+
+    def _with(self, end: SpanEnd) -> RelationReader:
+        self.found["end"] = end
+        return replace(self, end=end)
 
     def _layout(self, row: Row, where: str, labeled: bool) -> RelationColumns:
         key = (labeled, tuple(row.values))
@@ -296,12 +309,13 @@ def _end_of(row: Row, layout: RelationColumns) -> SpanEnd | None:
         tokens = _tokens(row, layout)
     except UserError:
         return None
-    numbers = [parse_index(str(row.values[name])) for name in layout.spans]
-    if isinstance(tokens, str) or None in numbers:
+    found = [parse_index(str(row.values[name])) for name in layout.spans]
+    numbers = [number for number in found if number is not None]
+    if isinstance(tokens, str) or len(numbers) < len(found):
         return None
     if numbers[0] == numbers[1] or numbers[2] == numbers[3]:
         return "last"
-    return "after" if len(tokens) in (numbers[1], numbers[3]) else None
+    return "after" if len(tokens) in (numbers[1], numbers[3]) else end_by_name(row.values, tokens, numbers)
 
 
 def _doubt(where: str, name: str, shown: str = "") -> UsageError:
@@ -347,6 +361,9 @@ def _numbered_rows(path: Path) -> Iterator[Row | UserError]:
             if waiting is not None:
                 yield waiting
             sentence = match[2].strip()
+            if sentence == "Other" or DIRECTED.fullmatch(sentence):
+                problem = "a number and a relation, as in SemEval's answer files, which have no sentences"
+                raise UsageError(f"{place}: {problem}: give the file with the sentences")
             quoted = len(sentence) > 1 and sentence[0] == sentence[-1] == '"'
             waiting = Row({"text": sentence[1:-1] if quoted else sentence}, f"{path.name}:{number}", place)
         elif not (text := line.strip()) or text.startswith("Comment"):

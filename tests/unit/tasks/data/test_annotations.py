@@ -105,6 +105,24 @@ def test_brat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         list(ConllReader().read(tmp_path / "a.ann"))
 
 
+def test_half_of_a_pair_of_brat_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "a.ann", "T1\tPER 0 4\tAnna\n")
+    write(tmp_path / "a.txt", "Anna")
+    write(tmp_path / "b.txt", "Berta")
+    [found] = valid_examples(ConllReader().read(tmp_path), "brat")
+    assert found.tags == ("B-PER",)
+    assert "no annotations (.ann) beside 1 text, not read: b.txt" in capsys.readouterr().err
+    with pytest.raises(UsageError, match=r"a\.txt is the text of a\.ann, brat's annotations beside it: give .*a\.ann"):
+        ConllReader().read(tmp_path / "a.txt")
+    with pytest.raises(UsageError, match=r"annotations of a text are in b\.ann beside it, and there is none"):
+        list(ConllReader().read(tmp_path / "b.txt"))
+    (tmp_path / "a.ann").unlink()
+    with pytest.raises(
+        UsageError, match=r"is a folder: give a file, or a folder with brat's NAME\.ann beside NAME\.txt"
+    ):
+        list(ConllReader().read(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("spans", "message"),
     [

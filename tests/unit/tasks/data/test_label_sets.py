@@ -11,6 +11,7 @@ import pytest
 from bertie.errors import UsageError, UserError
 from bertie.tasks import MultiLabel
 from bertie.tasks.data.label_sets import ONE, LabelSetExample, find_separator
+from bertie.tasks.data.rows import valid_examples
 
 Labels = list[tuple[str, ...] | None]
 
@@ -158,3 +159,16 @@ def test_emotions(shared_data: Path) -> None:
     assert len(task.labels) == 28
     task.validate(dev)
     assert dev[1].labels == ("approval", "neutral")
+
+
+def test_a_doubt_about_cells_is_resolved_by_the_training_examples(tmp_path: Path) -> None:
+    train, dev = tmp_path / "train.csv", tmp_path / "dev.csv"
+    train.write_text('text,labels\nx,a\nx,b\nx,"a,b"\n')
+    dev.write_text('text,labels\nx,"a,new"\n')
+    reader = MultiLabel().reader
+    examples = valid_examples(reader.read(train), "train")
+    with pytest.raises(UsageError, match="'a,new' could be one label or several"):
+        list(MultiLabel().fit(examples).reader.read(dev))
+    task = MultiLabel().as_read(reader).fit(examples)
+    assert labels(list(task.reader.read(dev))) == [("a", "new")]
+    assert labels(list(MultiLabel().as_trained(task).reader.read(dev))) == [("a", "new")]

@@ -115,6 +115,52 @@ def test_ends_of_tokens_are_asked_about_unless_an_example_tells(
         assert spans(next(Relate().reader.values([long, long | other]))) == expected
 
 
+def test_a_doubt_about_ends_is_resolved_by_the_training_examples(tmp_path: Path) -> None:
+    long = {"tokens": ["a", "b", "c", "d", "e"], "e1_start": 0, "e1_end": 1, "e2_start": 2, "e2_end": 3, "label": "x"}
+    dev = lines(tmp_path / "dev.jsonl", long)
+    for other, expected in (({"e2_end": 2, "label": "y"}, ("a b", "c d")), ({"e2_end": 5, "label": "y"}, ("a", "c"))):
+        reader = Relate().reader
+        examples = list(reader.read(lines(tmp_path / "train.jsonl", long, long | other)))
+        task = Relate().as_read(reader).fit(examples)
+        assert spans(*task.reader.read(dev)) == expected
+        assert spans(*Relate().as_trained(task).reader.read(dev)) == expected
+    certain = lines(tmp_path / "dev.jsonl", long, long | {"e1_end": 0})  # by itself, whatever training examples had
+    assert spans(next(iter(task.reader.read(certain)))) == ("a b", "c d")
+
+
+def test_open_nre_has_objects(tmp_path: Path) -> None:
+    row = {
+        "token": ["Ada", "King", "left", "Rome", "."],
+        "h": {"name": "ada king", "id": "Q1", "pos": [0, 2], "type": "PER"},
+        "t": {"name": "Rome", "id": "Q2", "pos": [3, 4], "type": "LOC"},
+        "relation": "in",
+    }
+    [found] = read(lines(tmp_path / "a.jsonl", row))
+    assert tagged(found) == ("Ada King", "Rome", "in")
+    assert (found.first_type, found.second_type) == ("PER", "LOC")
+    assert tagged(*Relate().reader.values([row])) == ("Ada King", "Rome", "in")
+    last = row | {"h": row["h"] | {"pos": [0, 1]}, "t": row["t"] | {"pos": [3, 3]}}
+    assert tagged(*read(lines(tmp_path / "a.jsonl", last))) == ("Ada King", "Rome", "in")
+    by_name = row | {"h": row["h"] | {"pos": [0, 1]}, "t": {"name": "left Rome", "pos": [2, 3]}}
+    assert tagged(*read(lines(tmp_path / "a.jsonl", by_name))) == ("Ada King", "left Rome", "in")
+    with pytest.raises(UsageError, match="h_end could be the last token of a span or the token after it"):
+        read(lines(tmp_path / "a.jsonl", row | {"h": {"pos": [0, 2]}}))
+    text = {"text": "Ada King left Rome.", "h": {"pos": [14, 18]}, "t": {"pos": [0, 8]}, "relation": "of"}
+    assert tagged(*read(lines(tmp_path / "a.jsonl", text))) == ("Rome", "Ada King", "of")
+    found, bad = read(lines(tmp_path / "a.jsonl", row, row | {"t": {"name": "Rome", "pos": [[3, 4]]}}))
+    assert tagged(found) == ("Ada King", "Rome", "in")
+    assert str(bad).endswith("a.jsonl:2: the pos of 't' is [[3, 4]]: expected [start, end]")
+    with pytest.raises(UsageError, match=r"OpenNRE's \.txt is one: rename it"):
+        read(lines(tmp_path / "wiki80.txt", row))
+
+
+def test_answer_files_of_semeval_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "key.txt", "8001\tMessage-Topic(e1,e2)\n8002\tOther\n")
+    for reading in (Relate().reader.read, Relate().reader.stream):
+        with pytest.raises(UsageError, match=r"key\.txt:1: a number and a relation, as in SemEval's answer files"):
+            list(reading(path))
+
+
 def test_positions_of_characters(tmp_path: Path) -> None:
     row = {
         "sentence": "Ada King left 倫敦 .",
