@@ -44,6 +44,10 @@ const EXAMPLES = {
     ["news", { text: "On Friday, Angela Merkel visited the headquarters of Siemens in Munich." }],
     ["travel", { text: "We flew from New York to Tokyo with Japan Airlines and saw Mount Fuji." }],
   ],
+  relate: () => [
+    ["a part", { text: "The <e1>wheel</e1> of the <e2>bicycle</e2> is bent." }],
+    ["a cause", { text: "A <e2>blackout</e2> of the whole city followed the <e1>storm</e1>." }],
+  ],
   similarity: () => [
     [
       "everyday sentences",

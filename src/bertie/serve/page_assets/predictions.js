@@ -235,7 +235,7 @@ const relateTask = {
         const entries = Object.entries(probabilities).sort(([, a], [, b]) => b - a);
         const parts = body.inputs[0].text.split(/(<e[12]>.*?<\/e[12]>)/is).map((part) => {
           const [, number, span] = /^<e([12])>(.*)<\/e[12]>$/is.exec(part) ?? [];
-          return number ? taggedSpan({ type: `e${number}`, words: [span], probability: 1 }, `hue-${number}`, false) : part;
+          return number ? taggedSpan({ type: `e${number}`, text: span, probability: 1 }, `hue-${number}`, false) : part;
         });
         const bars = fewBars(entries.map(([name, share]) => ({ label: name, share })), 12, null, 0);
         return [html("p", { class: "answer", dir: "auto" }, label), html("p", { class: "text tagged", dir: "auto" }, parts), ...bars];
