@@ -133,7 +133,10 @@ class RelationReader:
         rows = self._rows(path, labeled)
         reader = self
         if path.suffix.lower() == ".json":
-            reader = self._with("last") if self.end == "automatic" else self
+            every = [*rows]
+            is_tacred = any(isinstance(row, Row) and TACRED in row.values for row in every) and not self.spans
+            settled = self._with("last") if is_tacred and self.end == "automatic" else self
+            rows, reader = iter(every), settled._with_end(every, str(path))
         elif not is_stdin(path):
             reader = self._with_end(self._rows(path, labeled), str(path))
         same_columns = not may_differ(path) and path.suffix.lower() not in (".json", ".txt")
@@ -164,7 +167,7 @@ class RelationReader:
         if not is_stdin(path):
             require_file(path)
             if path.suffix.lower() == ".json":
-                return _json_rows(path)
+                return flat_rows(_json_rows(path))
             if file_format(path) == "txt" and _is_numbered(path):
                 return _numbered_rows(path)
         if labeled and file_format(path) == "txt":

@@ -35,7 +35,7 @@ from bertie.tasks.data.rows import (
     row_from_python,
     shorten,
 )
-from bertie.tasks.data.unknown_labels import find_markers, without_unknown
+from bertie.tasks.data.unknown_labels import MARKERS, find_markers, without_unknown
 
 # (text, second text or None, label names that only this layout has), in lower case
 _LAYOUTS: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (
@@ -142,7 +142,8 @@ class TextReader:
         """Raise a UsageError if numbers in a column for classes could be classes: NLI's have 0 for the most similar pairs."""
         columns = self.columns(path)
         name = columns.get("label", "")
-        classes = len(labels) > 2 or columns.get("text", "").lower() == "premise"
+        labels = {label for label in labels if label.lower() not in MARKERS}
+        classes = len(labels) > 2 or (labels and columns.get("text", "").lower() == "premise")
         if name.lower() in CLASSES and not self.label and classes and all(map(str.isdecimal, labels)):
             problem = f"{path}: the numbers of {name!r} could be classes or scores: {join_names(sorted(labels)[:5])}"
             raise UsageError(problem, f"If a larger one means more similar texts, say --task.label {name}")

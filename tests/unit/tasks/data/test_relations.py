@@ -128,6 +128,15 @@ def test_a_doubt_about_ends_is_resolved_by_the_training_examples(tmp_path: Path)
     assert spans(next(iter(task.reader.read(certain)))) == ("a b", "c d")
 
 
+def test_a_list_of_other_columns_is_not_taken_for_that_of_tacred(tmp_path: Path) -> None:
+    row = {"tokens": ["a", "b", "c", "d"], "e1_start": 0, "e1_end": 1, "e2_start": 2, "e2_end": 3, "label": "x"}
+    path = written(tmp_path / "a.json", json.dumps([row, row]))
+    with pytest.raises(UsageError, match=r"a\.json: e1_end could be the last token of a span or the token after it"):
+        read(path)
+    found = read(written(path, json.dumps([row, row | {"e2_end": 4}])))
+    assert [spans(each) for each in found] == [("a", "c"), ("a", "c d")]
+
+
 def test_open_nre_has_objects(tmp_path: Path) -> None:
     row = {
         "token": ["Ada", "King", "left", "Rome", "."],
@@ -139,6 +148,7 @@ def test_open_nre_has_objects(tmp_path: Path) -> None:
     assert tagged(found) == ("Ada King", "Rome", "in")
     assert (found.first_type, found.second_type) == ("PER", "LOC")
     assert tagged(*Relate().reader.values([row])) == ("Ada King", "Rome", "in")
+    assert tagged(*read(written(tmp_path / "a.json", json.dumps([row])))) == ("Ada King", "Rome", "in")
     last = row | {"h": row["h"] | {"pos": [0, 1]}, "t": row["t"] | {"pos": [3, 3]}}
     assert tagged(*read(lines(tmp_path / "a.jsonl", last))) == ("Ada King", "Rome", "in")
     by_name = row | {"h": row["h"] | {"pos": [0, 1]}, "t": {"name": "left Rome", "pos": [2, 3]}}

@@ -122,7 +122,8 @@ def test_scores_are_no_classes_and_classes_no_scores(tmp_path: Path) -> None:
     ):
         Classify().fit(examples)
     assert Classify(labels=("2", "3.8")).fit(examples).labels == ("2", "3.8")
-    for labels, names in (("012", "text,text_pair"), ("01", "premise,hypothesis")):
+    cases = (("012", "text,text_pair"), ("01", "premise,hypothesis"), (("-1", *"012"), "text,text_pair"))  # -1: unknown
+    for labels, names in cases:
         path = tmp_path / "a.csv"
         path.write_text(f"{names},label\n" + "".join(f"a,b,{label}\n" for label in labels))
         with pytest.raises(UsageError, match=r"'label' could be classes or scores: 0, 1.*--task\.label label"):
