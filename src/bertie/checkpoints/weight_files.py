@@ -213,6 +213,7 @@ def read_tensors(path: Path, mapped: Mapped | None = None) -> dict[str, Tensor]:
     """
     if not path.is_file():
         raise UserError(f"{path} is missing: restore it")
+    storage.require_content(path, None)
     read = _read_safetensors if path.suffix == ".safetensors" else read_pickled
     tensors = read(path, mapped)
     _require_valid(path, tensors, mapped)

@@ -16,9 +16,15 @@ from bertie.checkpoints.huggingface import class_names
 from bertie.checkpoints.pickle_check import require_small
 from bertie.checkpoints.pickled import read_pickled
 from bertie.checkpoints.tensorflow.table import read_table, write_table
+from bertie.checkpoints.tensorflow.tensor_bundle import open_bundle, write_bundle
 from bertie.checkpoints.weight_files import read_tensors
 from bertie.errors import LONGEST_MESSAGE, UsageError, UserError
+from bertie.predict.checkpoint_task import run_settings
 from bertie.predict.export import _require_outside
+from bertie.text import tokenizer_json
+from bertie.text.bpe_backend import read_merges
+from bertie.text.sentencepiece import read_model
+from bertie.text.wordpiece_backend import read_vocabulary
 
 BYTES = b"\x80\x02}X\x01\x00\x00\x00acbuiltins\nbytearray\nJ\x00\x00\x00\x7f\x85Rs."
 OLD_BYTES = BYTES.replace(b"builtins", b"__builtin__")
@@ -57,6 +63,36 @@ def _zipped(data: bytes) -> bytes:
 def _legacy(data: bytes) -> bytes:
     start = (0x1950A86A20F9469CFC6C, 1001, {"protocol_version": 1001, "little_endian": True, "type_sizes": {}})
     return b"".join(pickle.dumps(value, 2) for value in start) + data + pickle.dumps([], 2)
+
+
+READERS = {
+    "a.json": storage.read_json,
+    "modules.json": storage.read_json_list,
+    "tokenizer.json": tokenizer_json.read,
+    "vocab.txt": read_vocabulary,
+    "merges.txt": lambda path: read_merges(path, ()),
+    "spiece.model": read_model,
+    "config.toml": lambda path: run_settings(path.parent),
+    "m.index": lambda path: open_bundle(path.parent / "m"),
+}
+WEIGHTS = ("model.safetensors", "pytorch_model.bin", "m.data-00000-of-00001")
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_file_that_is_too_large_is_refused_unread(tmp_path, name):
+    with open(tmp_path / name, "wb") as file:
+        file.truncate(1 << 40)  # it takes no space, and fits into no memory
+    with pytest.raises(UserError, match=rf"{name} has 1,099,511,627,776 bytes, .* at most [\d,]+ are read"):
+        READERS[name](tmp_path / name)
+
+
+@pytest.mark.parametrize("name", [*READERS, *WEIGHTS])
+def test_a_pointer_of_git_lfs_is_named(tmp_path, name):
+    write_bundle(tmp_path / "m", [("a", torch.ones(2))])
+    (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n")
+    read = READERS["m.index"] if name.startswith("m.") else READERS.get(name, read_tensors)
+    with pytest.raises(UserError, match=rf"{name} is a pointer of Git LFS, not the file: run `git lfs pull`"):
+        read(tmp_path / name)
 
 
 @pytest.mark.parametrize("wrapped", [_zipped, _legacy])

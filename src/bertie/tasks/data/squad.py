@@ -186,7 +186,7 @@ def _read_table(path: Path) -> Iterator[Row | UserError]:
 
 def _read_squad_json(path: Path) -> Iterator[Row | UserError]:
     """Yield one row per question, with its context, from SQuAD's articles → paragraphs → questions."""
-    values = storage.read_json(path)
+    values = storage.read_json(path, None)
     articles = values.get("data") if isinstance(values, dict) else None
     if not isinstance(articles, list):
         raise UserError(f'{path} does not have the form of SQuAD: there is no list "data" in it')
