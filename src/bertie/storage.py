@@ -20,6 +20,11 @@ from typing import Any
 
 from bertie.errors import MachineError, UsageError, UserError
 
+LARGEST = (
+    128 << 20
+)  # bytes of a file that describes a model; the largest, tokenizer.json of 260,000 entries, have 34 million
+POINTER = b"version https://git-lfs.github.com/spec/"  # the start of what Git writes in place of a file without Git LFS
+
 
 def require_inside(folder: Path, names: Iterable[str] | None = None) -> None:
     """Check that no file of a folder is a link out of it, except to the blobs of the hub's cache.
@@ -45,6 +50,17 @@ def require_inside(folder: Path, names: Iterable[str] | None = None) -> None:
             if (folder / name).is_symlink():
                 raise UserError(f"{folder / name} is a link to {target}, outside the folder: copy the file into it")
             raise UserError(f"{folder / name} is outside of the folder: copy the file into it")
+
+
+def require_content(path: Path, largest: int | None = LARGEST) -> None:
+    """Check that a file has at most `largest` bytes, and is not the pointer of Git LFS to it. Raises UserError, OSError."""
+    if not path.is_file():  # reading it says why; a pipe can be read only once
+        return
+    if largest is not None and (size := path.stat().st_size) > largest:
+        raise UserError(f"{path} has {size:,} bytes, more than any such file: at most {largest:,} are read")
+    with open(path, "rb") as file:
+        if file.read(len(POINTER)) == POINTER:
+            raise UserError(f"{path} is a pointer of Git LFS, not the file: run `git lfs pull` in the folder")
 
 
 def sha256(path: Path) -> str:
@@ -183,7 +199,7 @@ def work_folder(path: Path, plan: dict[str, Any]) -> Iterator[Path]:
     with _exclusive(path, "folder") as final:
         work = _work_of(final)
         if (work / "plan.json").exists():
-            _require_same_plan(read_json(work / "plan.json"), plan, work)
+            _require_same_plan(read_json(work / "plan.json", None), plan, work)
         else:
             _discard(work)
             work.mkdir()
@@ -269,12 +285,7 @@ def _exclusive(path: Path, what: str) -> Iterator[Path]:
 
 
 def remove_leftovers(folder: Path, name: str = "*") -> None:
-    """Remove the temporary files and folders that killed processes left in `folder`.
-
-    Args:
-        folder: Folder to clean.
-        name: Pattern of the final names whose temporary files are removed.
-    """
+    """Remove the temporary files and folders of `name`, a pattern, that killed processes left in `folder`."""
     for leftover in folder.glob(f".{name}.tmp-*"):
         shutil.rmtree(leftover) if leftover.is_dir() and not leftover.is_symlink() else leftover.unlink()
 
@@ -313,14 +324,14 @@ def write_array(path: Path, array: Any) -> None:
     write_atomic(path, content.getvalue())
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
+def read_json(path: Path, largest: int | None = LARGEST) -> dict[str, Any]:
+    """Read a JSON object. largest: how many bytes it may have; None: any number, as of data.
 
     Raises:
         UsageError: There is no such file.
-        UserError: The file does not hold a JSON object.
+        UserError: The file does not hold a JSON object, or is too large.
     """
-    return _load_json(path, dict, "object")
+    return _load_json(path, dict, "object", largest)
 
 
 def read_json_list(path: Path) -> list[Any]:
@@ -328,8 +339,9 @@ def read_json_list(path: Path) -> list[Any]:
     return _load_json(path, list, "array")
 
 
-def _load_json(path: Path, kind: type, name: str) -> Any:
+def _load_json(path: Path, kind: type, name: str, largest: int | None = LARGEST) -> Any:
     try:
+        require_content(path, largest)
         value = json.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise UsageError(f"no such file: {path}") from error
@@ -343,11 +355,7 @@ def _load_json(path: Path, kind: type, name: str) -> Any:
 
 
 def require_fresh(path: Path, what: str) -> None:
-    """Check that `path` does not exist or is an empty folder.
-
-    Args:
-        path: Folder that a command is about to write.
-        what: What the command writes, for the message: "the tokenizer".
+    """Check that `path`, to which a command is about to write `what`, does not exist or is an empty folder.
 
     Raises:
         UsageError: `path` exists and is not an empty folder.

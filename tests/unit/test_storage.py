@@ -166,6 +166,13 @@ def test_damaged_json_is_named(tmp_path: Path, content: bytes) -> None:
         storage.read_json(tmp_path / "a.json")
 
 
+def test_the_size_of_json_is_bounded(tmp_path: Path) -> None:
+    storage.write_json(tmp_path / "a.json", {"a": "x" * 1000})
+    with pytest.raises(UserError, match=r"a\.json has 1,\d+ bytes.* at most 1,000 are read"):
+        storage.read_json(tmp_path / "a.json", 1000)
+    assert storage.read_json(tmp_path / "a.json", None) == storage.read_json(tmp_path / "a.json")
+
+
 def test_read_json_list_requires_an_array(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('[1, {"a": 2}]')
     assert storage.read_json_list(tmp_path / "a.json") == [1, {"a": 2}]

@@ -2,7 +2,7 @@
 
 Read in this order, from a folder to a checkpoint in memory and back:
 
-1. find.py: the folder of a model. no_model.py: what to say of a place that is none.
+1. find.py: the folder of a model. no_model.py, other_weights.py: what to say of a place that is none.
 2. read.py: reads a model folder into a `Checkpoint` (checkpoint.py), and checks it.
 3. huggingface.py: config.json. families/: names of weights and configuration keys, bertie's and Hugging Face's, one file
    per family. head_shapes.py: which heads the weights are.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bertie import storage
 from bertie.checkpoints import no_model, sentence_transformers_format
+from bertie.checkpoints.other_weights import names_in, other_weights
 from bertie.checkpoints.sentence_transformers_reader import (
     module_folders,
     require_no_module,
@@ -24,7 +25,6 @@ from bertie.checkpoints.weight_files import (
     SAFETENSORS,
     WHOLE,
     names_to_try,
-    other_weights,
     weights_file,
 )
 from bertie.errors import UsageError, UserError
@@ -54,8 +54,24 @@ def find_model_folder(source: str | Path) -> Path:
     folder = Path(source)
     if source == "":
         raise UsageError(f"the name of the model is empty: {no_model.GIVE}")
-    if problem := no_model.address(str(source)):
+    if problem := no_model.address(str(source)) or no_model.unusable(str(source), max(DESCRIBING, key=len)):
         raise UsageError(problem)
+    if (found := _model_in(folder)) is not None:
+        return found
+    if steps := list_checkpoints(folder):
+        return steps[-1]
+    if folder.is_dir():
+        raise UsageError(no_model.lacks_config(folder, names_in(folder)))
+    if folder.exists():
+        raise UsageError(no_model.is_file(folder))
+    beside = folder.parent.is_dir() and "/" in str(source)
+    if beside or str(source).count("/") > 1 or str(source).startswith((".", "/", "~")):
+        raise UsageError(no_model.missing(str(source)))
+    return _from_hub(str(source))
+
+
+def _model_in(folder: Path) -> Path | None:
+    """Return the place of the model whose files are in a folder; None if there are none. Raises UserError."""
     if (inner := transformer_folder(folder)) is not None:
         return inner  # beside it, old folders have a config.json with a version only
     if (folder / "config.json").is_file():
@@ -69,33 +85,31 @@ def find_model_folder(source: str | Path) -> Path:
     # Also in a finished run, whose checkpoints are other models.
     if weights := [name for name in WHOLE if (folder / name).is_file()]:
         problem = f"holds no config.json beside its {weights[0]}"
-        raise UsageError(f"{source} {problem}: restore it, or take another checkpoint")
-    if steps := list_checkpoints(folder):
-        return steps[-1]
-    if folder.exists():
-        raise UsageError(no_model.lacks_config(folder) if folder.is_dir() else no_model.is_file(folder))
-    beside = folder.parent.is_dir() and "/" in str(source)
-    if beside or str(source).count("/") > 1 or str(source).startswith((".", "/", "~")):
-        raise UsageError(no_model.missing(str(source)))
-    return _from_hub(str(source))
+        raise UsageError(f"{folder} {problem}: restore it, or take another checkpoint")
+    return None
 
 
 def list_checkpoints(run: Path) -> list[Path]:
     """Return the checkpoints of a run, oldest first. Folders with other names than step-NNNNNNNN do not count."""
-    found = [path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d{8,}", path.name)]
+    return _steps((run / "checkpoints").glob("step-*"))
+
+
+def _steps(paths: Iterable[Path]) -> list[Path]:
+    found = [path for path in paths if re.fullmatch(r"step-\d{8,}", path.name)]
     return sorted(found, key=lambda path: int(path.name[5:]))
 
 
 def _from_hub(name: str) -> Path:
     """Download what bertie reads of a model, and return its folder, which is read, or refused, like any other."""
-    wanted = set(DESCRIBING)
-    root = _download(name, wanted)
-    modules = {root, *module_folders(root)}
-    for tries in range(len(WHOLE) + 1):
-        if more := _asked_for(root, modules, tries) - wanted:
-            wanted |= more
-            _download(name, wanted, root.name)
-    folder = find_model_folder(root)
+    root = _download(name, DESCRIBING)
+    _fetch(name, root, root)
+    if (folder := _model_in(root)) is None:
+        names = _names_in(name, root.name, Path()) or names_in(root)
+        steps = _steps(path for path in map(Path, names) if path.parent == Path("checkpoints"))
+        if not steps:
+            raise UsageError(no_model.lacks_config(Path(name), names))
+        folder = root / steps[-1]
+        _fetch(name, root, folder)
     if folder.is_dir() and names_to_try(folder, len(WHOLE)) == list(WHOLE):  # there is none
         inner = folder.relative_to(root)
         if problem := other_weights(Path(name) / inner, _names_in(name, root.name, inner)):
@@ -103,20 +117,30 @@ def _from_hub(name: str) -> Path:
     return folder
 
 
-def _asked_for(root: Path, modules: set[Path], tries: int) -> set[str]:
+def _fetch(name: str, root: Path, model: Path) -> None:
+    """Download what bertie reads of the model in a folder of a repository: the root, or a checkpoint of a run."""
+    wanted = set(DESCRIBING)
+    for tries in range(-1, len(WHOLE) + 1):
+        if more := _asked_for(root, model, tries) - wanted:
+            wanted |= more
+            _download(name, wanted, root.name)
+
+
+def _asked_for(root: Path, model: Path, tries: int) -> set[str]:
     """Return patterns of the files that the files of a download ask for. tries: as in `names_to_try`; 0: small files."""
-    if not tries:
+    modules = {model, *module_folders(model)}
+    if tries < 1:
         return {_pattern(root, folder, file) for folder in modules for file in DESCRIBING}
-    encoder = transformer_folder(root) or root
+    encoder = transformer_folder(model) or model
     wanted: set[str] = set()
     for folder in modules:
         names = [file for listing in LISTS if (folder / listing).is_file() for file in _listed(folder / listing)]
-        if folder != root or (folder == encoder and (folder / "config.json").is_file()):
+        if folder != model or (folder == encoder and (folder / "config.json").is_file()):
             names += names_to_try(folder, tries)
         wanted |= {_pattern(root, folder, file) for file in names}
-    if not (encoder / "config.json").is_file() and google.find_config(root) is not None:
-        prefix = google.find_checkpoint(root)
-        wanted |= {"*.index"} if prefix is None else {f"{glob.escape(prefix.name)}.data-*-of-*"}
+    if not (encoder / "config.json").is_file() and google.find_config(model) is not None:
+        prefix = google.find_checkpoint(model)
+        wanted |= {"*.index"} if prefix is None else {f"{_pattern(root, model, prefix.name)}.data-*-of-*"}
     return wanted
 
 
@@ -140,10 +164,11 @@ def _download(name: str, wanted: Iterable[str], commit: str | None = None) -> Pa
 
 
 def _names_in(name: str, commit: str, folder: Path) -> list[str]:
-    """Return the files in a folder of a repository, relative to it; none without a connection."""
+    """Return what is in a folder of a repository, as `names_in` does; nothing without a connection."""
     import huggingface_hub
 
     with suppress(Exception):  # the hub's client raises errors of its own, of its HTTP library and of the system
         files = [Path(file) for file in huggingface_hub.list_repo_files(name, revision=commit)]
-        return [file.relative_to(folder).as_posix() for file in files if file.is_relative_to(folder)]
+        inside = [file.relative_to(folder) for file in files if file.is_relative_to(folder)]
+        return [each.as_posix() for each in {part for file in inside for part in (file, *file.parents[:-1])}]
     return []

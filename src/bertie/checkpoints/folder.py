@@ -107,9 +107,8 @@ def _config_json(
     values["dtype"] = dtype
     if source and family.model_type == source.model_type:
         values = _with_settings(values, source, family)
-        causal = family.architectures.get(frozenset({"next"}))
-        if not model.heads and causal in (source.settings.get("architectures") or ()):
-            values["architectures"] = [causal]  # the head is the matrix of the embeddings: no weights show it
+        if not model.heads and family.without_head in (source.settings.get("architectures") or ()):
+            values["architectures"] = [family.without_head]
     if model.generator is not None:
         values["generator"] = generator_sizes(model.generator.config)
     if source:

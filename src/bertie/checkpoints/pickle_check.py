@@ -1,68 +1,177 @@
-"""What a pickle would build, found without building it: how many objects, and how deeply they nest.
+"""What a pickle would build, found without building it: how much, and by which functions.
 
 torch's weights_only reader runs no code of a file, but it builds all that the file says. A few bytes can name objects of any
-size: bytearray(8 << 30), or tuples that hold the same tuple twice, which take forever to hash or to print.
+size: tuples and lists that hold the same list twice, a set of a tensor that repeats one number, text that doubles with each
+step. So a pickle is followed step by step, and only what files of weights hold passes.
 """
 
 from __future__ import annotations
 
 import pickletools
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import IO
 
 from bertie.errors import UserError
 
+REMEDY = "and bertie runs no code of a file: load it where you trust it, and save its state_dict as safetensors"
+MAX_STEPS = 2_000_000  # one tensor takes 20 to 30
 MAX_OBJECTS = 2_000_000
-"""Steps of a pickle, and objects in a tuple, each counted as often as it is named. One tensor takes 20 to 30 steps."""
+"""Objects in one value, each counted as often as it is named."""
+MAX_MOVED = 20_000_000
+"""Objects of all values together that go into another value: what is copied, hashed or put into a message."""
 MAX_DEPTH = 100
-BUILDERS = frozenset({"TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "REDUCE", "FROZENSET", "BINPERSID", "NEWOBJ"})
-"""Steps whose result holds what they take from the stack. Lists and dicts are filled later, and nothing walks them."""
-REFUSED = ("builtins bytearray", "__builtin__ bytearray")
-"""The function among those that weights_only allows that makes much of a number, and its name in Python 2, which torch maps."""
+REBUILDERS = ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_parameter")
+OF_TENSORS = frozenset(f"torch._utils.{name}" for name in REBUILDERS)
+"""Functions whose arguments hold one tensor, or its memory."""
+OF_NOTHING = frozenset({"collections.OrderedDict"})
+OF_VALUES = frozenset(
+    {"torch.Size", "torch.device", "__builtin__.set", "collections.Counter"}
+)  # as protocol 2 names set
+CALLED = OF_TENSORS | OF_NOTHING | OF_VALUES
+"""The functions that files of weights call, by what they take. Others that weights_only allows make much of little."""
+NAMED = ("torch", "torch.cuda", "torch.storage")
+"""Modules of classes and dtypes that such files name."""
+VALUES = frozenset(
+    {
+        "NONE",
+        "NEWTRUE",
+        "NEWFALSE",
+        "BININT",
+        "BININT1",
+        "BININT2",
+        "BINFLOAT",
+        "LONG1",
+        "BINUNICODE",
+        "SHORT_BINSTRING",
+    }
+    | {"EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET", "EMPTY_TUPLE"}
+)
+TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+FILLED = {"APPEND": 1, "SETITEM": 2, "BUILD": 1, "APPENDS": None, "SETITEMS": None}
+"""How many values a step puts into the one below. None: all above the mark."""
+
+
+@dataclass(slots=True)
+class _Value:
+    """What a step leaves on the stack."""
+
+    objects: int = 1
+    depth: int = 0
+    called: str = ""
+    """The name of a function, or "" for a value."""
+    parts: int = -1
+    """Length of a tuple, or -1."""
+    tensors: int = 0
+    """Tensors, or their memory, that it is or holds."""
+    made_by: str = ""
+    """The function whose result it is."""
+    used: bool = False
+    """Whether it is in another value."""
 
 
 def require_small(stream: IO[bytes]) -> None:
     """Check a pickle, and leave the stream after it.
 
     Raises:
-        UserError: It would build more than tensors need.
+        UserError: It would build more than tensors and plain values, or more of them than a model has.
         ValueError: It is damaged.
     """
-    stack: list[tuple[int, int] | None] = []  # objects and depth of each value; None is a mark
-    memo: dict[int, tuple[int, int]] = {}
-    marks = 0
+    pickle = _Pickle()
     for count, (step, argument, _) in enumerate(pickletools.genops(stream)):
-        if count > MAX_OBJECTS:
-            raise UserError(f"it has more than {MAX_OBJECTS:,} steps")
-        if step.name in ("GLOBAL", "INST") and argument in REFUSED:
-            raise UserError(f"it holds more than tensors ({argument})")
-        if step.name in ("GET", "BINGET", "LONG_BINGET"):
-            stack.append(memo.get(int(str(argument)), (1, 0)))
-            continue
-        if step.name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
-            top = stack[-1] if stack else None
-            memo[len(memo) if argument is None else int(str(argument))] = top or (1, 0)
-            continue
-        marks += (step.name == "MARK") - ("mark" in [kind.name for kind in step.stack_before])
-        if marks > MAX_DEPTH:
-            raise UserError(f"it nests more than {MAX_DEPTH} deep")
-        taken = _take(stack, step)
-        if step.name in BUILDERS:
-            made = sum(part[0] for part in taken) + 1, max((part[1] for part in taken), default=0) + 1
-            if made[0] > MAX_OBJECTS or made[1] > MAX_DEPTH:
-                raise UserError(f"it nests more than {MAX_DEPTH} deep, or names more than {MAX_OBJECTS:,} objects")
-        else:
-            made = taken[0] if taken else (1, 0)
-        stack += [None if kind.name == "mark" else made for kind in step.stack_after]
+        if count > MAX_STEPS:
+            raise UserError(f"it has more than {MAX_STEPS:,} steps")
+        pickle.follow(step.name, argument)
 
 
-def _take(stack: list[tuple[int, int] | None], step: pickletools.OpcodeInfo) -> list[tuple[int, int]]:
-    """Remove from the stack what a step takes, and return it in order, without marks."""
-    taken: list[tuple[int, int]] = []
-    kinds = [kind.name for kind in step.stack_before]
-    if "mark" in kinds:
-        while stack and (top := stack.pop()) is not None:
-            taken.append(top)
-        kinds = kinds[: kinds.index("mark")]
-    for _ in kinds:
-        taken.append((stack.pop() if stack else None) or (1, 0))
-    return taken[::-1]
+class _Pickle:
+    """The stack and the memory of the reader, with a `_Value` for each value."""
+
+    def __init__(self) -> None:
+        self.stack: list[_Value] = []
+        self.marks: list[list[_Value]] = []  # the stacks below each mark
+        self.memo: dict[int, _Value] = {}
+        self.moved = 0
+
+    def follow(self, step: str, argument: object) -> None:
+        """Do what a step does."""
+        if step in VALUES:
+            self.stack.append(_Value(parts=0 if step == "EMPTY_TUPLE" else -1))
+        elif step in ("BINGET", "LONG_BINGET"):
+            self.stack.append(self.memo[_number(argument)] if _number(argument) in self.memo else _Value())
+        elif step in ("BINPUT", "LONG_BINPUT"):
+            self.memo[_number(argument)] = self._top()
+        elif step == "MARK":
+            self.marks.append(self.stack)
+            self.stack = []
+        elif step == "TUPLE" or step in TUPLES:
+            parts = self._take(TUPLES.get(step))
+            self._push(parts, _Value(parts=len(parts)))
+        elif step in FILLED:
+            self._fill(self._take(FILLED[step]), step)
+        elif step == "GLOBAL":
+            self.stack.append(_Value(called=_allowed(str(argument).replace(" ", "."))))
+        elif step == "BINPERSID":
+            self._push(self._take(1), _Value(tensors=1))
+        elif step == "REDUCE":
+            self._call(*self._take(2))
+        elif step not in ("PROTO", "STOP"):
+            raise UserError(f"it holds more than tensors ({step}), {REMEDY}")
+
+    def _top(self) -> _Value:
+        if not self.stack:
+            raise ValueError("a step lacks its value")
+        return self.stack[-1]
+
+    def _take(self, count: int | None) -> list[_Value]:
+        """Remove values from the stack, and return them in order. None: all above the mark, which goes, too."""
+        if count is None:
+            if not self.marks:
+                raise ValueError("a step lacks its mark")
+            taken, self.stack = self.stack, self.marks.pop()
+            return taken
+        if len(self.stack) < count:
+            raise ValueError("a step lacks its values")
+        taken = self.stack[-count:]
+        del self.stack[-count:]
+        return taken
+
+    def _push(self, parts: Iterable[_Value], value: _Value) -> None:
+        """Add a value that is made of parts."""
+        self.stack.append(value)
+        self._fill(parts)
+
+    def _fill(self, parts: Iterable[_Value], step: str = "") -> None:
+        """Put parts into the value on top of the stack."""
+        whole = self._top()
+        if step == "BUILD" and (whole.made_by not in OF_NOTHING or any(part.tensors for part in parts)):
+            raise UserError(f"it holds more than tensors (the state of an object), {REMEDY}")
+        for part in parts:
+            part.used = True
+            whole.objects += part.objects
+            whole.depth = max(whole.depth, part.depth + 1)
+            whole.tensors += part.tensors
+            self.moved += part.objects
+        if whole.used:  # its size was counted when it was used
+            raise UserError("it fills a value that is already part of another one")
+        if whole.objects > MAX_OBJECTS or whole.depth > MAX_DEPTH or self.moved > MAX_MOVED:
+            raise UserError(f"it nests more than {MAX_DEPTH} deep, or names more than {MAX_OBJECTS:,} objects")
+
+    def _call(self, function: _Value, arguments: _Value) -> None:
+        """Check a call, and add its result."""
+        name = function.called
+        suits = arguments.parts >= 0 and arguments.tensors == (name in OF_TENSORS)
+        if name not in CALLED or not suits or (name in OF_NOTHING and arguments.parts):
+            raise UserError(f"it holds more than tensors ({name or 'a call'}), {REMEDY}")
+        self._push([arguments], _Value(made_by=name))
+
+
+def _allowed(name: str) -> str:
+    """Return the name of a function or class. Raises UserError if no file of weights names it."""
+    if name not in CALLED and name.rpartition(".")[0] not in NAMED:
+        raise UserError(f"it holds more than tensors ({name}), {REMEDY}")
+    return name
+
+
+def _number(argument: object) -> int:
+    return int(str(argument))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bertie.checkpoints.mapped import Mapped
-from bertie.checkpoints.pickle_check import require_small
+from bertie.checkpoints.pickle_check import REMEDY, require_small
 from bertie.errors import UserError, naming
 
 NESTED = ("state_dict", "model_state_dict", "model")
@@ -58,7 +58,7 @@ def read_pickled(path: Path, mapped: Mapped | None = None) -> dict[str, Tensor]:
 
 def _require_small(path: Path, zipped: bool) -> None:
     """Check that reading a file takes no more memory than it has bytes, and that its pickles build tensors. Raises UserError."""
-    with naming(f"{path} is damaged"):
+    with naming(f"{path} is not read"):
         if not zipped:
             with open(path, "rb") as file:
                 for _ in range(LEGACY_PICKLES):
@@ -92,7 +92,6 @@ def _refusal(path: Path, error: Exception) -> str:
     text = " ".join(str(error).split())
     if "GLOBAL" in text or "nsupported" in text:
         found = re.search(r"GLOBAL ([\w.]+)", text)
-        remedy = "load it where you trust it, and save its state_dict as safetensors"
         what = f"holds more than tensors ({found[1][:80]})" if found else "is damaged, or holds more than tensors"
-        return f"{path} {what}, and bertie runs no code of a file: {remedy}"
+        return f"{path} {what}, {REMEDY}"
     return f"{path} is damaged: torch cannot read it ({type(error).__name__}: {text.split('rror: ')[-1][:120]})"

@@ -10,7 +10,6 @@ import io
 import json
 import struct
 from collections.abc import Iterable
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from bertie import storage
 from bertie.checkpoints.mapped import Mapped
+from bertie.checkpoints.other_weights import other_weights
 from bertie.checkpoints.pickled import read_pickled
 from bertie.checkpoints.tensorflow import folder as google
 from bertie.errors import MachineError, UserError
@@ -41,17 +41,6 @@ LARGE = 2**20  # bytes of a tensor after which mapped memory is released
 MAX_TENSORS = 100_000
 MAX_SHARDS = 1000
 MAX_NAME = 200  # characters of the name of a file
-ORIGINAL = "give the checkpoint that it was made from, in safetensors or PyTorch format"
-TRANSFORMERS_4 = (
-    'save it with transformers 4 as safetensors: AutoModel.from_pretrained(FOLDER, {}).save_pretrained("OUT")'
-)
-OTHERS = {
-    "flax_model*.msgpack": TRANSFORMERS_4.format("from_flax=True"),
-    "tf_model*.h5": TRANSFORMERS_4.format("from_tf=True"),
-    **dict.fromkeys(("*.gguf", "rust_model.ot", "*.onnx", "onnx/*.onnx"), ORIGINAL),
-    **dict.fromkeys(("openvino_model.xml", "openvino/*.xml", "saved_model.pb", "*.mlmodel", "*.tflite"), ORIGINAL),
-}
-"""Weights of other programs, and what to do with them."""
 
 
 def weights_file(folder: Path) -> Path:
@@ -113,23 +102,6 @@ def _named(folder: Path) -> str | None:
     if not isinstance(named, str) or not named.endswith((".safetensors", f".safetensors{INDEX}")):
         raise UserError(f"{path}: transformers_weights is {str(named)[:60]!r}: it must name a file")
     return _inside(folder, named, f"{path}: transformers_weights").name
-
-
-def other_weights(place: Path, names: Iterable[str] | None = None) -> str:
-    """Return what to do with weights of another program; empty: there are none.
-
-    Args:
-        place: The file, or its folder.
-        names: The files of the folder, relative to it, if it is on the hub. None: those that are there.
-    """
-    for pattern, remedy in OTHERS.items():
-        if names is not None:
-            found = sorted(place / name for name in names if fnmatch(name, pattern))
-        else:
-            found = sorted(place.glob(pattern)) if place.is_dir() else [place] * place.match(pattern)
-        if found:
-            return f"{found[0]}: bertie does not read {found[0].suffix} files: {remedy}"
-    return ""
 
 
 def weights_files(place: Path) -> tuple[Path, ...]:
@@ -213,6 +185,7 @@ def read_tensors(path: Path, mapped: Mapped | None = None) -> dict[str, Tensor]:
     """
     if not path.is_file():
         raise UserError(f"{path} is missing: restore it")
+    storage.require_content(path, None)
     read = _read_safetensors if path.suffix == ".safetensors" else read_pickled
     tensors = read(path, mapped)
     _require_valid(path, tensors, mapped)

@@ -26,6 +26,7 @@ from bertie.model.heads import PooledHead, SpanPairHead, TokenHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.tasks import Task
+from bertie.tasks.initial_bias import start_with_frequencies
 from bertie.tasks.inference import gather_hidden_states, head_index, outputs
 from bertie.tasks.task import Calibratable, build_head
 from bertie.tasks.task_json import features_from_json, to_task_json
@@ -76,6 +77,7 @@ def train_run(
         DivergedError: The loss or the outputs became NaN or infinite.
     """
     model, started = initialized_model(config, data.task, checkpoint, data.encoder)
+    start_with_frequencies(data.task, model.heads[data.task.kind], data.train_sequences)
     asked = config.training.precision
     precision = run.precision(asked) if run else runtime.resolve_precision(asked, model.device)
     runtime.require_precision(precision, model)

@@ -175,6 +175,7 @@ def read_task(source: str | Path) -> AnyTask:
 def run_settings(folder: Path) -> dict[str, Any]:
     """Read the config.toml of a run or of the run of a checkpoint; {} for other folders."""
     path = _run_folder(folder) / "config.toml"
+    storage.require_content(path)
     return configuration.read(path) if path.is_file() else {}
 
 

@@ -6,7 +6,7 @@ supports them:
 
 - `data/` reads the files of examples and of predictions.
 - `encoding.py`, `word_alignment.py` and `markers.py` turn examples into sequences; `inference.py` runs the model on them.
-- `class_weights.py` has the weights of classes in the loss.
+- `class_weights.py` has the weights of classes in the loss, `initial_bias.py` the output biases that training begins with.
 - `tag_schemes.py` finds how tags mark entities; `aggregation.py` turns predictions for subwords into tags and entities.
 - `predictions.py` holds the prediction types; `metrics.py`, `label_sets.py`, `entities.py`, `relation_metrics.py` and
   `squad_metrics.py` score them, `scoring.py` and `score_rows.py` also from files. `example_sums.py` has the scores as sums, for

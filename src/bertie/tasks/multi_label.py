@@ -1,6 +1,7 @@
 """Multi-label classification of one text or a pair: for each label a sigmoid on the pooled [CLS], binary cross-entropy.
 
-A label is predicted if its probability reaches the label's threshold, which is tuned on dev examples.
+A label is predicted if its probability reaches the label's threshold, which is tuned on dev examples. Training begins with the
+frequencies of the labels (initial_bias.py).
 """
 
 from __future__ import annotations
@@ -182,6 +183,12 @@ class MultiLabel:
         if not self.labels:
             raise UsageError("the task has no labels yet: fit it on training examples, or set task.labels")
         return PooledHead(width, len(self.labels), head_dropout(config), binary_cross_entropy, config.head_layers)
+
+    def initial_bias(self, sequences: list[Sequence]) -> np.ndarray:
+        known = [sequence for sequence in sequences if sequence.target is not None]
+        has_NC, weight_N = np.stack([sequence.target for sequence in known]) > 0, encoding.example_weights(known)
+        odds_C = (weight_N @ has_NC + 0.5) / (weight_N @ ~has_NC + 0.5)
+        return np.log(odds_C * weight_array(self.class_weights, self.labels)).astype(np.float32)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         unknown = np.zeros(len(self.labels), np.float32)  # weighs nothing

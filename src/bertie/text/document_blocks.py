@@ -93,7 +93,7 @@ class PrepareSettings:
 def run_once(path: Path, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Return the JSON in `path` if the file exists; otherwise call `compute` and write its result there."""
     if path.exists():
-        return storage.read_json(path)
+        return storage.read_json(path, None)
     result = compute()
     path.parent.mkdir(exist_ok=True)
     storage.write_atomic(path, json.dumps(result))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bertie import storage
 from bertie.errors import UserError
 from bertie.files.protobuf import VARINT, read_fields
 
@@ -47,8 +48,7 @@ def read_model(path: Path) -> SentencePieceModel:
     Raises:
         UserError: The file is damaged, or too large.
     """
-    if (size := path.stat().st_size) > LARGEST:
-        raise UserError(f"{path} has {size:,} bytes, more than any SentencePiece model: at most {LARGEST:,} are read")
+    storage.require_content(path, LARGEST)
     try:
         return _parse(memoryview(path.read_bytes()))
     except UserError as error:

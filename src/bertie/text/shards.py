@@ -128,7 +128,7 @@ def open_shards(folder: Path) -> Shards:
     """
     if not (folder / MANIFEST).is_file():
         raise UsageError(f"{folder} holds no token shards (no {MANIFEST}): create them with `bertie prepare`")
-    manifest = storage.read_json(folder / MANIFEST)
+    manifest = storage.read_json(folder / MANIFEST, None)
     if (found := manifest.get("format")) != FORMAT:
         raise UserError(
             f"{folder / MANIFEST}: format {found!r}, but this version of bertie reads {FORMAT}: prepare again"

@@ -17,7 +17,6 @@ from bertie import storage
 from bertie.errors import UserError
 from bertie.text.sentencepiece import require_valid_charsmap
 
-LARGEST = 128 << 20  # bytes; the largest vocabularies, of 260,000 entries, take 34 million
 MOST_ADDED, MOST_ADDED_CHARACTERS = 20_000, 500_000  # of added tokens; published tokenizers have up to some thousands
 MOST_PARTS = 500  # of a normalizer, and so on; published tokenizers have up to 20
 MOST_GROWTH = 300
@@ -65,8 +64,6 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         UserError: It is damaged, too large, has a pattern that is not known, or says more than bertie reads.
     """
-    if (size := path.stat().st_size) > LARGEST:
-        raise UserError(f"{path} has {size:,} bytes, more than any tokenizer: at most {LARGEST:,} are read")
     content = storage.read_json(path)
     model, added = content.get("model"), content.get("added_tokens") or []
     if not isinstance(model, dict) or not isinstance(added, list):

@@ -273,6 +273,34 @@ def test_a_checkpoint_of_tensorflow_is_downloaded(hub: Hub) -> None:
     assert "2 TensorFlow checkpoints" in require_same(hub)["refused"]
 
 
+def below(hub: Hub, name: str) -> None:
+    """Move the model into a folder of the repository."""
+    moved = list(hub.source.iterdir())
+    (hub.source / name).mkdir(parents=True)
+    for path in moved:
+        path.rename(hub.source / name / path.name)
+
+
+def test_the_newest_checkpoint_of_a_run_is_downloaded(hub: Hub) -> None:
+    sentence_transformers(hub.source, ("Transformer", ""), ("Pooling", "1_Pooling"))
+    pickled(hub.source)
+    below(hub, "checkpoints/step-00000010")
+    shutil.copytree(hub.source / "checkpoints/step-00000010", hub.source / "checkpoints/step-00000009")
+    (hub.source / "config.toml").write_text('[layout]\nkind = "pairs"\nmax_length = 24\n')
+    assert require_same(hub)["max_length"] == 24
+    assert not any("step-00000009" in name for name in hub.downloaded())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("huggingface_hub.list_repo_files", None)  # without a connection, the download counts
+        assert require_same(hub)["max_length"] == 24
+
+
+def test_a_model_in_a_folder_of_a_repository_is_named(hub: Hub) -> None:
+    below(hub, "model")
+    expected, found = outcome(hub.source, hub)["refused"], outcome(NAME, hub)["refused"]
+    assert expected == "UsageError: MODEL holds no config.json; the model is below it: MODEL/model"
+    assert found == f"{expected}: download the repository, and give the path of this folder"
+
+
 @pytest.mark.parametrize("name", ["tf_model.h5", "flax_model.msgpack"])
 def test_weights_of_other_libraries_are_refused_without_a_download(
     hub: Hub, name: str, monkeypatch: pytest.MonkeyPatch
@@ -313,6 +341,7 @@ def test_an_adapter_is_refused_without_its_base_model(hub: Hub) -> None:
         lambda folder: (folder / "tokenizer.json").unlink() or (folder / "vocab.txt").unlink(),
         lambda folder: (folder / "model.safetensors").unlink(),
         lambda folder: [(folder / name).unlink() for name in ("config.json", "model.safetensors")],
+        lambda folder: [path.unlink() for path in folder.iterdir()] + [(folder / "m.gguf").touch()],
         lambda folder: in_shards(folder, "model.safetensors.index.json", save_file, "a") or (folder / "a").unlink(),
     ],
 )

@@ -16,14 +16,36 @@ from bertie.checkpoints.huggingface import class_names
 from bertie.checkpoints.pickle_check import require_small
 from bertie.checkpoints.pickled import read_pickled
 from bertie.checkpoints.tensorflow.table import read_table, write_table
+from bertie.checkpoints.tensorflow.tensor_bundle import open_bundle, write_bundle
 from bertie.checkpoints.weight_files import read_tensors
 from bertie.errors import LONGEST_MESSAGE, UsageError, UserError
+from bertie.predict.checkpoint_task import run_settings
 from bertie.predict.export import _require_outside
+from bertie.text import tokenizer_json
+from bertie.text.bpe_backend import read_merges
+from bertie.text.sentencepiece import read_model
+from bertie.text.wordpiece_backend import read_vocabulary
 
 BYTES = b"\x80\x02}X\x01\x00\x00\x00acbuiltins\nbytearray\nJ\x00\x00\x00\x7f\x85Rs."
 OLD_BYTES = BYTES.replace(b"builtins", b"__builtin__")
 PAIRS = b"\x80\x02K\x01q\x00" + b"".join(b"h%ch%c\x86q%c" % (i, i, i + 1) for i in range(40)) + b"}h\x28K\x01s."
 """A key of 2^40 parts: each tuple holds the one before twice."""
+LISTS = b"\x80\x02K\x01q\x00" + b"".join(b"](h%ch%ceq%c" % (i, i, i + 1) for i in range(40))
+"""The same with lists, which are filled after they were made."""
+TENSOR = (
+    b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000"
+    b"X\x03\x00\x00\x00cpuK\x02tQK\x00J\x00\x00\x00\x7f\x85K\x00\x85\x89ccollections\nOrderedDict\n)RtR"
+)
+"""2^31 times the same number."""
+TEXT = b"c_codecs\nencode\n" * 30 + b"X\x01\x00\x00\x00a" + b"X\x03\x00\x00\x00hex\x86R" * 30
+
+
+def called(name: bytes, argument: bytes) -> bytes:
+    return b"\x80\x02c%s\n%s\x85R." % (name, argument)
+
+
+LATER = b"\x80\x02]q\x00\x85h\x00K\x01a."
+COPIES = b"\x80\x02](%seq\x00(%st." % (b"K\x01" * 1000, b"ctorch\nSize\nh\x00\x85R" * 10_000)
 DEEP = b"\x80\x02" + b"(" * 1000 + b"t" * 1000 + b"."
 TUPLES = b"\x80\x02K\x01" + b"\x85" * 1000 + b"."
 
@@ -43,22 +65,65 @@ def _legacy(data: bytes) -> bytes:
     return b"".join(pickle.dumps(value, 2) for value in start) + data + pickle.dumps([], 2)
 
 
+READERS = {
+    "a.json": storage.read_json,
+    "modules.json": storage.read_json_list,
+    "tokenizer.json": tokenizer_json.read,
+    "vocab.txt": read_vocabulary,
+    "merges.txt": lambda path: read_merges(path, ()),
+    "spiece.model": read_model,
+    "config.toml": lambda path: run_settings(path.parent),
+    "m.index": lambda path: open_bundle(path.parent / "m"),
+}
+WEIGHTS = ("model.safetensors", "pytorch_model.bin", "m.data-00000-of-00001")
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_file_that_is_too_large_is_refused_unread(tmp_path, name):
+    with open(tmp_path / name, "wb") as file:
+        file.truncate(1 << 40)  # it takes no space, and fits into no memory
+    with pytest.raises(UserError, match=rf"{name} has 1,099,511,627,776 bytes, .* at most [\d,]+ are read"):
+        READERS[name](tmp_path / name)
+
+
+@pytest.mark.parametrize("name", [*READERS, *WEIGHTS])
+def test_a_pointer_of_git_lfs_is_named(tmp_path, name):
+    write_bundle(tmp_path / "m", [("a", torch.ones(2))])
+    (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n")
+    read = READERS["m.index"] if name.startswith("m.") else READERS.get(name, read_tensors)
+    with pytest.raises(UserError, match=rf"{name} is a pointer of Git LFS, not the file: run `git lfs pull`"):
+        read(tmp_path / name)
+
+
 @pytest.mark.parametrize("wrapped", [_zipped, _legacy])
 @pytest.mark.parametrize(
     ("data", "message"),
-    [(BYTES, "bytearray"), (OLD_BYTES, "bytearray"), (PAIRS, "names"), (DEEP, "deep"), (TUPLES, "deep")],
+    [
+        *((BYTES, "bytearray"), (OLD_BYTES, "bytearray"), (PAIRS, "names"), (DEEP, "deep"), (TUPLES, "deep")),
+        *((LISTS + b".", "names"), (COPIES, "names"), (LATER, "already part"), (b"\x80\x02" + TEXT + b".", "encode")),
+        *((called(name, TENSOR), name.split()[1].decode()) for name in (b"__builtin__\nset", b"torch\nSize")),
+        *((called(name, b"K\x64"), name.split()[1].decode()) for name in (b"torch\nFloatTensor", b"torch\nTensor")),
+        (called(b"collections\nOrderedDict", TENSOR), "OrderedDict"),
+        (b"\x80\x02ccollections\nOrderedDict\n)R" + TENSOR + b"b.", "state of an object"),
+        (b"\x80\x02" + TENSOR + b"K\x01\x85b.", "state of an object"),
+        (b"\x80\x02K\x01K\x01\x85R.", "a call"),
+    ],
 )
 def test_a_pickle_that_would_build_large_objects_is_refused_unread(tmp_path, monkeypatch, wrapped, data, message):
     (tmp_path / "a.bin").write_bytes(wrapped(data))
     monkeypatch.setattr(pickled.torch, "load", lambda *_, **__: pytest.fail("it is read"))
-    with pytest.raises(UserError, match=f"a.bin is damaged: it .*{message}"):
+    with pytest.raises(UserError, match=f"a.bin is not read: it .*{message}"):
         read_pickled(tmp_path / "a.bin")
 
 
 def test_the_pickle_of_many_tensors_is_small():
     file = io.BytesIO()
     tensors = {f"layer.{i}": torch.nn.Parameter(torch.ones(1)) for i in range(3000)}
-    torch.save({"state_dict": tensors, "epoch": 3}, file)
+    module = torch.nn.Linear(2, 2).state_dict()
+    plain = {"set": {1, 2}, "size": torch.ones(2, 3).shape, "device": torch.device("cpu"), "dtype": torch.float16}
+    schedule = torch.optim.lr_scheduler.MultiStepLR(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]), [3, 5])
+    trained = {"epoch": 3, "schedule": schedule.state_dict(), "shape": [(1, None, 2.5, True), 2**40], **plain}
+    torch.save({"state_dict": tensors, "module": module, "small": torch.ones(2, dtype=torch.uint16), **trained}, file)
     with zipfile.ZipFile(file) as parts:
         require_small(io.BytesIO(next(parts.read(name) for name in parts.namelist() if name.endswith("data.pkl"))))
 

@@ -10,6 +10,7 @@ import pytest
 
 from bertie.checkpoints.find import find_model_folder
 from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.weight_files import weights_file
 from bertie.errors import UsageError, UserError
 from bertie.text.tokenizer import Tokenizer
 
@@ -32,12 +33,26 @@ def said(place: str | Path) -> str:
         ("https://huggingface.co/google-bert/bert-base-uncased/tree/main", "hub id, google-bert/bert-base-uncased"),
         ("http://hf.co/bert-base-uncased/tree/main", "hub id, bert-base-uncased"),
         ("huggingface.co/bert-base-uncased", "hub id, bert-base-uncased"),
+        ("https://huggingface.co/google/bert?library=transformers#card", "hub id, google/bert"),
+        ("hf://google/bert@main", "hub id, google/bert"),
+        ("https://huggingface.co/datasets/squad", "is a data set, not a model"),
+        ("https://huggingface.co/spaces/a/b", "is a space, not a model"),
+        ("https://huggingface.co/models?search=bert", "is an address of no model"),
+        ("https://huggingface.co", "is an address of no model"),
+        ("s3://bucket/model", "download the model's folder, and give its path"),
+        ("file:///srv/a%20model", "give the path, /srv/a model"),
+        ("a\0b", "embedded null byte: give a run"),
         ("https://example.org/model", "download the model's folder, and give its path"),
         ("", "the name of the model is empty: give a run"),
     ],
 )
 def test_an_address_or_an_empty_name(address: str, words: str) -> None:
     assert words in said(address)
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "x" * 256, "a/" * 2045])
+def test_a_name_that_no_file_can_have(name: str) -> None:
+    assert said(name) == f"{name[:100]}…: File name too long: give a run, a checkpoint folder or a hub id"
 
 
 def test_a_file(folder: Path, tmp_path: Path) -> None:
@@ -47,11 +62,16 @@ def test_a_file(folder: Path, tmp_path: Path) -> None:
         "mlm.zip": "is an archive: extract it",
         "mlm.tar.gz": "is an archive: extract it",
         "x.gguf": "bertie does not read .gguf files: give the checkpoint that it was made from",
+        "M.ONNX": "bertie does not read .onnx files",
+        "best.pt": "rename it to pytorch_model.bin",
         "text.txt": "is a file: give a run, a checkpoint folder or a hub id",
     }
     for name, what in words.items():
         (tmp_path / name).touch()
         assert what in said(tmp_path / name)
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "model.onnx").touch()
+    assert said(folder / "onnx" / "model.onnx").endswith(f"is a file: give its folder, {folder}")
     for name in ("bert_config.json", "bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"):
         (tmp_path / name).write_text("{}")
     for name in ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"):
@@ -78,6 +98,49 @@ def test_weights_of_another_program(name: str, words: str, folder: Path) -> None
     assert words in str(raised.value)
     (folder / "config.json").unlink()
     assert said(folder) == str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("M.GGUF", "M.GGUF: bertie does not read .gguf files"),
+        ("x.mlpackage/Manifest.json", "x.mlpackage: bertie does not read .mlpackage files"),
+        ("model-00001-of-00002.safetensors", "and model.safetensors.index.json, which lists the parts, is missing"),
+        ("pytorch_model-00001-of-00002.bin", "and pytorch_model.bin.index.json, which lists the parts, is missing"),
+        ("model.fp16.safetensors", "is a variant of the weights, which bertie does not choose itself: rename it"),
+        ("pytorch_model.fp16.bin", "rename it to pytorch_model.bin"),
+        ("pytorch_model.pt", "pytorch_model.pt is a file of torch: if it holds weights"),
+        ("pytorch_model_fsdp_0/x.distcp", "pytorch_model_fsdp_0 holds weights in the parts of FSDP"),
+        ("global_step10/mp_rank_00_model_states.pt", "global_step10 holds weights in the parts of DeepSpeed"),
+        ("m.zip", "m.zip is an archive: extract it"),
+        ("optimizer.pt", ""),
+    ],
+)
+def test_weights_that_are_not_read_are_named(name: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    if words:
+        assert words in said(tmp_path)
+        (tmp_path / "config.json").write_text("{}")
+        with pytest.raises(UserError) as raised:
+            weights_file(tmp_path)
+        assert words in str(raised.value)
+    else:
+        assert said(tmp_path).startswith(f"{tmp_path} holds no config.json: ")
+
+
+def test_the_checkpoint_of_a_trainer_is_its_best_or_its_latest(tmp_path: Path) -> None:
+    for step in (9, 10, 100):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        for name in ("config.json", "model.safetensors"):
+            (folder / name).touch()
+    words = f"{tmp_path} holds no config.json; 3 models are below it, such as {tmp_path}/checkpoint-"
+    assert said(tmp_path) == f"{words}100"
+    state = tmp_path / "checkpoint-100" / "trainer_state.json"
+    for best, suggested in (("out/checkpoint-9", 9), ("out/checkpoint-50", 100), (None, 100)):
+        state.write_text(json.dumps({"best_model_checkpoint": best}))
+        assert said(tmp_path) == f"{words}{suggested}"
 
 
 def test_a_folder_above_a_model_or_of_a_tokenizer(folder: Path, tmp_path: Path) -> None:

@@ -107,6 +107,8 @@ class Family:
     """Hugging Face's class for the shapes of the heads. `frozenset()` is the class of the bare encoder."""
     settings: ConfigJson
     """How config.json describes an encoder."""
+    without_head: str | None = None
+    """The class whose head is the encoder's own matrix, so that a folder of this class may hold the encoder alone."""
     heads: dict[HeadShape, tuple[Module, ...]] = field(default_factory=dict)
     """The modules of a head of each shape. Where two shapes use the same name, the name of the class decides which head it is,
     or else the first one."""

@@ -73,6 +73,7 @@ FAMILY = Family(
         Module("encoder.final_norm", "transformer.ln_f"),
     ),
     architectures={frozenset(): "GPT2Model", frozenset({"next"}): "GPT2LMHeadModel"},
+    without_head="GPT2LMHeadModel",
     settings=SETTINGS,
     ignored=r"\.attn\.(masked_)?bias$",
     tied={"lm_head.weight": "transformer.wte.weight"},

@@ -59,6 +59,7 @@ FAMILY = Family(
         *(row for row in gpt2.FAMILY.encoder if ".layers." in row.ours),
     ),
     architectures={frozenset(): "OpenAIGPTModel", frozenset({"next"}): "OpenAIGPTLMHeadModel"},
+    without_head="OpenAIGPTLMHeadModel",
     settings=SETTINGS,
     ignored=gpt2.FAMILY.ignored,
 )

@@ -135,13 +135,12 @@ def open_bundle(prefix: Path) -> TensorBundle:
         UserError: A file is missing or damaged.
     """
     path = Path(f"{prefix}.index")
+    try:
+        storage.require_content(path, MAX_BYTES)
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
     with naming(path):
-        try:
-            if path.stat().st_size > MAX_BYTES:
-                raise UserError(f"too large: it has more than {MAX_BYTES:,} bytes")
-            data = path.read_bytes()
-        except OSError as error:
-            raise UserError(f"cannot be read: {error.strerror or error}") from error
         table = read_table(data)
         if b"" not in table:
             raise UserError('damaged: it has no header (the key "")')
@@ -238,6 +237,7 @@ def _require_places(bundle: TensorBundle) -> None:
         path = _data_path(bundle.prefix, entry.shard, bundle.shards)
         if entry.shard not in sizes:
             try:
+                storage.require_content(path, None)
                 sizes[entry.shard] = path.stat().st_size
             except OSError as error:
                 raise UserError(f"{path} cannot be read: {error.strerror or error}: restore it") from error

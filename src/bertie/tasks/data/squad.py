@@ -246,7 +246,7 @@ def _read_squad_json(path: Path) -> Iterator[Row | UserError]:
     """Yield one row per question, with its context, from SQuAD's articles → paragraphs → questions."""
     with suppress(OSError), path.open("rb") as file:  # `read_json` says what is wrong with the file
         require_not_utf16(str(path), file.readline(1 << 10))
-    values = storage.read_json(path)
+    values = storage.read_json(path, None)
     articles = values.get("data") if isinstance(values, dict) else None
     if not isinstance(articles, list):
         raise UserError(f'{path} does not have the form of SQuAD: there is no list "data" in it')
