@@ -26,8 +26,8 @@ from bertie.model.heads import PooledHead, SpanPairHead, TokenHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.tasks import Task
-from bertie.tasks.initial_bias import start_with_frequencies
 from bertie.tasks.inference import gather_hidden_states, head_index, outputs
+from bertie.tasks.initial_bias import start_with_frequencies
 from bertie.tasks.task import Calibratable, build_head
 from bertie.tasks.task_json import features_from_json, to_task_json
 from bertie.text.tokenizer import Tokenizer

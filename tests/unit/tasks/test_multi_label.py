@@ -121,6 +121,23 @@ def test_the_loss_is_that_of_pytorch() -> None:
     assert float(loss.hits) == pytest.approx(float(((logits[:4] > 0) == (gold[:4] > 0)).float().mean(1).sum()))
 
 
+@pytest.mark.parametrize("weights", ["none", {"p": 3.0, "q": 1.0, "r": 0.5}])
+def test_training_begins_with_the_best_constant_prediction(weights: Any) -> None:
+    task = MultiLabel(labels=("p", "q", "r"), class_weights=weights)
+    factors = np.float32([1, 1, 1] if weights == "none" else [*weights.values()])
+    gold = np.float32([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 1]] * 50)
+    weight = np.float32([0.5, 0.5, 1, 1] * 50)  # as if the first two were windows of one text
+    one = np.array([1])
+    sequences = [Sequence(one, one, one > 0, target=row, weight=w) for row, w in zip(gold, weight, strict=True)]
+    bias = torch.from_numpy(task.initial_bias([*sequences, Sequence(one, one, one > 0)])).requires_grad_()
+    targets = Targets(torch.arange(200), torch.from_numpy(gold * factors), torch.from_numpy(weight))
+    loss = binary_cross_entropy(bias.expand(200, 3), targets)
+    loss.total.backward()
+    assert bias.grad is not None
+    assert bias.grad.abs().max() < 0.3  # of 150; half an example more keeps rare labels finite
+    assert np.isfinite(task.initial_bias(sequences[:1])).all()
+
+
 def test_fit_refuses_what_cannot_be_learned() -> None:
     unknown = LabelSetExample("x", None, None, "x:2")
     with pytest.raises(UserError, match="x:2: its labels are unknown"):
