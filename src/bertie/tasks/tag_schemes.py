@@ -22,6 +22,7 @@ _WAYS = (
     ("", False),
 )  # separator, whether the letter is last
 _TYPO = 0.9  # share of the words with tags above which bare letters are a scheme, and the others are mistakes
+_PROBED = 2048  # the most frequent tags decide
 _MOST = 0.5  # the same of letters beside a kind
 _Pairs = Counter[tuple[str | None, str | None]]  # tags that follow each other; None: the ends of a sentence
 _REMEDY = "--task.scheme names the scheme; with none, the metric is the accuracy of single tags"
@@ -117,7 +118,7 @@ def _best_form(counts: Counter[str], scheme: Scheme) -> tuple[TagForm | None, fl
     ]
     if scheme == "io":
         forms.append(TagForm("io", "", whole=True, outside=outside))
-    inside = {tag: max(count, 1) for tag, count in counts.items() if tag.upper() != "O"}
+    inside = {tag: max(count, 1) for tag, count in counts.most_common(_PROBED) if tag.upper() != "O"}
     best, most, total = None, 0.0, max(sum(inside.values()), 1)
     for form in forms:
         share = sum(count for tag, count in inside.items() if form.mark(tag) is not None) / total
