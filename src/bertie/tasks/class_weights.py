@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -15,6 +14,9 @@ from bertie.tasks.data.rows import join_names, shorten
 
 ClassWeights = Literal["none", "balanced"] | dict[str, float]
 """none: all classes weigh the same. balanced: rare classes weigh more. A table: the weight of every class."""
+
+
+_HIGHEST = 1e15  # the loss of many is finite in float32
 
 
 def fit_weights(
@@ -33,7 +35,8 @@ def fit_weights(
         positives_of: Number n of examples, if each label is a decision of its own; 0: each member has one class.
 
     Raises:
-        UsageError: A table lacks a class, has an unknown one, or has a weight that is not positive and finite.
+        UsageError: A table lacks a class, has an unknown one, or has a weight that is not positive, or that
+            float32 cannot hold.
         UserError: "balanced" gives a class no weight, because no example has it, or every one.
     """
     if given == "none":
@@ -55,9 +58,11 @@ def fit_weights(
         )
     if missing := [label for label in labels if label not in given]:
         raise UsageError(f"task.class_weights has no weight for {join_names(missing)}: give one for every class")
-    if wrong := [label for label in labels if not 0 < given[label] < math.inf]:
+    low, high = float(np.finfo(np.float32).tiny), _HIGHEST
+    if wrong := [label for label in labels if not low <= given[label] <= high]:
         raise UsageError(
-            f"task.class_weights: the weight of {shorten(wrong[0])!r} is {given[wrong[0]]:g}: give more than 0"
+            f"task.class_weights: the weight of {shorten(wrong[0])!r} is {given[wrong[0]]:g}: give more than 0, and at most "
+            f"{high:g}"
         )
     return {label: given[label] for label in labels}
 

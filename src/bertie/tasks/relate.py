@@ -22,9 +22,9 @@ from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead, SpanPairHead
 from bertie.model.text_pooling import TaskPooling
 from bertie.report import TextSpan
-from bertie.tasks.data.marked_texts import RelationExample, SpanEnd
+from bertie.tasks.data.marked_texts import DIRECTED, RelationExample, SpanEnd, relation_name
 from bertie.tasks.data.prediction_files import answer_of
-from bertie.tasks.data.relations import DIRECTED, RelationReader
+from bertie.tasks.data.relations import RelationReader
 from bertie.tasks.data.rows import join_names, parse_label, shorten
 from bertie.tasks.encoding import by_example, every_sequence, pooled_position, same_task, softmax
 from bertie.tasks.evaluation.calibration import choice_calibration
@@ -65,7 +65,6 @@ class Relate:
         "a model of relations needs a task.json with its kind (relate), form (masked), labels in the order of its outputs, "
         'and markers, such as {"E1:PERSON": "[unused1]"}'
     )
-    input_form = "a text with <e1>…</e1> and <e2>…</e2>"
     with_pooling, relevance, training_sequences = same_task, no_relevance, every_sequence
     prediction_rows = read_rows
 
@@ -92,6 +91,9 @@ class Relate:
     negative: str = ""
     """The class that says "no relation", which F1 leaves out; empty: no_relation or Other, if it is one of the labels. none:
     there is no such class."""
+    no_label: tuple[str, ...] = ()
+    """Labels that mean that the label is unknown, such as -1; such examples are left out. Empty: found, if the other labels leave
+    no doubt."""
     labels: tuple[str, ...] = ()
     """The relations; empty: those of the training examples, sorted."""
     markers: NoFlag[dict[str, str]] = field(default_factory=dict)
@@ -105,6 +107,14 @@ class Relate:
             raise UsageError(f"task.labels names a relation twice: {join_names(self.labels)}")
         if len(set(self.markers.values())) < len(self.markers):
             raise UsageError("task.markers has a token twice: each marker needs a token of its own")
+        if wrong := [label for label in self.labels if relation_name(label) != label]:
+            raise UsageError(f"task.labels names {shorten(wrong[0])!r}: write {relation_name(wrong[0])!r}")
+
+    @property
+    def input_form(self) -> str:
+        if self.form == "markers":
+            return "a text with <e1>…</e1> and <e2>…</e2>"
+        return "an object with a text with <e1>…</e1> and <e2>…</e2>, and the types of both spans, such as e1_type and e2_type"
 
     @property
     def facts(self) -> HeadFacts:
@@ -134,7 +144,9 @@ class Relate:
         typed = self.form != "markers"
         known = tuple(frozenset(name[3:] for name in self.markers if name.startswith(side)) for side in ("E1:", "E2:"))
         types = known if typed and self.markers else None
-        return RelationReader(self.text, self.label, self.spans, self.types, self.end, typed, types, self.usual_end)  # pyright: ignore
+        negative = (self.negative,) if self.negative else ()
+        columns = (self.text, self.label, self.spans, self.types)
+        return RelationReader(*columns, self.end, typed, types, self.no_label, self.labels, negative, self.usual_end)  # pyright: ignore
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
@@ -151,7 +163,7 @@ class Relate:
                 raise UsageError(f'task.{name}: the model was trained with "{getattr(own, name)}": use it')
         negative = self.negative or own.negative
         kept = replace(self, form=own.form, reads=own.reads, markers=own.markers, negative=negative)
-        return replace(kept, usual_end=own.usual_end)
+        return replace(kept, usual_end=own.usual_end if own.end == "automatic" else own.end)
 
     def as_read(self, reader: RelationReader) -> Relate:
         """Return the task that reads ends of spans as `reader` has read them, where a file leaves a doubt."""
@@ -281,7 +293,8 @@ class Relate:
         return score_in_order(replace(self, labels=self.labels or labels_in(given)), given)
 
     def read_prediction(self, values: dict[str, Any], example: RelationExample, place: str) -> ClassPrediction:  # noqa: ARG002
-        predicted = parse_label(answer_of(values, "label", place), "label", place)
+        given = parse_label(answer_of(values, "label", place), "label", place)
+        predicted = None if given is None else relation_name(given)
         if predicted not in self.labels:
             raise UserError(
                 f"{place}: {shorten(str(predicted))!r} is none of the relations, which are {join_names(self.labels)}; "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bertie.tasks.data.relations import DIRECTED
+from bertie.tasks.data.marked_texts import DIRECTED
 from bertie.tasks.example_sums import ExampleSums, mean_sums
 
 NEGATIVES = ("no_relation", "Other")

@@ -29,7 +29,7 @@ from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
 from bertie.tasks.data.comments import Keep
 from bertie.tasks.data.conll import ConllReader
 from bertie.tasks.data.prediction_files import answer_of
-from bertie.tasks.data.rows import Row, join_names, shorten
+from bertie.tasks.data.rows import Row, join_names, parse_finite, shorten
 from bertie.tasks.data.tag_form import Scheme, TagForm
 from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.encoding import same_task
@@ -143,7 +143,7 @@ class Tag:
         if len(labels) < 2:
             only = f"{shorten(min(labels))!r} ({examples[0].source} …)"
             raise UserError(f"every word has the tag {only}: nothing to learn")
-        if not self.labels and all(label.isdecimal() for label in labels):
+        if not self.labels and all(parse_finite(label) is not None for label in labels):
             remedy = "name them in the order of their numbers with --task.labels, or name the numbers to keep them"
             raise UsageError(f"the tags are numbers ({join_names(labels)}): {remedy}")
         known = set(labels)

@@ -17,8 +17,13 @@ from bertie.tasks.data.tagged import TaggedSentence
 
 _FOUND: tuple[Scheme, ...] = ("bio", "iobes", "bilou", "bmes")  # by letters alone; the order of the tags tells iob1
 _NAMES = {"bio": "BIO (IOB2)", "iob1": "IOB1", "io": "IO", "iobes": "IOBES", "bilou": "BILOU", "bmes": "BMES"}
-_WAYS = (("-", False), ("_", False), ("-", True), ("_", True), ("", False))  # separator, whether the letter is last
+_WAYS = (
+    *((mark, last) for last in (False, True) for mark in "-_:/"),
+    ("", False),
+)  # separator, whether the letter is last
 _TYPO = 0.9  # share of the words with tags above which bare letters are a scheme, and the others are mistakes
+_PROBED = 2048  # the most frequent tags decide
+_MOST = 0.5  # the same of letters beside a kind
 _Pairs = Counter[tuple[str | None, str | None]]  # tags that follow each other; None: the ends of a sentence
 _REMEDY = "--task.scheme names the scheme; with none, the metric is the accuracy of single tags"
 
@@ -64,7 +69,7 @@ def find_form(examples: Many[TaggedSentence], scheme: Scheme, labels: Iterable[s
         looser, most = _best_form(counts, "bio")  # E or S instead of I or B is a mistake
         form, share = (looser, most) if looser is not None and most >= _TYPO else (form, share)
     wrong = [tag for tag in counts if form is not None and form.mark(tag) is None]
-    if form is None or (wrong and not scheme and not _is_meant(form, counts, share)):
+    if form is None or (wrong and not scheme and not _is_meant(form, counts, share, examples)):
         if scheme:
             raise UsageError(f'task.scheme is "{scheme}", and no tag has its letters: {join_names(counts)}')
         remedy = "--task.scheme io takes equal tags in a row as one entity"
@@ -107,24 +112,44 @@ def _pairs(examples: Many[TaggedSentence]) -> _Pairs:
 def _best_form(counts: Counter[str], scheme: Scheme) -> tuple[TagForm | None, float]:
     """Return the form that most words have, and their share among the words with other tags than O."""
     schemes: tuple[Scheme, ...] = _FOUND if not scheme else () if scheme == "none" else (scheme,)
-    forms = [TagForm(each, *way, lower) for way in _WAYS for lower in (False, True) for each in schemes]
+    outside = "o" if counts["o"] > counts["O"] or ("o" in counts and "O" not in counts) else "O"
+    forms = [
+        TagForm(each, *way, lower, outside=outside) for way in _WAYS for lower in (False, True) for each in schemes
+    ]
     if scheme == "io":
-        forms.append(TagForm("io", "", whole=True))
-    best, most = None, 0.0
+        forms.append(TagForm("io", "", whole=True, outside=outside))
+    inside = {tag: max(count, 1) for tag, count in counts.most_common(_PROBED) if tag.upper() != "O"}
+    best, most, total = None, 0.0, max(sum(inside.values()), 1)
     for form in forms:
-        inside = {tag: max(count, 1) for tag, count in counts.items() if tag.upper() != "O"}
-        fitting = sum(count for tag, count in inside.items() if form.mark(tag) is not None)
-        share = fitting / max(sum(inside.values()), 1) - 1e-9 * (form.outside not in counts)
+        share = sum(count for tag, count in inside.items() if form.mark(tag) is not None) / total
         if share > max(most, 1e-6):
             best, most = form, share
     return best, most
 
 
-def _is_meant(form: TagForm, counts: Counter[str], share: float) -> bool:
-    """Whether tags of which some do not have the form are meant to have it. One-letter tags are also parts of speech."""
+def _is_meant(form: TagForm, counts: Counter[str], share: float, examples: Many[TaggedSentence]) -> bool:
+    """Whether tags of which some do not have the form are meant to have it. One-letter tags are also parts of speech.
+
+    Raises:
+        UsageError: It is not certain.
+    """
     if not form.separator:
         return share >= _TYPO
-    return any((form.mark(tag) or OUTSIDE)[0] in "BS" for tag in counts)
+    if not any((form.mark(tag) or OUTSIDE)[0] in "BS" for tag in counts) or share < 1 - _TYPO:
+        return False
+    if share < _MOST:
+        pairs = [(each.place(i), tag) for each in examples for i, tag in enumerate(each.tags or ())]
+        place, like = next(pair for pair in pairs if form.mark(pair[1]) not in (None, OUTSIDE))
+        other = next(tag for tag in counts if form.mark(tag) is None)
+        name = _NAMES[form.scheme].partition(" ")[0]
+        problem = (
+            f"{place}: the tag {shorten(like)!r} looks like {name}, and most tags do not, such as {shorten(other)!r}"
+        )
+        words = sum(count for tag, count in counts.items() if tag != form.outside)
+        raise UsageError(
+            f"{problem}: {share * words:.0f} of {console.plural(words, 'word')} with tags", f"Choose: {_REMEDY}"
+        )
+    return True
 
 
 def _refuse(form: TagForm, wrong: list[str], counts: Counter[str], examples: Many[TaggedSentence]) -> None:

@@ -108,6 +108,12 @@ def test_positive_examples_of_a_label_are_weighted_as_in_torch() -> None:
             "a weight for 'd', which is none of the classes a",
         ),
         (Classify(class_weights=BALANCED | {"a": 0.0}), texts(GOLD), "the weight of 'a' is 0: give more than 0"),
+        (
+            Classify(class_weights=BALANCED | {"a": 1e39}),
+            texts(GOLD),
+            "the weight of 'a' is 1e\\+39: give .* at most 1e\\+15",
+        ),
+        (Tag(class_weights=BALANCED | {"a": 1e-60}), sentences(GOLD), "the weight of 'a' is 1e-60"),
         (Classify(class_weights=BALANCED | {"a": math.nan}), texts(GOLD), "the weight of 'a' is nan"),
         (MultiLabel(class_weights=BALANCED | {"c": math.inf}), sets("a", "b", "c"), "the weight of 'c' is inf"),
         (Classify(class_weights="balanced", labels=("a", "b", "c", "d")), texts(GOLD), "no training example has 'd'"),

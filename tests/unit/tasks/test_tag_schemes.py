@@ -93,8 +93,13 @@ def test_scores_are_those_of_seqeval(
         ("B I O|B O", TagForm("bio", "")),
         ("B M E S|S B E", TagForm("bmes", "")),
         ("PER-B PER-I O LOC-B", TagForm("bio", "-", suffix=True)),
-        ("b_per i_per o b_loc", TagForm("bio", "_", lower=True)),
-        ("b i o", TagForm("bio", "", lower=True)),
+        ("b_per i_per o b_loc", TagForm("bio", "_", lower=True, outside="o")),
+        ("b i o", TagForm("bio", "", lower=True, outside="o")),
+        ("b-per i-per O", TagForm("bio", lower=True)),
+        ("B-PER I-PER o B-LOC", TagForm("bio", outside="o")),
+        ("B:PER I:PER O", TagForm("bio", ":")),
+        ("S/PER B/LOC E/LOC O", TagForm("iobes", "/")),
+        ("NN VB DT|" * 20 + "S-NOM NN", None),
         ("B-S I-S O", TagForm("bio")),  # the kind S
         ("B-PER-PART I-PER-PART O", TagForm("bio")),
         ("DET NOUN VERB O", None),
@@ -119,6 +124,14 @@ def test_one_typo_in_many_lines_is_named(typo: str) -> None:
     assert "--task.scheme" in raised.value.remedy
     kept = Tag(scheme="none").fit(sentences(f"{tags}B-PER {typo}"))
     assert (kept.scheme, kept.metric) == ("none", "accuracy")
+
+
+def test_tags_of_which_some_have_letters_are_asked_about() -> None:
+    message = r"a\.conll:3: the tag 'B_X' looks like BIO, and most tags do not, such as 'N_PL': 20 of 60 words"
+    with pytest.raises(UsageError, match=message) as raised:
+        find_form(sentences("N_PL V_SG B_X O|" * 20), "")
+    assert "--task.scheme" in raised.value.remedy
+    assert find_form(sentences("N_PL V_SG B_X O|" * 20), "none") is None
 
 
 def test_a_bad_tag_of_bare_letters_is_named_too() -> None:
@@ -177,12 +190,18 @@ def test_numbers_are_tags_only_by_name() -> None:
     numbers = [TaggedSentence(("a", "b"), ("0", "1"), "a.jsonl:1")]
     with pytest.raises(UsageError, match=r"the tags are numbers \(0, 1\): name them .* --task\.labels"):
         Tag().fit(numbers)
+    with pytest.raises(UsageError, match=r"the tags are numbers \(0\.9, 1\.0\)"):
+        Tag().fit([TaggedSentence(("a", "b"), ("0.9", "1.0"), "a.jsonl:1")])
     assert Tag(labels=("0", "1")).fit(numbers).labels == ("0", "1")
     task = Tag(labels=("O", "B-X", "I-X"))
     [named] = task.reader.values([{"tokens": ["a", "b"], "ner_tags": [1, 0]}])
     assert named.tags == ("B-X", "O")
     with pytest.raises(UserError, match=r"example 1: the tag 7, and task\.labels has 3 names"):
         list(task.reader.values([{"tokens": ["a"], "ner_tags": [7]}]))
+    with pytest.raises(UserError, match=r"the tag 9+…, and task\.labels has 3"):
+        list(task.reader.values([{"tokens": ["a"], "ner_tags": ["9" * 5000]}]))
+    with pytest.raises(UserError, match="example 1: word 2 is empty"):
+        list(task.reader.values([["a", ""]]))
     with pytest.raises(UserError, match="the tag -100 stands for no tag"):
         list(task.reader.values([{"tokens": ["a"], "ner_tags": [-100]}]))
     found = Tag().fit(sentences("B-X O"))  # its labels have no numbers

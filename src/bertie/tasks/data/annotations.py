@@ -19,6 +19,7 @@ from bertie.tasks.data.words import TextRange, split_words
 
 _STARTS = ("start", "start_offset")
 _ENDS = ("end", "end_offset")
+_LABELS = ("label", "entity_group", "type")
 
 
 class LabeledSpan(NamedTuple):
@@ -44,7 +45,8 @@ class LabeledSpan(NamedTuple):
 
 
 def parse_spans(values: list[Any], where: str) -> list[LabeledSpan]:
-    """Return spans: [start, end, label], or objects with start, end and label (also start_offset, end_offset and labels).
+    """Return spans: [start, end, label], or objects with start, end and label (also start_offset, end_offset, and labels,
+    entity_group or type).
 
     Raises:
         UserError: One is something else.
@@ -58,7 +60,7 @@ def _parse_span(value: Any, where: str) -> LabeledSpan:
         start, end, label = value
     elif isinstance(value, dict):
         start, end = (next((value[key] for key in keys if key in value), None) for keys in (_STARTS, _ENDS))
-        labels = value.get("labels", [value.get("label")])
+        labels = value.get("labels", [next((value[name] for name in _LABELS if value.get(name) is not None), None)])
         if not isinstance(labels, list) or len(labels) != 1:
             raise UserError(f"{where}: a span has the labels {str(labels)[:40]}, and a word has one tag: give one")
         [label], surface = labels, value.get("text", "")
@@ -88,7 +90,7 @@ def from_spans(
         UserError: A span is not in the text, has another text than annotated, overlaps with another one, or cuts a word.
     """
     places = tuple(split_words(text) if words is None else words)
-    placed = sorted(_placed(text, spans))
+    placed = sorted({span[:3]: span for span in _placed(text, spans)}.values())  # some tools repeat a span
     for before, after in pairwise(placed):
         if after.start < before.end:
             how = "is nested in" if after.end <= before.end else "overlaps with"

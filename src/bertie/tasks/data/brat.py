@@ -8,9 +8,11 @@ from pathlib import Path
 from bertie import console
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.annotations import LabeledSpan, from_spans
-from bertie.tasks.data.rows import first_few, require_file
+from bertie.tasks.data.rows import first_few, parse_index, require_file
 from bertie.tasks.data.tag_form import TagForm
 from bertie.tasks.data.tagged import TaggedSentence, sentence_of_text
+
+_OTHERS = "REAMN#*"  # the first letters of relations, events, attributes, references, notes and equivalences
 
 
 def is_brat(path: Path) -> bool:
@@ -55,8 +57,9 @@ def read_brat(path: Path, form: TagForm, tagged: bool) -> Iterator[TaggedSentenc
                 continue
             spans = []
             for number, line in enumerate(_decoded(file).split("\n"), 1):
-                if line.startswith("T"):
-                    spans.append(_parse(line.rstrip("\r"), f"{file}:{number}"))
+                line = line.rstrip("\r").removeprefix("\ufeff" if number == 1 else "")
+                if line.strip() and line[0] not in _OTHERS:
+                    spans.append(_parse(line, f"{file}:{number}"))
                 else:
                     others += bool(line.strip())
             yield from_spans(text, None, spans, form, file.name)
@@ -74,9 +77,10 @@ def _parse(line: str, where: str) -> LabeledSpan:
     parts = cells[1].split(" ") if len(cells) > 1 else []
     if ";" in "".join(parts):
         raise UserError(f"{where}: {' '.join(parts)} is discontinuous: an entity is one sequence of words")
-    if len(parts) != 3 or not all(part.isdecimal() for part in parts[1:]):
-        raise UserError(f"{where}: expected an id, then a label, a start and an end, found {line[:60]!r}")
-    return LabeledSpan(int(parts[1]), int(parts[2]), parts[0], cells[2] if len(cells) > 2 else "", where)
+    start, end = (parse_index(part) for part in (*parts, "", "", "")[1:3])
+    if not line.startswith("T") or len(parts) != 3 or start is None or end is None:
+        raise UserError(f"{where}: expected an id such as T1, then a label, a start and an end, found {line[:60]!r}")
+    return LabeledSpan(start, end, parts[0], cells[2] if len(cells) > 2 else "", where)
 
 
 def _decoded(path: Path) -> str:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bertie import storage
 from bertie.errors import UsageError, UserError, require_range
 from bertie.files.sources import split_suffix
 from bertie.tasks.data.brat import is_brat, read_brat
 from bertie.tasks.data.comments import COMMENT, Comments, ConllLine, Keep
+from bertie.tasks.data.conll_columns import ConllColumns, find_columns
 from bertie.tasks.data.in_memory import require_list
 from bertie.tasks.data.label_studio import label_studio_rows
 from bertie.tasks.data.rows import (
@@ -30,10 +30,8 @@ from bertie.tasks.data.rows import (
 )
 from bertie.tasks.data.tag_form import TagForm
 from bertie.tasks.data.tagged import TaggedSentence
-from bertie.tasks.data.tagged_rows import TAG_KEYS, WORD_KEYS, TaggedRows, tag_names
+from bertie.tasks.data.tagged_rows import TaggedRows, tag_names
 
-_WORD_HEADINGS = {*WORD_KEYS, "token", "word", "form", "text"}
-_TAG_HEADINGS = {*TAG_KEYS, "tag", "label", "ner_tag", "ne", "entity", "pos", "upos", "xpos"}
 DOCUMENT = "-DOCSTART-"
 NOT_CONLL = ("csv", "json", "zip")  # formats of files that cannot have CoNLL's columns
 
@@ -125,7 +123,9 @@ class ConllReader:
             return convert_rows(read_rows(path), lambda row: rows.sentence(row, tagged), same_columns)
         if path.suffix == ".json":
             rows = self._rows(path)
-            return convert_rows(_json_rows(path), lambda row: rows.sentence(row, tagged), same_columns=False)
+            return convert_rows(
+                _json_rows(path, self.tokens), lambda row: rows.sentence(row, tagged), same_columns=False
+            )
         if format in NOT_CONLL:
             known = (
                 "files with columns between blanks or tabs (CoNLL), .jsonl, .parquet, .json (Label Studio), .ann (brat)"
@@ -141,8 +141,9 @@ class ConllReader:
     def _read_columns(self, path: Path, tagged: bool) -> Iterator[TaggedSentence | UserError]:
         lines = _split_lines(path)
         probed = list(islice(lines, PROBED_ROWS))
-        layout: _Layout | None = None
-        may_be_header = True
+        layout: ConllColumns | None = None
+        comments: Comments | None = None
+        header = False
         for is_filled, group in groupby(chain(probed, lines), key=lambda line: bool(line[1])):
             sentence: list[ConllLine] = []
             errors: list[UserError] = []
@@ -150,64 +151,48 @@ class ConllReader:
                 if isinstance(cells, UserError):
                     errors.append(cells)
                     continue
-                if layout is None:
+                if layout is None or comments is None:
                     filled = [(n, line) for n, line in probed if line and not isinstance(line, UserError)]
-                    layout = self._find_layout(path, filled or [(number, cells)], tagged)
-                    layout.comments.probe(probed)
-                    if layout.comments.keep:
-                        self.found["comments"] = layout.comments.keep
-                if not sentence and cells[0][:1] == COMMENT and layout.comments.skips(number, cells):
+                    layout = self._columns(path, filled or [(number, cells)], tagged)
+                    comments = Comments(path, self.comments, layout.width, layout.tag, {*self.known}, self.usual)
+                    header = layout.header
+                    comments.probe(probed)
+                    if comments.keep:
+                        self.found["comments"] = comments.keep
+                if not sentence and cells[0][:1] == COMMENT and comments.skips(number, cells):
                     continue
-                if may_be_header and len(cells) == layout.width:
-                    may_be_header = False
-                    if layout.is_header(cells):
-                        continue
+                if header and len(cells) == layout.width:
+                    header = False
+                    continue
                 sentence.append((number, cells))
             if errors:
                 yield errors[0]
-            elif sentence and layout:
-                yield self._to_sentence(path, sentence, layout, tagged)
-        if layout:
-            layout.comments.report()
+            elif sentence and layout and comments:
+                yield self._to_sentence(path, sentence, layout, comments, tagged)
+        if comments:
+            comments.report()
 
-    def _find_layout(self, path: Path, probed: list[ConllLine], tagged: bool) -> _Layout:
-        """Return the layout of a file that starts with these lines. The number of columns is that of most lines.
-
-        Raises:
-            UsageError: if there is no column of words, or no column of tags although they are needed.
-        """
-        data = [line for line in probed if line[1][0][:1] != COMMENT] or probed
-        [(width, _)] = Counter(len(cells) for _, cells in data).most_common(1)
-        place = f"{path}:{next(number for number, cells in probed if len(cells) == width)}"
-        is_conllu = file_format(path) == "conllu"
-        word, tag = self.word if self.word >= 0 else int(is_conllu), self.tag
-        if word >= width:
-            raise UsageError(f"{place}: no column {word} with words: there are {width}, counted from 0")
-        ambiguous = is_conllu and tag == -1
-        tag_column = tag if tag >= 0 else width + tag
-        if 0 <= tag_column < width and tag_column != word and not ambiguous:
-            return _Layout(width, word, tag_column, self._comments(path, width, tag_column))
-        if tagged:
-            problem = "more than one column could be the tag" if ambiguous else f"no tags in column {tag} of {width}"
-            remedy = "name one with --task.tag, counted from 0 (in CoNLL-U, 3 has the parts of speech)"
-            if path.suffix == ".txt":
-                remedy += f"; brat's annotations of a text are in {path.stem}.ann beside it, and there is none"
-            raise UsageError(f"{place}: {problem}, beside the words in {word}; {remedy}")
-        return _Layout(width, word, None, self._comments(path, width, None))
-
-    def _comments(self, path: Path, width: int, tag: int | None) -> Comments:
-        return Comments(path, self.comments, width, tag, {*self.known}, self.usual)
+    def _columns(self, path: Path, lines: list[ConllLine], tagged: bool) -> ConllColumns:
+        try:
+            return find_columns(lines, str(path), self.word, self.tag, tagged, file_format(path) == "conllu")
+        except UsageError as error:
+            if path.suffix != ".txt":
+                raise
+            remedy = f"brat's annotations of a text are in {path.stem}.ann beside it, and there is none"
+            raise UsageError(f"{error.problem}; {remedy}", error.remedy) from error
 
     def _to_sentence(
-        self, path: Path, lines: list[ConllLine], layout: _Layout, tagged: bool
+        self, path: Path, lines: list[ConllLine], layout: ConllColumns, comments: Comments, tagged: bool
     ) -> TaggedSentence | UserError:
         start = lines[0][0]
-        width, word, tag, comments = layout
+        width, word, tag, _ = layout
         for number, cells in lines:
             if len(cells) != width:
                 problem = f"{len(cells)} columns, where most lines have {width}"
             elif tagged and tag is not None and not cells[tag]:
                 problem = "no tag"
+            elif not cells[word]:
+                problem = "no word"
             else:
                 continue
             return UserError(f"{path}:{number}: {problem} (the sentence that starts in line {start})")
@@ -225,24 +210,10 @@ class ConllReader:
         return TaggedSentence(words, found, f"{path.name}:{start}", lines=places)
 
 
-def _json_rows(path: Path) -> Iterator[Row | UserError]:
+def _json_rows(path: Path, key: str) -> Iterator[Row | UserError]:
     """Yield the rows of a .json file: a list of Label Studio's tasks, or of objects. Raises UserError for other content."""
     require_file(path)
-    yield from label_studio_rows(storage.read_json_list(path), path)
-
-
-class _Layout(NamedTuple):
-    """Of a CoNLL file: the number of columns, those of the word and the tag, and what its comments are."""
-
-    width: int
-    word: int
-    tag: int | None
-    comments: Comments
-
-    def is_header(self, cells: list[str]) -> bool:
-        """Whether a line names the columns: no data tags the word "word" with "tag"."""
-        is_tag = self.tag is not None and cells[self.tag].lower() in _TAG_HEADINGS
-        return is_tag and cells[self.word].lower() in _WORD_HEADINGS
+    yield from label_studio_rows(storage.read_json_list(path), path, key)
 
 
 def _split_lines(path: Path) -> Iterator[tuple[int, list[str] | UserError]]:

@@ -6,14 +6,18 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from bertie.errors import UsageError, UserError
+from bertie.errors import UserError
 from bertie.tasks.data.rows import parse_index, shorten
+from bertie.tasks.data.words import CHINESE
 
 TAG = re.compile(r"<(/?)e([12])>", re.IGNORECASE)
 MARKER = re.compile(r"\[/?E[12](:[^\[\]]*)?\]")
 """What the task puts into texts, which therefore no text may have."""
 ESCAPES = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
 """Brackets in tokens of the Penn Treebank, as in TACRED."""
+DIRECTED = re.compile(r"(.+)\((e1,e2|e2,e1)\)")
+"""A relation with its direction."""
+_LOOSE = re.compile(r"(.+?)\s*\(\s*(e[12])\s*,\s*(e[12])\s*\)", re.IGNORECASE)
 SIDES = ("first", "second")
 SpanEnd = Literal["automatic", "last", "after"]
 """What the end of a span names: its last character or token, or the one after it."""
@@ -50,6 +54,12 @@ class RelationExample:
     @property
     def gold(self) -> tuple[str, ...] | None:
         return None if self.label is None else (self.label,)
+
+
+def relation_name(label: str) -> str:
+    """Return a label with its direction as SemEval writes it: "Cause-Effect(e2,e1)" for "Cause-Effect (E2, E1)"."""
+    match = _LOOSE.fullmatch(label)
+    return f"{match[1]}({match[2].lower()},{match[3].lower()})" if match else label
 
 
 def from_tags(tagged: str, place: str) -> tuple[str, SpanPlace, SpanPlace]:
@@ -99,8 +109,8 @@ def from_positions(
         place: The file and line, for messages.
 
     Raises:
-        UserError: A position is no number or beyond the text, or spans are empty or overlap.
-        UsageError: `end` is automatic, and the ends of characters look like those of the last ones.
+        UserError: A position is no number or beyond the text, or spans are empty, blank or overlap; or `end` is automatic, and
+            a span of characters cuts a word.
     """
     numbers = [_position(value, place) for value in ends]
     unit = "character" if isinstance(text, str) else "token"
@@ -114,30 +124,44 @@ def from_positions(
     if max(a, c) < min(b, d):
         raise UserError(f"{place}: the spans overlap: {unit}s {a} to {b} and {c} to {d}, exclusive")
     if isinstance(text, str):
-        if end == "automatic":
-            _require_whole_words(text, places, place)
-        return text, (a, b), (c, d)
-    starts = [0]
-    for token in text:
-        starts.append(starts[-1] + len(token) + 1)
-    return " ".join(text), (starts[a], starts[b] - 1), (starts[c], starts[d] - 1)
+        if end == "automatic" and (cut := cut_word(text, places)):
+            raise UserError(f"{place}: {cut}", "Correct it; --task.end after takes all spans as they are")
+        joined, spans = text, places
+    else:
+        starts = [0]
+        for token in text:
+            starts.append(starts[-1] + len(token) + 1)
+        joined, spans = " ".join(text), [(starts[a], starts[b] - 1), (starts[c], starts[d] - 1)]
+    for side, (start, stop) in zip(SIDES, spans, strict=True):
+        if not joined[start:stop].strip():
+            raise UserError(f"{place}: the {side} span is blank: {unit}s {start} to {stop}, exclusive")
+    return joined, spans[0], spans[1]
+
+
+def cut_word(text: str, places: list[SpanPlace]) -> str:
+    """Say which span of characters begins or ends inside of a word; "" if none does, or the text has no blanks."""
+    for start, stop in places if " " in text else ():
+        for at in (start, stop):
+            if _inside(text, at):
+                first = next((i for i in range(at, 0, -1) if not _inside(text, i)), 0)
+                last = next((i for i in range(at, len(text)) if not _inside(text, i)), len(text))
+                return f"the span {text[start:stop]!r} cuts the word {shorten(text[first:last])!r}"
+    return ""
+
+
+def _inside(text: str, at: int) -> bool:
+    """Whether a word goes on at a character. Each Chinese character is a word."""
+    return 0 < at < len(text) and all(each.isalnum() and not CHINESE.match(each) for each in text[at - 1 : at + 1])
+
+
+def position_of(value: Any) -> int | None:
+    """Return a position, also from text and from 3.0; None if it is none."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return parse_index(str(value)) if isinstance(value, int | str) and not isinstance(value, bool) else None
 
 
 def _position(value: Any, place: str) -> int:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    number = parse_index(str(value)) if isinstance(value, int | str) and not isinstance(value, bool) else None
-    if number is None:
+    if (number := position_of(value)) is None:
         raise UserError(f"{place}: a position of a span is {shorten(str(value))!r}, and must be a number from 0")
     return number
-
-
-def _require_whole_words(text: str, places: list[SpanPlace], place: str) -> None:
-    """Raise UsageError if a span lacks only the last letter of a word: its end seems to name the last character."""
-    for start, stop in places:
-        cut = text[stop - 1 : stop + 1]
-        if " " in text and len(cut) == 2 and cut.isalnum() and not text[stop + 1 : stop + 2].isalnum():
-            raise UsageError(
-                f"{place}: a span is {text[start:stop]!r}, and the word goes on with {text[stop]!r}",
-                "Say what the end of a span names: --task.end last (its last character) or --task.end after",
-            )

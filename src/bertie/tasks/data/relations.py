@@ -5,50 +5,55 @@ The text has tags, <e1>…</e1> and <e2>…</e2>, or columns name the positions 
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertie import console, storage
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.in_memory import require_list
+from bertie.tasks.data.cells import is_written, parse_cell
+from bertie.tasks.data.in_memory import plain, require_list
 from bertie.tasks.data.marked_texts import (
+    DIRECTED,
     ESCAPES,
     MARKER,
     TAG,
     RelationExample,
     SpanEnd,
+    cut_word,
     from_positions,
     from_tags,
+    position_of,
+    relation_name,
 )
 from bertie.tasks.data.open_nre import end_by_name, flat, flat_rows
 from bertie.tasks.data.rows import (
+    PROBED_ROWS,
     Row,
     file_format,
     is_stdin,
     join_names,
     label_or_none,
     may_differ,
-    parse_index,
     parse_label,
-    read_lines,
     read_rows,
     require_file,
     require_string,
     row_from_python,
     shorten,
 )
+from bertie.tasks.data.semeval import is_numbered, numbered_rows
+from bertie.tasks.data.unknown_labels import MARKERS, find_markers, require_one_kind, without_unknown
 
 TEXTS = ("text", "sentence", "token", "tokens", "words")
 LABELS = ("relation", "label")
 PREFIXES = (("subj", "obj"), ("e1", "e2"), ("head", "tail"), ("h", "t"))
 """What the names of columns for the first and the second span begin with: e1_start, e1_end, e1_type."""
-NUMBERED = re.compile(r"(\d+)\t(.*)")
-DIRECTED = re.compile(r"(.+)\((e1,e2|e2,e1)\)")
 TACRED = "subj_start"
+NO_RELATION = {marker for marker in MARKERS if any(map(str.isalpha, marker))}
+"""Labels such as "NA" that mean here that there is no relation, and elsewhere that the label is unknown."""
+_MOST = 0.9  # share of the rows whose positions must not cut words
 ENDS: dict[SpanEnd, str] = {"last": "the last token of a span", "after": "the token after it"}
 
 
@@ -75,6 +80,9 @@ class RelationReader:
         end: What the end of a span names.
         typed: Whether every span needs a type.
         known: The types of the first span and of the second one; None: not known yet.
+        no_label: The labels that mean that the label is unknown. Empty: see `unknown_labels`.
+        classes: All relations, if they are known.
+        meant: Labels that are relations, whatever they look like.
     """
 
     text: str = ""
@@ -84,6 +92,9 @@ class RelationReader:
     end: SpanEnd = "automatic"
     typed: bool = False
     known: tuple[frozenset[str], frozenset[str]] | None = None
+    no_label: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    meant: tuple[str, ...] = ()
     usual: SpanEnd = "automatic"
     """What the ends named in the training examples, for files that leave a doubt."""
     found: dict[str, SpanEnd] = field(default_factory=dict, compare=False, repr=False)
@@ -107,6 +118,17 @@ class RelationReader:
         """Read examples for prediction, lazily: every row gives an example or an error, in order. Labels may be missing."""
         return self._file(path, labeled=False)
 
+    def markers(self, labels: Collection[str], where: str) -> set[str]:
+        """Return which labels mean that the label is unknown: see `LeavesOut`."""
+        meant = {label for label in labels if label.lower() in NO_RELATION or label in self.meant}
+        asked = set(labels) - meant | ({*self.no_label} & set(labels))
+        return find_markers(asked, where, self.classes, self.no_label)
+
+    def labeled(self, examples: list[RelationExample], where: str) -> list[RelationExample]:
+        """Return the examples whose label is known: see `LeavesOut`."""
+        labels = [example.label for example in examples]
+        return without_unknown(examples, labels, self.markers({label for label in labels if label}, where), where)
+
     def values(self, given: Iterable[Any]) -> Iterator[RelationExample]:
         """Convert texts with tags, dicts with the columns of files, or `RelationExample`s, lazily.
 
@@ -117,7 +139,7 @@ class RelationReader:
         given = require_list(given)
         known = enumerate(given, 1) if isinstance(given, list | tuple) else ()
         rows = (Row(value, "", f"example {number}") for number, value in known if isinstance(value, dict))
-        reader = self._with_end(flat_rows(rows), "the examples")
+        reader, kinds = self._with_end(flat_rows(rows), "the examples"), dict[bool, str]()
         for number, value in enumerate(given, 1):
             place = f"example {number}"
             if isinstance(value, RelationExample):
@@ -127,24 +149,21 @@ class RelationReader:
                 expected = "a text with <e1>…</e1> and <e2>…</e2>, or a dict with its columns"
                 raise UserError(f"{place}: expected {expected}, got {type(value).__name__}", f"Give {expected}")
             row = flat(row_from_python(value if isinstance(value, dict) else {self.text or "text": value}, place))
-            yield reader._example(row, reader._layout(row, place, labeled=False), labeled=False)
+            yield reader._example(row, reader._layout(row, place, labeled=False), False, kinds)
 
     def _file(self, path: Path, labeled: bool) -> Iterator[RelationExample | UserError]:
-        rows = self._rows(path, labeled)
-        reader = self
+        rows, reader = self._rows(path, labeled), self
         if path.suffix.lower() == ".json":
-            every = [*rows]
-            is_tacred = any(isinstance(row, Row) and TACRED in row.values for row in every) and not self.spans
-            settled = self._with("last") if is_tacred and self.end == "automatic" else self
-            rows, reader = iter(every), settled._with_end(every, str(path))
-        elif not is_stdin(path):
-            reader = self._with_end(self._rows(path, labeled), str(path))
+            rows = list(rows)  # they are in memory
+        if not is_stdin(path):
+            reader = self._with_end(rows if isinstance(rows, list) else self._rows(path, labeled), str(path))
         same_columns = not may_differ(path) and path.suffix.lower() not in (".json", ".txt")
         return reader._examples(rows, str(path), labeled, same_columns)
 
     def _examples(
-        self, rows: Iterator[Row | UserError], where: str, labeled: bool, same_columns: bool
+        self, rows: Iterable[Row | UserError], where: str, labeled: bool, same_columns: bool
     ) -> Iterator[RelationExample | UserError]:
+        kinds: dict[bool, str] = {}
         for row in rows:
             if not isinstance(row, Row):
                 yield row
@@ -157,39 +176,54 @@ class RelationReader:
                 yield UserError(str(error))
                 continue
             try:
-                yield self._example(row, layout, labeled)
+                example = self._example(row, layout, labeled, kinds)
             except UserError as error:
                 if labeled and isinstance(error, UsageError):
                     raise  # a question about all rows
                 yield UserError(str(error))
+            else:
+                yield example
 
     def _rows(self, path: Path, labeled: bool) -> Iterator[Row | UserError]:
         if not is_stdin(path):
             require_file(path)
             if path.suffix.lower() == ".json":
                 return flat_rows(_json_rows(path))
-            if file_format(path) == "txt" and _is_numbered(path):
-                return _numbered_rows(path)
+            if file_format(path) == "txt" and is_numbered(path):
+                return numbered_rows(path)
         if labeled and file_format(path) == "txt":
             known = "give SemEval's file, .tsv or .jsonl (OpenNRE's .txt is one: rename it)"
             raise UsageError(f"{path}: a line is a text, without labels, in .txt: {known}")
         return flat_rows(read_rows(path, _headerless, lambda row: self._layout(flat(row), str(path), labeled)))
 
     def _with_end(self, rows: Iterable[Row | UserError], where: str) -> RelationReader:
-        """Find out what the ends of spans of tokens name, if no setting says it: a span of one token tells."""
+        """Find out what the ends of spans of tokens name, if no setting says it: a span of one token tells.
+
+        Raises:
+            UsageError: It is not certain, or positions in a text cut words, so that they are not those of characters.
+        """
         found: dict[SpanEnd | None, str] = {}
-        name = ""
+        name, texts, cuts = "", 0, list[str]()
         for row in rows if self.end == "automatic" else ():
             if not isinstance(row, Row):
                 continue
             try:
                 layout = self._layout(row, where, labeled=False)
-                if not layout.spans or isinstance(_tokens(row, layout), str):
-                    return self  # tags, or positions of characters
+                given = _tokens(row, layout)
             except UserError:
                 continue
+            if not layout.spans or texts == PROBED_ROWS:
+                break  # tags, or enough positions of characters
             name = name or layout.spans[1]
-            found.setdefault(_end_of(row, layout), row.place)
+            if isinstance(given, str):
+                texts, cuts = texts + 1, [*cuts, *_cuts(row, layout, given)]
+            else:
+                found.setdefault(_end_of(row, layout), row.place)
+        if len(cuts) > (1 - _MOST) * texts:
+            choice = (
+                "--task.end last (the last character) or --task.end after; positions of tokens need a list of tokens"
+            )
+            raise UsageError(f"{cuts[0]} (so in {len(cuts)} of {console.plural(texts, 'text')})", f"Choose {choice}")
         if not found:
             return self
         certain: list[SpanEnd] = [end for end in ENDS if end in found]
@@ -250,7 +284,9 @@ class RelationReader:
         spans, types = columns(self.spans, ("start", "end"), "spans"), columns(self.types, ("type",), "types")
         return RelationColumns(text, spans, types, label if label in names else None)
 
-    def _example(self, row: Row, layout: RelationColumns, labeled: bool) -> RelationExample:
+    def _example(
+        self, row: Row, layout: RelationColumns, labeled: bool, label_kinds: dict[bool, str]
+    ) -> RelationExample:
         values, source, place = row
         given = _tokens(row, layout)
         if layout.spans:
@@ -258,8 +294,10 @@ class RelationReader:
                 raise UserError(
                     f"{place}: the text has tags, and {layout.spans[0]} names positions: remove one of both"
                 )
-            end = self.end if self.end != "automatic" or isinstance(given, str) else _end_of(row, layout)
-            if end is None:
+            end = self.end
+            if end == "automatic" and not isinstance(given, str):
+                end = _end_of(row, layout) or self.usual
+            if end == "automatic" and not isinstance(given, str):
                 raise _doubt(place, layout.spans[1])
             text, first, second = from_positions(given, [values[name] for name in layout.spans], end, place)
         elif isinstance(given, list):
@@ -270,7 +308,10 @@ class RelationReader:
         name, label = layout.label, None
         if name is not None:
             label = label_or_none(lambda: parse_label(values[name], name, place), labeled)
-            if label is None and labeled:
+            if label is not None:
+                require_one_kind(label_kinds, values[name], place)
+                label = relation_name(label)
+            elif labeled:
                 raise UserError(f"{place}: no label")
         return self._checked(RelationExample(text, first, second, kinds[0], kinds[1], label, source), place)
 
@@ -293,13 +334,10 @@ class RelationReader:
 
 
 def _tokens(row: Row, layout: RelationColumns) -> str | list[str]:
-    """Return the text, or its tokens. Cells may have them as a list in JSON. TACRED's brackets become those of text."""
+    """Return the text, or its tokens. Cells may have them as a list. TACRED's brackets become those of text."""
     value = row.values[layout.text]
-    if layout.text.lower() in TEXTS[2:] and isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f'{row.place}: {layout.text!r} is no list in JSON, such as ["a", "b"]') from error
+    if layout.text.lower() in TEXTS[2:] and is_written(value):
+        value = parse_cell(value, layout.text, row.place)
     if isinstance(value, list | tuple) or hasattr(value, "tolist"):
         tokens = [require_string(token, layout.text, row.place) for token in value]
         return [ESCAPES.get(token.upper(), token) for token in tokens] if TACRED in layout.spans else tokens
@@ -312,13 +350,20 @@ def _end_of(row: Row, layout: RelationColumns) -> SpanEnd | None:
         tokens = _tokens(row, layout)
     except UserError:
         return None
-    found = [parse_index(str(row.values[name])) for name in layout.spans]
+    found = [position_of(plain(row.values[name])) for name in layout.spans]
     numbers = [number for number in found if number is not None]
     if isinstance(tokens, str) or len(numbers) < len(found):
         return None
     if numbers[0] == numbers[1] or numbers[2] == numbers[3]:
         return "last"
     return "after" if len(tokens) in (numbers[1], numbers[3]) else end_by_name(row.values, tokens, numbers)
+
+
+def _cuts(row: Row, layout: RelationColumns, text: str) -> list[str]:
+    """Return the place of a row and the word that its positions cut, if they cut one."""
+    numbers = [position_of(plain(row.values[name])) or 0 for name in layout.spans]
+    cut = cut_word(text, [(numbers[0], numbers[1]), (numbers[2], numbers[3])])
+    return [f"{row.place}: {cut}"] if cut else []
 
 
 def _doubt(where: str, name: str, shown: str = "") -> UsageError:
@@ -345,35 +390,3 @@ def _json_rows(path: Path) -> Iterator[Row | UserError]:
             yield Row(values, f"{path.name}: {name}", place)
         else:
             yield UserError(f"{place}: expected an object, as in TACRED, found {type(values).__name__}")
-
-
-def _is_numbered(path: Path) -> bool:
-    """Whether a .txt file is SemEval's: its first line is a number, a tab and a sentence."""
-    first = next((line for _, line in read_lines(path) if isinstance(line, UserError) or line.strip()), "")
-    return isinstance(first, str) and NUMBERED.match(first.strip()) is not None
-
-
-def _numbered_rows(path: Path) -> Iterator[Row | UserError]:
-    """Yield the examples of SemEval's files: a numbered sentence in quotes, and its relation and a comment, if it has them."""
-    waiting: Row | None = None
-    for number, line in read_lines(path):
-        place = f"{path}:{number}"
-        if isinstance(line, UserError):
-            yield line
-        elif match := NUMBERED.match(line.strip()):
-            if waiting is not None:
-                yield waiting
-            sentence = match[2].strip()
-            if sentence == "Other" or DIRECTED.fullmatch(sentence):
-                problem = "a number and a relation, as in SemEval's answer files, which have no sentences"
-                raise UsageError(f"{place}: {problem}: give the file with the sentences")
-            quoted = len(sentence) > 1 and sentence[0] == sentence[-1] == '"'
-            waiting = Row({"text": sentence[1:-1] if quoted else sentence}, f"{path.name}:{number}", place)
-        elif not (text := line.strip()) or text.startswith("Comment"):
-            continue
-        elif waiting is None or "relation" in waiting.values:
-            yield UserError(f"{place}: expected a numbered sentence, its relation, or a comment: {shorten(text)!r}")
-        else:
-            waiting.values["relation"] = text
-    if waiting is not None:
-        yield waiting

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Literal
 
 Scheme = Literal["", "iob1", "bio", "io", "iobes", "bilou", "bmes", "none"]
@@ -46,11 +46,8 @@ class TagForm:
     """Whether letters are lower case."""
     whole: bool = False
     """Whether the tag is the kind, without a letter; then `separator` is empty."""
-
-    @property
-    def outside(self) -> str:
-        """The tag of words outside of entities."""
-        return "o" if self.lower else "O"
+    outside: str = "O"
+    """The tag of words outside of entities."""
 
     @property
     def strict(self) -> bool:
@@ -74,7 +71,7 @@ class TagForm:
         return self.separator.join([kind, letter] if self.suffix else [letter, kind])
 
 
-@cache
+@lru_cache(1 << 12)
 def _mark(form: TagForm, tag: str) -> TagMark | None:
     if tag == form.outside:
         return OUTSIDE

@@ -10,13 +10,12 @@ from typing import Any
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.annotations import from_spans, parse_spans
-from bertie.tasks.data.rows import Row, file_format, join_names, label_or_none, require_string
+from bertie.tasks.data.conll_columns import TAG_KEYS, WORD_KEYS
+from bertie.tasks.data.rows import Row, file_format, join_names, label_or_none, parse_index, require_string, shorten
 from bertie.tasks.data.tag_form import TagForm
 from bertie.tasks.data.tagged import TaggedSentence, sentence_of_text
 from bertie.tasks.data.words import TextRange
 
-WORD_KEYS = ("tokens", "words")
-TAG_KEYS = ("tags", "ner_tags", "labels", "ner")
 TEXT_KEY = "text"
 SPAN_KEYS = ("entities", "spans", "label", "labels")
 NO_TAG = (-1, -100)  # numbers for "no label" in data sets and for loss functions
@@ -62,6 +61,8 @@ class TaggedRows:
             text = require_string(values.get(TEXT_KEY), TEXT_KEY, place)
             return self._text(row, text, _token_places(given, text, place), tagged)
         words = tuple(require_string(word, key, place) for word in given)
+        if "" in words:
+            raise UserError(f"{place}: word {words.index('') + 1} is empty")
         found = self._key(row, self.tags, [name for name in TAG_KEYS if name in values], tagged, "tags", TAG_KEYS[0])
         if found is None:
             return TaggedSentence(words, None, row.source)
@@ -79,9 +80,12 @@ class TaggedRows:
     def _named(self, tag: str, place: str) -> str:
         if all(name.isdecimal() for name in self.names):
             return tag
-        if int(tag) >= len(self.names):
-            raise UserError(f"{place}: the tag {tag}, and task.labels has {len(self.names)} names, counted from 0")
-        return self.names[int(tag)]
+        number = parse_index(tag)
+        if number is None or number >= len(self.names):
+            raise UserError(
+                f"{place}: the tag {shorten(tag)}, and task.labels has {len(self.names)} names, counted from 0"
+            )
+        return self.names[number]
 
     def _words_key(self, row: Row) -> str:
         values, place = row.values, row.place

@@ -104,3 +104,12 @@ def without_unknown(examples: list[T], labels: list[str | None], markers: Collec
     left = f"{len(examples) - len(kept):,} of {len(examples):,} examples"
     console.info(f"{where}: left out {left}, whose label {names} means that it is unknown")
     return kept
+
+
+def require_one_kind(kinds: dict[bool, str], label: Any, place: str) -> None:
+    """Raise UsageError if some labels are text and others are not. kinds: the first places of both."""
+    is_text = isinstance(label, str)
+    kinds.setdefault(is_text, place)
+    if before := kinds.get(not is_text):
+        problem = f"the label {shorten(str(label))!r} is {'' if is_text else 'not '}text, and that of {before} is"
+        raise UsageError(f"{place}: {problem}{' not' * is_text}: write all in the same way")

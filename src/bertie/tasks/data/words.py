@@ -7,7 +7,7 @@ import unicodedata
 
 TextRange = tuple[int, int]
 """First and last character (exclusive)."""
-_CHINESE = re.compile(
+CHINESE = re.compile(
     "[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f]"
 )
 # A letter or mark, with what has no width inside it; or a character that is a word, with the accents on it.
@@ -31,7 +31,7 @@ def _kind(character: str) -> str:
     if category[0] == "C" or character == "\ufffd":
         return "z"
     is_symbol = character.isascii() and not character.isalnum()
-    return "c" if is_symbol or category[0] == "P" or _CHINESE.match(character) else "w"
+    return "c" if is_symbol or category[0] == "P" or CHINESE.match(character) else "w"
 
 
 _KINDS = _Kinds()

@@ -228,6 +228,51 @@ def test_label_studio_tasks_that_are_refused(tmp_path: Path) -> None:
     assert "tags=('O', 'O'" in errors[5]
 
 
+def test_label_studio_names_the_text_of_its_regions(tmp_path: Path) -> None:
+    one = task([(0, 4, "", "PER")])
+    one["data"] = {"text": "Anna was in", "title": "Otto is here"}
+    for region in one["annotations"][0]["result"]:
+        region["value"].pop("text", None)
+        region["to_name"] = "title"
+    [found] = ConllReader().read(write(tmp_path / "a.json", [one]))
+    assert isinstance(found, TaggedSentence)
+    assert (found.words, found.tags) == (("Otto", "is", "here"), ("B-PER", "O", "O"))
+    for region in one["annotations"][0]["result"]:
+        region["to_name"] = "shown"
+    [bad] = ConllReader().read(write(tmp_path / "a.json", [one]))
+    assert "its regions are of 'shown', and the texts are text, title. Choose with --task.tokens" in str(bad)
+    [found] = ConllReader(tokens="text").read(tmp_path / "a.json")
+    assert isinstance(found, TaggedSentence)
+    assert found.words == ("Anna", "was", "in")
+
+
+@pytest.mark.parametrize(
+    "change", [{"annotations": {"result": []}}, {"annotations": [3]}, {"annotations": [{"result": [3]}]}]
+)
+def test_damaged_tasks_of_label_studio_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    [bad] = ConllReader().read(write(tmp_path / "a.json", [task([]) | change]))
+    assert "example 1: 'annotations' is no list of objects" in str(bad).replace("result", "annotations", 1)
+
+
+def test_lines_that_brat_does_not_write_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", "Anna was in")
+    (tmp_path / "a.ann").write_text("\ufeffT1\tPER 0 4\tAnna\n", encoding="utf-8")
+    [found] = valid_examples(ConllReader().read(tmp_path), "brat", strict=True)
+    assert found.tags == ("B-PER", "O", "O")
+    for line in (" T1\tPER 0 4\tAnna", "t1\tPER 0 4\tAnna", f"T1\tPER 0 {'9' * 5000}\tAnna"):
+        write(tmp_path / "a.ann", line + "\n")
+        [bad] = ConllReader().read(tmp_path)
+        assert "a.ann:1: expected an id such as T1, then a label" in str(bad)
+
+
+def test_spans_of_other_tools() -> None:
+    spans = [{"start": 0, "end": 4, "entity_group": "PER"}] * 2  # some tools repeat a span
+    [found] = ConllReader().values([{"text": "Anna was", "entities": spans}])
+    assert found.tags == ("B-PER", "O")
+    [found] = ConllReader().values([{"text": "Anna was", "entities": [{"start": 0, "end": 4, "type": "PER"}]}])
+    assert found.tags == ("B-PER", "O")
+
+
 def test_datasets_names_its_numbers_in_parquet(tmp_path: Path) -> None:
     import pyarrow
     from pyarrow import parquet

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from bertie.errors import UsageError, UserError
 from bertie.tasks import Relate
 from bertie.tasks.data.marked_texts import TAG, RelationExample, from_positions, from_tags
 from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.scoring import labeled_examples
 
 SEMEVAL = """1\t"The <e1>child</e1> was put into the <e2>cradle</e2>."
 Entity-Destination(e1,e2)
@@ -123,7 +125,10 @@ def test_a_doubt_about_ends_is_resolved_by_the_training_examples(tmp_path: Path)
         examples = list(reader.read(lines(tmp_path / "train.jsonl", long, long | other)))
         task = Relate().as_read(reader).fit(examples)
         assert spans(*task.reader.read(dev)) == expected
-        assert spans(*Relate().as_trained(task).reader.read(dev)) == expected
+        for own in (task, replace(task, usual_end="automatic", end=task.usual_end)):
+            trained = Relate().as_trained(own)
+            assert spans(*trained.reader.read(dev)) == expected
+            assert spans(*trained.reader.values(iter([long]))) == expected
     certain = lines(tmp_path / "dev.jsonl", long, long | {"e1_end": 0})  # by itself, whatever training examples had
     assert spans(next(iter(task.reader.read(certain)))) == ("a b", "c d")
 
@@ -182,12 +187,74 @@ def test_positions_of_characters(tmp_path: Path) -> None:
     }
     assert tagged(*read(lines(tmp_path / "a.jsonl", row))) == ("Ada King", "倫敦", "in")
     text = "sentence,e1_start,e1_end,e2_start,e2_end,relation\nAda King left Rome .,0,7,14,17,in\n"
-    with pytest.raises(UsageError, match=r"a\.csv:2: a span is 'Ada Kin', and the word goes on with 'g'"):
+    with pytest.raises(UsageError, match=r"a\.csv:2: the span 'Ada Kin' cuts the word 'King' .*--task.end last"):
         read(written(tmp_path / "a.csv", text))
     assert tagged(*read(tmp_path / "a.csv", end="last")) == ("Ada King", "Rome", "in")
     assert spans(*read(tmp_path / "a.csv", end="after")) == ("Ada Kin", "Rom")
     arrays = {name: np.int64(value) if isinstance(value, int) else value for name, value in row.items()}
     assert tagged(*Relate().reader.values([arrays])) == ("Ada King", "倫敦", "in")
+
+
+def test_positions_mean_the_same_in_every_format(tmp_path: Path) -> None:
+    words = {"text": "Ada King left Rome.", "relation": "x"}
+    row = words | {"head_start": 0, "head_end": 8, "tail_start": 14, "tail_end": 18}
+    for path in (written(tmp_path / "a.json", json.dumps([row])), lines(tmp_path / "a.jsonl", row)):
+        assert tagged(*read(path)) == ("Ada King", "Rome", "x")
+    tokens = {"tokens": ["Ada", "King", "left", "Rome", "."], "relation": "x", "e1_start": 0, "e1_end": 2}
+    doubt, after = tokens | {"e2_start": 3, "e2_end": 4}, tokens | {"e2_start": 3, "e2_end": 5}
+    with pytest.raises(UsageError, match=r"a\.json: e1_end could be the last token of a span or the token after it"):
+        read(written(tmp_path / "a.json", json.dumps([doubt])))
+    assert [spans(each) for each in read(written(tmp_path / "a.json", json.dumps([doubt, after])))] == [
+        ("Ada King", "Rome"),
+        ("Ada King", "Rome ."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("Ada left Rome", (0, 1, 2, 3)),  # of tokens
+        ("Ada left Rome", (0, 3, 10, 13)),
+        ("😀 Ada left Rome.", (3, 6, 12, 16)),  # of UTF-16
+    ],
+)
+def test_positions_that_cut_words_are_asked_about(tmp_path: Path, text: str, places: tuple[int, ...]) -> None:
+    names = ("e1_start", "e1_end", "e2_start", "e2_end")
+    bad = {"text": text, "relation": "x"} | dict(zip(names, places, strict=True))
+    good = {"text": "Ada left Rome", "relation": "y"} | dict(zip(names, (0, 3, 9, 13), strict=True))
+    with pytest.raises(UsageError, match=r"a\.jsonl:2: the span .* cuts the word .* \(so in 1 of 2 texts\)"):
+        read(lines(tmp_path / "a.jsonl", good, bad))
+    many = lines(tmp_path / "a.jsonl", *[good] * 19, bad)  # the others leave no doubt
+    *others, last = read(many)
+    assert {tagged(each) for each in others} == {("Ada", "Rome", "y")}
+    assert isinstance(last, UserError)
+    assert "a.jsonl:20: the span " in str(last)
+    assert len(valid_examples(read(many, end="after"), "a", strict=True)) == 20
+
+
+def test_labels_that_may_be_unknown_are_asked_about(tmp_path: Path) -> None:
+    row = "<e1>a</e1> <e2>b</e2>\t"
+
+    def found(*labels: str, no_label: tuple[str, ...] = (), negative: str = "") -> list[str | None]:
+        path = written(tmp_path / "a.tsv", "text\trelation\n" + "".join(f"{row}{label}\n" for label in labels))
+        return [
+            each.label
+            for each in labeled_examples(Relate(no_label=no_label, negative=negative).reader, path, strict=True)
+        ]
+
+    for marker in ("-1", "-"):
+        with pytest.raises(UsageError, match=f"the label '{marker}' could mean that the label is unknown"):
+            found("x", "y", marker)
+        assert found("x", "y", marker, no_label=(marker,)) == ["x", "y"]
+        assert found("x", marker, negative=marker) == ["x", marker]
+    assert found("0", "1", "2", "-1") == ["0", "1", "2"]
+    assert found("x", "NA", "none") == ["x", "NA", "none"]  # there is no relation
+    assert found("X(e2,e1)", "X (E2, E1)", "Other") == ["X(e2,e1)", "X(e2,e1)", "Other"]
+    with pytest.raises(UsageError, match=r"names 'X\(e1, e2\)': write 'X\(e1,e2\)'"):
+        Relate(labels=("X(e1, e2)", "Other"))
+    text = {"text": "<e1>a</e1> <e2>b</e2>"}
+    with pytest.raises(UsageError, match=r"a\.jsonl:2: the label '1' is text, and that of .*a\.jsonl:1 is not"):
+        read(lines(tmp_path / "a.jsonl", text | {"label": 1}, text | {"label": "1"}))
 
 
 def test_ends_that_contradict_each_other_are_asked_about(tmp_path: Path) -> None:
@@ -216,6 +283,7 @@ NEAR_MISSES = [
     ({"text": "a b", "e1_start": 0, "e1_end": 1, "e2_start": 2, "e2_end": 4}, "the second span ends after the text"),
     ({"text": "a b", "e1_start": 0, "e1_end": 2, "e2_start": 1, "e2_end": 3}, "the spans overlap: characters 0 to 2"),
     ({"text": "a b", "e1_start": 1, "e1_end": 1, "e2_start": 2, "e2_end": 3}, "the first span is empty"),
+    ({"text": "a b c", "e1_start": 0, "e1_end": 1, "e2_start": 1, "e2_end": 2}, "the second span is blank"),
     ({"text": "a b", "e1_start": "x", "e1_end": 1, "e2_start": 2, "e2_end": 3}, "a position of a span is 'x'"),
     ({"text": "a b", "e1_start": -1, "e1_end": 1, "e2_start": 2, "e2_end": 3}, "a position of a span is '-1'"),
     (
