@@ -107,7 +107,7 @@ class RelationReader:
         """Read examples for prediction, lazily: every row gives an example or an error, in order. Labels may be missing."""
         return self._file(path, labeled=False)
 
-    def values(self, given: Iterable[Any]) -> Iterator[RelationExample]:
+    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[RelationExample]:  # noqa: ARG002
         """Convert texts with tags, dicts with the columns of files, or `RelationExample`s, lazily.
 
         Raises:
