@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -21,7 +22,10 @@ NAMES = ("labels", "label")
 ONE = "none"
 """The separator of cells with a single label."""
 _SEPARATORS = (",", ";", "|")
-_ROW_IDS = ("id", "idx", "index", "")
+_ROW_ID = re.compile(r"(.*[_ -])?(id|idx|index)|unnamed: \d+|", re.IGNORECASE)  # pandas names an index so
+_PARTS = ("split", "fold")
+"""Columns of 0 and 1 that could be labels, or say to which part a row belongs."""
+_TRUE, _FALSE = ("1", "1.0", "true"), ("0", "0.0", "false")
 _IN_NAMES = "_-.'’"  # characters that separate no labels
 Form = tuple[Literal["cell", "columns"], tuple[str, ...]]
 """Where the labels of a row are: in the cell of one column, or in a column of 0 and 1 for each label."""
@@ -182,7 +186,10 @@ class LabelSetReader:
                 raise UsageError(f"{where}: more than one column could be the labels; choose with --task.label")
             if cells or self.label:
                 return ("cell", (cells[0],)) if cells else None
-        columns = named or tuple(name for name in others if name.lower() not in _ROW_IDS and not self.known)
+        columns = named or tuple(name for name in others if not _ROW_ID.fullmatch(name) and not self.known)
+        if unclear := [name for name in columns if name.lower() in _PARTS and not named]:
+            problem = f"{where}: the column {unclear[0]!r} could be a label"
+            raise UsageError(problem, "Name the columns of labels with --task.labels")
         return ("columns", columns) if columns else None
 
     def _require_same(self, form: Form | None, first: Form | None, place: str) -> None:
@@ -204,8 +211,8 @@ class LabelSetReader:
 
     def _is_set(self, row: Row, name: str) -> bool:
         value = parse_label(row.values[name], name, row.place)
-        if value in ("0", "1", "0.0", "1.0", "false", "true"):
-            return value in ("1", "1.0", "true")
+        if value in (*_TRUE, *_FALSE):
+            return value in _TRUE
         found = "an empty cell" if value is None else repr(shorten(value))
         problem = f"{row.place}: the column {name!r} has {found}, and a label has 0 or 1"
         if self.known:
@@ -314,6 +321,11 @@ def parse_labels(
     labels = tuple(parse_label(item, name, place) for item in value)
     if None in labels:
         raise UserError(f"{place}: a label in {name!r} is empty")
+    if len(set(labels)) < len(labels) and {str(label) for label in labels} <= {*_TRUE, *_FALSE}:
+        problem = f"{place}: {name!r} has 0 or 1 for each label, {shorten(str(value))}"
+        raise UsageError(
+            problem, "Write the names of the labels that a text has, or a column of 0 and 1 for each label"
+        )
     if len(set(labels)) < len(labels):
         [(twice, _)] = Counter(labels).most_common(1)
         raise UserError(f"{place}: the label {shorten(str(twice))!r} is there twice")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow
 import pytest
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks import Choose, Classify, MultiLabel, Span, Tag
+from bertie.tasks import Choose, Classify, MultiLabel, Regress, Span, Tag
 from bertie.tasks.data.in_memory import require_list
 from bertie.tasks.data.texts import Example, pairs_of
 from bertie.tasks.data.unlabeled import UnlabeledReader
@@ -152,3 +153,8 @@ def test_frames_that_cannot_be_read_are_refused() -> None:
     lazy.collect = None  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(UsageError, match="has not been computed"):
         require_list(lazy)
+
+
+def test_decimals_are_numbers() -> None:
+    [found] = Regress().reader.values([{"text": "a", "score": Decimal("3.50")}], labeled=True)
+    assert found.label == "3.5"

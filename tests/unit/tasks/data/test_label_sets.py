@@ -188,3 +188,19 @@ def test_a_doubt_about_cells_is_resolved_by_the_training_examples(tmp_path: Path
     task = MultiLabel().as_read(reader).fit(examples)
     assert labels(list(task.reader.read(dev))) == [("a", "new")]
     assert labels(list(MultiLabel().as_trained(task).reader.read(dev))) == [("a", "new")]
+
+
+def test_vectors_of_0_and_1_are_no_lists_of_labels(tmp_path: Path) -> None:
+    rows = jsonl(*({"text": "x", "labels": each} for each in ([0, 1], [1, 0], [0, 0])))
+    with pytest.raises(UsageError, match=r"a\.jsonl:3: 'labels' has 0 or 1 for each label, \[0, 0\]"):
+        read(tmp_path, "a.jsonl", rows)
+    with pytest.raises(UsageError, match="has 0 or 1 for each label"):
+        read(tmp_path, "a.csv", 'text,labels\nx,"[0, 1, 1]"\n')
+
+
+def test_ids_and_parts_are_no_labels(tmp_path: Path) -> None:
+    found = read(tmp_path, "a.csv", "Unnamed: 0,comment_id,text,joy,anger\n0,1,x,1,0\n1,0,y,0,1\n")
+    assert labels(found) == [("joy",), ("anger",)]
+    with pytest.raises(UsageError, match=r"the column 'split' could be a label.*--task\.labels"):
+        read(tmp_path, "a.csv", "text,split,joy\nx,0,1\n")
+    assert labels(read(tmp_path, "a.csv", "text,split,joy\nx,0,1\n", labels=("joy",))) == [("joy",)]
