@@ -92,7 +92,7 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
         where = f"{checkpoint.folder}/tokenizer_config.json: model_max_length is {longest}"
         raise UsageError(f"max_length is {config.max_length}, and {where}: give at most that, or change it")
     reader: Any = config.task.reader
-    train_examples = _examples(train, reader, config.strict)
+    train_examples = _examples(train, reader, config.strict, training=True)
     if 0 < config.max_train_examples < len(train_examples):
         chosen = seeding.generator(0, seeding.SUBSET).permutation(len(train_examples))[: config.max_train_examples]
         console.info(f"training on a random subset of {len(chosen):,} of {len(train_examples):,} examples")
@@ -143,9 +143,9 @@ def _token_counts(tokenizer: Tokenizer, sequences: list[Sequence]) -> dict[str, 
     return {"splits": {"all": counts}}
 
 
-def _examples(source: Examples, reader: Reader, strict: bool) -> list[Any]:
+def _examples(source: Examples, reader: Reader, strict: bool, training: bool = False) -> list[Any]:
     """Read the examples, and report how the first row of a file was read."""
-    examples = labeled_examples(reader, source, strict)
+    examples = labeled_examples(reader, source, strict, training)
     if not isinstance(source, str | Path):
         return examples
     first = {

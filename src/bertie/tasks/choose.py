@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from bertie.config import NoFlag
 from bertie.console import percent
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UserError
@@ -25,12 +26,10 @@ from bertie.tasks.data.choices import ChoiceExample, ChoiceReader
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import parse_index
 from bertie.tasks.encoding import (
-    as_given,
     by_example,
     every_sequence,
     own_pooling,
     pooled_position,
-    read_alike,
     softmax,
 )
 from bertie.tasks.evaluation.calibration import choice_calibration
@@ -55,7 +54,7 @@ class Choose:
     input_form = "a list of a context and its endings"
     unit, metric, untrainable = EXAMPLE, "accuracy", ""
     training_sequences, head_positions, relevance = every_sequence, pooled_position, no_relevance
-    added_tokens, beside_head, as_trained, as_read = (), "", as_given, read_alike
+    added_tokens, beside_head = (), ""
     prediction_rows, score_rows = read_rows, score_in_order
 
     kind: Literal["choose"] = "choose"
@@ -76,17 +75,27 @@ class Choose:
     what the head's dense layer makes of all tokens, as in EuroBERT. max: the maximum over all tokens;
     context and ending are encoded separately and combined. attention: the same for texts that attend to each other, with a second
     BiLSTM (GLUE's baselines)."""
+    counts_from_0: NoFlag[bool] = False
+    """Whether labels certainly count from 0 in the training examples, for other files that leave a doubt."""
 
     def with_pooling(self, pooling: TextPooling, paired: bool | None) -> Self:  # noqa: ARG002
         return replace(self, pooling=pooling)
 
     @property
     def reader(self) -> ChoiceReader:
-        return ChoiceReader(self.context, self.label, self.endings, self.question, self.labels_from)
+        return ChoiceReader(self.context, self.label, self.endings, self.question, self.labels_from, self.counts_from_0)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
         return cls() if head.shape == "choice" else None
+
+    def as_trained(self, own: Choose) -> Choose:
+        """Return the task that counts as the trained one, where a file leaves a doubt."""
+        return replace(self, counts_from_0=own.counts_from_0)
+
+    def as_read(self, reader: ChoiceReader) -> Choose:
+        """Return the task that counts as `reader` has counted, where a file leaves a doubt."""
+        return replace(self, counts_from_0=reader.found.get("counts_from_0", False))
 
     def fit(self, examples: list[ChoiceExample]) -> Choose:
         self.validate(examples)

@@ -134,7 +134,7 @@ def inspect_data(
     path = Path(data) if isinstance(data, str | Path) else None
     where, reader, seen = "the examples" if path is None else str(path), task.reader, _Seen()
     columns = columns_read(reader, path) if path else {}
-    examples = iter(reader.values(cast(Iterable[Any], data)) if path is None else reader.read(path))
+    examples = iter(reader.values(cast(Iterable[Any], data), labeled=True) if path is None else reader.read(path))
     with console.progress("read", 0, "rows", passing=True) as bar:
         while part := list(islice(examples, AT_ONCE)):
             good = [example for example in part if not isinstance(example, UserError)]

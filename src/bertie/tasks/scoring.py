@@ -59,19 +59,24 @@ def score(
     rows = task.prediction_rows(Path(predictions)) if is_file else given_predictions(predictions)
     path = Path(data) if isinstance(data, str | Path) else None
     where = "the examples" if path is None else str(path)
-    every = list(task.reader.values(cast(Iterable[Any], data)) if path is None else task.reader.read(path))
+    every = list(
+        task.reader.values(cast(Iterable[Any], data), labeled=True) if path is None else task.reader.read(path)
+    )
     examples = with_labels(task.reader, valid_examples(every, where, strict), where)
     scores = task.score_rows(Scoring(rows, examples, every, path, where, strict, null_odds, null_threshold))
     return {"scores": scores, "examples": len(examples), "seconds": round(time.monotonic() - started, 3)}
 
 
-def labeled_examples(reader: Reader, source: str | Path | Iterable[Any], strict: bool = False) -> list[Any]:
+def labeled_examples(
+    reader: Reader, source: str | Path | Iterable[Any], strict: bool = False, training: bool = False
+) -> list[Any]:
     """Read labeled examples.
 
     Args:
         reader: Of the task.
         source: A file, or examples in memory.
         strict: Fail at the first unreadable row of a file, instead of skipping it with a warning.
+        training: Whether these are training examples: see `LeavesOut`.
 
     Raises:
         UserError: No example can be read.
@@ -79,10 +84,10 @@ def labeled_examples(reader: Reader, source: str | Path | Iterable[Any], strict:
     """
     is_file = isinstance(source, str | Path)
     where = str(source) if is_file else "the examples"
-    examples = reader.read(Path(source)) if is_file else reader.values(source)
-    return with_labels(reader, valid_examples(examples, where, strict), where)
+    examples = reader.read(Path(source)) if is_file else reader.values(source, labeled=True)
+    return with_labels(reader, valid_examples(examples, where, strict), where, training)
 
 
-def with_labels(reader: Reader, examples: list[Any], where: str) -> list[Any]:
+def with_labels(reader: Reader, examples: list[Any], where: str, training: bool = False) -> list[Any]:
     """Return the examples without those whose label means that it is unknown. Arguments and errors as of `LeavesOut`."""
-    return reader.labeled(examples, where) if isinstance(reader, LeavesOut) else examples
+    return reader.labeled(examples, where, training) if isinstance(reader, LeavesOut) else examples

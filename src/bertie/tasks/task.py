@@ -105,8 +105,8 @@ class Reader(Protocol):
         """
         ...
 
-    def values(self, given: Iterable[Any]) -> Iterator[Any]:
-        """Yield one example for each Python value, such as a dict or a string. Labels are optional.
+    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[Any]:
+        """Yield one example for each Python value, such as a dict or a string: with its label as `read`, or as `stream`.
 
         Raises:
             UserError: A value is not a valid example. The first one ends the iteration.

@@ -62,7 +62,7 @@ def test_two_possible_score_columns_are_refused() -> None:
     """Treated as pairs without scores, they would silently train another objective."""
     row = {"sentence_A": "a", "sentence_B": "b", "relatedness_score": "1", "entailment_judgment": "NEUTRAL"}
     with pytest.raises(UsageError, match="more than one column could be the label"):
-        list(Embed().reader.values([row]))
+        list(Embed().reader.values([row], labeled=True))
 
 
 def test_dev_pairs_need_scores_if_training_pairs_have_them() -> None:

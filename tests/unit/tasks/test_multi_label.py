@@ -218,7 +218,7 @@ def test_training_tunes_on_one_half_and_scores_on_the_other(trained: Path, rows:
     task = predictor.task
     assert isinstance(task, MultiLabel)
     assert task.labels == ("p", "q", "r")
-    found, examples = predictor.predict(rows[:80]), list(task.reader.values(rows[:80]))
+    found, examples = predictor.predict(rows[:80]), list(task.reader.values(rows[:80], labeled=True))
     selection, report = split_dev(examples)
     assert task.calibrate([found[i] for i in selection], [examples[i] for i in selection]) == task
     scores = task.score([found[i] for i in report], [examples[i] for i in report])

@@ -14,7 +14,7 @@ from bertie.tasks.data.rows import shorten
 _TOKEN = re.compile(
     r"""\s*(?:(?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
     |(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)
-    |(?P<word>\w+)
+    |(?P<word>\w+(?:\.\w+)?)
     |(?P<mark>\.\.\.|[][(){},:=]))""",
     re.VERBOSE | re.DOTALL,
 )
@@ -80,6 +80,8 @@ class _Cell:
             return _WORDS[token]
         if token == "array":
             return self.array()
+        if token.startswith(("np.", "numpy.")) and self.skip("("):  # NumPy 2 prints np.str_('a')
+            return self.closed()
         if token == "{":
             return self.entries()
         if token in ("[", "("):
@@ -116,6 +118,13 @@ class _Cell:
             [*words] = [self.next()[1] for _ in range(3)]
             if words[:2] != ["dtype", "="]:
                 raise ValueError(f"unexpected {words[0][:10]!r}")
+        if not self.skip(")"):
+            raise ValueError("a bracket is open")
+        return value
+
+    def closed(self) -> Any:
+        """Read `'a')` behind "np.str_("."""
+        value = self.value()
         if not self.skip(")"):
             raise ValueError("a bracket is open")
         return value

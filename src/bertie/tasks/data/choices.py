@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.cells import is_written, parse_cell
 from bertie.tasks.data.in_memory import require_list
+from bertie.tasks.data.numbering import Numbering
 from bertie.tasks.data.rows import (
     Row,
     convert_rows,
@@ -21,6 +22,7 @@ from bertie.tasks.data.rows import (
     named_columns,
     parse_index,
     parse_label,
+    raise_error,
     read_rows,
     require_distinct_columns,
     require_string,
@@ -30,16 +32,21 @@ from bertie.tasks.data.rows import (
 
 _CONTEXTS = (
     *("context", "premise", "article", "passage", "text", "prompt", "ctx", "goal", "question", "question_stem"),
-    "startphrase",
+    *("startphrase", "query", "asks-for", "asks_for"),
 )
+_QUESTIONS = ("question", "query", "asks-for", "asks_for")
 _BEFORE_QUESTION = ("context", "premise", "article", "passage", "text")
-"""Contexts beside which the column "question" is a second text: SocialIQA, COPA, RACE."""
+"""Contexts beside which a column of `_QUESTIONS` is a second text: SocialIQA, COPA, RACE, LogiQA."""
 _LISTS = ("endings", "choices", "options")
-_LABELS = ("label", "answer", "gold", "answerkey")
-_NUMBERED = re.compile(r"(ending|choice|answer|option|sol)_?(\d+|[a-h])", re.IGNORECASE)
+_LABELS = ("label", "answer", "gold", "answerkey", "correct_option")
+_NUMBERED = re.compile(r"(ending|choice|answer|option|alternative|sol)_?(\d+|[a-h])", re.IGNORECASE)
 _CODAH = ["category", "context", "ending0", "ending1", "ending2", "ending3", "label"]
-_SOCIAL_IQA = ("answera", "answerb", "answerc")
-"""Its labels are numbered from 1."""
+_FIRST = {
+    ("context", "question", "answera", "answerb", "answerc"): 1,  # SocialIQA
+    ("premise", "question", "choice1", "choice2"): 0,  # COPA
+    ("goal", "", "sol1", "sol2"): 0,  # PIQA
+}
+"""The number of the first ending in the labels of known files, by the columns of their context, question and endings."""
 _COPA = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
 """The questions of COPA (Roemmele et al. 2011) by the words that SuperGLUE's files have for them."""
 _NO_LABEL = ("-1", "-", "?", "none", "null", "n/a", "na", "<na>")
@@ -88,6 +95,10 @@ class ChoiceReader:
     """Column of a second text, between the context and each ending (empty: question, beside a context)."""
     labels_from: int | None = None
     """Number of the first ending in the labels, 0 or 1 (None: 1 in SocialIQA's files, 0 in others)."""
+    counts_from_0: bool = False
+    """Whether labels certainly count from 0 in the training examples, for files that leave a doubt."""
+    found: dict[str, bool] = field(default_factory=dict, compare=False, repr=False)
+    """Whether labels certainly count from 0 in what was read last, under "counts_from_0"."""
 
     def __post_init__(self) -> None:
         for ending in self.endings or ("",):
@@ -106,21 +117,23 @@ class ChoiceReader:
 
         Raises:
             UsageError: if the file does not exist, or its columns are unclear.
-            UserError: at the end, if the labels count from 1.
+            UserError: at the end, if the labels count from another number, or it is unclear from which.
         """
-        numbers: set[int] = set()
-        most_endings = 0
-        for example in self._examples(path, labeled=True, numbers=numbers):
-            most_endings = max(most_endings, len(example.endings) if isinstance(example, ChoiceExample) else 0)
-            yield example
-        if self.labels_from is None and most_endings in numbers and 0 not in numbers:
-            expected = f"must be from 0 to {most_endings - 1}"
-            problem = f"the correct endings are numbered from 1 to {most_endings}, and {expected}"
-            raise UserError(f"{path}: {problem}", "If they are, add --task.labels-from 1")
+        return self._labeled(self._rows(path, labeled=True), str(path), same_columns=not may_differ(path))
+
+    def _labeled(
+        self, rows: Iterator[Row | ChoiceExample | UserError], where: str, same_columns: bool
+    ) -> Iterator[ChoiceExample | UserError]:
+        """Convert rows with labels, wherever they are from."""
+        numbering = Numbering()
+        yield from self._examples(rows, same_columns, labeled=True, numbering=numbering)
+        if self.labels_from is None:
+            numbering.require(where, self.counts_from_0)
+            self.found["counts_from_0"] = numbering.first == 0 and bool(numbering.zero)
 
     def stream(self, path: Path) -> Iterator[ChoiceExample | UserError]:
         """Read examples for prediction: labels may be missing or wrong, and are then None."""
-        return self._examples(path, labeled=False)
+        return self._examples(self._rows(path, labeled=False), not may_differ(path), labeled=False)
 
     def columns(self, path: Path) -> dict[str, str]:
         """Return which columns of a file are read as what: those of its first row that can be read."""
@@ -128,21 +141,30 @@ class ChoiceReader:
         layout = next((self._find_layout(row, labeled=False) for row in rows if isinstance(row, Row)), None)
         return {} if layout is None else layout.columns()
 
-    def values(self, given: Iterable[Any]) -> Iterator[ChoiceExample]:
+    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[ChoiceExample]:
         """Convert values to examples.
 
         Args:
             given: Dicts ({"context": …, "endings": […], "label": 2}), lists of a context and its endings, or
                 `ChoiceExample`s.
+            labeled: Whether they are read as in `read`, or else as in `stream`.
 
         Raises:
-            UserError: A value is none of these.
+            UserError: A value is none of these. Otherwise as `read`.
         """
+        rows = self._value_rows(given)
+        found = (
+            self._labeled(rows, "the examples", same_columns=True)
+            if labeled
+            else self._examples(rows, same_columns=True, labeled=False)
+        )
+        yield from map(raise_error, found)
+
+    def _value_rows(self, given: Iterable[Any]) -> Iterator[Row | ChoiceExample]:
         for number, value in enumerate(require_list(given), 1):
             place = f"example {number}"
             if isinstance(value, dict):
-                row = _flat(row_from_python(value, place))
-                value = self._to_example(row, self._find_layout(row, labeled=False), strict_label=True)
+                value = _flat(row_from_python(value, place))
             elif isinstance(value, list | tuple):
                 value = _from_list(value, place)
             elif not isinstance(value, ChoiceExample):
@@ -156,9 +178,13 @@ class ChoiceReader:
         return (_flat(row) if isinstance(row, Row) else row for row in rows)
 
     def _examples(
-        self, path: Path, labeled: bool, numbers: set[int] | None = None
+        self,
+        rows: Iterator[Row | ChoiceExample | UserError],
+        same_columns: bool,
+        labeled: bool,
+        numbering: Numbering | None = None,
     ) -> Iterator[ChoiceExample | UserError]:
-        """Read examples. numbers: receives the labels that are counted from 0."""
+        """Convert rows. numbering: receives the labels that are numbers."""
         layouts: dict[tuple[str, ...], _Layout] = {}
 
         def convert(row: Row) -> ChoiceExample | UserError:
@@ -166,10 +192,13 @@ class ChoiceReader:
             if names not in layouts:
                 layouts.clear()  # rows with the same columns follow each other
                 layouts[names] = self._find_layout(row, labeled)
-            example = self._to_example(row, layouts[names], labeled, numbers)
-            return UserError(f"{row.place}: no label") if labeled and example.label is None else example
+            example = self._to_example(row, layouts[names], labeled, numbering)
+            if not labeled or example.label is not None:
+                return example
+            remedy = "" if layouts[names].label else "Name the column of the gold ending with --task.label"
+            return UserError(f"{row.place}: no label", remedy)
 
-        return convert_rows(self._rows(path, labeled), convert, same_columns=not may_differ(path))
+        return convert_rows(rows, convert, same_columns)
 
     def _find_layout(self, row: Row, labeled: bool) -> _Layout:
         """Find the columns of a row. Raises a UsageError that lists the columns and names the flag to choose with."""
@@ -193,9 +222,10 @@ class ChoiceReader:
             raise usage_error(f"{labels[0]!r} {use}, and cannot be the label", flags)
         if len(free) > 1 and labeled:
             raise usage_error("more than one column could be the label", "--task.label")
-        first = int(lead is not None and tuple(name.lower() for name in endings) == _SOCIAL_IQA)
-        first = first if self.labels_from is None else self.labels_from
-        return _Layout(context, lead, endings, free[0] if len(free) == 1 else None, first)
+        known = _FIRST.get(tuple(name.lower() for name in (context, lead or "", *endings)))
+        first = (known or 0) if self.labels_from is None else self.labels_from
+        doubtful = known is None and [name[-1:] for name in endings[:2]] == ["1", "2"]
+        return _Layout(context, lead, endings, free[0] if len(free) == 1 else None, first, doubtful)
 
     def _find_texts(
         self, names: list[str], usage_error: Callable[[str, str], UsageError]
@@ -209,68 +239,77 @@ class ChoiceReader:
         if len(found) > 1:
             found = [name for name in found if name not in (self.question, self.label, *self.endings)]
         lead = self.question or None
-        if len(found) == 2 and not lead and (question := named_columns(names, ("question",))):
-            [*others] = [name for name in found if name != question[0] and name.lower() in _BEFORE_QUESTION]
-            if len(question) == len(others) == 1:
-                found, lead = others, question[0]
+        taken = (self.context, self.label, *self.endings)
+        questions = [name for name in named_columns(names, _QUESTIONS) if name not in taken]
+        others = [name for name in found if name not in questions]
+        if len(others) == len(questions) == 1 and not lead and (self.context or others[0].lower() in _BEFORE_QUESTION):
+            found, lead = others, questions[0]
+        sentences = named_columns(names, ("sent1", "sent2"))
+        if len(sentences) == 2 and not lead and [name.lower() for name in found] in ([], ["startphrase"]):
+            return sentences[0], sentences[1], {*found, *sentences}  # SWAG splits the first phrase in two
         if len(found) != 1:
             problem = "more than one column could be" if found else "cannot tell which column is"
             raise usage_error(f"{problem} the context", flags)
-        sentences = named_columns(names, ("sent1", "sent2"))
-        if found[0].lower() == "startphrase" and len(sentences) == 2 and not lead:  # SWAG splits it in two
-            return sentences[0], sentences[1], {found[0], *sentences}
         return found[0], lead, {found[0], lead or found[0]}
 
-    def _to_example(
-        self, row: Row, layout: _Layout, strict_label: bool, numbers: set[int] | None = None
-    ) -> ChoiceExample:
-        """strict_label: whether a bad label is an error. numbers: as in `_examples`."""
+    def _to_example(self, row: Row, layout: _Layout, strict_label: bool, numbering: Numbering | None) -> ChoiceExample:
+        """strict_label: whether a bad label is an error. numbering: as in `_examples`."""
         values, source, place = row
         context = require_string(values[layout.context], layout.context, place)
         lead = require_string(values[layout.lead], layout.lead, place) if layout.lead else ""
-        if layout.context.lower() == "premise":
-            lead = _COPA.get(lead.strip().lower(), lead)
+        lead = _COPA.get(lead.strip().lower(), lead)
         endings, names = _endings_of(values, layout.endings, place)
-        read_label = partial(self._label_of, row, layout, endings, names, numbers)
+        read_label = partial(self._label_of, row, layout, endings, names, numbering)
         return ChoiceExample(context, lead, endings, label_or_none(read_label, strict_label), source)
 
     def _label_of(
-        self, row: Row, layout: _Layout, endings: tuple[str, ...], names: Sequence[str], numbers: set[int] | None
+        self,
+        row: Row,
+        layout: _Layout,
+        endings: tuple[str, ...],
+        names: Sequence[str],
+        numbering: Numbering | None,
     ) -> int | None:
         """Return a row's label; None if it has none. Raises UserError if it means none of the endings, or two of them."""
         name, place = layout.label, row.place
         text = parse_label(row.values.get(name), name, place) if name else None
         if text is None:
             return None
-        if text in names:
-            return names.index(text)
-        number = parse_index(text.removesuffix(".0"))
+        whole = text if text in names else text.removesuffix(".0")  # pandas writes 1.0 for 1 if other rows have none
+        if whole in names:
+            return names.index(whole)
+        own = bool(names) and all(map(str.isdecimal, names))  # the data say which numbers there are
+        number = None if own else parse_index(whole)
         index = None if number is None else number - layout.first
-        if number is not None and numbers is not None and not layout.first:
-            numbers.add(number)
         lettered = any(len(each) == 1 for each in names)  # the data say which letters there are
         if index is None and not lettered and len(text) == 1 and text.isascii() and text.isalpha():
             index = ord(text.upper()) - ord("A")
         valid = index is not None and 0 <= index < len(endings)
         same = [at for at, ending in enumerate(endings) if ending.strip() == text]
+        numbered = self.labels_from is not None or layout.endings[0].endswith("0")  # as in SWAG and CODAH
+        if number is not None and numbering is not None and (numbered or not same):
+            numbering.add(number, len(endings), layout.first, layout.doubtful, place)
         if len(same) == 1 and not valid:
             return same[0]
-        numbered = self.labels_from is not None or layout.endings[0].endswith("0")  # as in SWAG and CODAH
         if same and index not in same and not numbered:
             problem = f"{name!r} is {text!r}, which could be the number of an ending or its text"
             raise UserError(f"{place}: {problem}", "If it is the number, say --task.labels-from 0, or 1")
         if valid:
             return index
-        if text.lower().removesuffix(".0") in _NO_LABEL:
+        if whole.lower() in _NO_LABEL:
             return None
-        expected = f"the {len(endings)} endings are {layout.first} to {len(endings) - 1 + layout.first}"
-        raise UserError(f"{place}: {name!r} is {shorten(text)!r}, and {expected}")
+        listed = join_names(names) if own else f"{layout.first} to {len(endings) - 1 + layout.first}"
+        expected = f"the {len(endings)} endings are {listed}"
+        from_1 = self.labels_from is None and not layout.first and number == len(endings)
+        remedy = "If labels count from 1, add --task.labels-from 1" if from_1 else ""
+        raise UserError(f"{place}: {name!r} is {shorten(text)!r}, and {expected}", remedy)
 
 
 class _Layout(NamedTuple):
     """The columns of the context, of the text before each ending, of the endings, and of the label.
 
     first: the number of the first ending in the labels.
+    doubtful: whether the columns of endings have numbers from 1, which the labels could mean, too.
     """
 
     context: str
@@ -278,6 +317,7 @@ class _Layout(NamedTuple):
     endings: Sequence[str]
     label: str | None
     first: int
+    doubtful: bool
 
     def columns(self) -> dict[str, str]:
         numbers = f"{self.label} (from {self.first})" if self.label else None
@@ -328,7 +368,7 @@ def _endings_of(values: dict[str, Any], columns: Sequence[str], place: str) -> t
     given, names = values[first], list[str]()
     if len(columns) > 1 or _NUMBERED.fullmatch(first):
         given, names = [values[name] for name in columns], list(columns)
-        while given and (given[-1] is None or given[-1] == ""):  # some questions have fewer endings
+        while given and (given[-1] in (None, "") or given[-1] != given[-1]):  # some questions have fewer endings
             given.pop()
     else:
         given = parse_cell(given, first, place) if is_written(given) else given
@@ -350,7 +390,7 @@ def _choices_of(given: dict[str, Any], name: str, place: str) -> tuple[list[Any]
     texts, letters = (given.get("text"), given.get("label")) if "text" in given else ([*given.values()], [*given])
     if not isinstance(texts, list) or not isinstance(letters, list) or len(texts) != len(letters):
         raise UserError(f'{place}: {name!r} must have two lists of the same length, "text" and "label"')
-    return texts, [str(letter).strip() for letter in letters]
+    return texts, [str(letter).strip().removesuffix(".0") for letter in letters]
 
 
 def _codah_columns(cells: list[str]) -> list[str] | None:

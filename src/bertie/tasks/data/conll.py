@@ -92,7 +92,7 @@ class ConllReader:
             raise UsageError(f"{path}: does it hold columns or sentences? {remedy}")
         return self._read(path, tagged=False)
 
-    def values(self, given: Iterable[Any]) -> Iterator[TaggedSentence]:
+    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[TaggedSentence]:  # noqa: ARG002
         """Convert Python values: dicts ({"tokens": […], "tags": […]}), lists of words, texts (see `words.split_words`) or
         `TaggedSentence`s. Raises UserError for the first bad one."""
         for number, value in enumerate(require_list(given), 1):

@@ -6,6 +6,7 @@ The libraries are not imported: their objects are known by their methods.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,8 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if type(value).__name__ in _MISSING:
         return None
+    if isinstance(value, Decimal):
+        return float(value)
     return plain(value.tolist()) if hasattr(value, "tolist") else value
 
 

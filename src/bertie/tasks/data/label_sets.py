@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import tee
 from pathlib import Path
@@ -12,17 +13,19 @@ from typing import Any, Literal
 from bertie import console
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.cells import parse_cell
-from bertie.tasks.data.in_memory import require_list
 from bertie.tasks.data.rows import Row, file_format, parse_label, raise_error, shorten
-from bertie.tasks.data.texts import TextReader
-from bertie.tasks.data.unknown_labels import find_markers, without_unknown
+from bertie.tasks.data.texts import Example, TextReader
+from bertie.tasks.data.unknown_labels import find_markers, require_stated, without_unknown
 
 NAMES = ("labels", "label")
 """Names of the column of labels that need no flag."""
 ONE = "none"
 """The separator of cells with a single label."""
 _SEPARATORS = (",", ";", "|")
-_ROW_IDS = ("id", "idx", "index", "")
+_ROW_ID = re.compile(r"(.*[_ -])?(id|idx|index)|unnamed: \d+|", re.IGNORECASE)  # pandas names an index so
+_PARTS = ("split", "fold")
+"""Columns of 0 and 1 that could be labels, or say to which part a row belongs."""
+_TRUE, _FALSE = ("1", "1.0", "true"), ("0", "0.0", "false")
 _IN_NAMES = "_-.'’"  # characters that separate no labels
 Form = tuple[Literal["cell", "columns"], tuple[str, ...]]
 """Where the labels of a row are: in the cell of one column, or in a column of 0 and 1 for each label."""
@@ -90,22 +93,36 @@ class LabelSetReader:
         """
         if file_format(path) == "txt":
             raise UsageError(f"{path}: a line is a text, without labels, in .txt: give a .tsv, .csv or .jsonl")
-        separator = self.separator or self._separator(path)
-        return self._examples(self.texts.rows(path, labeled=False), str(path), separator, {})
+        return self._labeled(lambda: self.texts.rows(path, labeled=False), str(path))
+
+    def _labeled(self, rows: Callable[[], Iterator[Any]], where: str) -> Iterator[LabelSetExample | UserError]:
+        """Convert rows with labels, wherever they are from."""
+        for example in self._examples(rows(), where, self.separator or self._separator(rows(), where)):
+            if isinstance(example, LabelSetExample) and example.labels is None:
+                problem = f"{example.source}: its labels are unknown; name their column with --task.label"
+                yield UserError(f"{problem} (an empty list or cell says that there is none)")
+            else:
+                yield example
 
     def stream(self, path: Path) -> Iterator[LabelSetExample | UserError]:
         """Read examples for prediction, lazily: every row gives an example or an error, in order. Labels are not read."""
         for example in self.texts.stream(path):
-            is_error = isinstance(example, UserError)
-            yield example if is_error else LabelSetExample(example.text, example.text_pair, None, example.source)
+            yield example if isinstance(example, UserError) else _without_labels(example)
 
     def markers(self, labels: Collection[str], where: str) -> set[str]:
         """Return which labels mean that the labels are unknown: see `LeavesOut`."""
         return find_markers(labels, where, self.known, self.no_label)
 
-    def labeled(self, examples: list[LabelSetExample], where: str) -> list[LabelSetExample]:
+    def labeled(self, examples: list[LabelSetExample], where: str, training: bool = False) -> list[LabelSetExample]:
         """Return the examples whose labels are known: see `LeavesOut`."""
-        markers = self.markers({label for example in examples for label in example.labels or ()}, where)
+        labels = {label for example in examples for label in example.labels or ()}
+        if training:
+            require_stated(labels, where, self.no_label)
+        markers = self.markers(labels, where)
+        for example in examples:
+            if len(example.labels or ()) > 1 and (unknown := markers.intersection(example.labels or ())):
+                problem = f"{example.source}: the label {min(unknown)!r} means that the labels are unknown"
+                raise UserError(f"{problem}, and stands beside others")
         only = [example.labels[0] if example.labels and len(example.labels) == 1 else None for example in examples]
         return without_unknown(examples, only, markers, where)
 
@@ -117,27 +134,27 @@ class LabelSetReader:
         form = self._form(names, str(path))
         return {**self.texts.columns(path), **({"labels": ", ".join(form[1])} if form else {})}
 
-    def values(self, given: Iterable[Any]) -> Iterator[LabelSetExample]:
-        """Convert dicts ({"text": …, "labels": […]}), strings, pairs of strings, or `LabelSetExample`s, lazily.
+    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[LabelSetExample]:
+        """Convert dicts ({"text": …, "labels": […]}), strings, pairs of strings, or `LabelSetExample`s.
+
+        labeled: as `read`, or else lazily and as `stream`.
 
         Raises:
             UsageError: The columns are unclear.
             UserError: For the first bad value.
         """
-        forms: Forms = {}
-        for number, value in enumerate(require_list(given), 1):
-            if isinstance(value, LabelSetExample):
-                yield value
-                continue
-            row = self.texts.value_row(value, f"example {number}")
-            yield from map(raise_error, self._examples(iter([row]), "the examples", self.separator, forms))
+        rows = self.texts.value_rows(given, LabelSetExample)
+        if labeled:
+            kept = list(rows)
+            yield from map(raise_error, self._labeled(lambda: iter(kept), "the examples"))
+        else:
+            yield from map(_without_labels, map(raise_error, self.texts.examples(rows, "the examples", labeled=False)))
 
-    def _examples(
-        self, rows: Iterator[Any], where: str, separator: str, forms: Forms
-    ) -> Iterator[LabelSetExample | UserError]:
+    def _examples(self, rows: Iterator[Any], where: str, separator: str) -> Iterator[LabelSetExample | UserError]:
+        forms: Forms = {}
         rows, same = tee(rows)
         for row, example in zip(same, self.texts.examples(rows, where, labeled=False), strict=True):
-            if isinstance(example, UserError):
+            if isinstance(example, UserError | LabelSetExample):
                 yield example
                 continue
             labels = None
@@ -169,7 +186,10 @@ class LabelSetReader:
                 raise UsageError(f"{where}: more than one column could be the labels; choose with --task.label")
             if cells or self.label:
                 return ("cell", (cells[0],)) if cells else None
-        columns = named or tuple(name for name in others if name.lower() not in _ROW_IDS and not self.known)
+        columns = named or tuple(name for name in others if not _ROW_ID.fullmatch(name) and not self.known)
+        if unclear := [name for name in columns if name.lower() in _PARTS and not named]:
+            problem = f"{where}: the column {unclear[0]!r} could be a label"
+            raise UsageError(problem, "Name the columns of labels with --task.labels")
         return ("columns", columns) if columns else None
 
     def _require_same(self, form: Form | None, first: Form | None, place: str) -> None:
@@ -191,8 +211,8 @@ class LabelSetReader:
 
     def _is_set(self, row: Row, name: str) -> bool:
         value = parse_label(row.values[name], name, row.place)
-        if value in ("0", "1", "0.0", "1.0", "false", "true"):
-            return value in ("1", "1.0", "true")
+        if value in (*_TRUE, *_FALSE):
+            return value in _TRUE
         found = "an empty cell" if value is None else repr(shorten(value))
         problem = f"{row.place}: the column {name!r} has {found}, and a label has 0 or 1"
         if self.known:
@@ -200,15 +220,15 @@ class LabelSetReader:
         remedy = "Name the column of the labels with --task.label, or the columns of 0 and 1 with --task.labels"
         raise UsageError(problem, remedy)  # of the file: it may be no label at all
 
-    def _separator(self, path: Path) -> str:
-        """Return the separator of a file's cells, or `ONE`. Reads the whole file if the labels are strings."""
+    def _separator(self, rows: Iterator[Any], where: str) -> str:
+        """Return the separator of the rows' cells, or `ONE`. Reads all rows if the labels are strings."""
         cells: dict[str, str] = {}
         forms: Forms = {}
-        for row in self.texts.rows(path, labeled=False):
+        for row in rows:
             if isinstance(row, Row):
                 names = tuple(row.values)
                 if names not in forms:
-                    forms = {names: self._form(names, str(path))}  # rows with the same columns follow each other
+                    forms = {names: self._form(names, where)}  # rows with the same columns follow each other
                 form = forms[names]
                 if form is None or form[0] == "columns":
                     continue
@@ -220,11 +240,15 @@ class LabelSetReader:
         except UsageError:
             if not self.usual:
                 raise
-            console.info(f"{path}: {self.usual!r} stands between labels, as in the training examples")
+            console.info(f"{where}: {self.usual!r} stands between labels, as in the training examples")
             return self.usual
         if found != ONE:
             self.found["separator"] = found
         return found
+
+
+def _without_labels(example: Example | LabelSetExample) -> LabelSetExample:
+    return LabelSetExample(example.text, example.text_pair, None, example.source)
 
 
 def find_separator(cells: dict[str, str], known: tuple[str, ...]) -> str:
@@ -297,6 +321,11 @@ def parse_labels(
     labels = tuple(parse_label(item, name, place) for item in value)
     if None in labels:
         raise UserError(f"{place}: a label in {name!r} is empty")
+    if len(set(labels)) < len(labels) and {str(label) for label in labels} <= {*_TRUE, *_FALSE}:
+        problem = f"{place}: {name!r} has 0 or 1 for each label, {shorten(str(value))}"
+        raise UsageError(
+            problem, "Write the names of the labels that a text has, or a column of 0 and 1 for each label"
+        )
     if len(set(labels)) < len(labels):
         [(twice, _)] = Counter(labels).most_common(1)
         raise UserError(f"{place}: the label {shorten(str(twice))!r} is there twice")

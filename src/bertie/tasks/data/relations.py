@@ -44,7 +44,7 @@ from bertie.tasks.data.rows import (
     shorten,
 )
 from bertie.tasks.data.semeval import is_numbered, numbered_rows
-from bertie.tasks.data.unknown_labels import MARKERS, find_markers, require_one_kind, without_unknown
+from bertie.tasks.data.unknown_labels import MARKERS, find_markers, require_one_kind, require_stated, without_unknown
 
 TEXTS = ("text", "sentence", "token", "tokens", "words")
 LABELS = ("relation", "label")
@@ -124,12 +124,14 @@ class RelationReader:
         asked = set(labels) - meant | ({*self.no_label} & set(labels))
         return find_markers(asked, where, self.classes, self.no_label)
 
-    def labeled(self, examples: list[RelationExample], where: str) -> list[RelationExample]:
+    def labeled(self, examples: list[RelationExample], where: str, training: bool) -> list[RelationExample]:
         """Return the examples whose label is known: see `LeavesOut`."""
         labels = [example.label for example in examples]
+        if training:
+            require_stated({label for label in labels if label}, where, self.no_label)
         return without_unknown(examples, labels, self.markers({label for label in labels if label}, where), where)
 
-    def values(self, given: Iterable[Any]) -> Iterator[RelationExample]:
+    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[RelationExample]:  # noqa: ARG002
         """Convert texts with tags, dicts with the columns of files, or `RelationExample`s, lazily.
 
         Raises:

@@ -196,7 +196,7 @@ def raise_error(row: T | UserError) -> T:
 
 
 def convert_rows(
-    rows: Iterable[Row | UserError], convert: Callable[[Row], T | UserError], same_columns: bool
+    rows: Iterable[Row | T | UserError], convert: Callable[[Row], T | UserError], same_columns: bool
 ) -> Iterator[T | UserError]:
     """Convert rows, with an error in place of each one that cannot be converted.
 
@@ -211,7 +211,7 @@ def convert_rows(
         except UserError as error:
             if same_columns and isinstance(error, UsageError):
                 raise
-            yield UserError(str(error))
+            yield UserError(error.problem, error.remedy)
 
 
 def row_from_python(values: dict[Any, Any], place: str) -> Row:

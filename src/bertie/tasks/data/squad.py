@@ -22,6 +22,7 @@ from bertie.tasks.data.rows import (
     label_or_none,
     parse_index,
     parse_label,
+    raise_error,
     read_rows,
     require_distinct_columns,
     require_file,
@@ -98,12 +99,17 @@ class SquadReader:
             UsageError: if the file does not exist, or a table lacks a column.
             UserError: if a .json file is not SQuAD's.
         """
+        return self._answered(self._read(path, answered=True))
+
+    def _answered(self, questions: Iterator[Question | UserError]) -> Iterator[Question | UserError]:
+        """Check that questions have answers and ids of their own, wherever they are from."""
         seen: set[str] = set()
-        for question in self._read(path, answered=True):
+        for question in questions:
             if isinstance(question, UserError):
                 yield question
             elif question.answers is None:
-                yield UserError(f"{question.source}: no answers", "Name their column with --task.answers")
+                remedy = "Name their column with --task.answers; an empty text or list says that there is none"
+                yield UserError(f"{question.source}: no answers", remedy)
             elif question.id in seen:
                 yield UserError(f"{question.source}: the id {shorten(question.id)!r} is there already")
             else:
@@ -122,19 +128,25 @@ class SquadReader:
         names = {"question": self.question, "context": self.context, "answers": answers}
         return {use: name for use, name in names.items() if name}
 
-    def values(self, given: Iterable[Any]) -> Iterator[Question]:
+    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[Question]:
         """Convert dicts ({"question": …, "context": …, "answers": …}), pairs (question, context) or `Question`s.
+
+        labeled: as `read`, or else as `stream`.
 
         Raises:
             UserError: for the first bad one.
         """
+        found = self._values(given, labeled)
+        yield from map(raise_error, self._answered(found)) if labeled else found
+
+    def _values(self, given: Iterable[Any], answered: bool) -> Iterator[Question]:
         for number, value in enumerate(require_list(given), 1):
             place = f"example {number}"
             reader = self if isinstance(value, dict) else SquadReader()
             if isinstance(value, tuple | list) and len(value) == 2:
                 value = {"question": value[0], "context": value[1]}
             if isinstance(value, dict):
-                value = reader._to_question(row_from_python(value, place), str(number))
+                value = reader._to_question(row_from_python(value, place), str(number), answered)
             elif not isinstance(value, Question):
                 expected = 'a question needs a context: give the pair of both, or {"question": …, "context": …}'
                 remedy = "On the command line: --one-example QUESTION CONTEXT, or --input FILE"
@@ -177,22 +189,26 @@ class SquadReader:
     def _answers_of(self, row: Row) -> tuple[Answer, ...] | None:
         values, place = row.values, row.place
         name = self._answer_column(row)
-        given, start = values.get(name), values.get("answer_start")
-        if (flag := values.get("is_impossible")) is not None and _is_impossible(flag, place):
-            return ()
-        if isinstance(start, str):
-            start = parse_cell(start, "answer_start", place) if is_written(start) else _parse_start(start)
-        if isinstance(given, str):
-            if is_written(given) and given.strip() not in values[self.context]:
-                given = parse_cell(given, name, place)
-            elif given.strip().lower() in _NO_ANSWER and not _stands_at(given, start, values[self.context]):
-                remedy = "leave the cell empty if there is none, or give its answer_start"
-                raise UserError(f"{place}: the answer {given.strip()!r} could mean that there is none: {remedy}")
-            else:
-                given = [{"text": given, "answer_start": start}]
+        given, start, context = values.get(name), values.get("answer_start"), values[self.context]
+        impossible = _is_impossible(values.get("is_impossible"), place)
+        if is_written(start):
+            start = parse_cell(start, "answer_start", place)
+        if is_written(given) and given.strip() not in context:
+            given = parse_cell(given, name, place)
+        elif isinstance(given, str):
+            given = [{"text": given, "answer_start": start}]
         elif isinstance(given, list) and isinstance(start, list):
             given = {"text": given, "answer_start": start}
-        return _parse_answers(given, place)
+        answers = _parse_answers(given, place)
+        if impossible:
+            answers = tuple(each for each in answers or () if not _may_be_none(each, context))
+        if answers and (unclear := [each for each in answers if _may_be_none(each, context)]):
+            remedy = "leave the cell empty if there is none, or give its answer_start"
+            raise UserError(f"{place}: the answer {unclear[0].text.strip()!r} could mean that there is none: {remedy}")
+        if answers is not None and impossible is (answers != ()):
+            found = f"the answer is {shorten(answers[0].text)!r}" if answers else "there is no answer"
+            raise UserError(f"{place}: is_impossible is {str(impossible).lower()}, and {found}")
+        return answers
 
     def _answer_column(self, row: Row) -> str:
         """Return the column of the answers, which may be missing. Raises UsageError if it could be two."""
@@ -204,18 +220,21 @@ class SquadReader:
         return found[0] if found else ""
 
 
-def _is_impossible(flag: Any, place: str) -> bool:
-    """Return SQuAD 2.0's flag that the context has no answer."""
-    if isinstance(flag, bool):
-        return flag
-    value = (parse_label(flag, "is_impossible", place) or "false").lower()
+def _is_impossible(flag: Any, place: str) -> bool | None:
+    """Return SQuAD 2.0's flag that the context has no answer; None if there is none."""
+    if (given := parse_label(flag, "is_impossible", place)) is None:
+        return None
+    value = given.lower()
     if value not in (*_TRUE, *_FALSE):
         raise UserError(f"{place}: is_impossible is {shorten(value)!r}, and must be true or false")
     return value in _TRUE
 
 
-def _stands_at(answer: str, start: Any, context: str) -> bool:
-    return type(start) is int and start >= 0 and context[start : start + len(answer)] == answer
+def _may_be_none(answer: Answer, context: str) -> bool:
+    """Whether a program may have written an answer for a missing value: it does not stand where its start says."""
+    text, start = answer.text, answer.start
+    stands = start >= 0 and context[start : start + len(text)] == text
+    return not stands and text.strip().lower() in _NO_ANSWER
 
 
 def placed(answer: Answer, context: str) -> Answer | None:
@@ -273,12 +292,13 @@ def _list_of(values: Any, name: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def _parse_start(start: Any) -> Any:
-    """Return the number in a cell; -1 for an empty one. pandas writes 8.0 if other rows have none."""
-    if not isinstance(start, str):
-        return start
-    number = parse_index(start.strip().removesuffix(".0")) if start.strip() else -1
-    return start if number is None else number
+def _parse_start(start: Any, place: str) -> int:
+    """Return where an answer starts; -1 if it is unknown. pandas makes 8.0 of 8 if other rows have none."""
+    value = "" if isinstance(start, bool) else parse_label(start, "answer_start", place)
+    number = -1 if value in (None, "-1", "-1.0") else parse_index(value.removesuffix(".0"))
+    if number is None:
+        raise UserError(f"{place}: answer_start is {str(start)[:20]!r}, and must be a number of characters")
+    return number
 
 
 def _parse_answers(value: Any, place: str) -> tuple[Answer, ...] | None:
@@ -286,7 +306,7 @@ def _parse_answers(value: Any, place: str) -> tuple[Answer, ...] | None:
 
     An empty text is no answer. Beside other answers it is left out, as by SQuAD's scripts.
     """
-    if value is None:
+    if value is None or value != value:  # NaN
         return None
     if isinstance(value, dict) and isinstance(value.get("text"), list):
         texts, starts = value["text"], value.get("answer_start")
@@ -302,11 +322,8 @@ def _parse_answers(value: Any, place: str) -> tuple[Answer, ...] | None:
         pairs = [_text_and_start(item, place) for item in value]
     answers = []
     for text, start in pairs:
-        start = -1 if start is None else start
-        if type(start) is not int:
-            raise UserError(f"{place}: answer_start is {str(start)[:20]!r}, and must be a number of characters")
         if require_string(text, "answers", place).strip():
-            answers.append(Answer(text, start))
+            answers.append(Answer(text, _parse_start(start, place)))
     return tuple(answers)
 
 

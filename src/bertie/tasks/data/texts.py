@@ -6,13 +6,12 @@ from its first row. So are common names (`_LAYOUTS` and the label names below). 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.cells import is_written, parse_cell
@@ -35,21 +34,9 @@ from bertie.tasks.data.rows import (
     row_from_python,
     shorten,
 )
-from bertie.tasks.data.unknown_labels import MARKERS, find_markers, without_unknown
+from bertie.tasks.data.text_layouts import TextLayout, describe_texts, find_layout
+from bertie.tasks.data.unknown_labels import MARKERS, among, find_markers, require_stated, without_unknown
 
-# (text, second text or None, label names that only this layout has), in lower case
-_LAYOUTS: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (
-    ("#1 string", "#2 string", ("quality",)),  # MRPC
-    ("question1", "question2", ("is_duplicate",)),  # QQP
-    ("question", "sentence", ()),  # QNLI
-    ("sentence1", "sentence2", ()),  # RTE, WNLI, MNLI, STS-B
-    ("sentence_a", "sentence_b", ()),  # SICK
-    ("premise", "hypothesis", ()),
-    ("text_a", "text_b", ()),
-    ("text", "text_pair", ()),
-    ("sentence", None, ()),  # SST-2, CoLA
-    ("text", None, ()),
-)
 CLASSES = ("label", "gold_label", "class", "entailment_judgment")
 SCORES = ("score", "relatedness_score", "similarity", "label")
 _MAX_LAYOUTS = 1000  # layouts in memory, for .jsonl files where each row has other keys
@@ -81,14 +68,6 @@ class Example:
     @property
     def gold(self) -> tuple[str, ...] | None:
         return None if self.label is None else (self.label,)
-
-
-class TextLayout(NamedTuple):
-    """The columns of the texts and of the label of a row."""
-
-    text: str
-    text_pair: str | None
-    label: str | None
 
 
 @dataclass(frozen=True)
@@ -130,22 +109,27 @@ class TextReader:
         if file_format(path) == "txt":
             problem = "a line is a text, without labels, in .txt and stdin"
             raise UsageError(f"{path}: {problem}: give a .tsv, .csv or .jsonl")
-        if self.numbers is None:
-            probed = islice(replace(self, numbers=False).read(path), PROBED_ROWS)
-            labels = [example.label for example in probed if isinstance(example, Example) and example.label is not None]
-            numeric = 2 * sum(parse_label_number(label) is not None for label in labels) >= len(labels) > 0
-            self._require_scores(set(labels), path)
-            return replace(self, numbers=numeric).read(path)
-        return self.examples(self.rows(path, labeled=True), str(path), labeled=True)
+        return self._labeled(lambda: self.rows(path, labeled=True), str(path))
 
-    def _require_scores(self, labels: set[str], path: Path) -> None:
+    def _labeled(
+        self, rows: Callable[[], Iterator[Row | Example | UserError]], where: str
+    ) -> Iterator[Example | UserError]:
+        """Convert rows with labels, wherever they are from."""
+        if self.numbers is not None:
+            return self.examples(rows(), where, labeled=True)
+        probed = islice(replace(self, numbers=False).examples(rows(), where, labeled=True), PROBED_ROWS)
+        labels = [example.label for example in probed if isinstance(example, Example) and example.label is not None]
+        numeric = 2 * sum(parse_label_number(label) is not None for label in labels) >= len(labels) > 0
+        self._require_scores({*labels}, self._columns(rows(), where), where)
+        return replace(self, numbers=numeric).examples(rows(), where, labeled=True)
+
+    def _require_scores(self, labels: set[str], columns: dict[str, str], where: str) -> None:
         """Raise a UsageError if numbers in a column for classes could be classes: NLI's have 0 for the most similar pairs."""
-        columns = self.columns(path)
         name = columns.get("label", "")
         labels = {label for label in labels if label.lower() not in MARKERS}
         classes = len(labels) > 2 or (labels and columns.get("text", "").lower() == "premise")
-        if name.lower() in CLASSES and not self.label and classes and all(map(str.isdecimal, labels)):
-            problem = f"{path}: the numbers of {name!r} could be classes or scores: {join_names(sorted(labels)[:5])}"
+        if name.lower() in CLASSES and not self.label and classes and all(map(_is_whole, labels)):
+            problem = f"{where}: the numbers of {name!r} could be classes or scores: {join_names(sorted(labels)[:5])}"
             raise UsageError(problem, f"If a larger one means more similar texts, say --task.label {name}")
 
     def stream(self, path: Path) -> Iterator[Example | UserError]:
@@ -154,8 +138,8 @@ class TextReader:
         Labels are read but not required: the column `label` may be missing, and a gold_label of
         "-" becomes None.
         """
-        is_txt = file_format(path) == "txt"  # a line has no columns
-        reader = replace(self, text="", text_pair="", label="") if is_txt else self
+        is_txt = file_format(path) == "txt"  # a line has no columns, and is a text, whatever it looks like
+        reader = replace(self, text="text", text_pair="", label="") if is_txt else self
         return reader.examples(reader.rows(path, labeled=False), str(path), labeled=False)
 
     def rows(self, path: Path, labeled: bool) -> Iterator[Row | UserError]:
@@ -171,36 +155,49 @@ class TextReader:
         numbers = self.numbers is not False and all(parse_label_number(label) is not None for label in labels)
         return find_markers(labels, where, self.classes, self.no_label, numbers)
 
-    def labeled(self, examples: list[Example], where: str) -> list[Example]:
+    def labeled(self, examples: list[Example], where: str, training: bool = False) -> list[Example]:
         """Return the examples whose label is known: see `LeavesOut`."""
         labels = [example.label for example in examples]
-        return without_unknown(examples, labels, self.markers({label for label in labels if label}, where), where)
+        known = {label for label in labels if label}
+        if training:
+            require_stated(known, where, self.no_label)
+        return without_unknown(examples, labels, self.markers(known, where), where)
 
     def columns(self, path: Path) -> dict[str, str]:
         """Return which columns of a file are read as what: those of its first row that can be read."""
-        rows = self.rows(path, labeled=False)
+        return self._columns(self.rows(path, labeled=False), str(path))
+
+    def _columns(self, rows: Iterator[Row | Example | UserError], where: str) -> dict[str, str]:
         if (names := next((tuple(row.values) for row in rows if isinstance(row, Row)), None)) is None:
             return {}
-        layout = self.find_layout(names, str(path), labeled=False)
+        layout = self.find_layout(names, where, labeled=False)
         uses = {"text": layout.text, "second text": layout.text_pair, "label": layout.label}
         ends = tuple(f"{(layout.label or '').lower()}_{end}" for end in ("text", "name", "names", "str"))
         uses["names of the labels (not used)"] = ", ".join(named_columns(names, ends))
         return {use: name for use, name in uses.items() if name}
 
-    def values(self, given: Iterable[Any]) -> Iterator[Example]:
+    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[Example]:
         """Convert dicts ({"text": …, "label": …} or other known names), strings, pairs of strings, or `Example`s.
 
-        Every value gives one example; its label is None if it has none.
+        Every value gives one example. labeled: as `read`, or else as `stream`.
 
         Raises:
             UsageError: if the columns are unclear.
             UserError: for the first bad value.
         """
-        rows = (self.value_row(value, f"example {number}") for number, value in enumerate(require_list(given), 1))
-        yield from map(raise_error, self.examples(rows, "the examples", labeled=None))
+        rows = self.value_rows(given)
+        if labeled:
+            kept = list(rows)
+            yield from map(raise_error, self._labeled(lambda: iter(kept), "the examples"))
+        else:
+            yield from map(raise_error, self.examples(rows, "the examples", labeled=False))
 
-    def value_row(self, value: Any, place: str) -> Row | Example:
-        """Return a Python value as a row, or as the example that it is."""
+    def value_rows(self, given: Iterable[Any], own: type = Example) -> Iterator[Any]:
+        """Return Python values as rows, or as the examples that they are. own: the class of other ones."""
+        for number, value in enumerate(require_list(given), 1):
+            yield value if isinstance(value, own) else self._value_row(value, f"example {number}")
+
+    def _value_row(self, value: Any, place: str) -> Row | Example:
         if isinstance(value, Example):
             return value
         if isinstance(value, tuple | list):
@@ -208,19 +205,22 @@ class TextReader:
                 raise UsageError(f"{place}: a pair has two texts and this one has {len(value)}: {str(value)[:60]}")
             text, text_pair = require_string(value[0], "text", place), require_string(value[1], "text_pair", place)
             return Example(text, text_pair, None, place)
-        if not isinstance(value, dict | str):
+        if isinstance(value, str):  # a text, whatever it looks like
+            self._require_number(TextLayout("text", None, None), "the examples", place)
+            return Example(require_string(value, "text", place), None, None, place)
+        if not isinstance(value, dict):
             raise UserError(f"{place}: expected a dict, a string, a pair or an Example, got {type(value).__name__}")
-        return row_from_python(value if isinstance(value, dict) else {self.text or "text": value}, place)
+        return row_from_python(value, place)
 
     def examples(
-        self, rows: Iterator[Row | Example | UserError], where: str, labeled: bool | None
+        self, rows: Iterator[Row | Example | UserError], where: str, labeled: bool
     ) -> Iterator[Example | UserError]:
         """Convert rows, in order. If labels are not required, each gives one example or error.
 
         Args:
             rows: The rows, or errors or examples in their place.
             where: The file, for messages.
-            labeled: Whether labels are required; None: they may be missing, but the label column must be clear.
+            labeled: Whether labels are required, where a row has their column.
         """
         layouts: dict[tuple[str, ...], TextLayout] = {}
         first: TextLayout | None = None
@@ -237,10 +237,10 @@ class TextReader:
                         layouts.clear()
                     layouts[names] = self._next_layout(names, first, where, row.place, labeled)
                 layout = layouts[names]
-                if first is None and labeled:
+                if first is None:
                     self._require_text(row, layout)
                 first, has_labels = first or layout, has_labels or layout.label is not None
-                example = _to_example(row, layout, labeled is not False)
+                example = _to_example(row, layout, labeled)
             except UsageError:
                 raise
             except UserError as error:
@@ -249,7 +249,7 @@ class TextReader:
             if not labeled and layout.label == "gold_label" and example.label == _NO_AGREEMENT:
                 yield replace(example, label=None)
                 continue
-            if layout.label and example.label is not None and labeled is not False:
+            if layout.label and example.label is not None and labeled:
                 label = row.values[layout.label]
                 if type(label) not in kinds:
                     self._require_one_kind(kinds, label, row.place)
@@ -283,7 +283,7 @@ class TextReader:
         """Say what is wrong with a required label; "" if nothing is."""
         if label is None:
             return "no label"
-        if self.numbers and label not in self.no_label and parse_label_number(label) is None:
+        if self.numbers and parse_label_number(label) is None and not among([label], self.no_label):
             return f"the label is {describe_bad_number(label)}"
         if label[0] == "[" and is_written(label):
             with suppress(UserError):
@@ -294,69 +294,32 @@ class TextReader:
         return ""
 
     def _next_layout(
-        self, names: tuple[str, ...], first: TextLayout | None, where: str, place: str, labeled: bool | None
+        self, names: tuple[str, ...], first: TextLayout | None, where: str, place: str, labeled: bool
     ) -> TextLayout:
         """Return the layout of a row with other columns than the rows before. Only the label may be new or missing."""
         try:
-            layout = self.find_layout(names, where, labeled if labeled is None or not first else False)
+            layout = self.find_layout(names, where, labeled and not first)
         except UsageError as error:
             if not first:
                 raise
             raise UserError(error.problem.replace(where, place, 1), error.remedy) from error
         if first and layout[:2] != first[:2]:
-            found, before = _describe_texts(layout), _describe_texts(first)
+            found, before = describe_texts(layout), describe_texts(first)
             raise UserError(f"{place}: found {found}, but {before} in the rows before")
+        self._require_number(layout, where, place)
+        return layout
+
+    def _require_number(self, layout: TextLayout, where: str, place: str) -> None:
+        """Raise an error if a row has one text and the training examples two, or the other way round."""
         if self.paired is not None and self.paired != (layout.text_pair is not None):
             kind = UserError if may_differ(Path(where)) else UsageError  # about this row, or about all rows
             found, expected = ("one text", "two") if self.paired else ("two texts", "one")
-            texts = _describe_texts(layout)
+            texts = describe_texts(layout)
             raise kind(f"{place}: {found}, where the training examples have {expected}; found {texts}")
-        return layout
 
-    def find_layout(self, names: tuple[str, ...], where: str, labeled: bool | None) -> TextLayout:
+    def find_layout(self, names: tuple[str, ...], where: str, labeled: bool) -> TextLayout:
         """Find the columns among `names`. Raises a UsageError that lists the names and the flag to choose with."""
-        known = {name.lower(): name for name in names}
-        if len(known) < len(names):  # Text beside text: both are candidates
-            twice = {name for name, count in Counter(name.lower() for name in names).items() if count > 1}
-            known |= dict.fromkeys(twice, "")
-
-        def usage_error(problem: str, flags: str) -> UsageError:
-            return UsageError(f"{where}: {problem}; its columns are: {join_names(names)}", f"Choose with {flags}")
-
-        for flag, name in (("--task.text", self.text), ("--task.text-pair", self.text_pair)):
-            if name and name not in names:
-                raise usage_error(f"no column {name!r}", flag)
-        label_names = self.label_names
-        if self.text:
-            text, pair = self.text, self.text_pair or None
-        elif self.text_pair:
-            raise usage_error("--task.text-pair without --task.text", "both")
-        else:
-            layouts = [entry for entry in _LAYOUTS if entry[0] in known and (entry[1] is None or entry[1] in known)]
-            if any(entry[1] for entry in layouts):  # one column of a pair is not a layout by itself
-                used = {name for entry in layouts if entry[1] for name in entry[:2]}
-                layouts = [entry for entry in layouts if entry[1] or entry[0] not in used]
-            if len(layouts) != 1:
-                problem = "more than one column could be" if layouts else "cannot tell which column is"
-                flags = "--task.text, and for two texts --task.text-pair, and --task.label for the label"
-                raise usage_error(f"{problem} the text", flags)
-            [(text_name, pair_name, own_labels)] = layouts
-            text, pair = known[text_name], known[pair_name] if pair_name else None
-            if not text or pair == "":
-                raise usage_error("two columns have the name of the text, in capitals or not", "--task.text")
-            label_names += own_labels
-        labels = [known[name] for name in label_names if name in known and known[name] not in (text, pair)]
-        if self.label:
-            if self.label in (text, pair):
-                raise usage_error(
-                    f"{self.label!r} is the text, and cannot be the label", "--task.text and --task.label"
-                )
-            if labeled and self.label not in names:
-                raise usage_error(f"no column {self.label!r}", "--task.label")
-            labels = [self.label] if self.label in names else []
-        if labeled is not False and (len(labels) > 1 or "" in labels):
-            raise usage_error("more than one column could be the label", "--task.label")
-        return TextLayout(text, pair, labels[0] if len(labels) == 1 and labels[0] else None)
+        return find_layout(names, where, labeled, TextLayout(self.text, self.text_pair, self.label), self.label_names)
 
 
 def pairs_of(given: Iterable[Any]) -> list[Any]:
@@ -390,5 +353,5 @@ def _to_example(row: Row, layout: TextLayout, strict_label: bool) -> Example:
     return Example(text, pair, label_or_none(lambda: parse_label(label, name, place), strict_label), source)
 
 
-def _describe_texts(layout: TextLayout) -> str:
-    return " and ".join(repr(name) for name in layout[:2] if name)
+def _is_whole(label: str) -> bool:
+    return label.removesuffix(".0").isdecimal()

@@ -24,16 +24,17 @@ class LeavesOut(Protocol):
         """Return which of all labels of a file mean that the label is unknown: `find_markers`."""
         ...
 
-    def labeled(self, examples: list[Any], where: str) -> list[Any]:
+    def labeled(self, examples: list[Any], where: str, training: bool) -> list[Any]:
         """Return the examples whose label is known, and say how many others there are.
 
         Args:
             examples: All examples of a file, as `Reader.read` yields them.
             where: The file, for messages.
+            training: Whether every label that is said to mean this must occur.
 
         Raises:
             UserError: No label is known.
-            UsageError: It is not certain what a label means.
+            UsageError: It is not certain what a label means, or one that should mean this does not occur.
         """
         ...
 
@@ -51,14 +52,48 @@ def find_markers(
         labels: All labels of a column.
         where: The file, for messages.
         known: All classes, if they are known.
-        stated: The labels that the caller says mean this; empty: they are found.
+        stated: The labels that the caller says mean this, however they are written; empty: they are found.
         numbers: Whether labels are scores.
 
     Raises:
+        UserError: Two labels are the same number.
         UsageError: It is not certain.
     """
-    if stated:
-        return {label for label in labels if label in stated}
+    found = among(labels, stated) if stated else _doubtless(labels, where, known, numbers)
+    if not numbers:
+        _require_one_spelling({*labels} - {*known} - found, where)
+    return found
+
+
+def among(labels: Collection[str], stated: Collection[str]) -> set[str]:
+    """Return the labels that the caller names, however they are written."""
+    meant = {_meaning(label) for label in stated}
+    return {label for label in labels if _meaning(label) in meant}
+
+
+def require_stated(labels: Collection[str], where: str, stated: Collection[str]) -> None:
+    """Raise a UsageError if a label that the caller says means that the label is unknown is none of the labels."""
+    meanings = {_meaning(label) for label in (*labels, "", "nan")}  # an empty cell and NaN always do
+    if missing := [label for label in stated if _meaning(label) not in meanings]:
+        problem = f"{where}: no label is {missing[0]!r}, which task.no_label says means that it is unknown"
+        raise UsageError(problem, f"Its labels are {join_names(sorted(labels)[:5])}")
+
+
+def _meaning(label: str) -> str | float:
+    """Return what two ways to write a marker have in common: -1 is -1.0, and none is None."""
+    number, low = parse_finite(label), label.lower()
+    return low if low in MARKERS and number is None else label if number is None else number
+
+
+def _require_one_spelling(labels: Collection[str], where: str) -> None:
+    for label in labels:
+        if (whole := label.removesuffix(".0")) != label and whole in labels and parse_finite(label) is not None:
+            problem = f"{where}: the labels {whole!r} and {label!r} are one number, and would be two classes"
+            raise UserError(f"{problem}: write all in the same way")
+
+
+def _doubtless(labels: Collection[str], where: str, known: Collection[str], numbers: bool) -> set[str]:
+    """Return which labels mean that the label is unknown: `find_markers`, if the caller does not say it."""
     doubtful = {label for label in labels if label.lower() in MARKERS and label not in known}
     others = set(labels) - doubtful
     if not doubtful or known or not others:

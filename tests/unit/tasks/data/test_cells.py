@@ -91,3 +91,9 @@ def test_two_columns_of_answers_and_unknown_flags(tmp_path: Path) -> None:
     assert "could both be the answers" in str(both)
     assert "is_impossible is 'maybe', and must be true or false" in str(maybe)
     assert no.answers == ()
+
+
+def test_scalars_of_numpy_2() -> None:
+    assert parse_cell("[np.str_('joy'), np.int64(0), {'a': np.float64(0.5)}]", "x", "p") == ["joy", 0, {"a": 0.5}]
+    with pytest.raises(UserError, match="a bracket is open"):
+        parse_cell("[np.str_('joy']", "x", "p")

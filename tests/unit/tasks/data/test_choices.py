@@ -45,8 +45,13 @@ def test_social_iqa_counts_from_1(tmp_path: Path) -> None:
     rows = [{**SOCIAL, "label": label} for label in ("1", "2")]
     assert [label for *_, label in parts(read(tmp_path, *rows))] == [0, 1]
     assert [label for *_, label in parts(read(tmp_path, *rows, labels_from=0))] == [1, 2]
-    zero, _ = read(tmp_path, {**SOCIAL, "label": 0}, rows[0])
+    zero, _ = read(tmp_path, {**SOCIAL, "label": 0}, {**SOCIAL, "label": 3})  # one of them is a mistake
     assert "'label' is '0', and the 3 endings are 1 to 3" in str(zero)
+    for label in (1, 2):
+        counted = [{**SOCIAL, "label": 0}, {**SOCIAL, "label": label}]
+        with pytest.raises(UserError, match=r"numbered from 0, and must be from 1 to 3 .*--task\.labels-from 0"):
+            read(tmp_path, *counted)
+        assert [index for *_, index in parts(read(tmp_path, *counted, labels_from=0))] == [0, label]
     [letter] = read(tmp_path, {**SOCIAL, "label": "C"})
     assert letter.label == 2
 
@@ -56,6 +61,9 @@ def test_other_labels_from_1_must_be_stated(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"numbered from 1 to 2, .*--task\.labels-from 1"):
         read(tmp_path, *rows)
     assert [label for *_, label in parts(read(tmp_path, *rows, labels_from=1))] == [0, 1]
+    rows = [*({**row, "endings": ["x", "y", "z"]} for row in rows), {**rows[0], "endings": ["a", "b", "c", "d"]}]
+    with pytest.raises(UserError, match=r"a\.jsonl: .*numbered from 1 to 3, .*a\.jsonl:4"):
+        read(tmp_path, *rows, {**rows[0], "label": 3})
     with pytest.raises(UsageError, match="labels_from is 2: give 0 or 1"):
         read(tmp_path, labels_from=2)
 
@@ -131,3 +139,74 @@ def test_markers_of_no_label(tmp_path: Path, marker: Any) -> None:
     good = {"context": "c", "endings": ["x", "y"], "label": 0}
     error, _ = read(tmp_path, {**good, "label": marker}, good)
     assert str(error).endswith("a.jsonl:1: no label")
+
+
+def both(tmp_path: Path, rows: list[dict[str, Any]], **settings: Any) -> list[tuple[Any, ...]]:
+    """Read rows from a file and in memory, which must give the same."""
+    found = parts(read(tmp_path, *rows, **settings))
+    assert parts(list(Choose(**settings).reader.values(rows, labeled=True))) == found
+    return found
+
+
+def test_columns_numbered_from_1_are_asked_about(tmp_path: Path) -> None:
+    """Unless a label 0 says that labels count from 0: "1" could also mean option1."""
+    rows = [{"text": "t", "option1": "x", "option2": "y", "option3": "z", "answer": label} for label in ("1", "2")]
+    for reader in (Choose().reader, Choose(endings=("option1", "option2", "option3")).reader):
+        with pytest.raises(UserError, match=r"example 1: the labels could count from 0, or name the columns"):
+            list(reader.values(rows, labeled=True))
+        with pytest.raises(UserError, match=r"a\.jsonl:1: the labels could count .*--task\.labels-from 0, or 1"):
+            read(tmp_path, *rows)
+    assert [label for *_, label in both(tmp_path, rows, labels_from=1)] == [0, 1]
+    assert [label for *_, label in both(tmp_path, [*rows, {**rows[0], "answer": 0}])] == [1, 2, 0]
+    assert [label for *_, label in both(tmp_path, [{**rows[0], "answer": "option1"}])] == [0]
+    goal = {"goal": "g", "sol1": "x", "sol2": "y", "label": 1}  # PIQA counts from 0
+    assert [label for *_, label in both(tmp_path, [goal])] == [1]
+
+
+def test_dev_counts_as_the_training_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"text": "t", "option1": "x", "option2": "y", "option3": "z", "answer": label} for label in (1, 0)]
+    reader = Choose().reader
+    task = Choose().as_read(reader)
+    assert not task.counts_from_0
+    list(reader.values(rows, labeled=True))
+    task = Choose().as_trained(Choose().as_read(reader))
+    assert [each.label for each in task.reader.values(rows[:1], labeled=True)] == [1]
+    assert "the examples: labels count from 0, as in the training examples" in capsys.readouterr().err
+    with pytest.raises(
+        UserError, match=r"the 3 endings are 0 to 2\. If labels count from 1, add --task\.labels-from 1"
+    ):
+        list(task.reader.values([{**rows[0], "answer": 3}], labeled=True))
+
+
+@pytest.mark.parametrize("label", ["1", 1.0, "1.0", 1])
+@pytest.mark.parametrize("names", [["1", "2", "3"], [1.0, 2.0, 3.0], ["A", "1", "C"]])
+def test_numbers_that_name_the_endings(tmp_path: Path, label: Any, names: list[Any]) -> None:
+    row = {"question": "q", "choices": {"text": ["x", "y", "z"], "label": names}, "answerKey": label}
+    assert both(tmp_path, [row])[0][3] == (1 if "A" in names else 0)
+    if "A" not in names:
+        with pytest.raises(UserError, match="'answerKey' is '0', and the 3 endings are 1, 2, 3"):
+            list(Choose().reader.values([{**row, "answerKey": 0}], labeled=True))
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "wanted"),
+    [
+        ({"premise": "p", "asks-for": "effect"}, {}, ("p", "What happened as a result?")),
+        ({"context": "p", "question": "effect"}, {}, ("p", "What happened as a result?")),
+        ({"Sent": "p", "question": "cause"}, {"context": "Sent"}, ("p", "What was the cause of this?")),
+        ({"context": "p", "query": "which"}, {}, ("p", "which")),
+        ({"sent1": "p", "sent2": "the"}, {}, ("p", "the")),  # SWAG without the phrase that they make
+    ],
+)
+def test_texts_before_the_endings(
+    tmp_path: Path, columns: dict[str, str], settings: dict[str, Any], wanted: tuple[str, str]
+) -> None:
+    found = both(tmp_path, [{**columns, "ending0": "x", "ending1": "y", "label": 0}], **settings)
+    assert [each[:2] for each in found] == [wanted]
+    with pytest.raises(UsageError, match="more than one column could be the context"):
+        read(tmp_path, {"prompt": "p", "query": "q", "endings": ["x", "y"], "label": 0})
+
+
+def test_a_last_ending_that_pandas_lacks(tmp_path: Path) -> None:
+    row = {"context": "c", "ending0": "a", "ending1": "b", "ending2": float("nan"), "label": 1}
+    assert both(tmp_path, [row]) == [("c", "", ("a", "b"), 1)]

@@ -243,7 +243,8 @@ def test_a_column_without_a_name_is_neither_context_nor_label(tmp_path: Path) ->
     for found in ChoiceReader().stream(path):
         assert isinstance(found, ChoiceExample)
         assert found.label is None
-    assert errors(list(ChoiceReader().read(path))) == [f"{path}:2: no label", f"{path}:3: no label"]
+    remedy = "Name the column of the gold ending with --task.label"
+    assert errors(list(ChoiceReader().read(path))) == [f"{path}:{line}: no label. {remedy}" for line in (2, 3)]
     with pytest.raises(UsageError, match="cannot tell which column is the context"):
         list(ChoiceReader().stream(write(path, ",foo,ending0,ending1\n0,a,b,c\n")))
 

@@ -131,7 +131,7 @@ def test_named_ending_columns(tmp_path: Path) -> None:
 def test_a_bad_choice_is_an_error_in_its_place(tmp_path: Path, row: dict[str, Any], message: str) -> None:
     good = {"context": "a", "endings": ["b", "c"], "label": 0}
     with pytest.raises(UserError, match=message):
-        list(ChoiceReader().values([row]))
+        list(ChoiceReader().values([row], labeled=True))
     path = write(tmp_path / "a.jsonl", lines([good, row, good]))
     found = list(ChoiceReader().read(path))
     assert [isinstance(item, UserError) for item in found] == [False, True, False]
@@ -320,7 +320,7 @@ def test_invalid_answers_and_labels_are_none_for_prediction(tmp_path: Path) -> N
 
 def test_tables_that_pandas_wrote(tmp_path: Path) -> None:
     """Integers with missing values are written as floats, booleans as words."""
-    text = "question,context,answers,answer_start,is_impossible\nq,a b,b,2.0,False\nq,a b,b,,True\nq,a b,b,2.5,False\n"
+    text = "question,context,answers,answer_start,is_impossible\nq,a b,b,2.0,False\nq,a b,,,True\nq,a b,b,2.5,False\n"
     where, silent, wrong = SquadReader().read(write(tmp_path / "a.csv", text))
     assert isinstance(where, Question)
     assert where.answers == (Answer("b", 2),)
@@ -328,7 +328,51 @@ def test_tables_that_pandas_wrote(tmp_path: Path) -> None:
     assert silent.answers == ()
     assert "answer_start is '2.5'" in str(wrong)
     nobody = {"question": "q", "context": "a b", "answers": [{"text": "b", "answer_start": None}]}
-    assert [item.answers for item in SquadReader().values([nobody])] == [(Answer("b", -1),)]
+    assert [item.answers for item in SquadReader().values([nobody], labeled=True)] == [(Answer("b", -1),)]
+
+
+@pytest.mark.parametrize("start", [2, 2.0, "2", "2.0", float("nan"), None])
+def test_starts_of_answers_may_be_floats(tmp_path: Path, start: Any) -> None:
+    """pandas makes them of integers beside missing values, and parquet keeps them."""
+    row = {"question": "q", "context": "a b", "answers": "b", "answer_start": start}
+    [found] = SquadReader().values([row], labeled=True)
+    [(text, at)] = [(answer.text, answer.start) for answer in found.answers or ()]
+    assert (text, at) == ("b", 2 if start in (2, "2", "2.0") else -1)
+    [same] = SquadReader().read(write(tmp_path / "a.jsonl", lines([row])))
+    assert isinstance(same, Question)
+    assert same.answers == found.answers
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"is_impossible": False, "answers": []}, "is_impossible is false, and there is no answer"),
+        ({"is_impossible": "False", "answers": ""}, "is_impossible is false, and there is no answer"),
+        ({"is_impossible": True, "answers": ["Ada"]}, "is_impossible is true, and the answer is 'Ada'"),
+        ({"answers": ["None"]}, "the answer 'None' could mean that there is none"),
+        ({"answers": ["Ada", "-"]}, "the answer '-' could mean that there is none"),
+        ({"answers": {"text": ["nan"], "answer_start": [0]}}, "the answer 'nan' could mean that there is none"),
+        ({"answers": None}, "no answers"),
+        ({"answers": float("nan")}, "no answers"),
+    ],
+)
+def test_contradictions_about_the_answer_are_errors(tmp_path: Path, row: dict[str, Any], message: str) -> None:
+    row = {"question": "q", "context": "Ada or None", **row}
+    with pytest.raises(UserError, match=f"example 1: {message}"):
+        list(SquadReader().values([row], labeled=True))
+    [error] = SquadReader().read(write(tmp_path / "a.jsonl", lines([row])))
+    assert f"a.jsonl:1: {message}" in str(error)
+    [asked] = SquadReader().values([row])  # prediction needs no answers
+    assert asked.answers is None
+
+
+def test_a_word_for_none_may_be_an_answer() -> None:
+    answers = {"text": ["None"], "answer_start": [7]}
+    row = {"question": "q", "context": "Ada or None", "answers": answers, "is_impossible": False}
+    [found] = SquadReader().values([row], labeled=True)
+    assert found.answers == (Answer("None", 7),)
+    [none] = SquadReader().values([{**row, "answers": "None", "is_impossible": True}], labeled=True)
+    assert none.answers == ()
 
 
 def test_an_undecodable_byte_costs_its_sentence(tmp_path: Path) -> None:
@@ -517,7 +561,7 @@ def test_questions_from_python_values() -> None:
         ({"question": "q", "context": " ", "answers": ["a"]}, "the context is empty"),
         ({"question": "q", "context": "c", "answers": 5}, "the answers must be a list"),
         ({"question": "q", "context": "c", "answers": [{"start": 0}]}, "an answer without a text"),
-        ({"question": "q", "context": "c", "answers": [{"text": "c", "answer_start": "0"}]}, "answer_start is '0'"),
+        ({"question": "q", "context": "c", "answers": [{"text": "c", "answer_start": "x"}]}, "answer_start is 'x'"),
         (
             {"question": "q", "context": "c", "answers": {"text": ["c"], "answer_start": 5}},
             "answer_start must be a list of 1, as long as the texts, found 5",

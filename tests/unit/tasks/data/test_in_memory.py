@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,8 @@ import pyarrow
 import pytest
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks import Choose, Classify, MultiLabel, Span, Tag
+from bertie.tasks import Choose, Classify, MultiLabel, Regress, Span, Tag
 from bertie.tasks.data.in_memory import require_list
-from bertie.tasks.data.label_sets import LabelSetExample
 from bertie.tasks.data.texts import Example, pairs_of
 from bertie.tasks.data.unlabeled import UnlabeledReader
 
@@ -112,13 +112,17 @@ def test_missing_values_of_pandas() -> None:
     """A number of a column with missing values is a float there, and a missing text is NaN."""
     frame = pandas({"text": ["a", "b"], "label": [1, None]})
     assert [each.label for each in Classify().reader.values(frame)] == ["1.0", None]
+    with pytest.raises(UserError, match="example 2: no label"):
+        list(Classify().reader.values(frame, labeled=True))
     assert [each.label for each in Classify().reader.values(frame.convert_dtypes())] == ["1", None]
     with pytest.raises(UserError, match="example 2: 'text' must be a string, found NaN"):
         list(Classify().reader.values(pandas({"text": ["a", None]})))
-    found = list(MultiLabel().reader.values(pandas({"text": ["a", "b"], "labels": [np.array(["x"]), None]})))
-    assert [each.labels for each in found if isinstance(each, LabelSetExample)] == [("x",), None]
+    found = MultiLabel().reader.values(pandas({"text": ["a", "b"], "labels": [np.array(["x"]), None]}), labeled=True)
+    assert next(found).labels == ("x",)
+    with pytest.raises(UserError, match="example 2: its labels are unknown"):
+        next(found)
     answers = {"text": np.array(["c"], object), "answer_start": np.array([0], np.int32)}
-    [question] = Span().reader.values(pandas({"question": ["q"], "context": ["c"], "answers": [answers]}))
+    [question] = Span().reader.values(pandas({"question": ["q"], "context": ["c"], "answers": [answers]}), labeled=True)
     assert [answer.start for answer in question.answers or ()] == [0]
 
 
@@ -149,3 +153,8 @@ def test_frames_that_cannot_be_read_are_refused() -> None:
     lazy.collect = None  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(UsageError, match="has not been computed"):
         require_list(lazy)
+
+
+def test_decimals_are_numbers() -> None:
+    [found] = Regress().reader.values([{"text": "a", "score": Decimal("3.50")}], labeled=True)
+    assert found.label == "3.5"

@@ -33,8 +33,9 @@ def jsonl(*rows: dict[str, Any]) -> str:
 
 def test_lists(tmp_path: Path) -> None:
     rows = [["a", "b"], [], ["very happy, really"], [3, True], None]
-    found = read(tmp_path, "a.jsonl", jsonl(*({"text": "x", "labels": each} for each in rows)))
-    assert labels(found) == [("a", "b"), (), ("very happy, really",), ("3", "true"), None]
+    *found, unknown = read(tmp_path, "a.jsonl", jsonl(*({"text": "x", "labels": each} for each in rows)))
+    assert labels(found) == [("a", "b"), (), ("very happy, really",), ("3", "true")]
+    assert "a.jsonl:5: its labels are unknown" in str(unknown)
     assert found[0].source == "a.jsonl:1"
 
 
@@ -127,12 +128,23 @@ def test_prediction_needs_no_labels(tmp_path: Path) -> None:
 
 def test_values_in_python() -> None:
     example = LabelSetExample("x", None, ("a",), "here")
-    given = ["x", ("x", "y"), {"text": "x", "labels": ["a"]}, {"text": "x", "labels": "a,b"}, {"text": "x"}, example]
+    given = [{"text": "x", "labels": ["a"]}, {"text": "x", "labels": "a,b"}, example]
     reader = MultiLabel(labels=("a", "b")).reader
-    found = [next(iter(reader.values([value]))) for value in given]
-    assert labels(found) == [None, None, ("a",), ("a", "b"), None, ("a",)]
+    assert labels(list(reader.values(given, labeled=True))) == [("a",), ("a", "b"), ("a",)]
+    unlabeled = ["x", ("x", "y"), {"text": "x", "labels": "a,c"}, {"text": "x"}]
+    assert [labels(list(reader.values([each]))) for each in unlabeled] == [[None]] * 4  # as from a file
+    for each in ("x", ("x", "y"), {"text": "x"}):
+        with pytest.raises(UserError, match="example 1: its labels are unknown"):
+            list(reader.values([each], labeled=True))
     with pytest.raises(UsageError, match="one label or several"):
-        list(MultiLabel().reader.values([{"text": "x", "labels": "a,b"}]))
+        list(MultiLabel().reader.values([{"text": "x", "labels": "a,b"}], labeled=True))
+
+
+def test_a_frame_is_split_as_a_file(tmp_path: Path) -> None:
+    cells = ["joy", "hope", "joy,hope"]
+    wanted = [("joy",), ("hope",), ("joy", "hope")]
+    assert labels(read(tmp_path, "a.jsonl", jsonl(*({"text": "x", "labels": each} for each in cells)))) == wanted
+    assert labels(list(MultiLabel().reader.values({"text": ["x"] * 3, "labels": cells}, labeled=True))) == wanted
 
 
 def test_columns_that_some_rows_lack_are_asked_about(tmp_path: Path) -> None:
@@ -144,11 +156,15 @@ def test_columns_that_some_rows_lack_are_asked_about(tmp_path: Path) -> None:
     ]
     for given in (rows[:2], rows[::2], rows[1:], [{"text": "w", "labels": ["a"]}, rows[0]]):
         with pytest.raises(UsageError, match="its labels are in other columns than those of the rows before"):
-            list(MultiLabel().reader.values(given))
+            list(MultiLabel().reader.values(given, labeled=True))
     with pytest.raises(UsageError, match=r"a\.jsonl:2: its labels are in other columns"):
         read(tmp_path, "a.jsonl", jsonl({"text": "x", "a": 1}, {"text": "z", "b": 1}))
-    found = MultiLabel().reader.values([rows[0], {"b": 1, "text": "z", "a": 0}, {"text": "nothing known"}])
-    assert labels(list(found)) == [("a",), ("b",), None]
+    found = MultiLabel().reader.values(
+        [rows[0], {"b": 1, "text": "z", "a": 0}, {"text": "nothing known"}], labeled=True
+    )
+    assert labels([next(found), next(found)]) == [("a",), ("b",)]
+    with pytest.raises(UserError, match="example 3: its labels are unknown"):
+        next(found)
 
 
 def test_emotions(shared_data: Path) -> None:
@@ -172,3 +188,19 @@ def test_a_doubt_about_cells_is_resolved_by_the_training_examples(tmp_path: Path
     task = MultiLabel().as_read(reader).fit(examples)
     assert labels(list(task.reader.read(dev))) == [("a", "new")]
     assert labels(list(MultiLabel().as_trained(task).reader.read(dev))) == [("a", "new")]
+
+
+def test_vectors_of_0_and_1_are_no_lists_of_labels(tmp_path: Path) -> None:
+    rows = jsonl(*({"text": "x", "labels": each} for each in ([0, 1], [1, 0], [0, 0])))
+    with pytest.raises(UsageError, match=r"a\.jsonl:3: 'labels' has 0 or 1 for each label, \[0, 0\]"):
+        read(tmp_path, "a.jsonl", rows)
+    with pytest.raises(UsageError, match="has 0 or 1 for each label"):
+        read(tmp_path, "a.csv", 'text,labels\nx,"[0, 1, 1]"\n')
+
+
+def test_ids_and_parts_are_no_labels(tmp_path: Path) -> None:
+    found = read(tmp_path, "a.csv", "Unnamed: 0,comment_id,text,joy,anger\n0,1,x,1,0\n1,0,y,0,1\n")
+    assert labels(found) == [("joy",), ("anger",)]
+    with pytest.raises(UsageError, match=r"the column 'split' could be a label.*--task\.labels"):
+        read(tmp_path, "a.csv", "text,split,joy\nx,0,1\n")
+    assert labels(read(tmp_path, "a.csv", "text,split,joy\nx,0,1\n", labels=("joy",))) == [("joy",)]

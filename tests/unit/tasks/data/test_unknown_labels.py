@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks import AnyTask, Classify, Embed, MultiLabel, Regress, Span
+from bertie.tasks import AnyTask, Choose, Classify, Embed, MultiLabel, Regress, Span
 from bertie.tasks.data.unknown_labels import find_markers
 from bertie.tasks.data.unlabeled import UnlabeledReader
 from bertie.tasks.scoring import labeled_examples, score
@@ -128,6 +128,9 @@ def test_scores_are_no_classes_and_classes_no_scores(tmp_path: Path) -> None:
         path.write_text(f"{names},label\n" + "".join(f"a,b,{label}\n" for label in labels))
         with pytest.raises(UsageError, match=r"'label' could be classes or scores: 0, 1.*--task\.label label"):
             labeled_examples(Embed().reader, path)
+        rows = [dict(zip([*names.split(","), "label"], ("a", "b", float(label)), strict=True)) for label in labels]
+        with pytest.raises(UsageError, match=r"the examples: the numbers of 'label' could be classes or scores"):
+            labeled_examples(Embed().reader, rows)
     assert len(read(Embed(label="label"), tmp_path, 0, 1, 2, text_pair="p")) == 3
 
 
@@ -140,7 +143,13 @@ def test_a_written_list_is_no_label_and_no_text(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"'text' is a list that was written as text.*--task\.text text"):
         labeled_examples(Classify().reader, path)
     assert len(labeled_examples(Classify(text="text").reader, path)) == 1
-    assert len(list(Classify().reader.stream(path))) == 1  # a model that was trained on such texts predicts for them
+    for read_all in (Classify().reader.stream, lambda path: Classify().reader.values([json.loads(path.read_text())])):
+        with pytest.raises(UsageError, match="'text' is a list that was written as text"):
+            list(read_all(path))
+    assert len(list(Classify(text="text").reader.stream(path))) == 1  # a model that was trained on such texts
+    assert len(list(Classify().reader.values(["['a', 'b']"]))) == 1  # a text, whatever it looks like
+    (tmp_path / "c.txt").write_text("['a', 'b']\n")
+    assert len(list(Classify().reader.stream(tmp_path / "c.txt"))) == 1
     path.write_text(json.dumps({"text": "[deleted]", "label": "x"}))
     assert len(labeled_examples(Classify().reader, path)) == 1
 
@@ -151,7 +160,7 @@ def test_columns_that_differ_in_case_are_asked_about() -> None:
         ({"text": "a", "Label": 1, "label": 2}, "--task.label"),
     ):
         with pytest.raises(UsageError, match=flag):
-            list(Classify().reader.values([row]))
+            list(Classify().reader.values([row], labeled=True))
     with pytest.raises(UsageError, match="cannot tell which column is the text"):
         list(UnlabeledReader().values([{"Text": "a", "text": "b"}]))
 
@@ -188,3 +197,58 @@ def test_names_of_labels_in_another_column_are_said(tmp_path: Path) -> None:
     columns = {"text": "text", "label": "label", "names of the labels (not used)": "label_text"}
     assert Classify().reader.columns(path) == columns
     assert [each.label for each in labeled_examples(Classify(label="label_text").reader, path)] == ["neg", "pos"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "stated", "kept"),
+    [
+        ((0.5, 3.2, -1.0), "-1", ["0.5", "3.2"]),
+        ((0, 1, -1), "-1.0", ["0", "1"]),
+        (("0.0", "1.0", "-1.0"), "-1", ["0.0", "1.0"]),
+        ((1, 2, -99.0), "-99", ["1", "2"]),
+        (("x", "y", "None"), "none", ["x", "y"]),
+        (("x", "y", "X"), "X", ["x", "y"]),
+    ],
+)
+def test_a_stated_marker_may_be_written_in_other_ways(
+    tmp_path: Path, labels: tuple[Any, ...], stated: str, kept: list[str]
+) -> None:
+    numbers = all(not isinstance(label, str) for label in labels)
+    for task in (Classify, MultiLabel, *([Regress] if numbers else [])):
+        found = read(task(no_label=(stated,)), tmp_path, *labels)
+        assert found == [(label,) for label in kept]
+
+
+def test_a_stated_marker_must_occur_in_the_training_examples() -> None:
+    rows = [{"text": "a", "label": label} for label in "xy"]
+    for task in (Classify(no_label=("-1",)), MultiLabel(no_label=("-1",))):
+        with pytest.raises(
+            UsageError, match=r"the examples: no label is '-1', which task\.no_label says.*labels are x, y"
+        ):
+            labeled_examples(task.reader, rows, training=True)
+        assert len(labeled_examples(task.reader, rows)) == 2  # as in most dev files
+    assert len(labeled_examples(Classify(no_label=("nan",)).reader, rows, training=True)) == 2
+    with pytest.raises(UserError, match=r"example 1: the label 'none' means .* stands beside others"):
+        labeled_examples(MultiLabel(no_label=("none",)).reader, [{"text": "a", "labels": ["x", "none"]}])
+
+
+@pytest.mark.parametrize("labels", [(1, 1.0), ("1", "1.0"), ("-2", "-2.0", "x")])
+def test_one_number_is_not_two_classes(tmp_path: Path, labels: tuple[Any, ...]) -> None:
+    for task in (Classify(), MultiLabel()):
+        with pytest.raises(UserError, match=r"labels '-?\d' and '-?\d\.0' are one number.*write all in the same way"):
+            read(task, tmp_path, *labels)
+    if "x" not in labels:
+        assert len(read(Regress(), tmp_path, *labels)) == 2
+    assert len(read(Classify(), tmp_path, "v1", "v1.0", "1.0")) == 3
+
+
+def test_prediction_needs_no_good_labels() -> None:
+    """In Python, as from files."""
+    texts = [{"text": "a", "label": label, "class": 1} for label in (1, "one", float("nan"))]
+    for task in (Classify(), Regress(), MultiLabel(labels=("joy",))):
+        assert len(list(task.reader.values(texts))) == 3
+    choices = [
+        {"context": "c", "choices": ["a", "b"], "label": label, **other}
+        for label, other in (("z", {}), (0, {"answer": 1}))
+    ]
+    assert [each.label for each in Choose().reader.values(choices)] == [None, None]
