@@ -154,7 +154,7 @@ def test_folders_without_a_model(refuse: Refuse, data: Path, small_shards: Path,
     refuse(finetune(data, small_shards, tmp_path / "out"), 2, f"{small_shards} holds no config.json")
     refuse(finetune(data, data / "train.jsonl", tmp_path / "out"), 2, f"{data / 'train.jsonl'} is a file")
     refuse(finetune(data, tmp_path / "nosuch", tmp_path / "out"), 2, f"{tmp_path / 'nosuch'} does not exist")
-    refuse(["predict", "x" * 300, "text"], 1, "File name too long")
+    refuse(["predict", "x" * 300, "text"], 2, "File name too long")
     refuse(["fill-mask", "a forgotten run [MASK]", "text"], 2, "is not a folder, and the download from the hub failed")
 
 
