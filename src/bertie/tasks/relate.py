@@ -87,7 +87,7 @@ class Relate:
     """Columns of the types of both spans; empty: e1_type and e2_type, subj_type and obj_type, or head_type and tail_type."""
     end: SpanEnd = "automatic"
     """What the end of a span names: its last token or character, or the one after it. automatic: of characters, the one after; of
-    tokens, what the data leave no doubt about."""
+    tokens, what the data leave no doubt about, and the last one for TACRED's columns."""
     negative: str = ""
     """The class that says "no relation", which F1 leaves out; empty: no_relation or Other, if it is one of the labels. none:
     there is no such class."""

@@ -221,6 +221,8 @@ class RelationReader:
                 texts, cuts = texts + 1, [*cuts, *_cuts(row, layout, given)]
             else:
                 found.setdefault(_end_of(row, layout), row.place)
+                if TACRED in layout.spans:
+                    found.setdefault("last", f"the name {TACRED}")
         if len(cuts) > (1 - _MOST) * texts:
             choice = (
                 "--task.end last (the last character) or --task.end after; positions of tokens need a list of tokens"
@@ -298,7 +300,7 @@ class RelationReader:
                 )
             end = self.end
             if end == "automatic" and not isinstance(given, str):
-                end = _end_of(row, layout) or self.usual
+                end = "last" if TACRED in layout.spans else _end_of(row, layout) or self.usual
             if end == "automatic" and not isinstance(given, str):
                 raise _doubt(place, layout.spans[1])
             text, first, second = from_positions(given, [values[name] for name in layout.spans], end, place)

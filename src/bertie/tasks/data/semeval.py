@@ -11,6 +11,7 @@ from bertie.tasks.data.marked_texts import DIRECTED
 from bertie.tasks.data.rows import Row, read_lines, shorten
 
 NUMBERED = re.compile(r"(\d+)\t(.*)")
+_COMMENT = re.compile(r"Comments?\s*:")
 
 
 def is_numbered(path: Path) -> bool:
@@ -35,10 +36,11 @@ def numbered_rows(path: Path) -> Iterator[Row | UserError]:
                 raise UsageError(f"{place}: {problem}: give the file with the sentences")
             quoted = len(sentence) > 1 and sentence[0] == sentence[-1] == '"'
             waiting = Row({"text": sentence[1:-1] if quoted else sentence}, f"{path.name}:{number}", place)
-        elif not (text := line.strip()) or text.startswith("Comment"):
+        elif not (text := line.strip()) or _COMMENT.match(text):
             continue
         elif waiting is None or "relation" in waiting.values:
-            yield UserError(f"{place}: expected a numbered sentence, its relation, or a comment: {shorten(text)!r}")
+            if not text.startswith("Comment"):
+                yield UserError(f"{place}: expected a numbered sentence, its relation, or a comment: {shorten(text)!r}")
         else:
             waiting.values["relation"] = text
     if waiting is not None:

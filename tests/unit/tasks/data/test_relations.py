@@ -64,6 +64,15 @@ def test_files_of_semeval_are_read(tmp_path: Path) -> None:
     assert [tagged(each) for each in found] == [("child", "cradle", None), ("surge", "Ridges", None)]
 
 
+def test_a_relation_may_begin_as_a_comment_does(tmp_path: Path) -> None:
+    found = read(written(tmp_path / "train.txt", SEMEVAL.replace("Other\n", "Comment-Topic(e1,e2)\nComment\n")))
+    assert [each.label for each in found] == ["Entity-Destination(e1,e2)", "Comment-Topic(e1,e2)"]
+    found = read(written(tmp_path / "train.txt", SEMEVAL.replace("Other\n", "Comment\n")))
+    assert [each.label for each in found] == ["Entity-Destination(e1,e2)", "Comment"]
+    found = read(written(tmp_path / "train.txt", SEMEVAL.replace("Other\n", "")))
+    assert [each.label for each in found] == ["Entity-Destination(e1,e2)", None]
+
+
 def test_a_damaged_file_of_semeval_names_the_line(tmp_path: Path) -> None:
     found = read(written(tmp_path / "train.txt", SEMEVAL.replace("Other\n", "Other\nOther\n")))
     assert str(found[1]).startswith(f"{tmp_path}/train.txt:7: expected a numbered sentence, its relation, or a comment")
@@ -95,6 +104,25 @@ def test_tacred_has_positions_of_tokens(tmp_path: Path) -> None:
     assert (found[0].first_type, found[0].second_type) == ("PERSON", "CITY")
     assert "example 2 (x7): the second span ends after the text, which has 6 tokens" in str(found[1])
     assert "example 3: expected an object, as in TACRED, found str" in str(found[2])
+
+
+def test_ends_of_columns_of_tacred_are_the_last_tokens(tmp_path: Path) -> None:
+    """Also where no row shows it."""
+    row = {"token": ["a", "b", "c", "d", "e"], "subj_start": 0, "subj_end": 1, "obj_start": 2, "obj_end": 3}
+    row |= {"relation": "x"}
+    reader = Relate().reader
+    assert [spans(each) for each in reader.values([row])] == [("a b", "c d")]
+    assert reader.found == {"end": "last"}
+    assert [spans(each) for each in Relate().reader.values(iter([row]))] == [("a b", "c d")]
+    for path in (written(tmp_path / "a.json", json.dumps([row])), lines(tmp_path / "a.jsonl", row)):
+        assert [spans(each) for each in read(path)] == [("a b", "c d")]
+    after = lines(tmp_path / "a.jsonl", row | {"obj_end": 5}, row)
+    where = rf"by the name subj_start, it is the last token of a span; by {after}:1, it is the token after it"
+    with pytest.raises(UsageError, match=where):
+        read(after)
+    with pytest.raises(UserError, match="the second span ends after the text"):
+        list(Relate().reader.values(iter([row | {"obj_end": 5}])))
+    assert spans(read(after, end="after")[0]) == ("a", "c d e")
 
 
 def test_ends_of_tokens_are_asked_about_unless_an_example_tells(
