@@ -174,7 +174,7 @@ def _one(
     dev = [data.dev[i] for i in report]
     scores = tuned.task.score([tuned.predictions[i] for i in report], dev)
     if has_failed(selection_metric(config, tuned.task, data.dev), scores, tuned.task, dev):
-        console.warn(_failed_run_warning(config, tuned.job.settings.length.parts))
+        console.warn(_failed_run_warning(config, tuned.steps))
     of = f"{len(dev)} of {len(data.dev)}, those that did not tune it, of the" if apart else str(len(dev))
     return tuned, scores, f"On {of} dev examples: {_format_scores(scores)}.", None
 

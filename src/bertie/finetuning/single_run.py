@@ -50,6 +50,8 @@ class TrainedRun:
     """Training losses of the steps of this call, without those before an interruption."""
     job: TrainingJob
     """The training job, with the trained model and the calibrated task."""
+    steps: int
+    """Steps that were trained, fewer than planned if training stopped early."""
     seconds: float
     """Duration of the training, including the time before an interruption."""
 
@@ -103,7 +105,7 @@ def train_run(
     if isinstance(task, Calibratable):
         task = task.calibrate([predictions[i] for i in calibrate_on], [data.dev[i] for i in calibrate_on])
         predictions = task.decode(head_outputs, data.dev_sequences, data.dev)
-    return TrainedRun(task, predictions, losses, replace(job, task=_task_json(config, task)), ended.seconds)
+    return TrainedRun(task, predictions, losses, replace(job, task=_task_json(config, task)), ended.step, ended.seconds)
 
 
 def build_model(config: FinetuneConfig, task: Task, size: EncoderConfig, encoder: Encoder | None = None) -> Model:
