@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from bertie.contracts import Sequence
 from bertie.errors import UserError
 from bertie.serve.limits import Refused
-from bertie.serve.messages import Example
+from bertie.serve.messages import Cell, Example, Value
 from bertie.serve.operations import ServedModel
 from bertie.tasks import Task
 
@@ -44,22 +45,21 @@ def _unfit(model: ServedModel, error: UserError, where: str) -> Refused:
 
 
 def characters(value: Example) -> int:
-    """Return the characters of an input. An empty word counts as one, so that the number of words is limited too."""
+    """Return the characters of an input. An empty word and a number count as one, so that their number is limited too."""
     if isinstance(value, str):
         return len(value)
-    return sum(
-        len(part) or 1 if isinstance(part, str) else sum(len(word) or 1 for word in part) for part in _parts(value)
-    )
+    return sum(len(each) or 1 if isinstance(each, str) else 1 for each in _values(value))
 
 
 def texts_in(value: Example) -> int:
     """Return the number of texts in an input."""
-    if isinstance(value, str):
-        return 1
-    return sum(1 if isinstance(part, str) else len(part) for part in _parts(value))
+    return sum(isinstance(each, str) for each in _values(value))
 
 
-def _parts(value: list[str] | dict[str, str | int | list[str]]) -> list[str | list[str]]:
-    """Return the texts and the lists of words of an input, without its numbers."""
-    parts = value if isinstance(value, list) else value.values()
-    return [part for part in parts if not isinstance(part, int)]
+def _values(value: Cell) -> Iterator[Value]:
+    """Yield the texts, words and numbers of an input, also those within lists and objects."""
+    if isinstance(value, list | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _values(part)
+    else:
+        yield value

@@ -15,7 +15,11 @@ from bertie.tasks.aggregation import Strategy
 
 Texts = Annotated[list[str], Meta(min_length=1)]
 Input = str | list[str | int | list[int]]  # narrower in the schema: `openapi.INPUT`
-Example = str | list[str] | dict[str, str | int | list[str]]
+Value = str | int | float | bool | None
+Values = Value | list[Value] | dict[str, Value]
+Nested = Value | list[Values] | dict[str, Values]
+Cell = Value | list[Nested] | dict[str, Nested]  # bounded, so that no row is too deep for those who read it
+Example = str | list[str] | dict[str, Cell]
 
 
 class Named(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -84,7 +88,7 @@ class PredictRequest(Request, kw_only=True):
 
     inputs: Annotated[list[Example], Meta(min_length=1)]
     """Texts, pairs of texts, lists of words, lists of a context and its endings, or objects with the columns of the
-    training data, as the task of the model needs them."""
+    training data, as the task of the model needs them. Labels are not needed, and not read."""
     aggregation_strategy: Strategy | None = None
     """Of a tagger: how predictions for subwords become entities, as in transformers' pipeline. Without it: first, as the model
     was trained."""

@@ -147,10 +147,16 @@ def test_rerank(name: str, server: Server, predictors: Predictors, small_texts: 
 @pytest.mark.parametrize(
     ("name", "inputs"),
     [
-        ("classifier", ["ban the kopa", {"text": ""}]),
+        ("classifier", ["ban the kopa", {"text": "", "label": None, "weight": 0.5, "of": {"a": [{"b": 1}]}}]),
         ("labels", ["ban the kopa", {"text": "go"}]),
         ("cross-encoder", [["ban", "the"], {"sentence1": "kopa", "sentence2": "ban"}]),
-        ("span", [["who", "ban the kopa"], {"question": "the", "context": "ban " * 200}]),
+        (
+            "span",
+            [
+                ["who", "ban the kopa"],
+                {"question": "the", "context": "ban " * 200, "answers": {"text": ["ban"], "answer_start": [0]}},
+            ],
+        ),
         (
             "relation",
             [
@@ -159,6 +165,7 @@ def test_rerank(name: str, server: Server, predictors: Predictors, small_texts: 
             ],
         ),
         ("tagger", [["ban", "the", "kopa"], "ban the", {"tokens": ["kopa"]}]),
+        ("tagger", [{"text": "ban the", "entities": [[0, 3, "X"]]}, {"text": "ban", "spans": [{"start": 9, "id": 1}]}]),
     ],
 )
 def test_predictions(name: str, inputs: list[object], server: Server, predictors: Predictors) -> None:

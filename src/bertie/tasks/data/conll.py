@@ -92,9 +92,10 @@ class ConllReader:
             raise UsageError(f"{path}: does it hold columns or sentences? {remedy}")
         return self._read(path, tagged=False)
 
-    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[TaggedSentence]:  # noqa: ARG002
+    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[TaggedSentence]:
         """Convert Python values: dicts ({"tokens": […], "tags": […]}), lists of words, texts (see `words.split_words`) or
         `TaggedSentence`s. Raises UserError for the first bad one."""
+        tagged = None if labeled else False
         for number, value in enumerate(require_list(given), 1):
             place = f"example {number}"
             reader = self if isinstance(value, dict) else ConllReader()
@@ -103,10 +104,10 @@ class ConllReader:
             if isinstance(value, list | tuple):
                 value = {"tokens": list(value)}
             if isinstance(value, dict):
-                yield reader._rows(place).sentence(row_from_python(value, place), None)
+                yield reader._rows(place).sentence(row_from_python(value, place), tagged)
             elif isinstance(value, TaggedSentence):
                 row = Row({"tokens": [*value.words], "tags": value.tags and [*value.tags]}, value.source, place)
-                checked = reader._rows(place).sentence(row, None)
+                checked = reader._rows(place).sentence(row, tagged)
                 yield replace(checked, text=value.text, places=value.places, lines=value.lines)
             else:
                 expected = "expected a dict, a list of words or a TaggedSentence"

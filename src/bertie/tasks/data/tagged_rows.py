@@ -42,7 +42,7 @@ class TaggedRows:
 
         Args:
             row: The row.
-            tagged: Whether tags are required. None: they may be missing, but not wrong.
+            tagged: Whether tags are required. None: they may be missing, but not wrong. False: they may be both.
 
         Raises:
             UsageError: Its words, or its tags, are missing or could be under several keys.

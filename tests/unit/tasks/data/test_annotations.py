@@ -170,12 +170,12 @@ def test_spaces_at_the_ends_of_a_span_do_not_count() -> None:
 )
 def test_spans_get_the_tags_of_the_model(scheme: Scheme, tags: str) -> None:
     text, spans = "a b c d e f", [[0, 5, "L"], [6, 7, "L"], [8, 9, "P"]]
-    [found] = ConllReader(form=TagForm(scheme)).values([{"text": text, "entities": spans}])
+    [found] = ConllReader(form=TagForm(scheme)).values([{"text": text, "entities": spans}], labeled=True)
     assert found.tags == tuple(tags.split())
     with pytest.raises(UserError, match="follows one with its label, and the scheme io would join them"):
-        list(ConllReader(form=TagForm("io")).values([{"text": text, "entities": spans}]))
+        list(ConllReader(form=TagForm("io")).values([{"text": text, "entities": spans}], labeled=True))
     model = Tag(labels=("B-L", "L-L", "O", "U-L"), scheme="bilou")
-    [dev] = model.reader.values([{"text": "a b", "entities": [[0, 1, "L"]]}])
+    [dev] = model.reader.values([{"text": "a b", "entities": [[0, 1, "L"]]}], labeled=True)
     assert dev.tags == ("U-L", "O")
 
 
