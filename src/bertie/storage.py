@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.errors import MachineError, UsageError, UserError
+from bertie.files.lines import require_not_utf16
 
 LARGEST = (
     128 << 20
@@ -342,7 +343,9 @@ def read_json_list(path: Path) -> list[Any]:
 def _load_json(path: Path, kind: type, name: str, largest: int | None = LARGEST) -> Any:
     try:
         require_content(path, largest)
-        value = json.loads(path.read_text(encoding="utf-8-sig"))
+        content = path.read_bytes()
+        require_not_utf16(str(path), content[: 1 << 10])
+        value = json.loads(content.decode("utf-8-sig"))
     except FileNotFoundError as error:
         raise UsageError(f"no such file: {path}") from error
     except OSError as error:

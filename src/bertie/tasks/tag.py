@@ -75,8 +75,8 @@ class Tag:
     """The tags; empty: the tags of the training examples, sorted. If the data have numbers instead, name the tags here, in the
     order of their numbers."""
     scheme: Scheme = ""
-    """How tags mark entities: iob1, bio, io, iobes, bilou, bmes, or none, for tags of single words; empty: found from all tags
-    of the training examples."""
+    """How tags mark entities: iob1, bio, io, iobes, bilou, bmes, biewo, bmewo, or none, for tags of single words; empty: found
+    from all tags of the training examples."""
     class_weights: ClassWeights = "none"
     """Weights of the tags in the loss. balanced: n / (number of tags · n_c) for a tag of n_c of n words. A table: one weight
     for each tag."""

@@ -15,8 +15,16 @@ from bertie.tasks.data.rows import join_names, shorten
 from bertie.tasks.data.tag_form import OUTSIDE, Scheme, TagForm, TagMark
 from bertie.tasks.data.tagged import TaggedSentence
 
-_FOUND: tuple[Scheme, ...] = ("bio", "iobes", "bilou", "bmes")  # by letters alone; the order of the tags tells iob1
+_FOUND: tuple[Scheme, ...] = (
+    "bio",
+    "iobes",
+    "bilou",
+    "bmes",
+    "biewo",
+    "bmewo",
+)  # by letters alone; the order of the tags tells iob1
 _NAMES = {"bio": "BIO (IOB2)", "iob1": "IOB1", "io": "IO", "iobes": "IOBES", "bilou": "BILOU", "bmes": "BMES"}
+_NAMES |= {"biewo": "BIEWO", "bmewo": "BMEWO"}
 _WAYS = (
     *((mark, last) for last in (False, True) for mark in "-_:/"),
     ("", False),

@@ -35,6 +35,8 @@ def sentences(text: str) -> list[TaggedSentence]:
         ("iobes", "B-P E-L B-P I-P I-P E-P B-P", [("P", 2, 6)]),
         ("bilou", "U-P L-P B-P L-P I-P", [("P", 0, 1), ("P", 2, 4)]),
         ("bmes", "B-P M-P E-P S-P S-P", [("P", 0, 3), ("P", 3, 4), ("P", 4, 5)]),
+        ("biewo", "W-P B-P I-P E-P", [("P", 0, 1), ("P", 1, 4)]),
+        ("bmewo", "W-P B-P M-P E-P S-P", [("P", 0, 1), ("P", 1, 4)]),
         ("bio", "O O", []),
         ("bilou", "", []),
     ],
@@ -89,6 +91,8 @@ def test_scores_are_those_of_seqeval(
         ("I-PER O I-LOC", TagForm("iob1")),
         ("B-PER E-PER O S-LOC", TagForm("iobes")),
         ("B-PER I-PER L-PER O U-LOC", TagForm("bilou")),
+        ("B-PER I-PER E-PER O W-LOC", TagForm("biewo")),
+        ("B-PER M-PER E-PER O W-LOC", TagForm("bmewo")),
         ("B-PER M-PER E-PER S-LOC", TagForm("bmes")),
         ("B I O|B O", TagForm("bio", "")),
         ("B M E S|S B E", TagForm("bmes", "")),
@@ -194,18 +198,18 @@ def test_numbers_are_tags_only_by_name() -> None:
         Tag().fit([TaggedSentence(("a", "b"), ("0.9", "1.0"), "a.jsonl:1")])
     assert Tag(labels=("0", "1")).fit(numbers).labels == ("0", "1")
     task = Tag(labels=("O", "B-X", "I-X"))
-    [named] = task.reader.values([{"tokens": ["a", "b"], "ner_tags": [1, 0]}])
+    [named] = task.reader.values([{"tokens": ["a", "b"], "ner_tags": [1, 0]}], labeled=True)
     assert named.tags == ("B-X", "O")
     with pytest.raises(UserError, match=r"example 1: the tag 7, and task\.labels has 3 names"):
-        list(task.reader.values([{"tokens": ["a"], "ner_tags": [7]}]))
+        list(task.reader.values([{"tokens": ["a"], "ner_tags": [7]}], labeled=True))
     with pytest.raises(UserError, match=r"the tag 9+…, and task\.labels has 3"):
-        list(task.reader.values([{"tokens": ["a"], "ner_tags": ["9" * 5000]}]))
+        list(task.reader.values([{"tokens": ["a"], "ner_tags": ["9" * 5000]}], labeled=True))
     with pytest.raises(UserError, match="example 1: word 2 is empty"):
         list(task.reader.values([["a", ""]]))
     with pytest.raises(UserError, match="the tag -100 stands for no tag"):
         list(task.reader.values([{"tokens": ["a"], "ner_tags": [-100]}]))
     found = Tag().fit(sentences("B-X O"))  # its labels have no numbers
-    [other] = found.reader.values([{"tokens": ["a", "b"], "ner_tags": [1, 0]}])
+    [other] = found.reader.values([{"tokens": ["a", "b"], "ner_tags": [1, 0]}], labeled=True)
     assert other.tags == ("1", "0")
     with pytest.raises(UserError, match="none of the tags 0, 1 is known"):
         found.validate([other])

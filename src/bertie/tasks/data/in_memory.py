@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -34,6 +34,12 @@ def require_list(given: Any) -> Iterable[Any]:
     kind = type(given).__name__
     if isinstance(given, set | frozenset):
         raise UsageError(f"a {kind} has no order: give a list")
+    if kind.endswith("GroupBy"):
+        raise UsageError(f"a {kind} has groups, not rows: give the frame")
+    if _is_row(given):
+        raise UsageError(
+            f"a {kind} with the names {', '.join(given.index[:9])} is one row: give a frame, as frame.iloc[[0]]"
+        )
     if isinstance(given, dict):
         return _rows_of_columns(_columns_of_dict(given), kind)
     if hasattr(given, "features") and hasattr(given, "column_names"):
@@ -47,6 +53,14 @@ def require_list(given: Any) -> Iterable[Any]:
     if isinstance(given, str | bytes | Path) or not isinstance(given, Iterable):
         raise UsageError(f"expected a list of texts and got one {kind}: put it in brackets")
     return given
+
+
+def _is_row(given: Any) -> bool:
+    """Whether a Series of pandas is a row of a frame: its index has the names of columns, and its name is a number."""
+    index = getattr(given, "index", None)
+    if not isinstance(getattr(given, "name", None), int | np.integer) or getattr(index, "name", "") is not None:
+        return False
+    return all(isinstance(name, str) for name in cast(Any, index))
 
 
 def plain(value: Any) -> Any:
@@ -70,9 +84,14 @@ def _columns_of_dict(given: dict[Any, Any]) -> dict[Any, Any]:
     if given and all(hasattr(column, "column_names") for column in given.values()):
         names = ", ".join(map(str, given))
         raise UsageError(f"a {type(given).__name__} has several splits ({names}): give one of them")
-    if not given or any(isinstance(column, str | bytes | dict) or not _sized(column) for column in given.values()):
+    if not is_columns(given):
         raise UsageError("expected a list of texts and got one dict: put it in brackets")
     return given
+
+
+def is_columns(given: dict[Any, Any]) -> bool:
+    """Whether the values of a dict are columns."""
+    return bool(given) and all(_sized(each) and not isinstance(each, str | bytes | dict) for each in given.values())
 
 
 def _sized(column: Any) -> bool:

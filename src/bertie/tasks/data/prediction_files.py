@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.in_memory import require_list
+from bertie.tasks.data.in_memory import is_columns, require_list
 from bertie.tasks.data.rows import (
     Row,
     describe_bad_number,
@@ -45,9 +45,9 @@ def given_predictions(values: Any) -> list[Row | UserError]:
     """Return one row per prediction in Python.
 
     Args:
-        values: The result of `Predictor.predict`, dicts with the same names, or SQuAD's dict of answers by id.
+        values: The result of `Predictor.predict`, dicts with the same names, a dict of columns, or SQuAD's dict of answers by id.
     """
-    if isinstance(values, dict):
+    if isinstance(values, dict) and not is_columns(values):
         return [Row({"id": name, "answer": answer}, name, f"the answer to {name}") for name, answer in values.items()]
     rows: list[Row | UserError] = []
     for number, value in enumerate(require_list(values), 1):

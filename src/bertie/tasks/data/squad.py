@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bertie import storage
 from bertie.errors import UsageError, UserError
-from bertie.files.lines import require_not_utf16
 from bertie.tasks.data.cells import is_written, parse_cell
 from bertie.tasks.data.in_memory import require_list
 from bertie.tasks.data.rows import (
@@ -263,8 +261,6 @@ def _read_table(path: Path) -> Iterator[Row | UserError]:
 
 def _read_squad_json(path: Path) -> Iterator[Row | UserError]:
     """Yield one row per question, with its context, from SQuAD's articles → paragraphs → questions."""
-    with suppress(OSError), path.open("rb") as file:  # `read_json` says what is wrong with the file
-        require_not_utf16(str(path), file.readline(1 << 10))
     values = storage.read_json(path, None)
     articles = values.get("data") if isinstance(values, dict) else None
     if not isinstance(articles, list):

@@ -7,6 +7,7 @@
 | iobes | B, I, E, S | as seqeval in strict mode: B I … E of one kind, or S. Other words with tags are no entities |
 | bilou | B, I, L, U | the same, with L for E and U for S |
 | bmes | B, M, E, S | the same, with M for I |
+| biewo, bmewo | B, I or M, E, W | as iobes and bmes, with W for S |
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-Scheme = Literal["", "iob1", "bio", "io", "iobes", "bilou", "bmes", "none"]
+Scheme = Literal["", "iob1", "bio", "io", "iobes", "bilou", "bmes", "biewo", "bmewo", "none"]
 ENTITY = "entity"
 """The kind of entities whose tags are letters alone."""
 LETTERS: dict[Scheme, dict[str, str]] = {
@@ -24,6 +25,8 @@ LETTERS: dict[Scheme, dict[str, str]] = {
     "iobes": {"B": "B", "I": "I", "E": "E", "S": "S"},
     "bilou": {"B": "B", "I": "I", "L": "E", "U": "S"},
     "bmes": {"B": "B", "M": "I", "E": "E", "S": "S"},
+    "biewo": {"B": "B", "I": "I", "E": "E", "W": "S"},
+    "bmewo": {"B": "B", "M": "I", "E": "E", "W": "S"},
     "iob1": {"B": "B", "I": "I"},
     "io": {"I": "I"},
 }
@@ -52,7 +55,7 @@ class TagForm:
     @property
     def strict(self) -> bool:
         """Whether entities must be complete, as seqeval's strict mode has it."""
-        return self.scheme in ("iobes", "bilou", "bmes")
+        return "S" in LETTERS.get(self.scheme, {}).values()
 
     def mark(self, tag: str) -> TagMark | None:
         """Return the mark of a tag; None if the tag does not have this form."""

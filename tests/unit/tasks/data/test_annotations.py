@@ -13,6 +13,7 @@ from bertie.tasks.data.conll import ConllReader
 from bertie.tasks.data.rows import valid_examples
 from bertie.tasks.data.tag_form import Scheme, TagForm
 from bertie.tasks.data.tagged import TaggedSentence
+from bertie.tasks.inspect_data import inspect_data
 from bertie.tasks.tag import Tag
 
 TEXT = "Anna Maria\u200b saw caf\u00e9s \U0001f389 in New-York,\r\nnot nai\u0308ve Paris."
@@ -166,6 +167,7 @@ def test_spaces_at_the_ends_of_a_span_do_not_count() -> None:
         ("iobes", "B-L I-L E-L S-L S-P O"),
         ("bilou", "B-L I-L L-L U-L U-P O"),
         ("bmes", "B-L M-L E-L S-L S-P O"),
+        ("bmewo", "B-L M-L E-L W-L W-P O"),
     ],
 )
 def test_spans_get_the_tags_of_the_model(scheme: Scheme, tags: str) -> None:
@@ -201,6 +203,14 @@ def test_spans_get_the_tags_of_the_model(scheme: Scheme, tags: str) -> None:
 def test_rows_that_could_be_read_in_two_ways_are_asked_about(tmp_path: Path, row: dict[str, Any], message: str) -> None:
     [bad] = ConllReader().read(write(tmp_path / "a.jsonl", row))
     assert message in str(bad)
+
+
+@pytest.mark.parametrize("kind", ["tag", "relate", "span"])
+def test_json_in_utf16_is_named(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('[{"text": "a"}]', encoding="utf-16")
+    with pytest.raises(UserError, match=r"a\.json is in UTF-16, as its first bytes say: convert the file to UTF-8"):
+        inspect_data(kind, path)
 
 
 def test_what_is_annotated_decides_between_text_and_words() -> None:

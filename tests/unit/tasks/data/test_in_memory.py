@@ -15,6 +15,7 @@ from bertie.tasks import Choose, Classify, MultiLabel, Regress, Span, Tag
 from bertie.tasks.data.in_memory import require_list
 from bertie.tasks.data.texts import Example, pairs_of
 from bertie.tasks.data.unlabeled import UnlabeledReader
+from bertie.tasks.scoring import score
 
 COLUMNS = {"text": ["a", "b"], "label": ["x", "y"]}
 EXAMPLES = [Example("a", None, "x", "example 1"), Example("b", None, "y", "example 2")]
@@ -39,6 +40,41 @@ class Frame:
 
     def __getitem__(self, name: str) -> Column:
         return Column(self.data[name])
+
+
+class Series:
+    """A row or a column of pandas, as far as bertie asks for it."""
+
+    class Index(list[Any]):
+        name = None
+
+    def __init__(self, values: list[Any], index: list[Any], name: Any):
+        self.values, self.index, self.name = values, self.Index(index), name
+
+    def to_list(self) -> list[Any]:
+        return self.values
+
+
+class DataFrameGroupBy:
+    """Groups of pandas. Its iterator gives pairs."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([("x", Frame(COLUMNS))])
+
+
+def test_rows_and_groups_of_pandas_are_no_examples() -> None:
+    with pytest.raises(UsageError, match="a Series with the names text, label is one row: give a frame"):
+        require_list(Series(["a", "x"], ["text", "label"], np.int64(0)))
+    for name, index in (("text", ["id1", "id2"]), (0, [0, 1]), (None, ["id1", "id2"])):
+        assert require_list(Series(["a", "b"], index, name)) == ["a", "b"]
+    with pytest.raises(UsageError, match="a DataFrameGroupBy has groups, not rows: give the frame"):
+        require_list(DataFrameGroupBy())
+
+
+def test_predictions_may_be_columns() -> None:
+    for columns in (COLUMNS, {"label": np.array(["x", "y"])}):
+        found = score("classify", COLUMNS, {"label": columns["label"]})
+        assert found["scores"]["accuracy"] == 1.0
 
 
 class Names:
