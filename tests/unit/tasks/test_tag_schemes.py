@@ -207,7 +207,7 @@ def test_numbers_are_tags_only_by_name() -> None:
     with pytest.raises(UserError, match="example 1: word 2 is empty"):
         list(task.reader.values([["a", ""]]))
     with pytest.raises(UserError, match="the tag -100 stands for no tag"):
-        list(task.reader.values([{"tokens": ["a"], "ner_tags": [-100]}]))
+        list(task.reader.values([{"tokens": ["a"], "ner_tags": [-100]}], labeled=True))
     found = Tag().fit(sentences("B-X O"))  # its labels have no numbers
     [other] = found.reader.values([{"tokens": ["a", "b"], "ner_tags": [1, 0]}], labeled=True)
     assert other.tags == ("1", "0")
