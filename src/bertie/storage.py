@@ -12,56 +12,14 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from bertie.errors import MachineError, UsageError, UserError
-from bertie.files.lines import require_not_utf16
-
-LARGEST = (
-    128 << 20
-)  # bytes of a file that describes a model; the largest, tokenizer.json of 260,000 entries, have 34 million
-POINTER = b"version https://git-lfs.github.com/spec/"  # the start of what Git writes in place of a file without Git LFS
-
-
-def require_inside(folder: Path, names: Iterable[str] | None = None) -> None:
-    """Check that no file of a folder is a link out of it, except to the blobs of the hub's cache.
-
-    Args:
-        folder: A folder that somebody else may have written.
-        names: The files, relative to it. None: all that are directly in it.
-
-    Raises:
-        UserError: A file is elsewhere. The message names it.
-    """
-    root = folder.resolve()
-    homes = [root, *(above.parents[1] / "blobs" for above in (root, *root.parents) if above.parent.name == "snapshots")]
-    if names is None:
-        inside = folder.iterdir() if folder.is_dir() else ()
-        names = sorted(path.name for path in inside if path.is_symlink() and path.is_file())
-    for name in names:
-        try:
-            target = (folder / name).resolve()
-        except ValueError:  # half of a surrogate pair, or NUL: no file has this name
-            continue
-        if not any(target.is_relative_to(home) for home in homes):
-            if (folder / name).is_symlink():
-                raise UserError(f"{folder / name} is a link to {target}, outside the folder: copy the file into it")
-            raise UserError(f"{folder / name} is outside of the folder: copy the file into it")
-
-
-def require_content(path: Path, largest: int | None = LARGEST) -> None:
-    """Check that a file has at most `largest` bytes, and is not the pointer of Git LFS to it. Raises UserError, OSError."""
-    if not path.is_file():  # reading it says why; a pipe can be read only once
-        return
-    if largest is not None and (size := path.stat().st_size) > largest:
-        raise UserError(f"{path} has {size:,} bytes, more than any such file: at most {largest:,} are read")
-    with open(path, "rb") as file:
-        if file.read(len(POINTER)) == POINTER:
-            raise UserError(f"{path} is a pointer of Git LFS, not the file: run `git lfs pull` in the folder")
+from bertie.untrusted import LARGEST, require_content, require_not_utf16
 
 
 def sha256(path: Path) -> str:

@@ -19,6 +19,7 @@ TESTS = Path(__file__).resolve().parents[1]
 # A room imports only itself and rooms in lines above its own.
 ROOMS = (
     ("errors", "contracts"),
+    ("untrusted",),
     ("console", "storage", "seeding", "config", "threads"),
     ("runtime", "report"),
     ("files",),
@@ -41,7 +42,20 @@ ROOMS = (
     ("__main__",),
 )
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
-LIGHT = ("threads", "errors", "contracts", "console", "storage", "seeding", "config", "report", "cli", "files", "text")
+LIGHT = (
+    "threads",
+    "errors",
+    "contracts",
+    "console",
+    "untrusted",
+    "storage",
+    "seeding",
+    "config",
+    "report",
+    "cli",
+    "files",
+    "text",
+)
 BENCHMARKS = SOURCE.parents[1] / "benchmarks"
 FILES = sorted(SOURCE.rglob("*.py"))
 

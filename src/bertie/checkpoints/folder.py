@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from bertie import console, storage
+from bertie import console, storage, untrusted
 from bertie.checkpoints import sentence_transformers_format, sentence_transformers_reader
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import family_named, family_of
@@ -209,7 +209,7 @@ def verify(folder: Path) -> None:
     if (folder / MANIFEST).is_file():
         manifest, remedy = storage.read_json(folder / MANIFEST), "restore it, or take another checkpoint"
         try:
-            storage.require_inside(folder, manifest["files"])
+            untrusted.require_inside(folder, manifest["files"])
             storage.verify(folder, manifest["files"], remedy)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{folder / MANIFEST} is damaged: {remedy}") from error

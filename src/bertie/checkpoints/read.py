@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from bertie import storage
+from bertie import storage, untrusted
 from bertie.checkpoints.checkpoint import Checkpoint, shape_error
 from bertie.checkpoints.find import TASK_FILE, find_model_folder
 from bertie.checkpoints.folder import verify
@@ -44,7 +44,7 @@ def read_checkpoint(source: str | Path, shape: HeadShape | None = None, mapped: 
     """
     place = find_model_folder(source)
     folder = place if place.is_dir() else place.parent
-    storage.require_inside(folder)
+    untrusted.require_inside(folder)
     verify(folder)
     path = folder / "config.json"
     path, values = (path, storage.read_json(path)) if place.is_dir() else google.read_config(place)

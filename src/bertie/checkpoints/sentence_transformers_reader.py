@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 from typing import Any, get_args
 
-from bertie import console, storage
+from bertie import console, storage, untrusted
 from bertie.checkpoints.sentence_transformers_format import (
     GENERAL,
     LENGTHS,
@@ -226,14 +226,14 @@ def transformer_settings(root: Path, name: str) -> tuple[Path, dict[str, Any]]:
     """Return the file with the settings of the module Transformer in the subfolder `name`, and its contents."""
     folder = _inside(root, name)
     for file in LENGTHS:
-        storage.require_inside(folder, [file])
+        untrusted.require_inside(folder, [file])
         if (folder / file).is_file() and (values := storage.read_json(folder / file)):
             return folder / file, values
     return folder / LENGTHS[0], {}
 
 
 def _general(root: Path) -> dict[str, Any]:
-    storage.require_inside(root, [MODULES, GENERAL])
+    untrusted.require_inside(root, [MODULES, GENERAL])
     return storage.read_json(root / GENERAL) if (root / GENERAL).is_file() else {}
 
 
@@ -263,13 +263,13 @@ def _inside(root: Path, name: str) -> Path:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name:
         raise refused(root / MODULES, "path", name, "it must be a folder in the model's folder")
-    storage.require_inside(root, [name])
+    untrusted.require_inside(root, [name])
     return root / path
 
 
 def _module_folder(root: Path, name: str) -> Path:
     folder = _inside(root, name)
-    storage.require_inside(folder, ["config.json", SAFETENSORS, PICKLED])
+    untrusted.require_inside(folder, ["config.json", SAFETENSORS, PICKLED])
     return folder
 
 

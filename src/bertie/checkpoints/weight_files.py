@@ -17,7 +17,7 @@ import safetensors
 import torch
 from torch import Tensor
 
-from bertie import storage
+from bertie import storage, untrusted
 from bertie.checkpoints.mapped import Mapped
 from bertie.checkpoints.other_weights import other_weights
 from bertie.checkpoints.pickled import read_pickled
@@ -54,7 +54,7 @@ def weights_file(folder: Path) -> Path:
     """
     if not folder.is_dir():
         beside = [path.name for path in folder.parent.iterdir() if path.name.startswith(f"{folder.name}.")]
-        storage.require_inside(folder.parent, beside)
+        untrusted.require_inside(folder.parent, beside)
         return Path(f"{folder}{TENSORFLOW_INDEX}")
     if (folder / ADAPTER).is_file() and any((folder / name).exists() for name in ADAPTER_WEIGHTS):
         raise UserError(
@@ -173,7 +173,7 @@ def _inside(folder: Path, name: str, where: str) -> Path:
     """Return the path of a file of a folder. Raises UserError if it is elsewhere."""
     if Path(name).name != name or name in ("", ".", "..") or len(name) > MAX_NAME:
         raise UserError(f"{where} names {name[:200]!r}: it must be a file in the folder")
-    storage.require_inside(folder, [name])
+    untrusted.require_inside(folder, [name])
     return folder / name
 
 
@@ -185,7 +185,7 @@ def read_tensors(path: Path, mapped: Mapped | None = None) -> dict[str, Tensor]:
     """
     if not path.is_file():
         raise UserError(f"{path} is missing: restore it")
-    storage.require_content(path, None)
+    untrusted.require_content(path, None)
     read = _read_safetensors if path.suffix == ".safetensors" else read_pickled
     tensors = read(path, mapped)
     _require_valid(path, tensors, mapped)

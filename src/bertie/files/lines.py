@@ -11,6 +11,7 @@ from typing import IO, Any
 
 from bertie.errors import UserError
 from bertie.files.encodings import Encoding
+from bertie.untrusted import require_not_utf16
 
 MAX_RECORD_BYTES = 64_000_000  # a longer line or record is read past in constant memory
 SKIP_BYTES = 1 << 20  # bytes in memory while a longer line is read past
@@ -104,17 +105,6 @@ def decode_lines(name: str, stream: IO[bytes], encoding: Encoding, keep_undecoda
     finally:
         if not by_lines:
             text_stream.detach()  # else it would close the stream, which belongs to the caller
-
-
-def require_not_utf16(name: str, line: bytes) -> None:
-    """Raise a UserError if the first line of a file that is read in another encoding is in UTF-16 or UTF-32."""
-    if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        width = 32 if line.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)) else 16
-        raise UserError(f"{name} is in UTF-{width}, as its first bytes say: convert the file to UTF-8 first")
-    if len(line) > 3 and line.count(0) >= (len(line) - 1) // 2:  # half of the bytes of ASCII
-        raise UserError(
-            f"{name} looks like UTF-16 or UTF-32 without a byte order mark: convert the file to UTF-8 first"
-        )
 
 
 def require_line_feeds(name: str, lines: Iterator[Line], may_be_one_line: bool = False) -> Iterator[Line]:

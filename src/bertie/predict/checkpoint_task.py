@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from bertie import config as configuration
-from bertie import console, storage
+from bertie import console, storage, untrusted
 from bertie.checkpoints import sentence_transformers_reader
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families.family import TASK_SHAPES
@@ -175,7 +175,7 @@ def read_task(source: str | Path) -> AnyTask:
 def run_settings(folder: Path) -> dict[str, Any]:
     """Read the config.toml of a run or of the run of a checkpoint; {} for other folders."""
     path = _run_folder(folder) / "config.toml"
-    storage.require_content(path)
+    untrusted.require_content(path)
     return configuration.read(path) if path.is_file() else {}
 
 

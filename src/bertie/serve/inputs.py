@@ -9,7 +9,7 @@ from typing import Any
 from bertie.contracts import Sequence
 from bertie.errors import UserError
 from bertie.serve.limits import Refused
-from bertie.serve.messages import Cell, Example, Value
+from bertie.serve.messages import Example, Value
 from bertie.serve.operations import ServedModel
 from bertie.tasks import Task
 
@@ -56,7 +56,7 @@ def texts_in(value: Example) -> int:
     return sum(isinstance(each, str) for each in _values(value))
 
 
-def _values(value: Cell) -> Iterator[Value]:
+def _values(value: Any) -> Iterator[Value]:
     """Yield the texts, words and numbers of an input, also those within lists and objects."""
     if isinstance(value, list | dict):
         for part in value.values() if isinstance(value, dict) else value:

@@ -18,8 +18,8 @@ Input = str | list[str | int | list[int]]  # narrower in the schema: `openapi.IN
 Value = str | int | float | bool | None
 Values = Value | list[Value] | dict[str, Value]
 Nested = Value | list[Values] | dict[str, Values]
-Cell = Value | list[Nested] | dict[str, Nested]  # bounded, so that no row is too deep for those who read it
-Example = str | list[str] | dict[str, Cell]
+RowValue = Value | list[Nested] | dict[str, Nested]  # bounded, so that no row is too deep for those who read it
+Example = str | list[str] | dict[str, RowValue]
 
 
 class Named(Struct, forbid_unknown_fields=True, kw_only=True):

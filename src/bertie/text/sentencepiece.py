@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bertie import storage
+from bertie import untrusted
 from bertie.errors import UserError
 from bertie.files.protobuf import VARINT, read_fields
 
@@ -48,7 +48,7 @@ def read_model(path: Path) -> SentencePieceModel:
     Raises:
         UserError: The file is damaged, or too large.
     """
-    storage.require_content(path, LARGEST)
+    untrusted.require_content(path, LARGEST)
     try:
         return _parse(memoryview(path.read_bytes()))
     except UserError as error:

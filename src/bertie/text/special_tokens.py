@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import tokenizers
 from tokenizers import AddedToken, models
 
-from bertie import storage
+from bertie import untrusted
 from bertie.errors import UserError
 
 # The entry of a line break, in vocabularies that have one. It is a user token, so no other text becomes this entry.
@@ -176,7 +176,7 @@ def read_engine(path: Path) -> Any:
 
 def read_lines(path: Path) -> list[str]:
     """Read a file in UTF-8. Only a line feed ends a line: U+2028 is a token. Raises UserError."""
-    storage.require_content(path)
+    untrusted.require_content(path)
     try:
         return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:

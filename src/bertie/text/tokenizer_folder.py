@@ -15,7 +15,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, processors
 
-from bertie import console, storage
+from bertie import console, storage, untrusted
 from bertie.errors import UsageError, UserError, naming
 from bertie.text import bpe_backend, tokenizer_json, wordpiece_backend
 from bertie.text.bpe_backend import BPEBackend
@@ -85,7 +85,7 @@ def read_folder(folder: Path) -> TokenizerFolder:
         UsageError: The folder has no tokenizer.
         UserError: A file is damaged, or asks for what bertie does not reproduce. The message names file, key and value.
     """
-    storage.require_inside(folder)
+    untrusted.require_inside(folder)
     content = tokenizer_json.read(folder / JSON) if (folder / JSON).is_file() else None
     settings = read_settings(folder, content)
     config = storage.read_json(folder / "config.json") if (folder / "config.json").is_file() else {}

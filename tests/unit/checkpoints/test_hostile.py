@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertie import console, storage
+from bertie import console, storage, untrusted
 from bertie.checkpoints import pickled, weight_files
 from bertie.checkpoints.huggingface import class_names
 from bertie.checkpoints.pickle_check import require_small
@@ -182,12 +182,12 @@ def test_no_file_is_a_link_out_of_its_folder(tmp_path):
     (folder / "data").symlink_to(tmp_path / "elsewhere")  # a folder, of which nothing is read
     (folder / "config.json").write_text("{}")
     (folder / "same.json").symlink_to("config.json")
-    storage.require_inside(folder)
+    untrusted.require_inside(folder)
     (folder / "added_tokens.json").symlink_to(outside)
     with pytest.raises(UserError, match=r"added_tokens.json is a link to .*secret"):
-        storage.require_inside(folder)
+        untrusted.require_inside(folder)
     with pytest.raises(UserError, match="data/x"):
-        storage.require_inside(folder, ["data/x"])
+        untrusted.require_inside(folder, ["data/x"])
 
 
 def test_a_link_into_the_cache_of_the_hub_is_inside(tmp_path):
@@ -196,7 +196,7 @@ def test_a_link_into_the_cache_of_the_hub_is_inside(tmp_path):
         path.mkdir(parents=True)
     (tmp_path / "blobs" / "b").write_text("{}")
     (folder / "config.json").symlink_to("../../blobs/b")
-    storage.require_inside(folder)
+    untrusted.require_inside(folder)
 
 
 def test_messages_are_one_short_line(capsys):

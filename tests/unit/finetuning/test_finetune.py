@@ -279,7 +279,7 @@ def test_head_of_another_task_with_as_many_classes_is_not_reused(
     [
         ({"max_length": 3}, UsageError, "max_length is 3: the model reads 4 to 64 tokens"),
         ({"max_length": 65}, UsageError, "max_length is 65"),
-        ({"task": Classify(label="stars")}, UserError, "no label to train on"),
+        ({"task": Classify(label="stars")}, UsageError, "no column 'stars'"),
         (
             {"task": Classify(labels=("yes", "maybe"))},
             UserError,

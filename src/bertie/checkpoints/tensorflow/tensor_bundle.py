@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertie import storage
+from bertie import storage, untrusted
 from bertie.checkpoints.tensorflow.entries import (
     DTYPES,
     SLICE_MARK,
@@ -136,7 +136,7 @@ def open_bundle(prefix: Path) -> TensorBundle:
     """
     path = Path(f"{prefix}.index")
     try:
-        storage.require_content(path, MAX_BYTES)
+        untrusted.require_content(path, MAX_BYTES)
         data = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
@@ -237,7 +237,7 @@ def _require_places(bundle: TensorBundle) -> None:
         path = _data_path(bundle.prefix, entry.shard, bundle.shards)
         if entry.shard not in sizes:
             try:
-                storage.require_content(path, None)
+                untrusted.require_content(path, None)
                 sizes[entry.shard] = path.stat().st_size
             except OSError as error:
                 raise UserError(f"{path} cannot be read: {error.strerror or error}: restore it") from error

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from torch import Tensor
 
 from bertie import config as configuration
-from bertie import storage
+from bertie import storage, untrusted
 from bertie.checkpoints.find import ENGINE
 from bertie.checkpoints.weight_files import read_tensors
 from bertie.errors import UsageError, UserError
@@ -89,7 +89,7 @@ def read(folder: Path) -> Exported | None:
         if engine in needed and str(needed[engine]) not in files:
             raise ValueError(f"{needed[engine]} is missing")
         measured = dict(values["measured"])
-        storage.require_inside(folder, (FILE, *files))
+        untrusted.require_inside(folder, (FILE, *files))
         storage.verify(folder, files, "convert the model again")
     except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
         raise UserError(f"{path} is damaged: convert the model again") from error

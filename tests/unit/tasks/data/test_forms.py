@@ -511,7 +511,7 @@ def test_a_tagged_sentence_with_too_few_tags_is_refused() -> None:
     ready = TaggedSentence(("a", "b"), ("O", "B-X"), "mine")
     assert list(ConllReader().values([ready])) == [ready]
     with pytest.raises(UserError, match="example 1: 2 words and 1 tags"):
-        list(ConllReader().values([TaggedSentence(("a", "b"), ("O",), "mine")]))
+        list(ConllReader().values([TaggedSentence(("a", "b"), ("O",), "mine")], labeled=True))
 
 
 @pytest.mark.parametrize("reader", [ConllReader(), ChoiceReader(), SquadReader()])
