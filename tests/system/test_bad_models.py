@@ -217,7 +217,7 @@ def as_words(path: Path) -> None:
 
 
 def as_bytes(path: Path) -> None:
-    path.write_bytes(b"\xff\xfe\x00")
+    path.write_bytes(b"\xff\x80\x81")
 
 
 @pytest.mark.parametrize(
