@@ -131,7 +131,7 @@ class RelationReader:
             require_stated({label for label in labels if label}, where, self.no_label)
         return without_unknown(examples, labels, self.markers({label for label in labels if label}, where), where)
 
-    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[RelationExample]:  # noqa: ARG002
+    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[RelationExample]:
         """Convert texts with tags, dicts with the columns of files, or `RelationExample`s, lazily.
 
         Raises:
@@ -151,7 +151,7 @@ class RelationReader:
                 expected = "a text with <e1>…</e1> and <e2>…</e2>, or a dict with its columns"
                 raise UserError(f"{place}: expected {expected}, got {type(value).__name__}", f"Give {expected}")
             row = flat(row_from_python(value if isinstance(value, dict) else {self.text or "text": value}, place))
-            yield reader._example(row, reader._layout(row, place, labeled=False), False, kinds)
+            yield reader._example(row, reader._layout(row, place, labeled), labeled, kinds)
 
     def _file(self, path: Path, labeled: bool) -> Iterator[RelationExample | UserError]:
         rows, reader = self._rows(path, labeled), self

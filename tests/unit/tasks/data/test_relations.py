@@ -397,3 +397,13 @@ def test_blanks_at_tags_are_kept_once() -> None:
         text, first, second = from_tags(tagged_text, "here")
         assert (text[slice(*first)], text[slice(*second)]) == ("a b", "c")
         assert " ".join(text.split()) == "x a b y c"
+
+
+def test_rows_in_memory_with_labels_are_asked_what_files_are() -> None:
+    row = {"text": "<e1>Ada</e1> left <e2>Rome</e2>.", "label": "left"}
+    unclear = [row | {"relation": "visited"}]
+    with pytest.raises(UsageError, match="more than one column could be the relation"):
+        list(Relate().reader.values(unclear, labeled=True))
+    with pytest.raises(UserError, match="no label"):
+        list(Relate().reader.values([{"text": row["text"], "label": ""}], labeled=True))
+    assert [each.label for each in Relate().reader.values([row], labeled=True)] == ["left"]
