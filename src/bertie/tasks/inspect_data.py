@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from bertie import config as configuration
 from bertie import console
@@ -24,6 +24,7 @@ AT_ONCE = 1024  # examples in memory
 SHOWN = 3  # first examples, reasons and the like that are shown
 LABELS_SHOWN = 20
 MAX_KINDS = 10_000  # different labels that are counted
+MAX_COUNTS = 200_000  # different things that `FitsCounts` counts
 MAX_REASONS = 50
 LONGEST = 1 << 16  # longer texts count as this long in the quantiles
 
@@ -39,6 +40,19 @@ class InspectedExample(Protocol):
     @property
     def gold(self) -> tuple[str, ...] | None:
         """The labels to count; None: they are unknown."""
+        ...
+
+
+@runtime_checkable
+class FitsCounts(Protocol):
+    """A task whose `fit` needs only counts of the examples."""
+
+    def counts(self) -> Any:
+        """Return the counts of no examples: `add` counts one more, and `len` is the number of different things."""
+        ...
+
+    def fit_counts(self, found: Any) -> AnyTask:
+        """Return the task that `fit` returns for the counted examples. Says the same, and raises the same errors."""
         ...
 
 
@@ -84,9 +98,12 @@ class _Seen:
     tokens: Lengths = field(default_factory=Lengths)
     first: list[dict[str, Any]] = field(default_factory=list)
     reasons: dict[str, list[Any]] = field(default_factory=dict)
+    counts: Any = None  # of a task that `FitsCounts`
 
     def add(self, example: Any) -> None:
         self.examples += 1
+        if self.counts is not None and len(self.counts) <= MAX_COUNTS:
+            self.counts.add(example)
         self.words.add(sum(len(text.split()) for text in example.texts))
         if len(self.first) < SHOWN:
             shown = {each.name: getattr(example, each.name) for each in fields(example) if each.repr}
@@ -123,7 +140,8 @@ def inspect_data(
     Returns:
         {"examples", "columns", "labels", "unlabeled", "words", "first", "skipped", "reasons"}, and "tokens" with a tokenizer.
         "labels" are the counts of at most 10,000 labels, "unknown" those that mean that the label is unknown, and "reasons" why
-        rows are skipped: {"reason", "rows", "first"}.
+        rows are skipped: {"reason", "rows", "first"}. For tags also "fitted", the settings that fine-tuning finds, such as the
+        scheme, or "refused", why it refuses the file.
 
     Raises:
         UserError: The file as a whole cannot be read.
@@ -133,6 +151,7 @@ def inspect_data(
         task = cast(AnyTask, configuration.build(AnyTask, {"kind": task}, "task"))
     path = Path(data) if isinstance(data, str | Path) else None
     where, reader, seen = "the examples" if path is None else str(path), task.reader, _Seen()
+    seen.counts = task.counts() if isinstance(task, FitsCounts) else None
     columns = columns_read(reader, path) if path else {}
     examples = iter(reader.values(cast(Iterable[Any], data), labeled=True) if path is None else reader.read(path))
     with console.progress("read", 0, "rows", passing=True) as bar:
@@ -145,7 +164,7 @@ def inspect_data(
             bar.advance(len(part))
     if not seen.examples and not seen.skipped:
         raise UserError(f"{where}: no examples in it")
-    return _result(seen, columns, _unknown(task, seen, where), tokenizer is not None)
+    return _result(seen, columns, _unknown(task, seen, where), tokenizer is not None) | _fitted(task, seen, where)
 
 
 def kinds_that_read(path: Path) -> list[str]:
@@ -174,6 +193,22 @@ def _unknown(task: AnyTask, seen: _Seen, where: str) -> list[str]:
     except UserError as error:
         console.warn(str(error))
         return []
+
+
+def _fitted(task: AnyTask, seen: _Seen, where: str) -> dict[str, Any]:
+    """Return what fine-tuning finds in the counts, which says it in one line. Warns if it refuses them."""
+    if not isinstance(task, FitsCounts) or seen.counts is None or not seen.examples:
+        return {}
+    if len(seen.counts) > MAX_COUNTS:
+        console.warn(f"{where}: its labels are too many and diverse to say here what fine-tuning finds in them")
+        return {}
+    try:
+        fitted = task.fit_counts(seen.counts)
+    except UserError as error:
+        console.warn(f"fine-tuning refuses this file: {error}")
+        return {"refused": str(error)}
+    names = [each.name for each in fields(fitted) if getattr(fitted, each.name) != getattr(task, each.name)]
+    return {"fitted": {name: getattr(fitted, name) for name in names}}
 
 
 def _result(seen: _Seen, columns: dict[str, str], unknown: list[str], tokens: bool) -> dict[str, Any]:

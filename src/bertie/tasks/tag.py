@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -42,7 +43,7 @@ from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.relevance import no_relevance
 from bertie.tasks.score_rows import read_rows, score_in_order
-from bertie.tasks.tag_schemes import find_form, form_of, require_complete
+from bertie.tasks.tag_schemes import TagCounts, find_form, form_of, require_complete
 from bertie.tasks.task import SEQUENCE, Scoring
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
@@ -135,25 +136,33 @@ class Tag:
             UsageError: `labels` names a single tag, the tags contradict `scheme` or fit a scheme only in part, or
                 `class_weights` lack a tag.
         """
-        self._require_tags(examples)
+        return self.fit_counts(self.counts(examples))
+
+    def counts(self, examples: Iterable[TaggedSentence] = ()) -> TagCounts:
+        """Count the tags of examples."""
+        return TagCounts(examples)
+
+    def fit_counts(self, found: TagCounts) -> Tag:
+        """Return the task as `fit`, which raises the same errors, from the counts of the examples."""
+        if found.untagged:
+            raise _without_tags(found.untagged)
         if len(self.labels) == 1:
             only = shorten(self.labels[0])
             raise UsageError(f"task.labels names one tag, {only!r}: name all tags, or omit it to detect them")
-        labels = self.labels or tuple(sorted({tag for example in examples for tag in example.tags or ()}))
+        counts = found.tags
+        labels = self.labels or tuple(sorted(counts))
         if len(labels) < 2:
-            only = f"{shorten(min(labels))!r} ({examples[0].source} …)"
-            raise UserError(f"every word has the tag {only}: nothing to learn")
+            only = min(labels)
+            raise UserError(f"every word has the tag {shorten(only)!r} ({found.place(only)} …): nothing to learn")
         if not self.labels and all(parse_finite(label) is not None for label in labels):
             remedy = "name them in the order of their numbers with --task.labels, or name the numbers to keep them"
             raise UsageError(f"the tags are numbers ({join_names(labels)}): {remedy}")
         known = set(labels)
-        for example in examples:
-            if unknown := [i for i, tag in enumerate(example.tags or ()) if tag not in known]:
-                place, tag = example.place(unknown[0]), (example.tags or ())[unknown[0]]
-                raise UserError(f"{place}: the tag {shorten(tag)!r} is not in task.labels: {join_names(labels)}")
-        counts = Counter(tag for example in examples for tag in example.tags or ())
+        if unknown := [tag for tag in counts if tag not in known]:
+            problem = f"{found.place(unknown[0])}: the tag {shorten(unknown[0])!r} is not in task.labels"
+            raise UserError(f"{problem}: {join_names(labels)}")
         weights = fit_weights(self.class_weights, labels, [counts[label] for label in labels])
-        form = find_form(examples, self.scheme, self.labels)
+        form = find_form(found, self.scheme, self.labels)
         scheme: Scheme = form.scheme if form else "none"
         return replace(self, labels=labels, class_weights=weights, scheme=scheme, sorted_labels=not self.labels)
 
@@ -165,11 +174,11 @@ class Tag:
                 task's.
             UsageError: The entities are those of another scheme.
         """
-        self._require_tags(examples)
-        known, form = set(self.labels), self.form
-        found = {tag for each in examples for tag in each.tags or ()}
+        _require_tags(examples)
+        counted, known, form = TagCounts(examples), set(self.labels), self.form
+        found = counted.tags.keys()
         if form and all(form.mark(tag) for tag in found):
-            require_complete(form, examples)
+            require_complete(form, counted)
         if not known or found <= known:
             return
         unknown = [(each.place(i), t) for each in examples for i, t in enumerate(each.tags or ()) if t not in known]
@@ -182,12 +191,6 @@ class Tag:
             raise UserError(f"{problem} of the model's tags, such as {self.labels[0]}")
         found = f"{names} ({console.plural(len(unknown), 'word')}, first {source})"
         console.warn(f"tags that do not occur in the training examples count as errors: {found}")
-
-    def _require_tags(self, examples: list[TaggedSentence]) -> None:
-        for example in examples:
-            if example.tags is None:
-                remedy = "name their column with --task.tag, or their key in .jsonl with --task.tags"
-                raise UserError(f"{example.source}: words without tags; {remedy}")
 
     def encode(self, examples: list[TaggedSentence], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """Encode the sentences. `Sequence.offsets` holds word indices instead of characters (see `word_alignment`).
@@ -263,9 +266,9 @@ class Tag:
     def score_rows(self, given: Scoring) -> dict[str, float]:
         if self.labels:
             return score_in_order(self, given)
-        self._require_tags(given.examples)
-        form = find_form(given.examples, self.scheme)
-        gold = tuple(sorted({tag for example in given.examples for tag in example.tags or ()}))
+        _require_tags(given.examples)
+        found = TagCounts(given.examples)
+        form, gold = find_form(found, self.scheme), tuple(sorted(found.tags))
         return score_in_order(replace(self, labels=gold, scheme=form.scheme if form else "none"), given)
 
     def read_prediction(self, values: dict[str, Any], example: TaggedSentence, place: str) -> TagPrediction:
@@ -293,7 +296,7 @@ class Tag:
         Raises:
             UserError: A sentence has no tags.
         """
-        self._require_tags(examples)
+        _require_tags(examples)
         gold, predicted = [list(example.tags or ()) for example in examples], [each.tags for each in predictions]
         correct = [a == b for one, other in zip(gold, predicted, strict=True) for a, b in zip(one, other, strict=True)]
         scores = {"accuracy": float(np.mean(correct))}
@@ -316,7 +319,7 @@ class Tag:
         The loss of a sentence is a lower bound of Σ −log p(gold tag) over its words. Predictions have only the probability
         p of the predicted tag; another gold tag has at most 1 − p.
         """
-        self._require_tags(examples)
+        _require_tags(examples)
         gold, predicted = [list(example.tags or ()) for example in examples], [each.tags for each in predictions]
         all_gold, all_predicted = (list(chain.from_iterable(side)) for side in (gold, predicted))
         correct = np.array([one == other for one, other in zip(all_gold, all_predicted, strict=True)])
@@ -336,6 +339,17 @@ class Tag:
 
         loss = "a lower bound of −log of the gold tags' probabilities, summed over the words, in nats"
         return Evaluation({"gold": gold}, losses, loss, tuple(findings), passage)
+
+
+def _require_tags(examples: list[TaggedSentence]) -> None:
+    for example in examples:
+        if example.tags is None:
+            raise _without_tags(example.source)
+
+
+def _without_tags(source: str) -> UserError:
+    remedy = "name their column with --task.tag, or their key in .jsonl with --task.tags"
+    return UserError(f"{source}: words without tags; {remedy}")
 
 
 def _entities(gold: list[list[str]], predicted: list[list[str]], form: TagForm) -> Table:

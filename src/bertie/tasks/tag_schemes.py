@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from collections.abc import Sequence as Many
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import cache
 from typing import Literal
@@ -32,8 +31,60 @@ _WAYS = (
 _TYPO = 0.9  # share of the words with tags above which bare letters are a scheme, and the others are mistakes
 _PROBED = 2048  # the most frequent tags decide
 _MOST = 0.5  # the same of letters beside a kind
-_Pairs = Counter[tuple[str | None, str | None]]  # tags that follow each other; None: the ends of a sentence
+_Pair = tuple[str | None, str | None]  # tags that follow each other; None: the ends of a sentence
 _REMEDY = "--task.scheme names the scheme; with none, the metric is the accuracy of single tags"
+
+
+class TagCounts:
+    """The tags of labeled examples: how often each follows each other one, and where first. More examples take no more memory.
+
+    Attributes:
+        pairs: The count of each pair, in the order of the first ones.
+        places: The place of the second tag of the first such pair; at the end of a sentence, that of its last word.
+        tags: The count of each tag, in the order of the first ones.
+        untagged: The source of the first example without tags; empty: all have them.
+    """
+
+    def __init__(self, examples: Iterable[TaggedSentence] = ()):
+        self.pairs: Counter[_Pair] = Counter()
+        self.places: dict[_Pair, str] = {}
+        self.untagged = ""
+        for example in examples:
+            self.add(example)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def add(self, example: TaggedSentence) -> None:
+        """Count the tags of an example."""
+        if example.tags is None:
+            self.untagged = self.untagged or example.source
+        if not (tags := example.tags):
+            return
+        self.pairs.update(zip((None, *tags), (*tags, None), strict=True))
+        if len(self.pairs) > len(self.places):
+            for i, pair in enumerate(zip((None, *tags), (*tags, None), strict=True)):
+                if pair not in self.places:
+                    self.places[pair] = example.place(min(i, len(tags) - 1))
+
+    @property
+    def tags(self) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for (_, tag), count in self.pairs.items():
+            if tag is not None:
+                counts[tag] += count
+        return counts
+
+    def place(self, tag: str) -> str:
+        """Return where a tag is first; "" if it is nowhere."""
+        return next((place for pair, place in self.places.items() if pair[1] == tag), "")
+
+    def first(self, pairs: Collection[_Pair]) -> str:
+        """Return the place of the first of some pairs, with its tags."""
+        before, after = pair = next(pair for pair in self.pairs if pair in pairs)
+        if after is None:
+            return f"{self.places[pair]}, {before!r} at the end of the sentence"
+        return f"{self.places[pair]}, {after!r} " + (f"after {before!r}" if before else "at the start of the sentence")
 
 
 @cache
@@ -49,11 +100,11 @@ def form_of(labels: tuple[str, ...], scheme: Scheme = "") -> TagForm | None:
     return form if form is not None and (scheme or share >= 0.5) else None
 
 
-def find_form(examples: Many[TaggedSentence], scheme: Scheme, labels: Iterable[str] = ()) -> TagForm | None:
+def find_form(found: TagCounts, scheme: Scheme, labels: Iterable[str] = ()) -> TagForm | None:
     """Find how the tags of labeled examples mark entities, and say it in one line.
 
     Args:
-        examples: The examples, all with tags.
+        found: The tags of the examples.
         scheme: The scheme that the user names; empty: found from all tags.
         labels: Further tags.
 
@@ -67,32 +118,31 @@ def find_form(examples: Many[TaggedSentence], scheme: Scheme, labels: Iterable[s
     if scheme == "none":
         return None
     counts = Counter(dict.fromkeys(labels, 0))
-    for example in examples:
-        counts.update(example.tags or ())
-    pairs = _pairs(examples)
+    counts.update(found.tags)
     form, share = _best_form(counts, scheme)
     if form is not None and form.whole and (other := form_of(tuple(counts))) is not None:
         raise UsageError(f'task.scheme is "io", and the tags are {_NAMES[other.scheme]}: {join_names(counts)}')
-    if form is not None and form.strict and not scheme and _are_broken(form, pairs):
+    if form is not None and form.strict and not scheme and _are_broken(form, found):
         looser, most = _best_form(counts, "bio")  # E or S instead of I or B is a mistake
         form, share = (looser, most) if looser is not None and most >= _TYPO else (form, share)
     wrong = [tag for tag in counts if form is not None and form.mark(tag) is None]
-    if form is None or (wrong and not scheme and not _is_meant(form, counts, share, examples)):
+    if form is None or (wrong and not scheme and not _is_meant(form, counts, share, found)):
         if scheme:
             raise UsageError(f'task.scheme is "{scheme}", and no tag has its letters: {join_names(counts)}')
         remedy = "--task.scheme io takes equal tags in a row as one entity"
         console.info(f"tags: they mark no entities, so the metric is the accuracy of words ({remedy})")
         return None
     if wrong:
-        _refuse(form, wrong, counts, examples)
-    form = _by_order(form, pairs, scheme, examples)
+        _refuse(form, wrong, counts, found)
+    form = _by_order(form, found, scheme)
     kinds = sorted({mark[1] for tag in counts if (mark := form.mark(tag)) is not None and mark != OUTSIDE})
     example = next(tag for tag in counts if form.mark(tag) not in (None, OUTSIDE))
-    console.info(f"tags: {_NAMES[form.scheme]}, such as {shorten(example)}; kinds of entities: {join_names(kinds)}")
+    name = f"{_NAMES[form.scheme]}{', the letter last' * form.suffix}"
+    console.info(f"tags: {name}, such as {shorten(example)}; kinds of entities: {join_names(kinds)}")
     return form
 
 
-def require_complete(form: TagForm, examples: Many[TaggedSentence]) -> None:
+def require_complete(form: TagForm, found: TagCounts) -> None:
     """Check the entities of labeled examples in a scheme in which they must be complete. Warns if some are not.
 
     Raises:
@@ -100,21 +150,17 @@ def require_complete(form: TagForm, examples: Many[TaggedSentence]) -> None:
     """
     if not form.strict:
         return
-    pairs = _pairs(examples)
-    bad = _breaks(form, pairs, "strict")
-    if _are_broken(form, pairs):
-        raise UsageError(f"the order of the tags does not fit {_NAMES[form.scheme]}: {_first(bad, examples)}", _REMEDY)
+    bad = _breaks(form, found, "strict")
+    if _are_broken(form, found):
+        raise UsageError(f"the order of the tags does not fit {_NAMES[form.scheme]}: {found.first(bad)}", _REMEDY)
     if bad:
-        found = f"{console.plural(sum(pairs[pair] for pair in bad), 'place')}, first {_first(bad, examples)}"
-        console.warn(f"tags that make no complete entity in {_NAMES[form.scheme]} count as none: {found}", once=True)
+        places = _places(found, bad)
+        console.warn(f"tags that make no complete entity in {_NAMES[form.scheme]} count as none: {places}", once=True)
 
 
-def _pairs(examples: Many[TaggedSentence]) -> _Pairs:
-    pairs: _Pairs = Counter()
-    for example in examples:
-        tags = example.tags or ()
-        pairs.update(zip((None, *tags), (*tags, None), strict=True))
-    return pairs
+def _places(found: TagCounts, pairs: set[_Pair]) -> str:
+    """Say how often some pairs occur, and where first."""
+    return f"{console.plural(sum(found.pairs[pair] for pair in pairs), 'place')}, first {found.first(pairs)}"
 
 
 def _best_form(counts: Counter[str], scheme: Scheme) -> tuple[TagForm | None, float]:
@@ -135,7 +181,7 @@ def _best_form(counts: Counter[str], scheme: Scheme) -> tuple[TagForm | None, fl
     return best, most
 
 
-def _is_meant(form: TagForm, counts: Counter[str], share: float, examples: Many[TaggedSentence]) -> bool:
+def _is_meant(form: TagForm, counts: Counter[str], share: float, found: TagCounts) -> bool:
     """Whether tags of which some do not have the form are meant to have it. One-letter tags are also parts of speech.
 
     Raises:
@@ -146,12 +192,12 @@ def _is_meant(form: TagForm, counts: Counter[str], share: float, examples: Many[
     if not any((form.mark(tag) or OUTSIDE)[0] in "BS" for tag in counts) or share < 1 - _TYPO:
         return False
     if share < _MOST:
-        pairs = [(each.place(i), tag) for each in examples for i, tag in enumerate(each.tags or ())]
-        place, like = next(pair for pair in pairs if form.mark(pair[1]) not in (None, OUTSIDE))
+        like = next(tag for tag in found.tags if form.mark(tag) not in (None, OUTSIDE))
         other = next(tag for tag in counts if form.mark(tag) is None)
         name = _NAMES[form.scheme].partition(" ")[0]
         problem = (
-            f"{place}: the tag {shorten(like)!r} looks like {name}, and most tags do not, such as {shorten(other)!r}"
+            f"{found.place(like)}: the tag {shorten(like)!r} looks like {name}, "
+            f"and most tags do not, such as {shorten(other)!r}"
         )
         words = sum(count for tag, count in counts.items() if tag != form.outside)
         raise UsageError(
@@ -160,27 +206,22 @@ def _is_meant(form: TagForm, counts: Counter[str], share: float, examples: Many[
     return True
 
 
-def _refuse(form: TagForm, wrong: list[str], counts: Counter[str], examples: Many[TaggedSentence]) -> None:
+def _refuse(form: TagForm, wrong: list[str], counts: Counter[str], found: TagCounts) -> None:
     """Raise an error that names the first tag without the form. A tag of `labels` alone has no line."""
-    place = next((each.place(i) for each in examples for i, tag in enumerate(each.tags or ()) if tag in wrong), "")
-    first = next((tag for each in examples for tag in each.tags or () if tag in wrong), wrong[0])
+    first = next((tag for tag in found.tags if tag in wrong), wrong[0])
     fitting = next(tag for tag in counts if form.mark(tag) not in (None, OUTSIDE))
     words = sum(count for tag, count in counts.items() if tag != form.outside)
     fit = words - sum(counts[tag] for tag in wrong)
     others = f"; there are {len(wrong)} such tags: {join_names(wrong)}" if len(wrong) > 1 else ""
     problem = (
-        f"{place or 'task.labels'}: the tag {shorten(first)!r} does not fit {_NAMES[form.scheme]}, the scheme of {fit:,} "
-        f"of {console.plural(words, 'word')} with other tags than {form.outside}, such as {shorten(fitting)!r}{others}"
+        f"{found.place(first) or 'task.labels'}: the tag {shorten(first)!r} does not fit {_NAMES[form.scheme]}, "
+        f"the scheme of {fit:,} of {console.plural(words, 'word')} with other tags than {form.outside}, "
+        f"such as {shorten(fitting)!r}{others}"
     )
     raise UserError(problem, f"Correct it; {_REMEDY}")
 
 
-def _by_order(
-    form: TagForm,
-    pairs: _Pairs,
-    scheme: Scheme,
-    examples: Many[TaggedSentence],
-) -> TagForm:
+def _by_order(form: TagForm, found: TagCounts, scheme: Scheme) -> TagForm:
     """Return the form with iob1 told from bio by the order of the tags, and warn of tags in an impossible order.
 
     Raises:
@@ -189,39 +230,36 @@ def _by_order(
     if form.scheme == "io":
         return form
     if form.strict:
-        require_complete(form, examples)
+        require_complete(form, found)
         return form
-    bad, other = (_breaks(form, pairs, rules) for rules in ("bio", "iob1"))
+    bad, other = (_breaks(form, found, rules) for rules in ("bio", "iob1"))
     if (scheme == "iob1" and other and not bad) or (scheme == "bio" and bad and not other):
         fits, against = ("bio", other) if scheme == "iob1" else ("iob1", bad)
-        place = _first(against, examples)
+        place = found.first(against)
         raise UsageError(f'task.scheme is "{scheme}", and the tags are {_NAMES[fits]}: {place}', "Name that, or none")
     if bad and not other:
         return replace(form, scheme="iob1")
     if bad and scheme != "iob1":
-        found = f"{console.plural(sum(pairs[pair] for pair in bad), 'place')}, first {_first(bad, examples)}"
-        console.warn(f"I without B before it begins an entity, as for conlleval: {found}")
+        console.warn(f"I without B before it begins an entity, as for conlleval: {_places(found, bad)}")
     return replace(form, scheme=scheme or "bio")
 
 
-def _are_broken(form: TagForm, pairs: _Pairs) -> bool:
+def _are_broken(form: TagForm, found: TagCounts) -> bool:
     """Whether many of the entities of a strict scheme are incomplete."""
-    begun = sum(count for pair, count in pairs.items() if (_marks(form, pair)[1][0]) in "BS")
-    return sum(pairs[pair] for pair in _breaks(form, pairs, "strict")) > (1 - _TYPO) * begun
+    begun = sum(count for pair, count in found.pairs.items() if (_marks(form, pair)[1][0]) in "BS")
+    return sum(found.pairs[pair] for pair in _breaks(form, found, "strict")) > (1 - _TYPO) * begun
 
 
-def _marks(form: TagForm, pair: tuple[str | None, str | None]) -> tuple[TagMark, TagMark]:
+def _marks(form: TagForm, pair: _Pair) -> tuple[TagMark, TagMark]:
     """Return the marks of two tags that follow each other. The ends of a sentence are outside of entities."""
     before, after = ((None if tag is None else form.mark(tag)) or OUTSIDE for tag in pair)
     return before, after
 
 
-def _breaks(
-    form: TagForm, pairs: _Pairs, rules: Literal["bio", "iob1", "strict"]
-) -> set[tuple[str | None, str | None]]:
+def _breaks(form: TagForm, found: TagCounts, rules: Literal["bio", "iob1", "strict"]) -> set[_Pair]:
     """Return the pairs of tags that cannot follow each other."""
-    found = set()
-    for pair in pairs:
+    bad = set()
+    for pair in found.pairs:
         before, after = _marks(form, pair)
         same = before[1] == after[1] and before[0] != "O"
         goes_on = after[0] in "IE"
@@ -232,20 +270,5 @@ def _breaks(
         else:
             is_bad = goes_on != (before[0] in "BI") or (goes_on and not same)
         if is_bad:
-            found.add(pair)
-    return found
-
-
-def _first(pairs: set[tuple[str | None, str | None]], examples: Many[TaggedSentence]) -> str:
-    """Return the place of the first pair, with its tags."""
-    for example in examples:
-        tags = example.tags or ()
-        for i, pair in enumerate(zip((None, *tags), (*tags, None), strict=True)):
-            if pair in pairs:
-                before, after = (repr(tag) for tag in pair)
-                if pair[1] is None:
-                    return f"{example.place(i - 1)}, {before} at the end of the sentence"
-                return f"{example.place(i)}, {after} " + (
-                    f"after {before}" if pair[0] else "at the start of the sentence"
-                )
-    raise ValueError("the pairs are those of other examples")
+            bad.add(pair)
+    return bad

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+from bertie import console
 from bertie.cli import main
 from bertie.errors import UserError
-from bertie.tasks import AnyTask, Classify
+from bertie.tasks import AnyTask, Classify, Tag
+from bertie.tasks import inspect_data as module
+from bertie.tasks.data.tag_form import Scheme
+from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.data.texts import Example
 from bertie.tasks.inspect_data import LONGEST, MAX_KINDS, Lengths, inspect_data, kinds_that_read, lines_of
+from bertie.tasks.scoring import labeled_examples
 
 ROWS: dict[str, dict[str, Any]] = {
     "classify": {"text": "a b c", "label": "x"},
@@ -101,3 +107,86 @@ def test_summaries_have_a_fixed_size() -> None:
     assert lengths.summary()["longest"] == 3 * LONGEST - 1
     with pytest.raises(UserError, match="the examples: no examples in it"):
         inspect_data("classify", [])
+
+
+BIO = "B-PER I-PER O|" * 12
+TAGGED: list[tuple[Scheme, str, str]] = [
+    ("", BIO, "tags: BIO (IOB2), such as B-PER; kinds of entities: PER"),
+    ("", "I-PER I-PER O|I-LOC B-LOC O", "tags: IOB1, such as I-PER; kinds of entities: LOC, PER"),
+    ("", "B-PER E-PER O S-LOC", "tags: IOBES, such as B-PER"),
+    ("", "B-PER I-PER L-PER O U-LOC", "tags: BILOU, such as"),
+    ("", "B-PER M-PER E-PER S-LOC", "tags: BMES, such as"),
+    ("", "B-PER I-PER E-PER O W-LOC", "tags: BIEWO, such as"),
+    ("", "B-PER M-PER E-PER O W-LOC", "tags: BMEWO, such as"),
+    ("io", "PER PER O LOC", "tags: IO, such as PER"),
+    ("", "PER-B PER-I O LOC-B", "tags: BIO (IOB2), the letter last, such as PER-B"),
+    ("", "b_per i_per o b_loc", "tags: BIO (IOB2), such as b_per"),
+    ("", "B M E S|S B E", "tags: BMES, such as B"),
+    ("", "DET NOUN VERB O", "tags: they mark no entities, so the metric is the accuracy of words"),
+    ("none", BIO, ""),
+    (
+        "",
+        f"{BIO}O I-PER",
+        "I without B before it begins an entity, as for conlleval: 1 place, first a.conll:50, 'I-PER'",
+    ),
+    ("", "B-P L-P O U-P|" * 9 + "O B-P O", "count as none: 1 place, first a.conll:48, 'O' after 'B-P'"),
+    ("", f"{BIO}B-PER I_PER", "a.conll:50: the tag 'I_PER' does not fit BIO (IOB2), the scheme of 25 of 26 words"),
+    ("", f"{BIO}B-PER PER-I|X", "a.conll:50: the tag 'PER-I' does not fit BIO (IOB2)"),
+    ("", "N_PL V_SG B_X O|" * 20, "a.conll:3: the tag 'B_X' looks like BIO, and most tags do not, such as 'N_PL'"),
+    ("", "I-P E-P|I-P I-P E-P", "the order of the tags does not fit IOBES: a.conll:1, 'I-P' at the start of"),
+    ("iob1", BIO, 'task.scheme is "iob1", and the tags are BIO (IOB2): a.conll:1'),
+    ("bio", "I-P I-P O", 'task.scheme is "bio", and the tags are IOB1: a.conll:1'),
+    ("bilou", "NOUN VERB", 'task.scheme is "bilou", and no tag has its letters: NOUN, VERB'),
+    ("io", BIO, 'task.scheme is "io", and the tags are BIO (IOB2)'),
+    ("", "3 4 3", "the tags are numbers (3, 4): name them in the order of their numbers"),
+    ("", "O O|O", "every word has the tag 'O' (a.conll:1"),
+]
+
+
+@pytest.mark.parametrize(("scheme", "tags", "message"), TAGGED)
+@pytest.mark.parametrize("suffix", ["conll", "jsonl"])
+def test_tags_are_inspected_as_fine_tuning_reads_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], scheme: Scheme, tags: str, message: str, suffix: str
+) -> None:
+    sentences = [sentence.split() for sentence in tags.split("|") if sentence]
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "conll":
+        lines = ["".join(f"w{i}x{j} {tag}\n" for j, tag in enumerate(each)) for i, each in enumerate(sentences)]
+        path.write_text("\n".join(lines))
+    else:
+        path.write_text("".join(json.dumps({"tokens": ["w"] * len(each), "tags": each}) + "\n" for each in sentences))
+    task, refused = Tag(scheme=scheme), ""
+    try:
+        fitted = task.fit(labeled_examples(task.reader, path, training=True))
+    except UserError as error:
+        refused = str(error)
+    told = capsys.readouterr().err
+    console.info_once.cache_clear()
+    found = inspect_data(task, path)
+    if refused:
+        told += f"warning: fine-tuning refuses this file: {refused}\n"
+        assert found["refused"] == refused
+    else:
+        assert replace(task, **found["fitted"]) == fitted
+    assert capsys.readouterr().err == told
+    assert message in told or suffix == "jsonl"
+
+
+def test_rows_without_tags_and_labels_are_inspected_as_fine_tuning_reads_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [{"tokens": ["a", "b"], "tags": ["O", "B-X"]}, {"tokens": ["a"]}]
+    assert inspect_data("tag", rows)["refused"].startswith("example 2: words without tags")
+    assert "fine-tuning refuses this file: example 2: words without tags" in capsys.readouterr().err
+    found = inspect_data(Tag(labels=("O", "B-Y")), rows[:1])
+    assert found["refused"] == "example 1, word 2: the tag 'B-X' is not in task.labels: O, B-Y"
+    assert inspect_data(Tag(class_weights={"O": 1}), rows[:1])["refused"].startswith("task.class_weights")
+
+
+def test_tags_are_counted_in_fixed_memory(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    counts = Tag().counts(TaggedSentence(("a", "b"), ("B-X", "O"), str(number)) for number in range(99))
+    assert (len(counts), len(counts.places)) == (3, 3)
+    monkeypatch.setattr(module, "MAX_COUNTS", 10)
+    found = inspect_data("tag", [{"tokens": ["a"], "tags": [f"B-{number}"]} for number in range(99)])
+    assert {"fitted", "refused"}.isdisjoint(found)
+    assert "its labels are too many and diverse to say" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.entities import entities, entity_scores
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.tag import Tag
-from bertie.tasks.tag_schemes import find_form, form_of
+from bertie.tasks.tag_schemes import TagCounts, find_form, form_of
 from bertie.tasks.task_json import task_from_json, to_task_json
 
 
@@ -112,7 +112,7 @@ def test_scores_are_those_of_seqeval(
     ],
 )
 def test_the_scheme_is_found(tags: str, form: TagForm | None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert find_form(sentences(tags), "") == form
+    assert find_form(TagCounts(sentences(tags)), "") == form
     said = capsys.readouterr().err
     assert ("tags: they mark no entities, so the metric is the accuracy" in said) == (form is None)
     assert "warning" not in said
@@ -133,24 +133,24 @@ def test_one_typo_in_many_lines_is_named(typo: str) -> None:
 def test_tags_of_which_some_have_letters_are_asked_about() -> None:
     message = r"a\.conll:3: the tag 'B_X' looks like BIO, and most tags do not, such as 'N_PL': 20 of 60 words"
     with pytest.raises(UsageError, match=message) as raised:
-        find_form(sentences("N_PL V_SG B_X O|" * 20), "")
+        find_form(TagCounts(sentences("N_PL V_SG B_X O|" * 20)), "")
     assert "--task.scheme" in raised.value.remedy
-    assert find_form(sentences("N_PL V_SG B_X O|" * 20), "none") is None
+    assert find_form(TagCounts(sentences("N_PL V_SG B_X O|" * 20)), "none") is None
 
 
 def test_a_bad_tag_of_bare_letters_is_named_too() -> None:
     with pytest.raises(UserError, match=r"a\.conll:202: the tag 'X' does not fit BIO"):
-        find_form(sentences("B I O|" * 50 + "B X"), "")
+        find_form(TagCounts(sentences("B I O|" * 50 + "B X")), "")
 
 
 def test_tags_in_an_impossible_order_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    form = find_form(sentences("B-P L-P O U-P|" * 9 + "O B-P O"), "")
+    form = find_form(TagCounts(sentences("B-P L-P O U-P|" * 9 + "O B-P O")), "")
     assert form == TagForm("bilou")
     assert "count as none: 1 place, first a.conll:48, 'O' after 'B-P'" in capsys.readouterr().err
-    assert find_form(sentences("B-P I-P O|" * 9 + "O I-P B-L"), "") == TagForm("bio")
+    assert find_form(TagCounts(sentences("B-P I-P O|" * 9 + "O I-P B-L")), "") == TagForm("bio")
     assert "begins an entity, as for conlleval: 1 place, first a.conll:38, 'I-P' after 'O'" in capsys.readouterr().err
     with pytest.raises(UsageError, match=r"the order of the tags does not fit IOBES: a\.conll:1, 'I-P' at the start"):
-        find_form(sentences("I-P E-P|I-P I-P E-P"), "")  # IOE2
+        find_form(TagCounts(sentences("I-P E-P|I-P I-P E-P")), "")  # IOE2
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_tags_in_an_impossible_order_are_named(capsys: pytest.CaptureFixture[str
 )
 def test_a_scheme_that_the_tags_contradict_is_refused(scheme: Scheme, tags: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        find_form(sentences(tags), scheme)
+        find_form(TagCounts(sentences(tags)), scheme)
 
 
 def test_kinds_without_letters_are_entities_on_request() -> None:
