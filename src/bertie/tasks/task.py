@@ -75,8 +75,8 @@ class Scoring:
 class Reader(Protocol):
     """Reads the examples of one task. The readers are in `tasks/data/`.
 
-    A row that cannot be read is yielded as a `UserError` in its place, so that the caller can skip and count it. An
-    error that concerns the whole file, such as a missing column, is raised.
+    A row that cannot be read is yielded as a `UserError` in its place, so that the caller can skip and count it; one that
+    its annotator left out as a `LeftOutError`. An error that concerns the whole file, such as a missing column, is raised.
     """
 
     def read(self, path: Path) -> Iterator[Any | UserError]:

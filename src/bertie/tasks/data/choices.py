@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.cells import is_written, parse_cell
 from bertie.tasks.data.in_memory import require_list
+from bertie.tasks.data.left_out import ANSWER, leave_out, raise_mistake
 from bertie.tasks.data.numbering import Numbering
 from bertie.tasks.data.rows import (
     Row,
@@ -22,7 +23,6 @@ from bertie.tasks.data.rows import (
     named_columns,
     parse_index,
     parse_label,
-    raise_error,
     read_rows,
     require_distinct_columns,
     require_string,
@@ -126,7 +126,8 @@ class ChoiceReader:
     ) -> Iterator[ChoiceExample | UserError]:
         """Convert rows with labels, wherever they are from."""
         numbering = Numbering()
-        yield from self._examples(rows, same_columns, labeled=True, numbering=numbering)
+        kept = leave_out(rows, (self.context, self.question, self.label or ANSWER, *self.endings))
+        yield from self._examples(kept, same_columns, labeled=True, numbering=numbering)
         if self.labels_from is None:
             numbering.require(where, self.counts_from_0)
             self.found["counts_from_0"] = numbering.first == 0 and bool(numbering.zero)
@@ -141,7 +142,7 @@ class ChoiceReader:
         layout = next((self._find_layout(row, labeled=False) for row in rows if isinstance(row, Row)), None)
         return {} if layout is None else layout.columns()
 
-    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[ChoiceExample]:
+    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[Any]:
         """Convert values to examples.
 
         Args:
@@ -158,7 +159,7 @@ class ChoiceReader:
             if labeled
             else self._examples(rows, same_columns=True, labeled=False)
         )
-        yield from map(raise_error, found)
+        yield from map(raise_mistake, found)
 
     def _value_rows(self, given: Iterable[Any]) -> Iterator[Row | ChoiceExample]:
         for number, value in enumerate(require_list(given), 1):

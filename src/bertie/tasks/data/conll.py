@@ -16,6 +16,7 @@ from bertie.tasks.data.comments import COMMENT, Comments, ConllLine, Keep
 from bertie.tasks.data.conll_columns import ConllColumns, find_columns
 from bertie.tasks.data.in_memory import require_list
 from bertie.tasks.data.label_studio import label_studio_rows
+from bertie.tasks.data.left_out import leave_out, left_out, raise_mistake
 from bertie.tasks.data.rows import (
     PROBED_ROWS,
     STDIN,
@@ -92,7 +93,7 @@ class ConllReader:
             raise UsageError(f"{path}: does it hold columns or sentences? {remedy}")
         return self._read(path, tagged=False)
 
-    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[TaggedSentence]:
+    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[Any]:
         """Convert Python values: dicts ({"tokens": […], "tags": […]}), lists of words, texts (see `words.split_words`) or
         `TaggedSentence`s. Raises UserError for the first bad one."""
         tagged = None if labeled else False
@@ -104,7 +105,9 @@ class ConllReader:
             if isinstance(value, list | tuple):
                 value = {"tokens": list(value)}
             if isinstance(value, dict):
-                yield reader._rows(place).sentence(row_from_python(value, place), tagged)
+                row = row_from_python(value, place)
+                error = left_out(row, (self.tokens, self.tags)) if labeled else None
+                yield raise_mistake(error or reader._rows(place).sentence(row, tagged))
             elif isinstance(value, TaggedSentence):
                 row = Row({"tokens": [*value.words], "tags": value.tags and [*value.tags]}, value.source, place)
                 checked = reader._rows(place).sentence(row, tagged)
@@ -120,13 +123,9 @@ class ConllReader:
         if format in ("jsonl", "parquet") or path == STDIN:
             reader = ConllReader() if path == STDIN else self
             rows = reader._rows(path)
-            same_columns = format == "parquet"
-            return convert_rows(read_rows(path), lambda row: rows.sentence(row, tagged), same_columns)
+            return self._sentences(read_rows(path), rows, tagged, same_columns=format == "parquet")
         if path.suffix == ".json":
-            rows = self._rows(path)
-            return convert_rows(
-                _json_rows(path, self.tokens), lambda row: rows.sentence(row, tagged), same_columns=False
-            )
+            return self._sentences(_json_rows(path, self.tokens), self._rows(path), tagged, same_columns=False)
         if format in NOT_CONLL:
             known = (
                 "files with columns between blanks or tabs (CoNLL), .jsonl, .parquet, .json (Label Studio), .ann (brat)"
@@ -134,6 +133,12 @@ class ConllReader:
             raise UsageError(f"{path}: sentences are read from {known}")
         require_file(path)
         return self._read_columns(path, tagged)
+
+    def _sentences(
+        self, given: Iterator[Row | UserError], rows: TaggedRows, tagged: bool, same_columns: bool
+    ) -> Iterator[TaggedSentence | UserError]:
+        kept = leave_out(given, (self.tokens, self.tags)) if tagged else given
+        return convert_rows(kept, lambda row: rows.sentence(row, tagged), same_columns)
 
     def _rows(self, source: Path | str) -> TaggedRows:
         names = self.names or (tag_names(source, self.tags) if isinstance(source, Path) else ())

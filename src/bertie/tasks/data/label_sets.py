@@ -13,6 +13,7 @@ from typing import Any, Literal
 from bertie import console
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.cells import parse_cell
+from bertie.tasks.data.left_out import leave_out, raise_mistake
 from bertie.tasks.data.rows import Row, file_format, parse_label, raise_error, shorten
 from bertie.tasks.data.texts import Example, TextReader
 from bertie.tasks.data.unknown_labels import find_markers, require_stated, without_unknown
@@ -97,7 +98,11 @@ class LabelSetReader:
 
     def _labeled(self, rows: Callable[[], Iterator[Any]], where: str) -> Iterator[LabelSetExample | UserError]:
         """Convert rows with labels, wherever they are from."""
-        for example in self._examples(rows(), where, self.separator or self._separator(rows(), where)):
+
+        def kept() -> Iterator[Any]:
+            return leave_out(rows(), (self.texts.text, self.texts.text_pair, self.label))
+
+        for example in self._examples(kept(), where, self.separator or self._separator(kept(), where)):
             if isinstance(example, LabelSetExample) and example.labels is None:
                 problem = f"{example.source}: its labels are unknown; name their column with --task.label"
                 yield UserError(f"{problem} (an empty list or cell says that there is none)")
@@ -134,7 +139,7 @@ class LabelSetReader:
         form = self._form(names, str(path))
         return {**self.texts.columns(path), **({"labels": ", ".join(form[1])} if form else {})}
 
-    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[LabelSetExample]:
+    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[Any]:
         """Convert dicts ({"text": …, "labels": […]}), strings, pairs of strings, or `LabelSetExample`s.
 
         labeled: as `read`, or else lazily and as `stream`.
@@ -146,7 +151,7 @@ class LabelSetReader:
         rows = self.texts.value_rows(given, LabelSetExample)
         if labeled:
             kept = list(rows)
-            yield from map(raise_error, self._labeled(lambda: iter(kept), "the examples"))
+            yield from map(raise_mistake, self._labeled(lambda: iter(kept), "the examples"))
         else:
             yield from map(_without_labels, map(raise_error, self.texts.examples(rows, "the examples", labeled=False)))
 

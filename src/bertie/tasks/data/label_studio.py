@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.errors import UsageError, UserError
+from bertie.tasks.data.left_out import CANCELLED
 from bertie.tasks.data.rows import Row, join_names, shorten
 
 _TEXT = "text"
@@ -35,11 +36,12 @@ def _of_task(task: dict[str, Any], place: str, key: str) -> dict[str, Any]:
     texts = {name: text for name, text in task["data"].items() if isinstance(text, str)}
     if _TEXT not in texts and len(texts) == 1:
         texts = {_TEXT: next(iter(texts.values()))}
-    annotations = [each for each in _objects(task, "annotations", place) if not each.get("was_cancelled")]
+    given = _objects(task, "annotations", place)
+    annotations = [each for each in given if not each.get(CANCELLED)]
     if len(annotations) > 1:
         raise UserError(f"{place}: {len(annotations)} annotations: keep one of them")
     if not annotations:
-        return texts
+        return texts | ({CANCELLED: True} if given else {})
     regions = []
     for region in _objects(annotations[0], "result", place):
         kind = str(region.get("type"))

@@ -14,6 +14,7 @@ from bertie import console, storage
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.cells import is_written, parse_cell
 from bertie.tasks.data.in_memory import plain, require_list
+from bertie.tasks.data.left_out import leave_out, left_out, raise_mistake
 from bertie.tasks.data.marked_texts import (
     DIRECTED,
     ESCAPES,
@@ -131,7 +132,7 @@ class RelationReader:
             require_stated({label for label in labels if label}, where, self.no_label)
         return without_unknown(examples, labels, self.markers({label for label in labels if label}, where), where)
 
-    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[RelationExample]:
+    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[Any]:
         """Convert texts with tags, dicts with the columns of files, or `RelationExample`s, lazily.
 
         Raises:
@@ -151,7 +152,8 @@ class RelationReader:
                 expected = "a text with <e1>…</e1> and <e2>…</e2>, or a dict with its columns"
                 raise UserError(f"{place}: expected {expected}, got {type(value).__name__}", f"Give {expected}")
             row = flat(row_from_python(value if isinstance(value, dict) else {self.text or "text": value}, place))
-            yield reader._example(row, reader._layout(row, place, labeled), labeled, kinds)
+            error = left_out(row, (self.text, self.label)) if labeled else None
+            yield raise_mistake(error or reader._example(row, reader._layout(row, place, labeled), labeled, kinds))
 
     def _file(self, path: Path, labeled: bool) -> Iterator[RelationExample | UserError]:
         rows, reader = self._rows(path, labeled), self
@@ -160,6 +162,7 @@ class RelationReader:
         if not is_stdin(path):
             reader = self._with_end(rows if isinstance(rows, list) else self._rows(path, labeled), str(path))
         same_columns = not may_differ(path) and path.suffix.lower() not in (".json", ".txt")
+        rows = leave_out(rows, (self.text, self.label)) if labeled else rows
         return reader._examples(rows, str(path), labeled, same_columns)
 
     def _examples(

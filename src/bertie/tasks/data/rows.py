@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from itertools import islice
@@ -227,21 +228,36 @@ def row_from_python(values: dict[Any, Any], place: str) -> Row:
     return Row({name: value for name, value in cells.items() if value is not None}, place, place)
 
 
+class LeftOutError(UserError):
+    """In place of a row that its annotator left out: it is no example, and no mistake of the file.
+
+    Attributes:
+        mark: How the row says so.
+    """
+
+    def __init__(self, place: str, mark: str = ""):
+        super().__init__(f"{place}: its annotator left it out: {mark}")
+        self.mark = mark
+
+
 def valid_examples(examples: Iterable[T | UserError], where: str, strict: bool = False) -> list[T]:
-    """Return the examples without errors, and warn about the number of errors.
+    """Return the examples without errors, and say how many errors there are, and how many rows their annotator left out.
 
     Args:
         examples: Examples, with errors in place of bad rows.
         where: The file, for error messages.
-        strict: Raise the first error.
+        strict: Raise the first error that is no `LeftOutError`.
 
     Raises:
         UserError: if there is no example, or for the first error if `strict`.
     """
     good: list[T] = []
     bad: list[UserError] = []
+    left: Counter[str] = Counter()
     for example in examples:
-        if not isinstance(example, UserError):
+        if isinstance(example, LeftOutError):
+            left[example.mark] += 1
+        elif not isinstance(example, UserError):
             good.append(example)
         elif strict:
             raise example
@@ -249,8 +265,11 @@ def valid_examples(examples: Iterable[T | UserError], where: str, strict: bool =
             bad.append(example)
     if bad and not good:
         raise bad[0]
+    out = f"{console.plural(left.total(), 'row')} ({', '.join(f'{mark} {count:,}' for mark, count in left.items())})"
     if not good:
-        raise UserError(f"{where}: no examples in it")
+        raise UserError(f"{where}: " + (f"the annotator left out all {out}" if left else "no examples in it"))
+    if left:
+        console.info(f"{where}: the annotator left out {out}")
     if bad:
         shown = first_few(map(str, bad), len(bad))
         console.warn(f"{len(bad):,} of {len(bad) + len(good):,} rows are skipped (--strict refuses them): {shown}")

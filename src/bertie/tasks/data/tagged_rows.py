@@ -49,8 +49,6 @@ class TaggedRows:
             UserError: They are not of the expected form.
         """
         values, place = row.values, row.place
-        if tagged and "answer" in values and values["answer"] in ("reject", "ignore"):
-            raise UserError(f"{place}: its annotation is marked with {values['answer']!r}")  # by Prodigy
         key = self._words_key(row)
         given = values[key]
         if isinstance(given, str):

@@ -16,6 +16,7 @@ from typing import Any
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.cells import is_written, parse_cell
 from bertie.tasks.data.in_memory import require_list
+from bertie.tasks.data.left_out import leave_out, raise_mistake
 from bertie.tasks.data.rows import (
     PROBED_ROWS,
     Row,
@@ -115,13 +116,17 @@ class TextReader:
         self, rows: Callable[[], Iterator[Row | Example | UserError]], where: str
     ) -> Iterator[Example | UserError]:
         """Convert rows with labels, wherever they are from."""
+
+        def kept() -> Iterator[Row | Example | UserError]:
+            return leave_out(rows(), (self.text, self.text_pair, self.label))
+
         if self.numbers is not None:
-            return self.examples(rows(), where, labeled=True)
-        probed = islice(replace(self, numbers=False).examples(rows(), where, labeled=True), PROBED_ROWS)
+            return self.examples(kept(), where, labeled=True)
+        probed = islice(replace(self, numbers=False).examples(kept(), where, labeled=True), PROBED_ROWS)
         labels = [example.label for example in probed if isinstance(example, Example) and example.label is not None]
         numeric = 2 * sum(parse_label_number(label) is not None for label in labels) >= len(labels) > 0
         self._require_scores({*labels}, self._columns(rows(), where), where)
-        return replace(self, numbers=numeric).examples(rows(), where, labeled=True)
+        return replace(self, numbers=numeric).examples(kept(), where, labeled=True)
 
     def _require_scores(self, labels: set[str], columns: dict[str, str], where: str) -> None:
         """Raise a UsageError if numbers in a column for classes could be classes: NLI's have 0 for the most similar pairs."""
@@ -176,7 +181,7 @@ class TextReader:
         uses["names of the labels (not used)"] = ", ".join(named_columns(names, ends))
         return {use: name for use, name in uses.items() if name}
 
-    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[Example]:
+    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[Any]:
         """Convert dicts ({"text": …, "label": …} or other known names), strings, pairs of strings, or `Example`s.
 
         Every value gives one example. labeled: as `read`, or else as `stream`.
@@ -188,7 +193,7 @@ class TextReader:
         rows = self.value_rows(given)
         if labeled:
             kept = list(rows)
-            yield from map(raise_error, self._labeled(lambda: iter(kept), "the examples"))
+            yield from map(raise_mistake, self._labeled(lambda: iter(kept), "the examples"))
         else:
             yield from map(raise_error, self.examples(rows, "the examples", labeled=False))
 
