@@ -132,10 +132,14 @@ class LabConfig:
     """Tasks for fine-tuning. Without tasks, only the losses of pre-training are compared."""
     seeds: tuple[int, ...] = (0,)
     """Random seeds. Each is used for pre-training and for fine-tuning."""
+    pretrain_seed: Annotated[int | None, Range(0)] = None
+    """Pre-train each model once, with this seed: `seeds` are then those of fine-tuning only. Intervals do not cover other
+    pre-trainings."""
     budget: Budget | None = None
     """The length of every pre-training, except where a variant changes it. Without it, each recipe's training.steps."""
 
     def __post_init__(self) -> None:
+        check_ranges("lab", self)
         for what, names in (
             ("axes", [axis.name for axis in self.axes]),
             ("tasks", [task.name for task in self.tasks]),

@@ -91,6 +91,14 @@ def test_the_seed_reaches_both_trainings(lab_file: File, lab_data: Path) -> None
     assert {step.recipe.seed for step in finetunings} == {7}
 
 
+def test_one_pre_training_serves_all_seeds_of_fine_tuning(lab_file: File, lab_data: Path) -> None:
+    plan = planned(lab_file | {"seeds": [7, 8], "pretrain_seed": 3}, lab_data)
+    finetunings = [step for step in plan.steps.values() if isinstance(step, FinetuneStep)]
+    assert kinds(plan)["pretrain"] == 2  # one per variant
+    assert {recipe(plan, number).seed for number in range(4)} == {3}
+    assert {step.recipe.seed for step in finetunings} == {7, 8}
+
+
 def test_a_plan_can_be_saved(lab_file: File, lab_data: Path, tmp_path: Path) -> None:
     plan = planned(variant(lab_file, glove={"epochs": 2}), lab_data)
     save_plan(plan, tmp_path / "plan.json")
