@@ -91,6 +91,8 @@ class Variant:
     """Settings of GloVe vectors, which take the place of pre-training."""
     finetune: dict[str, Any] = field(default_factory=dict)
     """Changes of the fine-tuning recipe of every task."""
+    tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Changes of the fine-tuning recipes of single tasks, by the name of the task. They follow those of every task."""
     budget: dict[str, Any] = field(default_factory=dict)
     """Changes of `budget`."""
     checkpoint: Annotated[int, Range(0)] = 0
@@ -156,5 +158,10 @@ class LabConfig:
         for name in (task.name for task in self.tasks):
             if name == MEAN or name.endswith(("_loss", "_accuracy")):
                 raise UsageError(f"tasks has the name {name!r}, which is that of another measure: rename the task")
+        known = [task.name for task in self.tasks]
+        for variant in (variant for axis in self.axes for variant in axis.variants):
+            if unknown := [name for name in variant.tasks if name not in known]:
+                tasks = ", ".join(known) or "none"
+                raise UsageError(f"the variant {variant.name} has tasks.{unknown[0]}: the tasks of the lab are {tasks}")
         if min(self.seeds) < 0:
             raise UsageError(f"seeds has {min(self.seeds)}: give numbers from 0")

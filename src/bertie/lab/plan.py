@@ -226,7 +226,9 @@ class _Cell:
             )
 
     def _finetuning(self, task: LabTask, model: str, checkpoint: int) -> str:
-        merged = reduce(configuration.merge, (variant.finetune for variant in self.variants), task.finetune)
+        changes = [variant.finetune for variant in self.variants]
+        changes += [variant.tasks[task.name] for variant in self.variants if task.name in variant.tasks]
+        merged = reduce(configuration.merge, changes, task.finetune)
         with naming(f"finetune of {task.name}"):
             recipe = configuration.load(FinetuneConfig, merged, "finetune")
         if recipe.grid.learning_rate or recipe.grid.batch_size or recipe.grid.epochs or recipe.restarts > 1:
