@@ -1,9 +1,17 @@
-"""Reader of SICK (Marelli et al. 2014) in its published form: one table of sentence pairs with a score and a label."""
+"""SICK (Marelli et al. 2014) in its published form: one table of sentence pairs with a score and a label.
+
+    python benchmarks/sick.py SICK.txt FOLDER
+
+This writes train.tsv and dev.tsv to the folder: the published file has no split here, so a random tenth is dev.
+"""
 
 from __future__ import annotations
 
+import argparse
 import csv
 from pathlib import Path
+
+import numpy as np
 
 from bertie.tasks.data.texts import Example, TextReader
 
@@ -14,3 +22,22 @@ def sick(path: Path, label: str) -> list[Example]:
         table = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     rows = ({"text": row["sentence_A"], "text_pair": row["sentence_B"], "label": row[label]} for row in table)
     return list(TextReader().values(rows))
+
+
+def main() -> None:
+    """Write train.tsv and dev.tsv: the pairs without and with a random tenth."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("sick", type=Path)
+    arguments.add_argument("folder", type=Path)
+    given = arguments.parse_args()
+    header, *lines = given.sick.read_text(encoding="utf-8").splitlines()
+    order = np.random.default_rng(0).permutation(len(lines))
+    tenth = len(lines) // 10
+    given.folder.mkdir(parents=True, exist_ok=True)
+    for name, numbers in (("dev.tsv", order[:tenth]), ("train.tsv", order[tenth:])):
+        rows = [header, *(lines[number] for number in np.sort(numbers))]
+        (given.folder / name).write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -91,6 +91,8 @@ class Variant:
     """Settings of GloVe vectors, which take the place of pre-training."""
     finetune: dict[str, Any] = field(default_factory=dict)
     """Changes of the fine-tuning recipe of every task."""
+    tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Changes of the fine-tuning recipes of single tasks, by the name of the task. They follow those of every task."""
     budget: dict[str, Any] = field(default_factory=dict)
     """Changes of `budget`."""
     checkpoint: Annotated[int, Range(0)] = 0
@@ -132,10 +134,14 @@ class LabConfig:
     """Tasks for fine-tuning. Without tasks, only the losses of pre-training are compared."""
     seeds: tuple[int, ...] = (0,)
     """Random seeds. Each is used for pre-training and for fine-tuning."""
+    pretrain_seed: Annotated[int | None, Range(0)] = None
+    """Pre-train each model once, with this seed: `seeds` are then those of fine-tuning only. Intervals do not cover other
+    pre-trainings."""
     budget: Budget | None = None
     """The length of every pre-training, except where a variant changes it. Without it, each recipe's training.steps."""
 
     def __post_init__(self) -> None:
+        check_ranges("lab", self)
         for what, names in (
             ("axes", [axis.name for axis in self.axes]),
             ("tasks", [task.name for task in self.tasks]),
@@ -152,5 +158,10 @@ class LabConfig:
         for name in (task.name for task in self.tasks):
             if name == MEAN or name.endswith(("_loss", "_accuracy")):
                 raise UsageError(f"tasks has the name {name!r}, which is that of another measure: rename the task")
+        known = [task.name for task in self.tasks]
+        for variant in (variant for axis in self.axes for variant in axis.variants):
+            if unknown := [name for name in variant.tasks if name not in known]:
+                tasks = ", ".join(known) or "none"
+                raise UsageError(f"the variant {variant.name} has tasks.{unknown[0]}: the tasks of the lab are {tasks}")
         if min(self.seeds) < 0:
             raise UsageError(f"seeds has {min(self.seeds)}: give numbers from 0")

@@ -17,6 +17,7 @@ METHOD = (
     "variation between seeds, by Student's t-distribution. With a single seed, it covers the choice of the dev examples only, "
     "not the variation between runs. Losses and accuracies of pre-training have no interval with a single seed."
 )
+ONE_MODEL = "Each row has a single pre-training: seeds and intervals are those of fine-tuning."
 HELD_OUT = (
     "Losses and accuracies on held-out documents. Those of different objectives or vocabularies are not comparable."
 )
@@ -38,7 +39,7 @@ def report(config: LabConfig, results: Results, machine: str) -> Page:
     page.heading("Scores")
     seeds = len(config.seeds)
     shown = f"Mean ± standard deviation over {seeds} seeds." if seeds > 1 else "One seed."
-    page.paragraph(f"{shown}{_failures(results)}")
+    page.paragraph(" ".join([shown, *_notes(config, results)]))
     page.table(*score_table(config, results, names))
     page.heading("Differences to the first row")
     page.paragraph(METHOD)
@@ -68,7 +69,7 @@ def markdown(config: LabConfig, results: Results, machine: str) -> str:
     """Return the tables of a lab in Markdown."""
     names = of_tasks(results) or results.measures
     parts = [f"# {config.title}", config.question, "## Scores", _markdown(*score_table(config, results, names))]
-    parts += [note] if (note := _failures(results).strip()) else []
+    parts += [" ".join(notes)] if (notes := _notes(config, results)) else []
     parts += ["## Differences to the first row", METHOD, _markdown(*difference_table(config, results, names))]
     held_out = _held_out(config, results, names)
     parts += ["## Pre-training", *(part if isinstance(part, str) else _markdown(*part) for part in held_out)]
@@ -140,10 +141,11 @@ def _score(row: VariantRow, name: str) -> str:
     return text + f" ({measured.no_better} failed)" * (measured.no_better > 0)
 
 
-def _failures(results: Results) -> str:
-    """Return the sentence that explains "(1 failed)" in the table of scores, if it occurs there."""
+def _notes(config: LabConfig, results: Results) -> list[str]:
+    """Return sentences about the table of scores: on what they cover, and on "(1 failed)", if it occurs there."""
     failed = any(measured.no_better for row in results.rows for measured in row.measures.values())
-    return " A run failed if its scores are no better than those of a constant prediction." if failed else ""
+    one_model = [] if config.pretrain_seed is None else [ONE_MODEL]
+    return one_model + ["A run failed if its scores are no better than those of a constant prediction."] * failed
 
 
 def _difference(row: VariantRow, name: str) -> Estimate | None:

@@ -151,6 +151,11 @@ class _Cell:
     """`_content_hash`, which reads each file once."""
     steps: dict[str, LabStep]
 
+    @property
+    def pretrain_seed(self) -> int:
+        fixed = self.config.pretrain_seed
+        return self.seed if fixed is None else fixed
+
     def plan(self) -> Cell:
         shards = self._shards()
         model, checkpoint = self._model(shards), _checkpoint(self.variants)
@@ -178,7 +183,7 @@ class _Cell:
         if len(settings) > 1:
             raise UsageError("two variants have glove: let only one axis have it")
         if settings:
-            glove = configuration.build(GloveConfig, settings[0] | {"seed": self.seed}, "glove")
+            glove = configuration.build(GloveConfig, settings[0] | {"seed": self.pretrain_seed}, "glove")
             if _checkpoint(self.variants):
                 raise UsageError("glove has no checkpoints, and the variant has checkpoint: remove one of them")
             return self._add(GloveStep(glove, shards))
@@ -196,7 +201,7 @@ class _Cell:
             per_step = tokens_per_step(recipe) if budget.unit == "tokens" else 1
             recipe = with_steps(recipe, round(budget.amount / per_step))
         self._require_checkpoint(recipe, bool(measure))
-        recipe = replace(recipe, seed=self.seed)
+        recipe = replace(recipe, seed=self.pretrain_seed)
         return self._add(PretrainStep(recipe, shards, self.keep_checkpoints, measure, models))
 
     def _require_checkpoint(self, recipe: PretrainConfig, measured: bool) -> None:
@@ -221,7 +226,9 @@ class _Cell:
             )
 
     def _finetuning(self, task: LabTask, model: str, checkpoint: int) -> str:
-        merged = reduce(configuration.merge, (variant.finetune for variant in self.variants), task.finetune)
+        changes = [variant.finetune for variant in self.variants]
+        changes += [variant.tasks[task.name] for variant in self.variants if task.name in variant.tasks]
+        merged = reduce(configuration.merge, changes, task.finetune)
         with naming(f"finetune of {task.name}"):
             recipe = configuration.load(FinetuneConfig, merged, "finetune")
         if recipe.grid.learning_rate or recipe.grid.batch_size or recipe.grid.epochs or recipe.restarts > 1:

@@ -106,7 +106,12 @@ def collect(plan: Plan, steps: Path, failed: dict[str, str]) -> Results:
     first: SeedsByMeasure = {}
     for variants in plan.rows:
         own = [(cell, scores) for cell, scores in zip(plan.cells, found, strict=True) if cell.variants == variants]
-        by_measure = {name: [scores[name] for _, scores in own if name in scores] for name in order}
+        tuned = [scores for _, scores in own]
+        trained = list({cell.model: scores for cell, scores in own}.values())  # with pretrain_seed, seeds share a model
+        by_measure = {
+            name: [scores[name] for scores in (tuned if name in (*tasks, MEAN) else trained) if name in scores]
+            for name in order
+        }
         rows.append(_row([cell for cell, _ in own], by_measure, first, results, failed))
         first = first or by_measure
     tasks_of = [item for cell in plan.cells for item in cell.tasks.items()]

@@ -160,6 +160,17 @@ def test_losses_of_different_objectives_are_not_compared(finished: Path, lab_dat
     assert "Differences to the first row:" in (finished / "results.md").read_text()
 
 
+def test_one_pre_training_counts_once(finished: Path, lab_data: Path, tmp_path: Path) -> None:
+    file = small() | {"seeds": [0, 1], "pretrain_seed": 0}
+    file["axes"][0]["variants"].pop()
+    bertie.run_lab(file, lab_data, tmp_path / "out", steps=finished / "steps")
+    measures = results(tmp_path / "out")[0]["measures"]
+    assert len(measures["and"]["values"]) == 2
+    assert measures["mlm_loss"]["sd"] is None  # a single model
+    assert "Each row has a single pre-training" in (tmp_path / "out" / "results.md").read_text()
+    assert "Each row has a single pre-training" not in (finished / "results.md").read_text()
+
+
 @pytest.mark.slow
 def test_labs_share_steps(finished: Path, lab_data: Path, tmp_path: Path) -> None:
     file = small()

@@ -91,6 +91,24 @@ def test_the_seed_reaches_both_trainings(lab_file: File, lab_data: Path) -> None
     assert {step.recipe.seed for step in finetunings} == {7}
 
 
+def test_a_variant_changes_single_tasks(lab_file: File, lab_data: Path) -> None:
+    lab_file["tasks"].append(lab_file["tasks"][0] | {"name": "again"})
+    own = {"finetune": {"frozen": True, "max_length": 16}, "tasks": {"again": {"max_length": 24}}}
+    plan = planned(variant(lab_file, **own), lab_data)
+    cell = next(cell for cell in plan.cells if cell.variants == ("variant 2",))
+    steps = [(name, plan.steps[step]) for name, step in cell.tasks.items()]
+    found = {name: (s.recipe.frozen, s.recipe.max_length) for name, s in steps if isinstance(s, FinetuneStep)}
+    assert found == {"and": (True, 16), "again": (True, 24)}
+
+
+def test_one_pre_training_serves_all_seeds_of_fine_tuning(lab_file: File, lab_data: Path) -> None:
+    plan = planned(lab_file | {"seeds": [7, 8], "pretrain_seed": 3}, lab_data)
+    finetunings = [step for step in plan.steps.values() if isinstance(step, FinetuneStep)]
+    assert kinds(plan)["pretrain"] == 2  # one per variant
+    assert {recipe(plan, number).seed for number in range(4)} == {3}
+    assert {step.recipe.seed for step in finetunings} == {7, 8}
+
+
 def test_a_plan_can_be_saved(lab_file: File, lab_data: Path, tmp_path: Path) -> None:
     plan = planned(variant(lab_file, glove={"epochs": 2}), lab_data)
     save_plan(plan, tmp_path / "plan.json")
@@ -302,6 +320,11 @@ def test_a_file_of_the_task_with_unknown_classes_is_refused(lab_file: File, lab_
             "glove, which takes the place of pre-training, and budget",
         ),
         ({"titel": "x"}, "did you mean 'title'"),
+        (
+            {"axes": [{"name": "a", "variants": [{"name": "x", "tasks": {"or": {"max_length": 3}}}]}]},
+            "the variant x has tasks.or: the tasks of the lab are and",
+        ),
+        ({"pretrain_seed": -1}, "pretrain_seed is -1"),
         ({"axes": [{"name": " ", "variants": [{"name": "x"}]}]}, "axes has the name ' '"),
         ({"axes": [{"name": "a", "variants": [{"name": "x\ny"}]}]}, "axes.a.variants has the name"),
         ({"tasks": [{"name": "mlm_loss", "train": "t", "dev": "d", "finetune": {}}]}, "that of another measure"),
