@@ -69,6 +69,9 @@ class Example:
     def gold(self) -> tuple[str, ...] | None:
         return None if self.label is None else (self.label,)
 
+    def named(self, names: dict[str, str]) -> Example:
+        return replace(self, label=names.get(self.label or "", self.label))
+
 
 @dataclass(frozen=True)
 class TextReader:
