@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from bertie import console
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.cells import parse_cell
+from bertie.tasks.data.cells import is_written, parse_cell
 from bertie.tasks.data.rows import Row, file_format, parse_label, raise_error, shorten
 from bertie.tasks.data.texts import Example, TextReader
 from bertie.tasks.data.unknown_labels import find_markers, require_stated, without_unknown
@@ -237,7 +237,7 @@ class LabelSetReader:
                 if form is None or form[0] == "columns":
                     continue
                 value = row.values[form[1][0]]
-                if isinstance(value, str) and not value.startswith("["):
+                if isinstance(value, str) and not (is_written(value) and value not in self.classes):
                     cells.setdefault(value.strip(), row.place)
         try:
             found = find_separator(cells, self.classes)
@@ -308,7 +308,7 @@ def parse_labels(
     """
     if isinstance(value, str):
         cell = value.strip()
-        if cell.startswith(("[", "{")) and cell not in known:
+        if (cell.startswith(("[", "{")) or is_written(cell)) and cell not in known:
             value = parse_cell(cell, name, place)
         elif not cell:
             return ()
