@@ -1,4 +1,4 @@
-"""Lists, tuples, sets and dicts in the cells of tables: JSON, what Python prints (as pandas writes them), and what NumPy prints."""
+"""Lists, tuples, sets and dicts in the cells of tables: JSON, what Python and pandas print, and what NumPy prints."""
 
 from __future__ import annotations
 
