@@ -13,7 +13,7 @@ from typing import Any, Literal
 from bertie import console
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.cells import is_written, parse_cell
-from bertie.tasks.data.rows import Row, file_format, parse_label, raise_error, shorten
+from bertie.tasks.data.rows import Row, file_format, join_names, parse_label, raise_error, shorten
 from bertie.tasks.data.texts import Example, TextReader
 from bertie.tasks.data.unknown_labels import find_markers, require_stated, without_unknown
 
@@ -194,6 +194,8 @@ class LabelSetReader:
         if unclear := [name for name in columns if name.lower() in _PARTS and not named]:
             problem = f"{where}: the column {unclear[0]!r} could be a label"
             raise UsageError(problem, "Name the columns of labels with --task.labels")
+        if columns and not named:
+            console.info_once(f"{where}: each of these columns is a label: {join_names(columns)}")
         return ("columns", columns) if columns else None
 
     def _require_same(self, form: Form | None, first: Form | None, place: str) -> None:
