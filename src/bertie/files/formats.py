@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from bertie.errors import UserError
 from bertie.files import lines
+from bertie.files.delimiters import find_delimiter
 from bertie.files.encodings import UTF8, Encoding
 from bertie.files.lines import NUL_BYTE, BadRecord, Line, decode_lines, require_line_feeds, undecodable
 from bertie.files.sources import Format
@@ -64,7 +65,7 @@ def read_records(
     if format == "txt":
         return _parse_txt(decoded)
     if format == "csv":
-        return _parse_table(name, _split_csv(decoded), fields, headerless, encoding)
+        return _parse_table(name, _split_csv(name, decoded), fields, headerless, encoding)
     return _parse_table(name, _split_tsv(decoded), fields, headerless)
 
 
@@ -100,9 +101,10 @@ def _split_tsv(decoded: Iterator[Line]) -> Iterator[_Cells]:
             yield number, line.split("\t")
 
 
-def _split_csv(decoded: Iterator[Line]) -> Iterator[_Cells]:
+def _split_csv(name: str, decoded: Iterator[Line]) -> Iterator[_Cells]:
     """Parse CSV with quotes as in RFC 4180. An empty line is not a row. Lines hold undecodable bytes as surrogates."""
     csv.field_size_limit(lines.MAX_RECORD_BYTES)  # the module has this one global limit; an open quote reads up to it
+    delimiter, decoded = find_delimiter(name, decoded)
     start = last = 0  # the first and the last line of the row that is being read
     bad_lines: list[tuple[int, BadRecord]] = []
 
@@ -115,7 +117,7 @@ def _split_csv(decoded: Iterator[Line]) -> Iterator[_Cells]:
                 start = start or last
                 yield line
 
-    reader = csv.reader(good_lines(), strict=True)
+    reader = csv.reader(good_lines(), delimiter=delimiter, strict=True)
     while True:
         start = 0
         try:
@@ -165,6 +167,8 @@ def _parse_table(
             names = headerless(cells) if headerless else None
             header = names or [cell.strip() for cell in cells]
             used = _used_columns(name, header, fields)
+            if unchecked and (problem := _find_problem("".join(column for column, _ in used), unchecked)):
+                raise UserError(f"{name}:{number}: {problem.detail}: convert the file to UTF-8 first")
             if not names:
                 continue
         if len(cells) != len(header):

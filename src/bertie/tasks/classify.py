@@ -21,6 +21,7 @@ from bertie.tasks import encoding
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import join_names, parse_finite, parse_label, shorten
+from bertie.tasks.data.spellings import class_of
 from bertie.tasks.data.texts import Example, TextReader
 from bertie.tasks.evaluation.calibration import choice_calibration
 from bertie.tasks.evaluation.findings import Evaluation, class_findings
@@ -157,7 +158,8 @@ class Classify:
         return score_in_order(replace(self, labels=labels), given)
 
     def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> ClassPrediction:  # noqa: ARG002
-        predicted = parse_label(answer_of(values, "label", place), "label", place)
+        given = parse_label(answer_of(values, "label", place), "label", place)
+        predicted = given and class_of(given, self.labels)
         if predicted not in self.labels:
             raise UserError(
                 f"{place}: {shorten(str(predicted))!r} is none of the classes, which are {join_names(self.labels)}; "

@@ -16,6 +16,7 @@ from bertie import console
 from bertie.errors import UserError
 from bertie.tasks import AnyTask
 from bertie.tasks.data.rows import columns_read, parse_finite, shorten
+from bertie.tasks.data.spellings import spellings
 from bertie.tasks.data.unknown_labels import LeavesOut
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
@@ -185,9 +186,14 @@ def _count_tokens(examples: Sequence[InspectedExample], tokenizer: Tokenizer, le
 
 
 def _unknown(task: AnyTask, seen: _Seen, where: str) -> list[str]:
-    """Return the labels that mean that the label is unknown. Warns if that is not certain, which fine-tuning refuses."""
+    """Name the labels, and return those that mean that the label is unknown.
+
+    Warns if that is not certain, which fine-tuning refuses.
+    """
     if not isinstance(task.reader, LeavesOut) or seen.other_labels:
         return []
+    for label, name in spellings(seen.labels.keys(), task.reader.classes).items():
+        seen.labels[name] += seen.labels.pop(label)
     try:
         return sorted(task.reader.markers(seen.labels.keys(), where))
     except UserError as error:

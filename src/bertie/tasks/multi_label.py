@@ -26,6 +26,7 @@ from bertie.tasks.class_weights import ClassWeights, fit_weights, weight_array
 from bertie.tasks.data.label_sets import LabelSetExample, LabelSetReader, parse_labels
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import Row, join_names, require_distinct_columns, shorten
+from bertie.tasks.data.spellings import class_of
 from bertie.tasks.data.texts import TextReader
 from bertie.tasks.evaluation.calibration import calibration, log_losses
 from bertie.tasks.evaluation.findings import Evaluation, Table
@@ -220,14 +221,15 @@ class MultiLabel:
         first = rows[0].values.get("probabilities") if rows else None
         if isinstance(first, dict):
             return tuple(first)
+        gold = {label for example in given.examples for label in example.labels or ()}
         found = {label for row in rows for label in self._predicted(row.values, row.place)}
-        return tuple(sorted(found.union(*(example.labels or () for example in given.examples))))
+        return tuple(sorted(gold | {class_of(label, gold) for label in found}))
 
     def _predicted(self, values: dict[str, Any], place: str) -> tuple[str, ...]:
         found = parse_labels(answer_of(values, "labels", place), "labels", place, self.separator, self.labels)
         if found is None:
             raise UserError(f"{place}: no prediction")
-        return found
+        return tuple(class_of(label, self.labels) for label in found)
 
     def read_prediction(self, values: dict[str, Any], example: LabelSetExample, place: str) -> LabelSetPrediction:  # noqa: ARG002
         predicted = self._predicted(values, place)

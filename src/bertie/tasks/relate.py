@@ -26,6 +26,7 @@ from bertie.tasks.data.marked_texts import DIRECTED, RelationExample, SpanEnd, r
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.relations import RelationReader
 from bertie.tasks.data.rows import join_names, parse_label, shorten
+from bertie.tasks.data.spellings import class_of
 from bertie.tasks.encoding import by_example, every_sequence, pooled_position, same_task, softmax
 from bertie.tasks.evaluation.calibration import choice_calibration
 from bertie.tasks.evaluation.findings import Evaluation, Table, class_findings
@@ -294,7 +295,7 @@ class Relate:
 
     def read_prediction(self, values: dict[str, Any], example: RelationExample, place: str) -> ClassPrediction:  # noqa: ARG002
         given = parse_label(answer_of(values, "label", place), "label", place)
-        predicted = None if given is None else relation_name(given)
+        predicted = given and class_of(relation_name(given), self.labels)
         if predicted not in self.labels:
             raise UserError(
                 f"{place}: {shorten(str(predicted))!r} is none of the relations, which are {join_names(self.labels)}; "

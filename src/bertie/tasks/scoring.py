@@ -13,6 +13,7 @@ from bertie.errors import UsageError
 from bertie.tasks import AnyTask
 from bertie.tasks.data.prediction_files import given_predictions
 from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.data.spellings import spell
 from bertie.tasks.data.unknown_labels import LeavesOut
 from bertie.tasks.task import Reader, Scoring
 
@@ -62,6 +63,7 @@ def score(
     every = list(
         task.reader.values(cast(Iterable[Any], data), labeled=True) if path is None else task.reader.read(path)
     )
+    every = spell(task.reader, every, where)
     examples = with_labels(task.reader, valid_examples(every, where, strict), where)
     scores = task.score_rows(Scoring(rows, examples, every, path, where, strict, null_odds, null_threshold))
     return {"scores": scores, "examples": len(examples), "seconds": round(time.monotonic() - started, 3)}
@@ -85,7 +87,7 @@ def labeled_examples(
     is_file = isinstance(source, str | Path)
     where = str(source) if is_file else "the examples"
     examples = reader.read(Path(source)) if is_file else reader.values(source, labeled=True)
-    return with_labels(reader, valid_examples(examples, where, strict), where, training)
+    return with_labels(reader, spell(reader, valid_examples(examples, where, strict), where), where, training)
 
 
 def with_labels(reader: Reader, examples: list[Any], where: str, training: bool = False) -> list[Any]:

@@ -2,7 +2,8 @@
 
 - rows.py: rows as dicts by column, and checks of their values
 - in_memory.py: examples in memory, such as frames and datasets; cells.py: lists and dicts that are written as text
-- unknown_labels.py: labels that mean that the label is unknown; left_out.py: rows that their annotator left out
+- unknown_labels.py: labels that mean that the label is unknown; spellings.py: labels that are written in several ways;
+  left_out.py: rows that their annotator left out
 - texts.py with text_layouts.py, label_sets.py, choices.py with numbering.py, conll.py, squad.py, relations.py with
   marked_texts.py, open_nre.py and semeval.py: the examples of the tasks
 - tagged.py: sentences with tags; tag_form.py: how tags mark entities; words.py: the words of a text

@@ -1,4 +1,4 @@
-"""Lists and dicts in the cells of tables: JSON, what Python prints (as pandas writes them), and what NumPy prints."""
+"""Lists, tuples, sets and dicts in the cells of tables: JSON, what Python and pandas print, and what NumPy prints."""
 
 from __future__ import annotations
 
@@ -19,16 +19,21 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _WORDS = {"None": None, "null": None, "True": True, "true": True, "False": False, "false": False, "nan": math.nan}
+_TUPLE_OR_SET = re.compile(r"""\s*(frozenset|set)?\(\s*(['"{[)]|-?\d+\s*,)""")
+"""How a tuple begins, beside text in round brackets."""
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 
 
 def is_written(cell: Any) -> TypeGuard[str]:
-    """Whether a cell looks like a list or a dict that a program wrote as text."""
-    return isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{") and cell.rstrip()[-1:] in ("]", "}")
+    """Whether a cell looks like a list, a tuple, a set or a dict that a program wrote as text."""
+    if not isinstance(cell, str):
+        return False
+    first, last = cell.lstrip()[:1], cell.rstrip()[-1:]
+    return (last in ("]", "}") and first in ("[", "{")) or (last == ")" and _TUPLE_OR_SET.match(cell) is not None)
 
 
 def parse_cell(cell: str, name: str, place: str) -> Any:
-    """Return the list or the dict in a cell.
+    """Return the list or the dict in a cell. A tuple and a set are lists.
 
     Args:
         cell: Its text: JSON, a Python literal, or NumPy's `['a' 'b']` and `array(['a'], dtype=object)`, also inside others.
@@ -82,6 +87,8 @@ class _Cell:
             return self.array()
         if token.startswith(("np.", "numpy.")) and self.skip("("):  # NumPy 2 prints np.str_('a')
             return self.closed()
+        if token in ("set", "frozenset") and self.skip("("):
+            return [] if self.skip(")") else self.closed()
         if token == "{":
             return self.entries()
         if token in ("[", "("):
@@ -96,12 +103,17 @@ class _Cell:
             commas.append(self.skip(","))
         if len(set(commas[:-1])) > 1 or (commas and commas[-1] and not all(commas)):
             raise ValueError("a comma is missing")
+        if closing == ")" and commas and not commas[0]:
+            raise ValueError("a tuple has a comma")
         return items
 
-    def entries(self) -> dict[Any, Any]:
-        entries = dict[Any, Any]()
+    def entries(self) -> dict[Any, Any] | list[Any]:
+        start, entries = self.at, dict[Any, Any]()
         while not self.skip("}"):
             key = self.value()
+            if not entries and self.tokens[self.at : self.at + 1] in ([("mark", ",")], [("mark", "}")]):
+                self.at = start
+                return self.items("}")  # of a set
             if not isinstance(key, str) or not self.skip(":"):
                 raise ValueError("expected a key and a colon")
             entries[key] = self.value()

@@ -226,7 +226,8 @@ class ChoiceReader:
         known = _FIRST.get(tuple(name.lower() for name in (context, lead or "", *endings)))
         first = (known or 0) if self.labels_from is None else self.labels_from
         doubtful = known is None and [name[-1:] for name in endings[:2]] == ["1", "2"]
-        return _Layout(context, lead, endings, free[0] if len(free) == 1 else None, first, doubtful)
+        counted = known is not None or names == _CODAH or [context, lead] == named_columns(names, ("sent1", "sent2"))
+        return _Layout(context, lead, endings, free[0] if len(free) == 1 else None, first, doubtful, counted)
 
     def _find_texts(
         self, names: list[str], usage_error: Callable[[str, str], UsageError]
@@ -272,7 +273,7 @@ class ChoiceReader:
         numbering: Numbering | None,
     ) -> int | None:
         """Return a row's label; None if it has none. Raises UserError if it means none of the endings, or two of them."""
-        name, place = layout.label, row.place
+        name, place, numbered = layout.label, row.place, self.labels_from is not None or layout.counted
         text = parse_label(row.values.get(name), name, place) if name else None
         if text is None:
             return None
@@ -287,7 +288,6 @@ class ChoiceReader:
             index = ord(text.upper()) - ord("A")
         valid = index is not None and 0 <= index < len(endings)
         same = [at for at, ending in enumerate(endings) if ending.strip() == text]
-        numbered = self.labels_from is not None or layout.endings[0].endswith("0")  # as in SWAG and CODAH
         if number is not None and numbering is not None and (numbered or not same):
             numbering.add(number, len(endings), layout.first, layout.doubtful, place)
         if len(same) == 1 and not valid:
@@ -300,17 +300,17 @@ class ChoiceReader:
         if whole.lower() in _NO_LABEL:
             return None
         listed = join_names(names) if own else f"{layout.first} to {len(endings) - 1 + layout.first}"
-        expected = f"the {len(endings)} endings are {listed}"
         from_1 = self.labels_from is None and not layout.first and number == len(endings)
         remedy = "If labels count from 1, add --task.labels-from 1" if from_1 else ""
-        raise UserError(f"{place}: {name!r} is {shorten(text)!r}, and {expected}", remedy)
+        raise UserError(f"{place}: {name!r} is {shorten(text)!r}, and the {len(endings)} endings are {listed}", remedy)
 
 
 class _Layout(NamedTuple):
     """The columns of the context, of the text before each ending, of the endings, and of the label.
 
     first: the number of the first ending in the labels.
-    doubtful: whether the columns of endings have numbers from 1, which the labels could mean, too.
+    doubtful: whether the columns of endings have numbers from 1, which the labels could mean, too. counted: whether labels
+    are certainly numbers, as in SWAG, CODAH and other known files.
     """
 
     context: str
@@ -319,6 +319,7 @@ class _Layout(NamedTuple):
     label: str | None
     first: int
     doubtful: bool
+    counted: bool
 
     def columns(self) -> dict[str, str]:
         numbers = f"{self.label} (from {self.first})" if self.label else None

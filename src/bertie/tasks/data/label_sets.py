@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import tee
 from pathlib import Path
 from typing import Any, Literal
 
 from bertie import console
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.cells import parse_cell
+from bertie.tasks.data.cells import is_written, parse_cell
 from bertie.tasks.data.left_out import leave_out, raise_mistake
-from bertie.tasks.data.rows import Row, file_format, parse_label, raise_error, shorten
+from bertie.tasks.data.rows import Row, file_format, join_names, parse_label, raise_error, shorten
 from bertie.tasks.data.texts import Example, TextReader
 from bertie.tasks.data.unknown_labels import find_markers, require_stated, without_unknown
 
@@ -58,6 +58,10 @@ class LabelSetExample:
     def gold(self) -> tuple[str, ...] | None:
         return self.labels
 
+    def named(self, names: dict[str, str]) -> LabelSetExample:
+        labels = self.labels and tuple(dict.fromkeys(names.get(label, label) for label in self.labels))
+        return replace(self, labels=labels)
+
 
 @dataclass(frozen=True)
 class LabelSetReader:
@@ -71,14 +75,14 @@ class LabelSetReader:
         label: The column of the labels; empty: one of `NAMES`, or else one column of 0 and 1 for each label.
         separator: What stands between the labels of a cell. `ONE`: a cell is one label. Empty: found if the data leave no
             doubt.
-        known: All labels, if they are known.
+        classes: All labels, if they are known.
         no_label: The labels that mean that those of a text are unknown. Empty: see `unknown_labels`.
     """
 
     texts: TextReader
     label: str = ""
     separator: str = ""
-    known: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
     no_label: tuple[str, ...] = ()
     usual: str = ""
     """The separator in the training examples, for files that leave a doubt."""
@@ -116,7 +120,7 @@ class LabelSetReader:
 
     def markers(self, labels: Collection[str], where: str) -> set[str]:
         """Return which labels mean that the labels are unknown: see `LeavesOut`."""
-        return find_markers(labels, where, self.known, self.no_label)
+        return find_markers(labels, where, self.classes, self.no_label)
 
     def labeled(self, examples: list[LabelSetExample], where: str, training: bool = False) -> list[LabelSetExample]:
         """Return the examples whose labels are known: see `LeavesOut`."""
@@ -184,22 +188,24 @@ class LabelSetReader:
         """Find where the labels are. None: the row has no labels. Raises UsageError if two columns could have them."""
         text, pair, _ = self.texts.find_layout(names, where, labeled=False)
         others = tuple(name for name in names if name not in (text, pair))
-        named = tuple(name for name in self.known if name in others)
+        named = tuple(name for name in self.classes if name in others)
         if self.label or not named:
             cells = [name for name in others if (name == self.label if self.label else name.lower() in NAMES)]
             if len(cells) > 1:
                 raise UsageError(f"{where}: more than one column could be the labels; choose with --task.label")
             if cells or self.label:
                 return ("cell", (cells[0],)) if cells else None
-        columns = named or tuple(name for name in others if not _ROW_ID.fullmatch(name) and not self.known)
+        columns = named or tuple(name for name in others if not _ROW_ID.fullmatch(name) and not self.classes)
         if unclear := [name for name in columns if name.lower() in _PARTS and not named]:
             problem = f"{where}: the column {unclear[0]!r} could be a label"
             raise UsageError(problem, "Name the columns of labels with --task.labels")
+        if columns and not named:
+            console.info_once(f"{where}: each of these columns is a label: {join_names(columns)}")
         return ("columns", columns) if columns else None
 
     def _require_same(self, form: Form | None, first: Form | None, place: str) -> None:
         """Raise UsageError if a row has its labels elsewhere than the first one, unless it is known which labels there are."""
-        if form is None or first is None or self.known or (form[0], {*form[1]}) == (first[0], {*first[1]}):
+        if form is None or first is None or self.classes or (form[0], {*form[1]}) == (first[0], {*first[1]}):
             return
         remedy = "Name the column of the labels with --task.label, or the columns of 0 and 1 with --task.labels"
         raise UsageError(f"{place}: its labels are in other columns than those of the rows before", remedy)
@@ -209,18 +215,18 @@ class LabelSetReader:
             return None
         kind, columns = form
         if kind == "cell":
-            return parse_labels(row.values[columns[0]], columns[0], row.place, separator, self.known)
-        if self.known and (missing := [name for name in self.known if name not in columns]):
+            return parse_labels(row.values[columns[0]], columns[0], row.place, separator, self.classes)
+        if self.classes and (missing := [name for name in self.classes if name not in columns]):
             raise UserError(f"{row.place}: no column {missing[0]!r}, though other labels have one")
         return tuple(name for name in columns if self._is_set(row, name))
 
     def _is_set(self, row: Row, name: str) -> bool:
         value = parse_label(row.values[name], name, row.place)
-        if value in (*_TRUE, *_FALSE):
-            return value in _TRUE
+        if (number := (value or "").lower()) in (*_TRUE, *_FALSE):
+            return number in _TRUE
         found = "an empty cell" if value is None else repr(shorten(value))
         problem = f"{row.place}: the column {name!r} has {found}, and a label has 0 or 1"
-        if self.known:
+        if self.classes:
             raise UserError(problem)
         remedy = "Name the column of the labels with --task.label, or the columns of 0 and 1 with --task.labels"
         raise UsageError(problem, remedy)  # of the file: it may be no label at all
@@ -238,10 +244,10 @@ class LabelSetReader:
                 if form is None or form[0] == "columns":
                     continue
                 value = row.values[form[1][0]]
-                if isinstance(value, str) and not value.startswith("["):
+                if isinstance(value, str) and not (is_written(value) and value not in self.classes):
                     cells.setdefault(value.strip(), row.place)
         try:
-            found = find_separator(cells, self.known)
+            found = find_separator(cells, self.classes)
         except UsageError:
             if not self.usual:
                 raise
@@ -309,7 +315,7 @@ def parse_labels(
     """
     if isinstance(value, str):
         cell = value.strip()
-        if cell.startswith(("[", "{")) and cell not in known:
+        if (cell.startswith(("[", "{")) or is_written(cell)) and cell not in known:
             value = parse_cell(cell, name, place)
         elif not cell:
             return ()

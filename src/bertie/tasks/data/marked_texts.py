@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from bertie.errors import UserError
@@ -54,6 +54,9 @@ class RelationExample:
     @property
     def gold(self) -> tuple[str, ...] | None:
         return None if self.label is None else (self.label,)
+
+    def named(self, names: dict[str, str]) -> RelationExample:
+        return replace(self, label=names.get(self.label or "", self.label))
 
 
 def relation_name(label: str) -> str:

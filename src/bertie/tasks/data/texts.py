@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from bertie import console
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.cells import is_written, parse_cell
 from bertie.tasks.data.in_memory import require_list
@@ -43,6 +44,7 @@ SCORES = ("score", "relatedness_score", "similarity", "label")
 _MAX_LAYOUTS = 1000  # layouts in memory, for .jsonl files where each row has other keys
 _COLA = ["source", "label", "mark", "sentence"]
 _NO_AGREEMENT = "-"  # gold_label in MNLI and SNLI if the annotators did not agree
+_CLOSING = ("]", ")", "}")  # with which lists end that a program wrote as text
 _KINDS = {str: "text", bool: "true or false", int: "a number", float: "a number"}
 
 
@@ -69,6 +71,9 @@ class Example:
     @property
     def gold(self) -> tuple[str, ...] | None:
         return None if self.label is None else (self.label,)
+
+    def named(self, names: dict[str, str]) -> Example:
+        return replace(self, label=names.get(self.label or "", self.label))
 
 
 @dataclass(frozen=True)
@@ -231,6 +236,7 @@ class TextReader:
         first: TextLayout | None = None
         has_labels = False
         kinds: dict[type, str] = {}  # the place of the first label of each type
+        lists: dict[bool, str] = {}  # and of the first list with one label, and with several
         for row in rows:
             if not isinstance(row, Row):
                 yield row
@@ -245,6 +251,10 @@ class TextReader:
                 if first is None:
                     self._require_text(row, layout)
                 first, has_labels = first or layout, has_labels or layout.label is not None
+                if labeled and (label := layout.label):
+                    given = row.values[label]
+                    if type(given) is list or (type(given) is str and given[-1:] in _CLOSING and is_written(given)):
+                        row = row._replace(values={**row.values, label: _only_label(given, label, row.place, lists)})
                 example = _to_example(row, layout, labeled)
             except UsageError:
                 raise
@@ -290,12 +300,6 @@ class TextReader:
             return "no label"
         if self.numbers and parse_label_number(label) is None and not among([label], self.no_label):
             return f"the label is {describe_bad_number(label)}"
-        if label[0] == "[" and is_written(label):
-            with suppress(UserError):
-                parse_cell(label, "label", "")
-                return (
-                    f"the label is a list, {shorten(label)}, and a text has one label here: multi_label learns several"
-                )
         return ""
 
     def _next_layout(
@@ -356,6 +360,35 @@ def _to_example(row: Row, layout: TextLayout, strict_label: bool) -> Example:
         label = label.strip()
         return Example(text, pair, None if not label or label.lower() == "nan" else label, source)
     return Example(text, pair, label_or_none(lambda: parse_label(label, name, place), strict_label), source)
+
+
+def _only_label(given: Any, name: str, place: str, lists: dict[bool, str]) -> Any:
+    """Return the label in a list of one, and None for an empty list. A text with a bracket at its end may be no list.
+
+    lists: the places of the first list of one and of the first one with more labels.
+
+    Raises:
+        UserError: It has several labels. UsageError: It has, and another row has a list of one, or the other way round.
+    """
+    found = given
+    if isinstance(given, str):
+        with suppress(UserError):
+            found = parse_cell(given, name, place)
+    if not isinstance(found, list):
+        return given
+    if not found:
+        return None
+    lists.setdefault(several := len(found) > 1, place)
+    if len(lists) > 1:
+        problem = f"{lists[True]}: {name!r} is a list of several labels, and that of {lists[False]} has one"
+        raise UsageError(problem, "multi_label learns several; leave out or split such rows to learn one")
+    if several:
+        problem = (
+            f"the label is a list, {shorten(str(given))}, and a text has one label here: multi_label learns several"
+        )
+        raise UserError(f"{place}: {problem}")
+    console.info_once(f"{name!r} is a list of one label in each row")
+    return found[0]
 
 
 def _is_whole(label: str) -> bool:

@@ -20,6 +20,11 @@ _PLUS, _PLUS_1 = {"+"}, {"1", "+1", "1.0"}
 class LeavesOut(Protocol):
     """A reader of labels that may mean that the label is unknown, which only all labels together can tell."""
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """All classes; empty: they are not known yet."""
+        ...
+
     def markers(self, labels: Collection[str], where: str) -> set[str]:
         """Return which of all labels of a file mean that the label is unknown: `find_markers`."""
         ...
@@ -80,9 +85,9 @@ def require_stated(labels: Collection[str], where: str, stated: Collection[str])
 
 
 def _meaning(label: str) -> str | float:
-    """Return what two ways to write a marker have in common: -1 is -1.0, and none is None."""
+    """Return what two ways to write a marker have in common: -1 is -1.0, none is None, true is True."""
     number, low = parse_finite(label), label.lower()
-    return low if low in MARKERS and number is None else label if number is None else number
+    return low if low in (*MARKERS, "true", "false") and number is None else label if number is None else number
 
 
 def _require_one_spelling(labels: Collection[str], where: str) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertie.errors import UserError
+from bertie.tasks import MultiLabel
 from bertie.tasks.data.cells import is_written, parse_cell
 from bertie.tasks.data.squad import Answer, Question, SquadReader
 
@@ -97,3 +98,35 @@ def test_scalars_of_numpy_2() -> None:
     assert parse_cell("[np.str_('joy'), np.int64(0), {'a': np.float64(0.5)}]", "x", "p") == ["joy", 0, {"a": 0.5}]
     with pytest.raises(UserError, match="a bracket is open"):
         parse_cell("[np.str_('joy']", "x", "p")
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [
+        ("('joy', 'fear')", ["joy", "fear"]),
+        ("('joy',)", ["joy"]),
+        ("{'joy', 'fear'}", ["joy", "fear"]),
+        ("{'joy'}", ["joy"]),
+        ("frozenset({'joy'})", ["joy"]),
+        ("set()", []),
+        ("()", []),
+        ("(0, 3)", [0, 3]),
+        ("{}", {}),
+        ("[('a',), {'b': {'c'}}]", [["a"], {"b": ["c"]}]),
+    ],
+)
+def test_tuples_and_sets_are_lists(cell: str, value: Any, tmp_path: Path) -> None:
+    assert is_written(cell)
+    assert parse_cell(cell, "x", "f:1") == value
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        (tmp_path / "a.csv").write_text(f'text,labels\na,"{cell}"\nb,joy\n')
+        assert [each.gold for each in MultiLabel().reader.read(tmp_path / "a.csv")] == [tuple(value), ("joy",)]
+
+
+def test_text_in_round_brackets_is_no_tuple(tmp_path: Path) -> None:
+    for cell in ("(other)", "(1990)", "('open'", "set (a)", "a (b, c)", "{1} (or so)"):
+        assert not is_written(cell)
+    with pytest.raises(UserError, match="a tuple has a comma"):
+        parse_cell("('joy')", "x", "f:1")
+    (tmp_path / "a.csv").write_text("text,labels\na,(other)\nb,joy\n")
+    assert [each.gold for each in MultiLabel().reader.read(tmp_path / "a.csv")] == [("(other)",), ("joy",)]

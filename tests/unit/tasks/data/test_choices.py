@@ -10,7 +10,7 @@ import pytest
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks import Choose
-from bertie.tasks.data.choices import ChoiceExample
+from bertie.tasks.data.choices import ChoiceExample, ChoiceReader
 
 Q = {"context": "c", "question": "q?"}
 SOCIAL = {**Q, "answerA": "x", "answerB": "y", "answerC": "z"}
@@ -210,3 +210,20 @@ def test_texts_before_the_endings(
 def test_a_last_ending_that_pandas_lacks(tmp_path: Path) -> None:
     row = {"context": "c", "ending0": "a", "ending1": "b", "ending2": float("nan"), "label": 1}
     assert both(tmp_path, [row]) == [("c", "", ("a", "b"), 1)]
+
+
+@pytest.mark.parametrize("columns", ["question,ending{}", "context,choice{}", "question,endings"])
+def test_a_number_that_is_the_text_of_another_ending_is_not_guessed(columns: str, tmp_path: Path) -> None:
+    """In columns as in a list; in SWAG's files labels are numbers."""
+    context, ending = columns.split(",")
+    endings = ["1", "2", "3", "4"]
+    named = {ending.format(number): text for number, text in enumerate(endings)} if "{" in ending else {ending: endings}
+    (tmp_path / "a.jsonl").write_text(json.dumps({context: "1+1?", **named, "label": 2}))
+    assert "could be the number of an ending or its text" in str(next(ChoiceReader().read(tmp_path / "a.jsonl")))
+    [stated] = ChoiceReader(labels_from=0).read(tmp_path / "a.jsonl")
+    swag = {f"ending{number}": text for number, text in enumerate(endings)}
+    (tmp_path / "a.jsonl").write_text(json.dumps({"sent1": "1+1", "sent2": "is", **swag, "label": 2}))
+    [known] = ChoiceReader().read(tmp_path / "a.jsonl")
+    assert isinstance(stated, ChoiceExample)
+    assert isinstance(known, ChoiceExample)
+    assert stated.label == known.label == 2

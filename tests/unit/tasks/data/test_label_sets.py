@@ -204,3 +204,9 @@ def test_ids_and_parts_are_no_labels(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"the column 'split' could be a label.*--task\.labels"):
         read(tmp_path, "a.csv", "text,split,joy\nx,0,1\n")
     assert labels(read(tmp_path, "a.csv", "text,split,joy\nx,0,1\n", labels=("joy",))) == [("joy",)]
+
+
+def test_columns_that_are_labels_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"text": "a", "joy": 1, "is_certain": 0}]
+    assert [each.labels for each in MultiLabel().reader.values(rows, labeled=True)] == [("joy",)]
+    assert "the examples: each of these columns is a label: joy, is_certain" in capsys.readouterr().err

@@ -170,7 +170,8 @@ def test_unclear_columns_are_refused(tmp_path: Path, text: str, reader: TextRead
         ("x.jsonl", '{"text": 5, "label": "a"}\n', r"x\.jsonl:1: 'text' must be a string, found 5"),
         ("x.jsonl", '{"text": "a"}\n{"label": "a"}\n', r"x\.jsonl:2: cannot tell which column"),
         ("x.jsonl", '{"text": "a", "text_pair": "b"}\n{"text": "a"}\n', r"x\.jsonl:2: found 'text', but 'text' and"),
-        ("x.jsonl", '{"text": "a", "label": ["b"]}\n', r"x\.jsonl:1: 'label' must be a string"),
+        ("x.jsonl", '{"text": "a", "label": {"b": 1}}\n', r"x\.jsonl:1: 'label' must be a string"),
+        ("x.jsonl", '{"text": "a", "label": ["b", "c"]}\n', r"x\.jsonl:1: the label is a list, .*multi_label learns"),
         ("x.jsonl", '{"text": "\\ud800"}\n', r"x\.jsonl:1: 'text' holds half of a surrogate pair"),
     ],
 )
@@ -366,3 +367,28 @@ def test_tsv_csv_and_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, 
         csv.writer(file).writerows([("text", "label"), *rows])
     for path in (write(folder / "x.tsv", tsv), write(folder / "x.jsonl", jsonl), folder / "x.csv"):
         assert [(example.text, example.label) for example in read_examples(path)] == rows
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.tsv"])
+def test_a_list_of_one_label_is_this_label(name: str, tmp_path: Path) -> None:
+    """As in doccano's files of one class for each text, and in tables that pandas made of them."""
+
+    def write(*lists: list[Any]) -> Path:
+        rows = [{"text": "a", "label": labels} for labels in lists]
+        lines = [json.dumps(row) for row in rows]
+        if not name.endswith("jsonl"):
+            separator = "," if name.endswith("csv") else "\t"
+            cells = [f'"{labels}"' if separator == "," else str(labels) for labels in lists]
+            lines = [f"text{separator}label", *(f"a{separator}{cell}" for cell in cells)]
+        (tmp_path / name).write_text("\n".join(lines))
+        return tmp_path / name
+
+    reader = TextReader()
+    assert [each.label for each in reader.read(write(["pos"], ["neg"])) if isinstance(each, Example)] == ["pos", "neg"]
+    assert [each.label for each in reader.values([{"text": "a", "label": np.array(["pos"])}], labeled=True)] == ["pos"]
+    skipped = list(reader.read(write([], ["pos"])))
+    assert "no label" in str(skipped[0])
+    assert "multi_label learns several" in str(next(reader.read(write(["pos", "neg"]))))
+    for lists in (["pos"], ["pos", "neg"]), (["pos", "neg"], ["pos"]):
+        with pytest.raises(UsageError, match=r"is a list of several labels, and that of .* has one"):
+            list(reader.read(write(*lists)))
