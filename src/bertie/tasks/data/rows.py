@@ -286,7 +286,7 @@ def parse_label(value: Any, name: str, place: str) -> str | None:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, int | float):
-        return json.dumps(value)
+        return repr(value) if type(value) is int else json.dumps(value)
     text = require_string(value, name, place).strip()
     return None if text.lower() in ("", "nan") else text
 
