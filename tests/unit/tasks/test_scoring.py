@@ -159,7 +159,7 @@ def test_score_reads_the_tables_of_glue(tmp_path: Path) -> None:
         (table + "6\t1\n", "7 predictions for the 6 examples"),
         (
             table.replace("5\t1", "5\t2"),
-            "'2' is none of the classes, which are 0, 1; name all classes with --task.labels",
+            "'2' is none of the classes; the classes are 0, 1; name all classes with --task.labels",
         ),
         (table.replace("index", "id"), "expected the columns index and prediction, found id, prediction"),
         (table.replace("5\t1", "5"), "1 columns, but the first line has 2"),

@@ -337,6 +337,12 @@ def join_names(names: Iterable[str]) -> str:
     return ", ".join(shorten(name) for name in list(names)[:30])
 
 
+def none_of(label: str | None, labels: Iterable[str], what: str) -> str:
+    """Say, for an error message, that a label is none of a task's, or missing. what: "classes", "relations" or "labels"."""
+    found = "no label" if label is None else f"the label {shorten(label)!r} is none of the {what}"
+    return f"{found}; the {what} are {join_names(labels)}"
+
+
 def first_few(items: Iterable[str], count: int, separator: str = "; ") -> str:
     """Join the first SHOWN items for a message, and say how many of `count` items follow."""
     more = f" … and {count - SHOWN:,} more" if count > SHOWN else ""
