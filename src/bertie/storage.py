@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.errors import MachineError, UsageError, UserError
-from bertie.untrusted import LARGEST, require_content, require_not_utf16
+from bertie.untrusted import LARGEST, RepeatedKeyError, parse_json, require_content, require_not_utf16
 
 
 def sha256(path: Path) -> str:
@@ -288,7 +288,7 @@ def read_json(path: Path, largest: int | None = LARGEST) -> dict[str, Any]:
 
     Raises:
         UsageError: There is no such file.
-        UserError: The file does not hold a JSON object, or is too large.
+        UserError: The file does not hold a JSON object, has a key twice in one, or is too large.
     """
     return _load_json(path, dict, "object", largest)
 
@@ -303,11 +303,13 @@ def _load_json(path: Path, kind: type, name: str, largest: int | None = LARGEST)
         require_content(path, largest)
         content = path.read_bytes()
         require_not_utf16(str(path), content[: 1 << 10])
-        value = json.loads(content.decode("utf-8-sig"))
+        value = parse_json(content.decode("utf-8-sig"))
     except FileNotFoundError as error:
         raise UsageError(f"no such file: {path}") from error
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    except RepeatedKeyError as error:
+        raise UserError(f"{path}:{error.line}: {error}") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}") from error
     if not isinstance(value, kind):

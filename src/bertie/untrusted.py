@@ -1,16 +1,21 @@
-"""Checks of files that somebody else wrote: where they are, how large, and in which encoding."""
+"""Checks of files that somebody else wrote: where they are, how large, in which encoding, and whether JSON repeats a key."""
 
 from __future__ import annotations
 
 import codecs
+import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from bertie.errors import UserError
 
 LARGEST = 128 << 20
 """Bytes of a file that describes a model; the largest, tokenizer.json of 260,000 entries, have 34 million."""
 POINTER = b"version https://git-lfs.github.com/spec/"  # the start of what Git writes in place of a file without Git LFS
+_KEY = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?|[{}]')  # of valid JSON: strings, those with a colon are keys
+_BLANKS = " \t\r\n"  # of JSON
 
 
 def require_inside(folder: Path, names: Iterable[str] | None = None) -> None:
@@ -59,3 +64,61 @@ def require_not_utf16(name: str, line: bytes) -> None:
         raise UserError(
             f"{name} looks like UTF-16 or UTF-32 without a byte order mark: convert the file to UTF-8 first"
         )
+
+
+class RepeatedKeyError(ValueError):
+    """An object of JSON has a key twice.
+
+    Attributes:
+        line: The line of the second one, from 1.
+    """
+
+    def __init__(self, key: str, line: int):
+        super().__init__(f"the key {key[:40]!r} stands twice in an object: keep one")
+        self.line = line
+
+
+class _RepeatError(ValueError):
+    """Some object has a key twice."""
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON, as `json.loads`, which would take the last of several values under one key.
+
+    Raises:
+        RepeatedKeyError: An object has a key twice.
+        ValueError: It is not JSON.
+        RecursionError: It is nested too deeply.
+    """
+    try:
+        value, end = _decode(text, len(text) - len(text.lstrip(_BLANKS)))
+    except _RepeatError:
+        raise _find_repeated(text) from None
+    if text[end:].strip(_BLANKS):
+        raise json.JSONDecodeError("Extra data", text, end)
+    return value
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise _RepeatError
+    return values
+
+
+_decode = json.JSONDecoder(object_pairs_hook=_distinct).raw_decode  # `json.loads` would build a decoder for every text
+
+
+def _find_repeated(text: str) -> RepeatedKeyError:
+    objects: list[set[str]] = []  # the keys of those that are open
+    for found in _KEY.finditer(text):
+        if found[0] == "{":
+            objects.append(set())
+        elif found[0] == "}":
+            objects.pop()
+        elif found[2]:
+            key = json.loads(found[1])
+            if key in objects[-1]:
+                return RepeatedKeyError(key, text.count("\n", 0, found.start()) + 1)
+            objects[-1].add(key)
+    raise AssertionError("no key stands twice")

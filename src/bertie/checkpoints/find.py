@@ -58,7 +58,8 @@ def find_model_folder(source: str | Path) -> Path:
         raise UsageError(problem)
     if (found := _model_in(folder)) is not None:
         return found
-    if steps := list_checkpoints(folder):
+    finished = any((folder / name).is_file() for name in WHOLE)  # its checkpoints are other models
+    if not finished and (steps := list_checkpoints(folder)):
         return steps[-1]
     if folder.is_dir():
         raise UsageError(no_model.lacks_config(folder, names_in(folder)))
@@ -82,10 +83,6 @@ def _model_in(folder: Path) -> Path | None:
         return checkpoint
     if (folder / ADAPTER).is_file():
         weights_file(folder)  # says what to do
-    # Also in a finished run, whose checkpoints are other models.
-    if weights := [name for name in WHOLE if (folder / name).is_file()]:
-        problem = f"holds no config.json beside its {weights[0]}"
-        raise UsageError(f"{folder} {problem}: restore it, or take another checkpoint")
     return None
 
 
@@ -106,7 +103,7 @@ def _from_hub(name: str) -> Path:
     if (folder := _model_in(root)) is None:
         names = _names_in(name, root.name, Path()) or names_in(root)
         steps = _steps(path for path in map(Path, names) if path.parent == Path("checkpoints"))
-        if not steps:
+        if not steps or not {*WHOLE}.isdisjoint(names):
             raise UsageError(no_model.lacks_config(Path(name), names))
         folder = root / steps[-1]
         _fetch(name, root, folder)

@@ -79,6 +79,8 @@ def lacks_config(place: Path, names: Iterable[str]) -> str:
         names: What is in it, as `other_weights.names_in` returns it.
     """
     names = set(names)
+    if weights := [name for name in WHOLE if name in names]:
+        return f"{place} holds no config.json beside its {weights[0]}: restore it, or take another checkpoint"
     if "config.toml" in names:
         return f"{place} is a run without a checkpoint yet: {GIVE}"
     if below := _models_below(names):

@@ -7,7 +7,6 @@ counts bad records, tasks report each one.
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import IO, Any
@@ -18,6 +17,7 @@ from bertie.files.delimiters import find_delimiter
 from bertie.files.encodings import UTF8, Encoding
 from bertie.files.lines import NUL_BYTE, BadRecord, Line, decode_lines, require_line_feeds, undecodable
 from bertie.files.sources import Format
+from bertie.untrusted import RepeatedKeyError, parse_json
 
 PARQUET_ROWS = 256  # rows of a .parquet file that are in memory at a time
 
@@ -82,7 +82,10 @@ def _parse_jsonl(decoded: Iterator[Line]) -> Iterator[Record]:
         if not line or line.isspace():
             continue
         try:
-            value = json.loads(line.rstrip("\r\n"))
+            value = parse_json(line.rstrip("\r\n"))
+        except RepeatedKeyError as error:
+            yield number, BadRecord("a key twice", str(error))
+            continue
         except (ValueError, RecursionError) as error:
             yield number, BadRecord("not JSON", f"not valid JSON: {error}")
             continue

@@ -20,7 +20,7 @@ from bertie.model.text_pooling import TaskPooling
 from bertie.tasks import encoding
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
 from bertie.tasks.data.prediction_files import answer_of
-from bertie.tasks.data.rows import join_names, parse_finite, parse_label, shorten
+from bertie.tasks.data.rows import join_names, none_of, parse_finite, parse_label, shorten
 from bertie.tasks.data.spellings import class_of
 from bertie.tasks.data.texts import Example, TextReader
 from bertie.tasks.evaluation.calibration import choice_calibration
@@ -127,9 +127,8 @@ class Classify:
         """
         known = set(self.labels)
         for example in examples:
-            if (gold := example.label) not in known:
-                problem = "no label" if gold is None else f"the label {shorten(gold)!r} is none of the classes"
-                raise UserError(f"{example.source}: {problem}; the classes are {join_names(self.labels)}")
+            if example.label not in known:
+                raise UserError(f"{example.source}: {none_of(example.label, self.labels, 'classes')}")
 
     def gold(self, examples: list[Example]) -> list[int | None]:
         """Return the index of each example's label in `labels`, or None without a known label."""
@@ -161,10 +160,8 @@ class Classify:
         given = parse_label(answer_of(values, "label", place), "label", place)
         predicted = given and class_of(given, self.labels)
         if predicted not in self.labels:
-            raise UserError(
-                f"{place}: {shorten(str(predicted))!r} is none of the classes, which are {join_names(self.labels)}; "
-                "name all classes with --task.labels"
-            )
+            problem = none_of(predicted, self.labels, "classes")
+            raise UserError(f"{place}: {problem}; name all classes with --task.labels")
         return ClassPrediction(predicted, {})
 
     def score(self, predictions: list[ClassPrediction], examples: list[Example]) -> dict[str, float]:

@@ -25,7 +25,7 @@ from bertie.tasks import encoding
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weight_array
 from bertie.tasks.data.label_sets import LabelSetExample, LabelSetReader, parse_labels
 from bertie.tasks.data.prediction_files import answer_of
-from bertie.tasks.data.rows import Row, join_names, require_distinct_columns, shorten
+from bertie.tasks.data.rows import Row, join_names, none_of, require_distinct_columns
 from bertie.tasks.data.spellings import class_of
 from bertie.tasks.data.texts import TextReader
 from bertie.tasks.evaluation.calibration import calibration, log_losses
@@ -166,10 +166,7 @@ class MultiLabel:
                     "cell says that there is none)"
                 )
             if unknown := [label for label in example.labels if label not in known]:
-                raise UserError(
-                    f"{example.source}: the label {shorten(unknown[0])!r} is none of the labels, which are "
-                    f"{join_names(self.labels)}"
-                )
+                raise UserError(f"{example.source}: {none_of(unknown[0], self.labels, 'labels')}")
 
     def gold(self, examples: list[Any]) -> list[np.ndarray | None]:
         """Return for each example which labels it has, float32 [C]; None if they are unknown."""
@@ -234,10 +231,8 @@ class MultiLabel:
     def read_prediction(self, values: dict[str, Any], example: LabelSetExample, place: str) -> LabelSetPrediction:  # noqa: ARG002
         predicted = self._predicted(values, place)
         if unknown := [label for label in predicted if label not in self.labels]:
-            raise UserError(
-                f"{place}: {shorten(unknown[0])!r} is none of the labels, which are {join_names(self.labels)}; name all "
-                "labels with --task.labels"
-            )
+            problem = none_of(unknown[0], self.labels, "labels")
+            raise UserError(f"{place}: {problem}; name all labels with --task.labels")
         return LabelSetPrediction(list(predicted), {})
 
     def score(self, predictions: list[LabelSetPrediction], examples: list[LabelSetExample]) -> dict[str, float]:

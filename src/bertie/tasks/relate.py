@@ -25,7 +25,7 @@ from bertie.report import TextSpan
 from bertie.tasks.data.marked_texts import DIRECTED, RelationExample, SpanEnd, relation_name
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.relations import RelationReader
-from bertie.tasks.data.rows import join_names, parse_label, shorten
+from bertie.tasks.data.rows import join_names, none_of, parse_label, shorten
 from bertie.tasks.data.spellings import class_of
 from bertie.tasks.encoding import by_example, every_sequence, pooled_position, same_task, softmax
 from bertie.tasks.evaluation.calibration import choice_calibration
@@ -218,9 +218,8 @@ class Relate:
         """
         known = set(self.labels)
         for example in examples:
-            if (gold := example.label) not in known:
-                problem = "no label" if gold is None else f"the label {shorten(gold)!r} is none of the relations"
-                raise UserError(f"{example.source}: {problem}; the relations are {join_names(self.labels)}")
+            if example.label not in known:
+                raise UserError(f"{example.source}: {none_of(example.label, self.labels, 'relations')}")
             if self.markers:
                 marked_text(self.form, self.markers, example)
 
@@ -297,10 +296,8 @@ class Relate:
         given = parse_label(answer_of(values, "label", place), "label", place)
         predicted = given and class_of(relation_name(given), self.labels)
         if predicted not in self.labels:
-            raise UserError(
-                f"{place}: {shorten(str(predicted))!r} is none of the relations, which are {join_names(self.labels)}; "
-                "name all relations with --task.labels"
-            )
+            problem = none_of(predicted, self.labels, "relations")
+            raise UserError(f"{place}: {problem}; name all relations with --task.labels")
         return ClassPrediction(predicted, {})
 
     def score(self, predictions: list[ClassPrediction], examples: list[RelationExample]) -> dict[str, float]:

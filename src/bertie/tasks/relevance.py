@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bertie.errors import UsageError
-from bertie.tasks.data.rows import join_names, shorten
+from bertie.tasks.data.rows import join_names, none_of, shorten
 from bertie.tasks.task import Task
 
 POSITIVE = frozenset({"1", "yes", "true", "relevant", "positive", "entailment", "duplicate", "equivalent", "match"})
@@ -41,5 +41,5 @@ def class_relevance(task: Task, label: str) -> Callable[[Any], float] | None:
     if not label and (len(labels) != 2 or len(found) != 1):
         raise UsageError(f'label: name the class that means "relevant"; the classes are {join_names(labels)}')
     if found[0] not in labels:
-        raise UsageError(f"label {shorten(label)!r} is none of the classes, which are {join_names(labels)}")
+        raise UsageError(none_of(label, labels, "classes"))
     return lambda prediction: prediction.probabilities[found[0]]

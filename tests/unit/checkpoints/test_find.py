@@ -301,6 +301,18 @@ def test_a_model_in_a_folder_of_a_repository_is_named(hub: Hub) -> None:
     assert found == f"{expected}: download the repository, and give the path of this folder"
 
 
+@pytest.mark.parametrize("index", ["", ".index.json"])
+def test_weights_without_config_json_are_named_by_the_hub_id(hub: Hub, index: str) -> None:
+    (hub.source / "config.json").unlink()
+    (hub.source / "checkpoints" / "step-00000001").mkdir(parents=True)
+    (hub.source / "checkpoints" / "step-00000001" / "config.json").touch()  # another model
+    (hub.source / "model.safetensors").rename(hub.source / f"model.safetensors{index}")
+    problem = f"MODEL holds no config.json beside its model.safetensors{index}: restore it, or take another checkpoint"
+    assert require_same(hub)["refused"] == f"UsageError: {problem}"
+    with pytest.raises(UsageError, match=f"^{NAME} holds"):
+        read_checkpoint(NAME)
+
+
 @pytest.mark.parametrize("name", ["tf_model.h5", "flax_model.msgpack"])
 def test_weights_of_other_libraries_are_refused_without_a_download(
     hub: Hub, name: str, monkeypatch: pytest.MonkeyPatch

@@ -33,9 +33,9 @@ def values(found: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
         ("txt", b"\xef\xbb\xbfa\r\n\nb\x00\n\xff\nc", [(1, "a"), (2, ""), (5, "c")], ["a NUL byte", "not in utf-8"]),
         (
             "jsonl",
-            b'{"text": "a"}\n\n[1]\n{"text": \n\xff\n{"text": "b"}',
+            b' {"text": "a"}\t\n\n[1]\n{"text": \n\xff\n{"text": "b"}\n{"text": "", "text": ""}\n{"text": "a"} x',
             [(1, "a"), (6, "b")],
-            ["not a JSON object", "not JSON", "not in utf-8"],
+            ["not a JSON object", "not JSON", "not in utf-8", "a key twice", "not JSON"],
         ),
         (
             "tsv",

@@ -61,7 +61,7 @@ def test_other_models_rerank_by_cosine(predictor: Predictor, small_texts: list[s
 
 def test_the_relevant_class_must_be_clear() -> None:
     task = TASKS["classify"]
-    with pytest.raises(UsageError, match="'maybe' is none of the classes, which are no, yes"):
+    with pytest.raises(UsageError, match="the label 'maybe' is none of the classes; the classes are no, yes"):
         relevance(task, "maybe")
     with pytest.raises(UsageError, match="name the class"):
         relevance(replace(task, labels=("red", "green")))

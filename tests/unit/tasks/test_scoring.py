@@ -159,7 +159,7 @@ def test_score_reads_the_tables_of_glue(tmp_path: Path) -> None:
         (table + "6\t1\n", "7 predictions for the 6 examples"),
         (
             table.replace("5\t1", "5\t2"),
-            "'2' is none of the classes, which are 0, 1; name all classes with --task.labels",
+            "'2' is none of the classes; the classes are 0, 1; name all classes with --task.labels",
         ),
         (table.replace("index", "id"), "expected the columns index and prediction, found id, prediction"),
         (table.replace("5\t1", "5"), "1 columns, but the first line has 2"),
@@ -240,7 +240,7 @@ def test_score_reads_answers_by_id_and_odds(tmp_path: Path, capsys: pytest.Captu
     with pytest.raises(UserError, match="the answer to c: the answer must be a string, found '3'"):
         bertie.score("span", data, said | {"c": 3})
     (tmp_path / "said.json").write_text('{"a": "x", "a": "y"}')
-    with pytest.raises(UserError, match=r"said.json: a is there twice"):
+    with pytest.raises(UserError, match=r"said.json:1: the key 'a' stands twice"):
         bertie.score("span", data, tmp_path / "said.json")
     for wrong, message in (
         ({"a": 1.0, "b": 2.0}, "no odds for c"),

@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 
 from bertie.errors import UserError
 from bertie.tasks.data.rows import shorten
+from bertie.untrusted import parse_json
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
@@ -44,7 +45,7 @@ def parse_cell(cell: str, name: str, place: str) -> Any:
         UserError: It is none of these, or NumPy left out a part of it.
     """
     try:
-        value = json.loads(cell)
+        value = parse_json(cell)
     except (ValueError, RecursionError):
         try:
             value = _Cell(cell).whole()
@@ -116,6 +117,8 @@ class _Cell:
                 return self.items("}")  # of a set
             if not isinstance(key, str) or not self.skip(":"):
                 raise ValueError("expected a key and a colon")
+            if key in entries:
+                raise ValueError(f"the key {key[:40]!r} stands twice")
             entries[key] = self.value()
             if not self.skip(",") and self.tokens[self.at : self.at + 1] != [("mark", "}")]:
                 raise ValueError("a comma is missing")

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from bertie import console
 from bertie.errors import UsageError
 
+_COLUMNS = {"text", "sentence", "sentence1", "premise", "question", "context", "tokens", "words", "label", "labels"}
 _MISSING = ("NAType", "NaTType")  # types of pandas for a missing value
 
 
@@ -36,16 +37,15 @@ def require_list(given: Any) -> Iterable[Any]:
         raise UsageError(f"a {kind} has no order: give a list")
     if kind.endswith("GroupBy"):
         raise UsageError(f"a {kind} has groups, not rows: give the frame")
-    if _is_row(given):
-        raise UsageError(
-            f"a {kind} with the names {', '.join(given.index[:9])} is one row: give a frame, as frame.iloc[[0]]"
-        )
     if isinstance(given, dict):
         return _rows_of_columns(_columns_of_dict(given), kind)
     if hasattr(given, "features") and hasattr(given, "column_names"):
         return _rows_of_dataset(given)
     if hasattr(given, "columns") and not hasattr(given, "to_pylist"):
         return _rows_of_columns(_columns_of_frame(given), kind)
+    if _is_row(given):
+        names = ", ".join(given.index[:9])
+        raise UsageError(f"a {kind} with the names {names} is one row: give a frame, as frame.iloc[[0]], or a list")
     for method in ("to_pylist", "to_list", "tolist"):
         if hasattr(given, method):
             given = getattr(given, method)()
@@ -56,11 +56,15 @@ def require_list(given: Any) -> Iterable[Any]:
 
 
 def _is_row(given: Any) -> bool:
-    """Whether a Series of pandas is a row of a frame: its index has the names of columns, and its name is a number."""
-    index = getattr(given, "index", None)
-    if not isinstance(getattr(given, "name", None), int | np.integer) or getattr(index, "name", "") is not None:
+    """Whether a Series of pandas is a row of a frame: its index has names of columns, or names where its own is a number.
+
+    The index of a column has numbers or ids.
+    """
+    index: Any = getattr(given, "index", None)
+    if not hasattr(index, "name") or not all(isinstance(name, str) for name in index):
         return False
-    return all(isinstance(name, str) for name in cast(Any, index))
+    numbered = not isinstance(getattr(given, "name", None), str | None) and index.name is None and len(index) > 0
+    return numbered or any(name.lower() in _COLUMNS for name in index)
 
 
 def plain(value: Any) -> Any:

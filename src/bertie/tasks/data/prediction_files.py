@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import is_dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from bertie import storage
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.in_memory import is_columns, require_list
 from bertie.tasks.data.rows import (
@@ -66,16 +66,7 @@ def by_id(path: Path) -> list[tuple[str, Any]]:
         UserError: if the file is not a JSON object in UTF-8, or has an id twice.
     """
     require_file(path)
-    try:
-        pairs = json.loads(path.read_bytes().decode("utf-8-sig"), object_pairs_hook=list)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid JSON: {error}") from error
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
-        raise UserError(f'{path}: expected one JSON object with ids as keys, as in {{"id": …}}')
-    require_once((name for name, _ in pairs), str(path))
-    return pairs
+    return list(storage.read_json(path, None).items())
 
 
 def require_once(names: Iterable[str], where: str) -> None:

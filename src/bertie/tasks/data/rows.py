@@ -305,7 +305,7 @@ def parse_label(value: Any, name: str, place: str) -> str | None:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, int | float):
-        return json.dumps(value)
+        return repr(value) if type(value) is int else json.dumps(value)
     text = require_string(value, name, place).strip()
     return None if text.lower() in ("", "nan") else text
 
@@ -354,6 +354,12 @@ def shorten(text: str, limit: int = 40) -> str:
 def join_names(names: Iterable[str]) -> str:
     """Join the first 30 names of columns or classes for a message."""
     return ", ".join(shorten(name) for name in list(names)[:30])
+
+
+def none_of(label: str | None, labels: Iterable[str], what: str) -> str:
+    """Say, for an error message, that a label is none of a task's, or missing. what: "classes", "relations" or "labels"."""
+    found = "no label" if label is None else f"the label {shorten(label)!r} is none of the {what}"
+    return f"{found}; the {what} are {join_names(labels)}"
 
 
 def first_few(items: Iterable[str], count: int, separator: str = "; ") -> str:

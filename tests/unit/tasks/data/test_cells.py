@@ -40,7 +40,14 @@ def test_what_numpy_prints_is_read(value: list[str]) -> None:
 def test_shortened_arrays_and_broken_lists_are_refused() -> None:
     long = str(np.array(["a"] * 2000, object))
     cells = {long: "NumPy left out", "['a'": "open", "['a', 'b' 'c']": "comma", "[a]": "unexpected 'a'"}
-    for cell, message in {**cells, "{'a' 1}": "colon", "['a'] x": "unexpected 'x'", "[$]": "unexpected '[$]"}.items():
+    twice = {"{'a': 1, 'a': 2}": "the key 'a' stands twice", '[{"a": 1, "a": 1}]': "the key 'a' stands twice"}
+    for cell, message in {
+        **cells,
+        **twice,
+        "{'a' 1}": "colon",
+        "['a'] x": "unexpected 'x'",
+        "[$]": "unexpected '[$]",
+    }.items():
         with pytest.raises(UserError, match=f"^f:1: 'x' begins with a bracket .*{message}"):
             parse_cell(cell, "x", "f:1")
     assert not is_written("[sic] a text")

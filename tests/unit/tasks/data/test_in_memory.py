@@ -63,12 +63,28 @@ class DataFrameGroupBy:
 
 
 def test_rows_and_groups_of_pandas_are_no_examples() -> None:
-    with pytest.raises(UsageError, match="a Series with the names text, label is one row: give a frame"):
-        require_list(Series(["a", "x"], ["text", "label"], np.int64(0)))
-    for name, index in (("text", ["id1", "id2"]), (0, [0, 1]), (None, ["id1", "id2"])):
+    with pytest.raises(UsageError, match="a Series with the names review, stars is one row: give a frame"):
+        require_list(Series(["a", "x"], ["review", "stars"], np.int64(0)))
+    for name, index in (("text", ["id1", "id2"]), (0, [0, 1]), (None, ["id1", "id2"]), (1, [])):
         assert require_list(Series(["a", "b"], index, name)) == ["a", "b"]
     with pytest.raises(UsageError, match="a DataFrameGroupBy has groups, not rows: give the frame"):
         require_list(DataFrameGroupBy())
+
+
+def test_a_row_of_pandas_is_refused_whatever_its_name() -> None:
+    from pandas import DataFrame, Index, MultiIndex, Series, Timestamp
+
+    frame = DataFrame(COLUMNS)
+    ids = (["id1", "id2"], [Timestamp(0), Timestamp(1)], MultiIndex.from_tuples([("a", 1), ("b", 2)]))
+    indexed = [frame.set_index(Index(each)) for each in ids]
+    for each in (frame, frame.rename_axis(columns="columns"), *indexed):
+        with pytest.raises(UsageError, match="a Series with the names text, label is one row: give a frame"):
+            require_list(each.iloc[0])
+        assert require_list(each["text"]) == ["a", "b"]
+        assert list(require_list(each.iloc[[0]])) == [{"text": "a", "label": "x"}]
+    with pytest.raises(UsageError, match="with the names Text is one row"):
+        require_list(Series({"Text": "a"}))
+    assert require_list(frame.set_index("label")["text"]) == ["a", "b"]
 
 
 def test_predictions_may_be_columns() -> None:

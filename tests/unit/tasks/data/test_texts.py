@@ -166,6 +166,11 @@ def test_unclear_columns_are_refused(tmp_path: Path, text: str, reader: TextRead
         ("x.csv", "text,text\na,b\n", "two columns are named 'text'"),
         ("x.tsv", b"text\tlabel\nna\xefve\t1\n", r"x\.tsv:2: not UTF-8"),
         ("x.jsonl", '{"text": "a"}\n{"text": \n', r"x\.jsonl:2: not valid JSON"),
+        (
+            "x.jsonl",
+            '{"text": "a"}\n{"label": "b", "text": "a", "label": "c"}\n',
+            r"x\.jsonl:2: the key 'label' stands twice",
+        ),
         ("x.jsonl", '["a"]\n', r"x\.jsonl:1: expected a JSON object"),
         ("x.jsonl", '{"text": 5, "label": "a"}\n', r"x\.jsonl:1: 'text' must be a string, found 5"),
         ("x.jsonl", '{"text": "a"}\n{"label": "a"}\n', r"x\.jsonl:2: cannot tell which column"),
