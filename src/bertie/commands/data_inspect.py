@@ -41,5 +41,5 @@ def run(args: Args) -> dict[str, Any]:
     tokenizer = read_checkpoint(args.model).tokenizer if args.model else None
     result = inspect_data(args.task, args.file, tokenizer=tokenizer)
     for line in lines_of(result):
-        console.info(line)
+        console.result(line)
     return {"file": str(args.file), "task": args.task.kind, **result}

@@ -61,6 +61,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         f"skipped 1: {path}:6: no label",
     ):
         assert line in captured.err
+    assert main(["data", "inspect", str(path), "--task", "classify"]) == 0
+    plain = capsys.readouterr()
+    assert captured.err == plain.err + plain.out
+    assert plain.out.startswith("5 examples, 1 row skipped")
 
 
 def test_a_file_without_a_kind_is_told_which_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
