@@ -24,7 +24,6 @@ from bertie.tasks.data.marked_texts import (
     cut_word,
     from_positions,
     from_tags,
-    position_of,
     relation_name,
 )
 from bertie.tasks.data.open_nre import end_by_name, flat, flat_rows
@@ -37,6 +36,7 @@ from bertie.tasks.data.rows import (
     label_or_none,
     may_differ,
     parse_label,
+    parse_position,
     read_rows,
     require_file,
     require_string,
@@ -354,7 +354,7 @@ def _end_of(row: Row, layout: RelationColumns) -> SpanEnd | None:
         tokens = _tokens(row, layout)
     except UserError:
         return None
-    found = [position_of(plain(row.values[name])) for name in layout.spans]
+    found = [parse_position(plain(row.values[name])) for name in layout.spans]
     numbers = [number for number in found if number is not None]
     if isinstance(tokens, str) or len(numbers) < len(found):
         return None
@@ -365,7 +365,7 @@ def _end_of(row: Row, layout: RelationColumns) -> SpanEnd | None:
 
 def _cuts(row: Row, layout: RelationColumns, text: str) -> list[str]:
     """Return the place of a row and the word that its positions cut, if they cut one."""
-    numbers = [position_of(plain(row.values[name])) or 0 for name in layout.spans]
+    numbers = [parse_position(plain(row.values[name])) or 0 for name in layout.spans]
     cut = cut_word(text, [(numbers[0], numbers[1]), (numbers[2], numbers[3])])
     return [f"{row.place}: {cut}"] if cut else []
 

@@ -18,8 +18,8 @@ from bertie.tasks.data.rows import (
     is_stdin,
     join_names,
     label_or_none,
-    parse_index,
     parse_label,
+    parse_position,
     raise_error,
     read_rows,
     require_distinct_columns,
@@ -206,7 +206,9 @@ class SquadReader:
         if answers is not None and impossible is (answers != ()):
             found = f"the answer is {shorten(answers[0].text)!r}" if answers else "there is no answer"
             raise UserError(f"{place}: is_impossible is {str(impossible).lower()}, and {found}")
-        return answers
+        if answers is None:
+            return None
+        return tuple((placed(each, context) if each.start >= 0 else None) or each for each in answers)
 
     def _answer_column(self, row: Row) -> str:
         """Return the column of the answers, which may be missing. Raises UsageError if it could be two."""
@@ -291,7 +293,7 @@ def _list_of(values: Any, name: str) -> list[Any] | None:
 def _parse_start(start: Any, place: str) -> int:
     """Return where an answer starts; -1 if it is unknown. pandas makes 8.0 of 8 if other rows have none."""
     value = "" if isinstance(start, bool) else parse_label(start, "answer_start", place)
-    number = -1 if value in (None, "-1", "-1.0") else parse_index(value.removesuffix(".0"))
+    number = -1 if value in (None, "-1", "-1.0") else parse_position(value)
     if number is None:
         raise UserError(f"{place}: answer_start is {str(start)[:20]!r}, and must be a number of characters")
     return number

@@ -11,7 +11,16 @@ from typing import Any
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.annotations import from_spans, parse_spans
 from bertie.tasks.data.conll_columns import TAG_KEYS, WORD_KEYS
-from bertie.tasks.data.rows import Row, file_format, join_names, label_or_none, parse_index, require_string, shorten
+from bertie.tasks.data.rows import (
+    Row,
+    file_format,
+    join_names,
+    label_or_none,
+    parse_index,
+    parse_position,
+    require_string,
+    shorten,
+)
 from bertie.tasks.data.tag_form import TagForm
 from bertie.tasks.data.tagged import TaggedSentence, sentence_of_text
 from bertie.tasks.data.words import TextRange
@@ -175,9 +184,10 @@ def _token_places(tokens: list[Any], text: str, place: str) -> list[TextRange]:
     """Return the places of Prodigy's tokens in the text. Those of white space alone are no words."""
     found: list[TextRange] = []
     for token in tokens:
-        start, end = token.get("start"), token.get("end")
-        if not isinstance(start, int) or not isinstance(end, int) or not 0 <= start < end <= len(text):
-            raise UserError(f"{place}: a token starts at {start!r} and ends at {end!r}, in {len(text):,} characters")
+        start, end = parse_position(token.get("start")), parse_position(token.get("end"))
+        if start is None or end is None or not start < end <= len(text):
+            ends = f"starts at {token.get('start')!r} and ends at {token.get('end')!r}"
+            raise UserError(f"{place}: a token {ends}, in {len(text):,} characters")
         if found and start < found[-1][1]:
             raise UserError(f"{place}: the token at {start} begins before the one before it ends")
         if text[start:end] != token.get("text", text[start:end]):
