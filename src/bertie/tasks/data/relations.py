@@ -387,7 +387,7 @@ def _headerless(cells: list[str]) -> list[str] | None:
 
 def _json_rows(path: Path) -> Iterator[Row | UserError]:
     """Yield the objects of TACRED's list."""
-    for number, values in enumerate(storage.read_json_list(path), 1):
+    for number, values in enumerate(storage.read_json_list(path, "a list of objects, as that of TACRED"), 1):
         name = str(values.get("id", number)) if isinstance(values, dict) else str(number)
         place = f"{path}: example {number} ({name})" if name != str(number) else f"{path}: example {number}"
         if isinstance(values, dict):

@@ -97,9 +97,9 @@ class SquadReader:
             UsageError: if the file does not exist, or a table lacks a column.
             UserError: if a .json file is not SQuAD's.
         """
-        return self._answered(self._read(path, answered=True))
+        return self._answered(self._read(path, answered=True), str(path).removesuffix(path.name))
 
-    def _answered(self, questions: Iterator[Question | UserError]) -> Iterator[Question | UserError]:
+    def _answered(self, questions: Iterator[Question | UserError], folder: str = "") -> Iterator[Question | UserError]:
         """Check that questions have answers and ids of their own, wherever they are from."""
         seen: set[str] = set()
         for question in questions:
@@ -107,9 +107,9 @@ class SquadReader:
                 yield question
             elif question.answers is None:
                 remedy = "Name their column with --task.answers; an empty text or list says that there is none"
-                yield UserError(f"{question.source}: no answers", remedy)
+                yield UserError(f"{folder}{question.source}: no answers", remedy)
             elif question.id in seen:
-                yield UserError(f"{question.source}: the id {shorten(question.id)!r} is there already")
+                yield UserError(f"{folder}{question.source}: the id {shorten(question.id)!r} is there already")
             else:
                 seen.add(question.id)
                 yield question
@@ -263,8 +263,8 @@ def _read_table(path: Path) -> Iterator[Row | UserError]:
 
 def _read_squad_json(path: Path) -> Iterator[Row | UserError]:
     """Yield one row per question, with its context, from SQuAD's articles → paragraphs → questions."""
-    values = storage.read_json(path, None)
-    articles = values.get("data") if isinstance(values, dict) else None
+    values = storage.read_json(path, None, 'the object of SQuAD, {"data": [{"paragraphs": …}]}')
+    articles = values.get("data")
     if not isinstance(articles, list):
         raise UserError(f'{path} does not have the form of SQuAD: there is no list "data" in it')
     for a, article in enumerate(articles):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ class TaggedRows:
         words = tuple(require_string(word, key, place) for word in given)
         if "" in words:
             raise UserError(f"{place}: word {words.index('') + 1} is empty")
-        found = self._key(row, self.tags, [name for name in TAG_KEYS if name in values], tagged, "tags", TAG_KEYS[0])
+        found = self._key(row, self.tags, [name for name in TAG_KEYS if name in values], tagged, "tags", TAG_KEYS)
         if found is None:
             return TaggedSentence(words, None, row.source)
         tags = label_or_none(lambda: self._check_tags(values[found], len(words), place), tagged is not False)
@@ -136,7 +137,7 @@ class TaggedRows:
         names = [name for name in SPAN_KEYS if isinstance(values.get(name), list)]
         # Prodigy leaves out the key if there are no spans.
         required = tagged and places is None
-        key = self._key(row, self.tags, names, required, "spans", SPAN_KEYS[0])
+        key = self._key(row, self.tags, names, required, "spans", SPAN_KEYS)
 
         def read() -> TaggedSentence:
             spans = parse_spans(values[key], place) if key is not None else []
@@ -151,7 +152,9 @@ class TaggedRows:
             raise UserError(f"{place}: a sentence without words")
         return sentence
 
-    def _key(self, row: Row, named: str, found: list[str], tagged: bool | None, what: str, default: str) -> str | None:
+    def _key(
+        self, row: Row, named: str, found: list[str], tagged: bool | None, what: str, usual: Many[str]
+    ) -> str | None:
         """Return the key of the tags or spans; None if there is none, and none is required."""
         values, place = row.values, row.place
         if named:
@@ -160,7 +163,10 @@ class TaggedRows:
             problem = f"the {what} could be under {' or '.join(map(repr, found))}"
             raise UsageError(f"{place}: {problem}", "Choose with --task.tags")
         if not found and tagged:
-            problem = f"no {what} under {(named or default)!r}: its keys are {join_names(values)}"
+            names = (named,) if named else usual
+            if any(name in values and values[name] is None for name in names):
+                raise UserError(f"{place}: it has no annotation")
+            problem = f"no {what} under {' or '.join(map(repr, names))}: its keys are {join_names(values)}"
             raise UserError(f"{place}: {problem}", "Choose with --task.tags")
         return found[0] if len(found) == 1 else None
 

@@ -216,7 +216,8 @@ def test_spans_get_the_tags_of_the_model(scheme: Scheme, tags: str) -> None:
             {"text": "a", "tokens": ["a"], "tags": ["O"], "spans": [[0, 1, "X"]]},
             "the words could be under 'tokens' or 'text'. Choose with --task.tokens",
         ),
-        ({"text": "a"}, "no spans under 'entities': its keys are text"),
+        ({"text": "a"}, "no spans under 'entities' or 'spans' or 'label' or 'labels': its keys are text"),
+        ({"text": "a", "label": None}, "it has no annotation"),
         ({"text": "a", "spans": [], "answer": "reject"}, "its annotation is marked with 'reject'"),
         ({"text": " \n", "spans": []}, "a sentence without words"),
         ({"text": "ab", "tokens": [{"start": 0, "end": 3}]}, "a token starts at 0 and ends at 3, in 2 characters"),
@@ -253,7 +254,7 @@ def test_label_studio_tasks_that_are_refused(tmp_path: Path) -> None:
     tasks = [twice, task([], was_cancelled=True), html, task([(0, 4, "Otto", "PER")]), "no task", task([])]
     errors = [str(each) for each in ConllReader().read(write(tmp_path / "a.json", tasks))]
     assert "a.json: example 1: 2 annotations: keep one of them" in errors[0]
-    assert "example 2: no spans under 'entities'" in errors[1]
+    assert "example 2: it has no annotation" in errors[1]
     assert "example 3: hypertextlabels are not labels of characters" in errors[2]
     assert "example 4: the span PER 0–4 ('Otto') has another text in the document: 'Anna'" in errors[3]
     assert "example 5: expected an object" in errors[4]

@@ -460,7 +460,7 @@ def test_a_header_line_is_not_a_word(tmp_path: Path, header: str) -> None:
         (
             "a.jsonl",
             lines([{"tokens": ["a"]}, {"tokens": ["c"], "tags": ["O"]}]),
-            "no tags under 'tags': its keys are tokens. Choose with --task.tags",
+            "no tags under 'tags' or 'ner_tags' or 'labels' or 'ner': its keys are tokens. Choose with --task.tags",
         ),
         (
             "a.jsonl",
