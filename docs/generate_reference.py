@@ -296,7 +296,8 @@ COMMAND_LINE = """# Command line
 or a fine-tuned run, `--help` shows its values as defaults: `bertie pretrain mini --help`. `bertie --version` prints the
 version.
 
-Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted. Results go to stdout, messages to stderr.
+Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted. Results go to stdout, messages to stderr, and with
+`--json` also the results as text.
 
 A flag whose value ends in "…" takes several values: `--grid.learning-rate 1e-5 3e-5`. A flag without a value in the
 tables is a switch: giving it turns it on. A default of "none" means that the flag is not set.

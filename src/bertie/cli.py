@@ -56,7 +56,8 @@ def main(argv: list[str] | None = None) -> int:
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler) if main_thread else None  # like Ctrl-C
     try:
         try:
-            result, code = _run(argv)
+            with nullcontext() if "--json" in flags else console.results_on_stdout():
+                result, code = _run(argv)
         except (UserError, OSError, MemoryError, RuntimeError, UnicodeEncodeError, KeyboardInterrupt) as error:
             message, code = _failure(error, argv)
             if message is None or isinstance(error, BrokenPipeError) or ("--debug" in flags and code != INTERRUPTED):

@@ -1,4 +1,4 @@
-"""Progress bars, information lines and warnings. They go to stderr, because stdout is for results."""
+"""Progress bars, information lines and warnings, on stderr, and results, on stdout."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import IO, Any
 from bertie.errors import visible
 
 _silent = ContextVar("silent", default=False)
+_to_stdout = ContextVar("to_stdout", default=False)
 _heard: ContextVar[list[str] | None] = ContextVar("heard", default=None)
 
 
@@ -36,6 +37,24 @@ def info(text: str) -> None:
         return
     with suppress(OSError):
         print(text, file=sys.stderr or _devnull(), flush=True)
+
+
+@contextmanager
+def results_on_stdout() -> Iterator[None]:
+    """Print the results of the block to stdout. For a command: a function leaves stdout to the program that calls it."""
+    token = _to_stdout.set(True)
+    try:
+        yield
+    finally:
+        _to_stdout.reset(token)
+
+
+def result(text: str) -> None:
+    """Print a line of what a command was asked for: to stdout, or to stderr if the result on stdout is a JSON object."""
+    if not _to_stdout.get():
+        info(text)
+    elif not _silent.get():
+        print(text)
 
 
 def _devnull() -> IO[str]:

@@ -283,22 +283,27 @@ def write_array(path: Path, array: Any) -> None:
     write_atomic(path, content.getvalue())
 
 
-def read_json(path: Path, largest: int | None = LARGEST) -> dict[str, Any]:
-    """Read a JSON object. largest: how many bytes it may have; None: any number, as of data.
+def read_json(path: Path, largest: int | None = LARGEST, expected: str = "") -> dict[str, Any]:
+    """Read a JSON object.
+
+    Args:
+        path: The file.
+        largest: How many bytes it may have; None: any number, as of data.
+        expected: What a user's file must hold, for the message; empty: bertie or another program wrote it.
 
     Raises:
         UsageError: There is no such file.
         UserError: The file does not hold a JSON object, has a key twice in one, or is too large.
     """
-    return _load_json(path, dict, "object", largest)
+    return _load_json(path, dict, largest, expected)
 
 
-def read_json_list(path: Path) -> list[Any]:
+def read_json_list(path: Path, expected: str = "") -> list[Any]:
     """Read a JSON array. Raises the same errors as `read_json`."""
-    return _load_json(path, list, "array")
+    return _load_json(path, list, LARGEST, expected)
 
 
-def _load_json(path: Path, kind: type, name: str, largest: int | None = LARGEST) -> Any:
+def _load_json(path: Path, kind: type, largest: int | None, expected: str) -> Any:
     try:
         require_content(path, largest)
         content = path.read_bytes()
@@ -313,7 +318,11 @@ def _load_json(path: Path, kind: type, name: str, largest: int | None = LARGEST)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}") from error
     if not isinstance(value, kind):
-        raise UserError(f"{path} is damaged: it holds no JSON {name}")
+        if not expected:
+            raise UserError(f"{path} is damaged: it holds no JSON {'object' if kind is dict else 'array'}")
+        keys = f" with the keys {', '.join(list(value)[:5])}" if isinstance(value, dict) and value else ""
+        found = f"a JSON object{keys}" if isinstance(value, dict) else f"a JSON {'list' if kind is dict else 'value'}"
+        raise UserError(f"{path} holds {found}, and must hold {expected}")
     return value
 
 

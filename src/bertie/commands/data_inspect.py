@@ -30,16 +30,19 @@ class Args:
 
 def defaults(kind: str) -> dict[str, Any]:
     """Return the defaults that a kind of task determines. Raises UsageError for a file in its place: some kinds may fit."""
-    if kind not in config.kinds(AnyTask) and Path(kind).exists():
+    if kind in config.kinds(AnyTask):
+        return score.defaults(kind)
+    if Path(kind).exists():
         fitting = kinds_that_read(Path(kind))
         found = f"its columns fit {' or '.join(fitting)}" if fitting else "its columns fit no task without flags"
         raise UsageError(f"{kind} stands where the kind of task belongs; {found}", "Say it first, or with --task KIND")
-    return score.defaults(kind)
+    kinds = ", ".join(config.kinds(AnyTask))
+    raise UsageError(f"{kind!r} is no kind of task, which stands before the file, and no file: the kinds are {kinds}")
 
 
 def run(args: Args) -> dict[str, Any]:
     tokenizer = read_checkpoint(args.model).tokenizer if args.model else None
     result = inspect_data(args.task, args.file, tokenizer=tokenizer)
     for line in lines_of(result):
-        console.info(line)
+        console.result(line)
     return {"file": str(args.file), "task": args.task.kind, **result}

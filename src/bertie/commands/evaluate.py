@@ -43,7 +43,7 @@ def run(args: Args) -> dict[str, Any]:
     result = load(args.run, task=args.task, language=args.language, engine=args.engine).evaluate(
         args.data, args.strict, args.out
     )
-    console.info(", ".join(f"{name} {value:.4f}" for name, value in result["scores"].items()))
+    console.result(", ".join(f"{name} {value:.4f}" for name, value in result["scores"].items()))
     if args.out:
         console.info(f"report: {args.out / PAGE}")
     return result

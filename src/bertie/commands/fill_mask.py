@@ -83,14 +83,14 @@ def _result(predictor: Predictor, args: Args) -> dict[str, Any]:
         return _single(predictor.fill_words(args.text, how))
     predictions = predictor.fill_mask(args.text, args.top_k)
     for position in predictions:
-        console.info("  ".join(f"{printable(token.token)} {token.probability:.3f}" for token in position))
+        console.result("  ".join(f"{printable(token.token)} {token.probability:.3f}" for token in position))
     return {"masks": [[asdict(token) for token in position] for position in predictions]}
 
 
 def _single(groups: list[list[Filling]]) -> dict[str, Any]:
     """Print the fillings of each mask on a line, and return them for JSON."""
     for group in groups:
-        console.info("  ".join(f"{printable(filling.words[0])} {_number(filling)}" for filling in group))
+        console.result("  ".join(f"{printable(filling.words[0])} {_number(filling)}" for filling in group))
     return {
         "masks": [
             [{"word": filling.words[0], "pieces": list(filling.pieces[0]), **_scores(filling)} for filling in group]
@@ -102,7 +102,7 @@ def _single(groups: list[list[Filling]]) -> dict[str, Any]:
 def _joint(fillings: list[Filling]) -> dict[str, Any]:
     """Print each filling of all masks on a line, and return them for JSON."""
     for filling in fillings:
-        console.info(f"{' … '.join(map(printable, filling.words))}  {_number(filling)}")
+        console.result(f"{' … '.join(map(printable, filling.words))}  {_number(filling)}")
     return {
         "fillings": [
             {"words": list(filling.words), "pieces": [list(own) for own in filling.pieces], **_scores(filling)}

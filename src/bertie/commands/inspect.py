@@ -28,6 +28,6 @@ class Args:
 def run(args: Args) -> dict[str, Any]:
     result = inspect_model(args.run, args.inspection, args.out, language=args.language)
     for line in result["summary"]:
-        console.info(line)
+        console.result(line)
     console.info(f"to look at: {args.out / PAGE}")
     return result

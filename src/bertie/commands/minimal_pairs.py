@@ -39,7 +39,7 @@ def run(args: Args) -> dict[str, Any]:
     for group in result["groups"]:
         interval = f"({percent(group['low'])} to {percent(group['high'])})"
         accuracy = f"{percent(group['accuracy']):>8} {interval:<20}"
-        console.info(f"{group['name']:<{width}} {accuracy} of {group['pairs']:,}  {group['kind']}")
+        console.result(f"{group['name']:<{width}} {accuracy} of {group['pairs']:,}  {group['kind']}")
     if args.out is not None:
         console.info(f"{args.out}: {', '.join(path.name for path in sorted(args.out.iterdir()))}")
     return result

@@ -33,5 +33,5 @@ def run(args: Args) -> dict[str, Any]:
     predictor = load(args.run)
     [probability] = predictor.next_sentence([(args.a, args.b)]).tolist()
     objective = pair_objective(predictor.folder)
-    console.info(f"{probability:.4f}  {MEANINGS[objective]}")
+    console.result(f"{probability:.4f}  {MEANINGS[objective]}")
     return {"objective": objective, "probability": probability}

@@ -51,7 +51,7 @@ def run(args: Args) -> dict[str, Any]:
                 f"{args.check}: {others[0]}{more} not in the manifest: remove what is not part of the shards"
             )
         size = sum(file["bytes"] for file in manifest["files"].values())
-        console.info(f"{args.check}: {len(manifest['files']):,} files, {size / 1e6:,.1f} MB, intact")
+        console.result(f"{args.check}: {len(manifest['files']):,} files, {size / 1e6:,.1f} MB, intact")
         return _summary(args.check, manifest)
     if not args.tokenizer or not args.out:
         missing = [flag for flag, given in (("--tokenizer", args.tokenizer), ("--out", args.out)) if not given]

@@ -28,10 +28,10 @@ def run(args: Args) -> dict[str, Any]:
         measures = ", ".join(f"{name} {scores[name]:.4f}" for name in scores if name.endswith(("_loss", "_accuracy")))
         at_step = f"at step {entry['eval']['step']:,}: " if scores and scores["step"] < entry["step"] else ""
         progress = f"step {entry['step']:,}, {entry['tokens']:,} tokens"
-        console.info(f"{entry['run']}: {progress}, {at_step}{measures or 'not evaluated yet'}")
+        console.result(f"{entry['run']}: {progress}, {at_step}{measures or 'not evaluated yet'}")
     if result["differences"]:
-        console.info(f"setting: {' | '.join(entry['run'] for entry in result['runs'])}")
+        console.result(f"setting: {' | '.join(entry['run'] for entry in result['runs'])}")
     for key, values in result["differences"].items():
-        console.info(f"{key}: {' | '.join(map(str, values))}")
+        console.result(f"{key}: {' | '.join(map(str, values))}")
     console.info(f"learning curves: {args.out}")
     return result

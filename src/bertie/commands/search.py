@@ -47,5 +47,5 @@ def run(args: Args) -> dict[str, Any]:
     predictor = load(args.run, language=args.language, engine=args.engine)
     found = search(predictor, args.file, args.query, args.top_k, args.unit, source=args.source, vectors=args.vectors)
     for each in found:
-        console.info(f"{each.score:.4f}  {printable(each.text)}")
+        console.result(f"{each.score:.4f}  {printable(each.text)}")
     return {"query": args.query, "found": [asdict(each) for each in found]}

@@ -59,9 +59,9 @@ def _matrix(predictor: Predictor, args: Args) -> dict[str, Any]:
     unit = args.unit
     matrix = predictor.similarity(args.texts, None, unit.pooling, unit.layers, unit.prompt_name)
     digits = len(str(len(args.texts)))
-    console.info(" " * digits + "".join(f"{number:>8}" for number in range(1, len(args.texts) + 1)))
+    console.result(" " * digits + "".join(f"{number:>8}" for number in range(1, len(args.texts) + 1)))
     for number, (row, text) in enumerate(zip(matrix.tolist(), args.texts, strict=True), 1):
-        console.info(f"{number:>{digits}}" + "".join(f"{value:>8.3f}" for value in row) + f"   {printable(text)}")
+        console.result(f"{number:>{digits}}" + "".join(f"{value:>8.3f}" for value in row) + f"   {printable(text)}")
     return {"texts": args.texts, "similarity": matrix.tolist()}
 
 

@@ -59,12 +59,12 @@ def run(args: Args) -> dict[str, Any]:
             coverage.UnknownShare(summary["unknown"], characters=summary["unknown_characters"]).warn(
                 summary["tokenizer"]
             )
-        console.info(f"longest entries of {summary['tokenizer']}: {' '.join(summary['longest'])}")
+        console.result(f"longest entries of {summary['tokenizer']}: {' '.join(summary['longest'])}")
     differences = []
     if len(loaded) == 2 and args.text and loaded[0].rules == loaded[1].rules:
         differences = coverage.compare_tokenizers(loaded[0], loaded[1], counts[0])
         if differences:
-            console.info("words that they split differently, largest difference first:")
+            console.result("words that they split differently, largest difference first:")
         for word, *pieces in differences:
             _print_row(word, [f"{count} pieces" for count in pieces])
     return {"tokenizers": summaries, "apart": [{"word": word, "pieces": pieces} for word, *pieces in differences]}
@@ -91,4 +91,4 @@ def _summary(folder: Path, tokenizer: Tokenizer, counts: Counter[str]) -> dict[s
 
 
 def _print_row(row: str, cells: list[str]) -> None:
-    console.info(f"{row:30}" + "".join(f"  {cell:>20}" for cell in cells))
+    console.result(f"{row:30}" + "".join(f"  {cell:>20}" for cell in cells))

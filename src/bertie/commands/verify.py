@@ -25,8 +25,8 @@ class Args:
 def run(args: Args) -> dict[str, Any]:
     found = verify(args.run, args.against)
     for line in found.lines():
-        console.info(line)
+        console.result(line)
     if found.problem:
         raise UserError(found.problem, result=found.to_json())
-    console.info(f"nothing is wrong with {found.folder}")
+    console.result(f"nothing is wrong with {found.folder}")
     return found.to_json()

@@ -219,10 +219,12 @@ def _packed(out: Path) -> list[str]:
 
 
 def _print_table(result: dict[str, Any]) -> None:
-    console.info(f"{'GLUE, dev':10}{'score':>8}")
+    console.result(f"{'GLUE, dev':10}{'score':>8}")
     for name, scores in result["scores"].items():
         metrics = ", ".join(f"{metric} {value:.4f}" for metric, value in scores.items())
-        console.info(f"{name:10}{statistics.fmean(scores.values()):8.4f}  {metrics}")
+        console.result(f"{name:10}{statistics.fmean(scores.values()):8.4f}  {metrics}")
     absent = [task.folder for task in TASKS if task.name not in result["tasks"]]
     without = f", without {', '.join(absent)}" if absent else ""
-    console.info(f"{'average':10}{result['average']:8.4f}  over {len(result['tasks'])} of {len(TASKS)} tasks{without}")
+    console.result(
+        f"{'average':10}{result['average']:8.4f}  over {len(result['tasks'])} of {len(TASKS)} tasks{without}"
+    )

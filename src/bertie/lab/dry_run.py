@@ -63,13 +63,13 @@ def dry_run(schedule: StepScheduler, launcher: Launcher) -> dict[str, Any]:
         tasks = [seconds[name] for name in cell.tasks.values()]
         tuning = f"about {console.duration(sum(tasks))} of fine-tuning"
         if isinstance(plan.steps[cell.model], GloveStep):
-            console.info(f"{cell.name}: vectors not estimated, {tuning}")
+            console.result(f"{cell.name}: vectors not estimated, {tuning}")
         else:
-            console.info(f"{cell.name}: {console.duration(seconds[cell.model])} of pre-training, {tuning}")
+            console.result(f"{cell.name}: {console.duration(seconds[cell.model])} of pre-training, {tuning}")
         waiting = [todo[name] for name in cell.tasks.values() if name in todo]
         longest = max(longest, todo.get(cell.model, 0.0) + max(waiting, default=0.0))
     expected = max(sum(todo.values()) / launcher.slots, longest)
-    console.info(
+    console.result(
         f"{console.plural(len(plan.cells), 'cell')}, {console.plural(len(todo), 'step')} to do: about "
         f"{console.duration(expected)} with {launcher.slots} at a time"
     )

@@ -151,7 +151,7 @@ def plan(
             f"measured.\nRecipes smaller than {FILL_A_GPU[0]} do not fill a GPU: run the plan on it to see them."
         )
     choice = "has the lowest loss" if len(outlooks) > 1 else "is the only recipe that can be estimated"
-    console.info(f"\n{best.recipe} {choice}. Train it with:\n\n  {command}")
+    console.result(f"\n{best.recipe} {choice}. Train it with:\n\n  {command}")
     return {
         "device": target.device,
         "text_tokens": target.text,

@@ -65,7 +65,7 @@ def dry_run(
             return {"status": status} if ranks.first else {}
         job, rows = setup.job(None)
         counters = _restore(setup, job)
-        console.info(setup.description(job))
+        console.result(setup.description(job))
         _report_text(setup)
         phases = [_report_phase(setup, number, rows) for number in range(len(setup.feed.phases))]
         result = {"status": status, "parameters": job.model.size, "phases": phases, **_report_space(job, Path(out))}
@@ -87,7 +87,7 @@ def _restore(setup: Setup, job: TrainingJob) -> Counters:
 
 def _report_text(setup: Setup) -> None:
     tokenizer, text = setup.shards.tokenizer, setup.shards.train
-    console.info(
+    console.result(
         f"vocabulary   {tokenizer.size:,} entries, {'lower case' if tokenizer.lowercase else 'cased'}\n"
         f"text         {int(text.document_starts[-1]):,} training tokens in {len(text.document_starts) - 1:,} "
         f"documents, {int(setup.shards.eval.document_starts[-1]):,} held-out tokens"
@@ -107,7 +107,7 @@ def _report_phase(setup: Setup, number: int, micro_batch: int) -> dict[str, Any]
     length += "" if setup.config.budget else f", {epochs:.3g} epochs"
     predictions = ", ".join(f"{int(count)} {name}" for name, count in micro.counts.items())
     parts = ", ".join(f"{name} {_bytes(size)}" for name, size in vars(memory).items())
-    console.info(
+    console.result(
         f"phase {number + 1}      {length}; a forward pass: {rows} × {phase.shape.row_tokens:,} tokens in "
         f"{int((micro.batch.example != FILLER).sum())} sequences of at most {phase.layout.max_length}, "
         f"{100 * filler:.2f} % filler, predictions: {predictions}\n"
@@ -133,7 +133,7 @@ def _report_space(job: TrainingJob, out: Path) -> dict[str, int]:
     free, memory = shutil.disk_usage(existing).free, runtime.memory()[0]
     checkpoint = 3 * 4 * job.model.size
     kept = job.keep_checkpoints + 1
-    console.info(
+    console.result(
         f"space        {_bytes(memory)} of free memory; {_bytes(checkpoint)} per checkpoint, of which {kept} are kept "
         f"while another is written; {_bytes(free)} of free disk space"
     )
@@ -164,7 +164,7 @@ def _try_steps(setup: Setup, job: TrainingJob, counters: Counters) -> dict[str, 
         if setup.config.budget
         else f"all steps of the run would take {console.duration(seconds)}"
     )
-    console.info(
+    console.result(
         f"{len(losses)} steps      losses {shown}; {speed:,.0f} tokens/s: {outlook}, without preparation, "
         "evaluations and checkpoints; nothing was written"
     )

@@ -48,20 +48,20 @@ def report(outlooks: list[Outlook], left_out: dict[str, str], best: Outlook, sha
         title: Time and device.
     """
     text = int(shards.train.document_starts[-1])
-    console.info(
+    console.result(
         f"\n{title}, {_amount(text)} tokens of text\n\n"
         "recipe        parameters      tokens/s          tokens  epochs  sequences/step  held-out loss (80 % interval)"
     )
     for each in outlooks:
         speed = ("" if each.timed else "about ") + f"{each.tokens_per_second:,.0f}"
-        console.info(
+        console.result(
             f"{each.recipe:<12}{each.parameters / 1e6:>10.1f} M{speed:>14}{_amount(each.tokens):>16}{_epochs(each.epochs):>8}"
             f"{each.batch_size:>16,}  {_loss(each)}"
         )
     for line in reasons(left_out):
-        console.info(f"left out: {line}")
+        console.result(f"left out: {line}")
     _, longest = scaling.measured_tokens()
-    console.info(
+    console.result(
         "\nParameters are those of the layers, without embeddings. Losses are in nats, with BERT's masks (15 % of the "
         "tokens), on\nthe Simple English Wikipedia (30,000 vocabulary entries; counting its words gives a held-out loss of "
         f"{scaling.UNIGRAM_LOSS:.2f}).\nYours has {shards.tokenizer.size:,} entries and "
@@ -69,14 +69,16 @@ def report(outlooks: list[Outlook], left_out: dict[str, str], best: Outlook, sha
         "reports the loss with the masks of the recipe (30 %), which is higher."
     )
     if best.tokens > longest:
-        console.info(
+        console.result(
             f"The longest measured run has {_amount(longest)} tokens. The losses of longer ones are estimated from it and "
             "from\nthose that BERT's authors published."
         )
     if close := [each.recipe for each in outlooks if each is not best and each.loss - best.loss < CLOSE]:
-        console.info(f"{', '.join(close)}: as good as {best.recipe}, since the loss differs by less than {CLOSE} nats.")
+        console.result(
+            f"{', '.join(close)}: as good as {best.recipe}, since the loss differs by less than {CLOSE} nats."
+        )
     if any(each.epochs > FEW_EPOCHS for each in outlooks):
-        console.info(
+        console.result(
             f"After more than {FEW_EPOCHS} epochs, only the lower end of the interval is shown, because no such run was "
             "measured:\nthe held-out loss of a model that reads a short text too often rises."
         )

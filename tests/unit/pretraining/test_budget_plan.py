@@ -142,7 +142,7 @@ def test_the_command_runs(shards: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert words[:7] == ["bertie", "pretrain", recipe, "--data", str(shards), "--out", f"runs/{recipe}-3m"]
     assert words[7:] == ["--budget", "3m", "--training.batch-size", words[10], "--threads", "1"]
     assert main([*words[1:], "--dry-run"]) == 0
-    assert "the budget of 3 minutes" in capsys.readouterr().err
+    assert "the budget of 3 minutes" in capsys.readouterr().out
 
 
 def test_the_command_has_the_rows_that_were_timed(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,6 +67,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         f"skipped 1: {path}:6: no label",
     ):
         assert line in captured.err
+    assert main(["data", "inspect", str(path), "--task", "classify"]) == 0
+    plain = capsys.readouterr()
+    assert captured.err == plain.err + plain.out
+    assert plain.out.startswith("5 examples, 1 row skipped")
 
 
 def test_a_file_without_a_kind_is_told_which_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,6 +80,10 @@ def test_a_file_without_a_kind_is_told_which_fit(tmp_path: Path, capsys: pytest.
         assert kind in kinds_that_read(path)
     assert main(["data", "inspect", str(tmp_path / "tag.jsonl")]) == 2
     assert "tag.jsonl stands where the kind of task belongs; its columns fit tag. Say it" in capsys.readouterr().err
+    assert main(["data", "inspect", str(tmp_path / "none.csv")]) == 2
+    assert "none.csv' is no kind of task, which stands before the file, and no file: the kinds are classify, " in (
+        capsys.readouterr().err
+    )
     path = tmp_path / "plain.txt"
     path.write_text("word\n")
     assert main(["data", "inspect", str(path)]) == 2

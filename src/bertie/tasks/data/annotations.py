@@ -7,12 +7,13 @@ at its ends do not count.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence as Many
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from bertie.errors import UserError
-from bertie.tasks.data.rows import parse_label, require_string, shorten
+from bertie.tasks.data.rows import parse_label, parse_position, require_string, shorten
 from bertie.tasks.data.tag_form import ENTITY, TagForm
 from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.data.words import TextRange, split_words
@@ -20,6 +21,9 @@ from bertie.tasks.data.words import TextRange, split_words
 _STARTS = ("start", "start_offset")
 _ENDS = ("end", "end_offset")
 _LABELS = ("label", "entity_group", "type")
+_TAG_PAIR = re.compile(
+    r"B([-_:/].+) [ILEM]\1|(.+[-_:/])B \2[ILEM]", re.IGNORECASE
+)  # the start of an entity, and the next word
 
 
 class LabeledSpan(NamedTuple):
@@ -66,12 +70,14 @@ def _parse_span(value: Any, where: str) -> LabeledSpan:
         [label], surface = labels, value.get("text", "")
     else:
         raise UserError(f"{where}: a span is [start, end, label] or an object with these keys, found {str(value)[:60]}")
-    if type(start) is not int or type(end) is not int:
-        raise UserError(f"{where}: a span starts at {start!r} and ends at {end!r}: expected numbers of characters")
+    first, last = parse_position(start), parse_position(end)
+    if first is None or last is None:
+        problem = f"a span starts at {start!r} and ends at {end!r}: expected numbers of characters, from 0"
+        raise UserError(f"{where}: {problem}")
     name = parse_label(label, "label", where)
     if name is None:
-        raise UserError(f"{where}: the span {start}–{end} has no label")
-    return LabeledSpan(start, end, name, require_string(surface, "text", where), where)
+        raise UserError(f"{where}: the span {first}–{last} has no label")
+    return LabeledSpan(first, last, name, require_string(surface, "text", where), where)
 
 
 def from_spans(
@@ -91,10 +97,20 @@ def from_spans(
     """
     places = tuple(split_words(text) if words is None else words)
     placed = sorted({span[:3]: span for span in _placed(text, spans)}.values())  # some tools repeat a span
+    for span in placed:
+        if span.label in ("O", form.outside):
+            raise UserError(
+                f"{span.where}: the span {span}: {span.label} is the tag of words outside of entities, no kind"
+            )
     for before, after in pairwise(placed):
         if after.start < before.end:
             how = "is nested in" if after.end <= before.end else "overlaps with"
             raise UserError(f"{after.where}: the span {after} {how} {before}: a word has one tag, so keep one of them")
+        if _TAG_PAIR.fullmatch(f"{before.label} {after.label}") and not text[before.end : after.start].strip():
+            problem = (
+                f"the spans {before} and {after} are the tags of words, and a span is a whole entity with its kind"
+            )
+            raise UserError(f"{after.where}: {problem}", "Join such spans, or give tokens and tags")
     tags = [form.outside] * len(places)
     word, kind = 0, ""
     for span in placed:

@@ -219,7 +219,9 @@ class ConllReader:
 def _json_rows(path: Path, key: str) -> Iterator[Row | UserError]:
     """Yield the rows of a .json file: a list of Label Studio's tasks, or of objects. Raises UserError for other content."""
     require_file(path)
-    yield from label_studio_rows(storage.read_json_list(path), path, key)
+    yield from label_studio_rows(
+        storage.read_json_list(path, "a list, of Label Studio's tasks or other objects"), path, key
+    )
 
 
 def _split_lines(path: Path) -> Iterator[tuple[int, list[str] | UserError]]:

@@ -37,6 +37,8 @@ def require_list(given: Any) -> Iterable[Any]:
         raise UsageError(f"a {kind} has no order: give a list")
     if kind.endswith("GroupBy"):
         raise UsageError(f"a {kind} has groups, not rows: give the frame")
+    if hasattr(given, "collect"):  # before a look at its columns, of which polars warns
+        raise UsageError(f"a {kind} has not been computed: give {kind}.collect()")
     if isinstance(given, dict):
         return _rows_of_columns(_columns_of_dict(given), kind)
     if hasattr(given, "features") and hasattr(given, "column_names"):
@@ -104,8 +106,6 @@ def _sized(column: Any) -> bool:
 
 def _columns_of_frame(given: Any) -> dict[Any, Any]:
     kind, names = type(given).__name__, list(given.columns)
-    if hasattr(given, "collect"):
-        raise UsageError(f"a {kind} has not been computed: give {kind}.collect()")
     if repeated := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"two columns of the {kind} are named {repeated[0]!r}")
     columns = {name: given[name] for name in names}

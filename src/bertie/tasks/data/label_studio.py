@@ -33,6 +33,7 @@ def label_studio_rows(values: Iterable[Any], path: Path, key: str = "") -> Itera
 
 
 def _of_task(task: dict[str, Any], place: str, key: str) -> dict[str, Any]:
+    """Return the texts of a task, and its spans; None without an annotation."""
     texts = {name: text for name, text in task["data"].items() if isinstance(text, str)}
     if _TEXT not in texts and len(texts) == 1:
         texts = {_TEXT: next(iter(texts.values()))}
@@ -41,7 +42,7 @@ def _of_task(task: dict[str, Any], place: str, key: str) -> dict[str, Any]:
     if len(annotations) > 1:
         raise UserError(f"{place}: {len(annotations)} annotations: keep one of them")
     if not annotations:
-        return texts | ({CANCELLED: True} if given else {})
+        return texts | ({CANCELLED: True} if given else {"spans": None})
     regions = []
     for region in _objects(annotations[0], "result", place):
         kind = str(region.get("type"))

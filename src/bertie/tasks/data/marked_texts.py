@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from bertie.errors import UserError
-from bertie.tasks.data.rows import parse_index, shorten
+from bertie.tasks.data.rows import parse_position, shorten
 from bertie.tasks.data.words import CHINESE
 
 TAG = re.compile(r"<(/?)e([12])>", re.IGNORECASE)
@@ -157,14 +157,7 @@ def _inside(text: str, at: int) -> bool:
     return 0 < at < len(text) and all(each.isalnum() and not CHINESE.match(each) for each in text[at - 1 : at + 1])
 
 
-def position_of(value: Any) -> int | None:
-    """Return a position, also from text and from 3.0; None if it is none."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return parse_index(str(value)) if isinstance(value, int | str) and not isinstance(value, bool) else None
-
-
 def _position(value: Any, place: str) -> int:
-    if (number := position_of(value)) is None:
-        raise UserError(f"{place}: a position of a span is {shorten(str(value))!r}, and must be a number from 0")
+    if (number := parse_position(value)) is None:
+        raise UserError(f"{place}: a position of a span is {shorten(str(value))!r}, and must be a whole number from 0")
     return number

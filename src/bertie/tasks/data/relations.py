@@ -25,7 +25,6 @@ from bertie.tasks.data.marked_texts import (
     cut_word,
     from_positions,
     from_tags,
-    position_of,
     relation_name,
 )
 from bertie.tasks.data.open_nre import end_by_name, flat, flat_rows
@@ -38,6 +37,7 @@ from bertie.tasks.data.rows import (
     label_or_none,
     may_differ,
     parse_label,
+    parse_position,
     read_rows,
     require_file,
     require_string,
@@ -357,7 +357,7 @@ def _end_of(row: Row, layout: RelationColumns) -> SpanEnd | None:
         tokens = _tokens(row, layout)
     except UserError:
         return None
-    found = [position_of(plain(row.values[name])) for name in layout.spans]
+    found = [parse_position(plain(row.values[name])) for name in layout.spans]
     numbers = [number for number in found if number is not None]
     if isinstance(tokens, str) or len(numbers) < len(found):
         return None
@@ -368,7 +368,7 @@ def _end_of(row: Row, layout: RelationColumns) -> SpanEnd | None:
 
 def _cuts(row: Row, layout: RelationColumns, text: str) -> list[str]:
     """Return the place of a row and the word that its positions cut, if they cut one."""
-    numbers = [position_of(plain(row.values[name])) or 0 for name in layout.spans]
+    numbers = [parse_position(plain(row.values[name])) or 0 for name in layout.spans]
     cut = cut_word(text, [(numbers[0], numbers[1]), (numbers[2], numbers[3])])
     return [f"{row.place}: {cut}"] if cut else []
 
@@ -390,7 +390,7 @@ def _headerless(cells: list[str]) -> list[str] | None:
 
 def _json_rows(path: Path) -> Iterator[Row | UserError]:
     """Yield the objects of TACRED's list."""
-    for number, values in enumerate(storage.read_json_list(path), 1):
+    for number, values in enumerate(storage.read_json_list(path, "a list of objects, as that of TACRED"), 1):
         name = str(values.get("id", number)) if isinstance(values, dict) else str(number)
         place = f"{path}: example {number} ({name})" if name != str(number) else f"{path}: example {number}"
         if isinstance(values, dict):

@@ -346,6 +346,16 @@ def parse_index(value: str) -> int | None:
     return int(value) if value.isdecimal() and len(value) <= 18 else None
 
 
+def parse_position(value: Any) -> int | None:
+    """Return a position from 0, also from text, and from 3.0, which pandas writes beside missing ones; None if it is none."""
+    if type(value) is int:
+        return value if 0 <= value < 10**18 else None
+    if not isinstance(value, float | str):
+        return None
+    whole, point, rest = str(value).partition(".")
+    return parse_index(whole) if not rest.strip("0") and (rest or not point) else None
+
+
 def shorten(text: str, limit: int = 40) -> str:
     """Truncate a text for a message, to `limit` characters."""
     return text if len(text) <= limit else f"{text[:limit]}…"

@@ -18,8 +18,8 @@ from bertie.tasks.data.rows import (
     is_stdin,
     join_names,
     label_or_none,
-    parse_index,
     parse_label,
+    parse_position,
     raise_error,
     read_rows,
     require_distinct_columns,
@@ -97,9 +97,9 @@ class SquadReader:
             UsageError: if the file does not exist, or a table lacks a column.
             UserError: if a .json file is not SQuAD's.
         """
-        return self._answered(self._read(path, answered=True))
+        return self._answered(self._read(path, answered=True), str(path).removesuffix(path.name))
 
-    def _answered(self, questions: Iterator[Question | UserError]) -> Iterator[Question | UserError]:
+    def _answered(self, questions: Iterator[Question | UserError], folder: str = "") -> Iterator[Question | UserError]:
         """Check that questions have answers and ids of their own, wherever they are from."""
         seen: set[str] = set()
         for question in questions:
@@ -107,9 +107,9 @@ class SquadReader:
                 yield question
             elif question.answers is None:
                 remedy = "Name their column with --task.answers; an empty text or list says that there is none"
-                yield UserError(f"{question.source}: no answers", remedy)
+                yield UserError(f"{folder}{question.source}: no answers", remedy)
             elif question.id in seen:
-                yield UserError(f"{question.source}: the id {shorten(question.id)!r} is there already")
+                yield UserError(f"{folder}{question.source}: the id {shorten(question.id)!r} is there already")
             else:
                 seen.add(question.id)
                 yield question
@@ -206,7 +206,9 @@ class SquadReader:
         if answers is not None and impossible is (answers != ()):
             found = f"the answer is {shorten(answers[0].text)!r}" if answers else "there is no answer"
             raise UserError(f"{place}: is_impossible is {str(impossible).lower()}, and {found}")
-        return answers
+        if answers is None:
+            return None
+        return tuple((placed(each, context) if each.start >= 0 else None) or each for each in answers)
 
     def _answer_column(self, row: Row) -> str:
         """Return the column of the answers, which may be missing. Raises UsageError if it could be two."""
@@ -261,8 +263,8 @@ def _read_table(path: Path) -> Iterator[Row | UserError]:
 
 def _read_squad_json(path: Path) -> Iterator[Row | UserError]:
     """Yield one row per question, with its context, from SQuAD's articles → paragraphs → questions."""
-    values = storage.read_json(path, None)
-    articles = values.get("data") if isinstance(values, dict) else None
+    values = storage.read_json(path, None, 'the object of SQuAD, {"data": [{"paragraphs": …}]}')
+    articles = values.get("data")
     if not isinstance(articles, list):
         raise UserError(f'{path} does not have the form of SQuAD: there is no list "data" in it')
     for a, article in enumerate(articles):
@@ -291,7 +293,7 @@ def _list_of(values: Any, name: str) -> list[Any] | None:
 def _parse_start(start: Any, place: str) -> int:
     """Return where an answer starts; -1 if it is unknown. pandas makes 8.0 of 8 if other rows have none."""
     value = "" if isinstance(start, bool) else parse_label(start, "answer_start", place)
-    number = -1 if value in (None, "-1", "-1.0") else parse_index(value.removesuffix(".0"))
+    number = -1 if value in (None, "-1", "-1.0") else parse_position(value)
     if number is None:
         raise UserError(f"{place}: answer_start is {str(start)[:20]!r}, and must be a number of characters")
     return number

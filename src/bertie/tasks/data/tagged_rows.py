@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,16 @@ from typing import Any
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.annotations import from_spans, parse_spans
 from bertie.tasks.data.conll_columns import TAG_KEYS, WORD_KEYS
-from bertie.tasks.data.rows import Row, file_format, join_names, label_or_none, parse_index, require_string, shorten
+from bertie.tasks.data.rows import (
+    Row,
+    file_format,
+    join_names,
+    label_or_none,
+    parse_index,
+    parse_position,
+    require_string,
+    shorten,
+)
 from bertie.tasks.data.tag_form import TagForm
 from bertie.tasks.data.tagged import TaggedSentence, sentence_of_text
 from bertie.tasks.data.words import TextRange
@@ -61,7 +71,7 @@ class TaggedRows:
         words = tuple(require_string(word, key, place) for word in given)
         if "" in words:
             raise UserError(f"{place}: word {words.index('') + 1} is empty")
-        found = self._key(row, self.tags, [name for name in TAG_KEYS if name in values], tagged, "tags", TAG_KEYS[0])
+        found = self._key(row, self.tags, [name for name in TAG_KEYS if name in values], tagged, "tags", TAG_KEYS)
         if found is None:
             return TaggedSentence(words, None, row.source)
         tags = label_or_none(lambda: self._check_tags(values[found], len(words), place), tagged is not False)
@@ -125,7 +135,7 @@ class TaggedRows:
         names = [name for name in SPAN_KEYS if isinstance(values.get(name), list)]
         # Prodigy leaves out the key if there are no spans.
         required = tagged and places is None
-        key = self._key(row, self.tags, names, required, "spans", SPAN_KEYS[0])
+        key = self._key(row, self.tags, names, required, "spans", SPAN_KEYS)
 
         def read() -> TaggedSentence:
             spans = parse_spans(values[key], place) if key is not None else []
@@ -140,7 +150,9 @@ class TaggedRows:
             raise UserError(f"{place}: a sentence without words")
         return sentence
 
-    def _key(self, row: Row, named: str, found: list[str], tagged: bool | None, what: str, default: str) -> str | None:
+    def _key(
+        self, row: Row, named: str, found: list[str], tagged: bool | None, what: str, usual: Many[str]
+    ) -> str | None:
         """Return the key of the tags or spans; None if there is none, and none is required."""
         values, place = row.values, row.place
         if named:
@@ -149,7 +161,10 @@ class TaggedRows:
             problem = f"the {what} could be under {' or '.join(map(repr, found))}"
             raise UsageError(f"{place}: {problem}", "Choose with --task.tags")
         if not found and tagged:
-            problem = f"no {what} under {(named or default)!r}: its keys are {join_names(values)}"
+            names = (named,) if named else usual
+            if any(name in values and values[name] is None for name in names):
+                raise UserError(f"{place}: it has no annotation")
+            problem = f"no {what} under {' or '.join(map(repr, names))}: its keys are {join_names(values)}"
             raise UserError(f"{place}: {problem}", "Choose with --task.tags")
         return found[0] if len(found) == 1 else None
 
@@ -173,9 +188,10 @@ def _token_places(tokens: list[Any], text: str, place: str) -> list[TextRange]:
     """Return the places of Prodigy's tokens in the text. Those of white space alone are no words."""
     found: list[TextRange] = []
     for token in tokens:
-        start, end = token.get("start"), token.get("end")
-        if not isinstance(start, int) or not isinstance(end, int) or not 0 <= start < end <= len(text):
-            raise UserError(f"{place}: a token starts at {start!r} and ends at {end!r}, in {len(text):,} characters")
+        start, end = parse_position(token.get("start")), parse_position(token.get("end"))
+        if start is None or end is None or not start < end <= len(text):
+            ends = f"starts at {token.get('start')!r} and ends at {token.get('end')!r}"
+            raise UserError(f"{place}: a token {ends}, in {len(text):,} characters")
         if found and start < found[-1][1]:
             raise UserError(f"{place}: the token at {start} begins before the one before it ends")
         if text[start:end] != token.get("text", text[start:end]):

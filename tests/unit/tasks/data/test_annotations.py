@@ -131,14 +131,22 @@ def test_half_of_a_pair_of_brat_is_told(tmp_path: Path, capsys: pytest.CaptureFi
         ([[0, 10, "PER"], [0, 10, "LOC"]], "is nested in"),
         ([[5, 14, "PER"], [0, 6, "PER"]], "the span PER 5–14 overlaps with PER 0–6"),
         ([[0, 500, "PER"]], "the span PER 0–500 is not in the text, which has 62 characters"),
-        ([[-1, 4, "PER"]], "is not in the text"),
+        ([[-1, 4, "PER"]], "a span starts at -1 and ends at 4: expected numbers of characters, from 0"),
         ([[4, 4, "PER"]], "is not in the text"),
         ([[4, 5, "PER"]], "the span PER 4–5 covers no word"),
         ([[0, 3, "PER"]], r"the span PER 0–3 cuts the word 'Anna' \(0–4\)"),
         ([[2, 10, "PER"]], "cuts the word 'Anna'"),
         ([[0, 4, ""]], "the span 0–4 has no label"),
         ([[0, 4]], r"a span is \[start, end, label\]"),
-        ([[0.0, 4, "PER"]], "a span starts at 0.0 and ends at 4"),
+        ([[0.5, 4, "PER"]], "a span starts at 0.5 and ends at 4"),
+        ([[0, True, "PER"]], "a span starts at 0 and ends at True"),
+        ([[0, 4, "O"]], "the span O 0–4: O is the tag of words outside of entities, no kind"),
+        (
+            [[0, 4, "B-PER"], [5, 10, "I-PER"]],
+            "the spans B-PER 0–4 and I-PER 5–10 are the tags of words.* tokens and tags",
+        ),
+        ([[0, 4, "b_per"], [5, 10, "l_per"]], "are the tags of words"),
+        ([[0, 4, "PER-B"], [5, 10, "PER-E"]], "are the tags of words"),
         ([{"start": 0, "end": 4, "labels": ["A", "B"]}], "a span has the labels .* give one"),
         ([{"start": 0, "end": 4, "label": "A", "text": "Otto"}], "the span A 0–4 .'Otto'. has another text .*: 'Anna'"),
     ],
@@ -152,6 +160,20 @@ def test_spans_that_are_no_tags_of_words_are_refused_by_line(tmp_path: Path, spa
     assert good.tags == ("O",)
     with pytest.raises(UserError, match=rf"a\.jsonl:2: .*{message}"):
         raise bad if isinstance(bad, UserError) else AssertionError(bad)
+
+
+def test_kinds_that_begin_as_tags_do_are_kinds() -> None:
+    """B-cells and T-cells, phases S and M, and B-1 beside I-2."""
+    spans = [[0, 1, "B-cell"], [2, 3, "T-cell"], [4, 5, "S-phase"], [6, 7, "M-phase"], [8, 9, "B-1"], [10, 11, "I-2"]]
+    [found] = ConllReader().values([{"text": "a b c d e f", "entities": spans}], labeled=True)
+    assert found.tags == tuple(f"B-{label}" for _, _, label in spans)
+
+
+@pytest.mark.parametrize("end", [4.0, "4", "4.0"])
+def test_whole_numbers_of_pandas_are_positions(end: Any) -> None:
+    token = {"text": "Anna", "start": 0.0, "end": end}
+    rows = [{"text": "Anna", "spans": [[0.0, end, "P"]]}, {"text": "Anna", "tokens": [token], "spans": []}]
+    assert [each.tags for each in ConllReader().values(rows, labeled=True)] == [("B-P",), ("O",)]
 
 
 def test_spaces_at_the_ends_of_a_span_do_not_count() -> None:
@@ -194,7 +216,8 @@ def test_spans_get_the_tags_of_the_model(scheme: Scheme, tags: str) -> None:
             {"text": "a", "tokens": ["a"], "tags": ["O"], "spans": [[0, 1, "X"]]},
             "the words could be under 'tokens' or 'text'. Choose with --task.tokens",
         ),
-        ({"text": "a"}, "no spans under 'entities': its keys are text"),
+        ({"text": "a"}, "no spans under 'entities' or 'spans' or 'label' or 'labels': its keys are text"),
+        ({"text": "a", "label": None}, "it has no annotation"),
         ({"text": "a", "spans": [], "answer": "reject"}, "its annotator left it out: reject"),
         ({"text": " \n", "spans": []}, "a sentence without words"),
         ({"text": "ab", "tokens": [{"start": 0, "end": 3}]}, "a token starts at 0 and ends at 3, in 2 characters"),

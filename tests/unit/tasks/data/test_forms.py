@@ -331,6 +331,12 @@ def test_tables_that_pandas_wrote(tmp_path: Path) -> None:
     assert [item.answers for item in SquadReader().values([nobody], labeled=True)] == [(Answer("b", -1),)]
 
 
+def test_a_wrong_start_is_shown_as_it_is_used() -> None:
+    row = {"question": "q", "context": "a b b", "answers": {"text": ["b ", "x"], "answer_start": [3, 0]}}
+    [question] = SquadReader().values([row])
+    assert question.answers == (Answer("b", 2), Answer("x", 0))
+
+
 @pytest.mark.parametrize("start", [2, 2.0, "2", "2.0", float("nan"), None])
 def test_starts_of_answers_may_be_floats(tmp_path: Path, start: Any) -> None:
     """pandas makes them of integers beside missing values, and parquet keeps them."""
@@ -454,7 +460,7 @@ def test_a_header_line_is_not_a_word(tmp_path: Path, header: str) -> None:
         (
             "a.jsonl",
             lines([{"tokens": ["a"]}, {"tokens": ["c"], "tags": ["O"]}]),
-            "no tags under 'tags': its keys are tokens. Choose with --task.tags",
+            "no tags under 'tags' or 'ner_tags' or 'labels' or 'ner': its keys are tokens. Choose with --task.tags",
         ),
         (
             "a.jsonl",

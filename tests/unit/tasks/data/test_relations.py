@@ -221,6 +221,10 @@ def test_positions_of_characters(tmp_path: Path) -> None:
     assert spans(*read(tmp_path / "a.csv", end="after")) == ("Ada Kin", "Rom")
     arrays = {name: np.int64(value) if isinstance(value, int) else value for name, value in row.items()}
     assert tagged(*Relate().reader.values([arrays])) == ("Ada King", "倫敦", "in")
+    floats = text.replace("0,7,14,17", "0.0,8.0,14.0,18.0")  # as pandas writes them
+    assert tagged(*read(written(tmp_path / "a.csv", floats))) == ("Ada King", "Rome", "in")
+    [bad] = read(written(tmp_path / "a.csv", floats.replace("8.0,", "8.5,")))
+    assert "a.csv:2: a position of a span is '8.5', and must be a whole number from 0" in str(bad)
 
 
 def test_positions_mean_the_same_in_every_format(tmp_path: Path) -> None:
