@@ -107,5 +107,5 @@ def test_cancelled_annotations_of_label_studio(tmp_path: Path, capsys: pytest.Ca
     assert "the annotator left out 2 rows (was_cancelled 2)" in capsys.readouterr().err
     assert [each.words for each in Tag().reader.stream(path) if not isinstance(each, UserError)] == [("a",)] * 4
     path.write_text(json.dumps([*tasks, {"data": {"text": "a"}, "annotations": []}]))
-    with pytest.raises(UserError, match="example 5: no spans"):  # nobody has seen it yet
+    with pytest.raises(UserError, match="example 5: it has no annotation"):  # nobody has seen it yet
         labeled_examples(Tag().reader, path, strict=True)
