@@ -143,12 +143,25 @@ def test_a_bad_tag_of_bare_letters_is_named_too() -> None:
         find_form(TagCounts(sentences("B I O|" * 50 + "B X")), "")
 
 
-def test_tags_in_an_impossible_order_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    form = find_form(TagCounts(sentences("B-P L-P O U-P|" * 9 + "O B-P O")), "")
-    assert form == TagForm("bilou")
-    assert "count as none: 1 place, first a.conll:48, 'O' after 'B-P'" in capsys.readouterr().err
-    assert find_form(TagCounts(sentences("B-P I-P O|" * 9 + "O I-P B-L")), "") == TagForm("bio")
-    assert "begins an entity, as for conlleval: 1 place, first a.conll:38, 'I-P' after 'O'" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("scheme", "tags", "message"),
+    [
+        ("bilou", "B-P L-P O U-P|" * 9 + "O B-P O", "count as none: 1 place, first a.conll:48, 'O' after 'B-P'"),
+        (
+            "bio",
+            "B-P I-P O|" * 9 + "O I-P B-L",
+            "begins an entity, as for conlleval: 1 place, first a.conll:38, 'I-P' after 'O'",
+        ),
+    ],
+)
+def test_tags_in_an_impossible_order_are_named(
+    scheme: Scheme, tags: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert find_form(TagCounts(sentences(tags)), "") == TagForm(scheme)
+    assert message in capsys.readouterr().err
+
+
+def test_the_order_of_another_scheme_is_refused() -> None:
     with pytest.raises(UsageError, match=r"the order of the tags does not fit IOBES: a\.conll:1, 'I-P' at the start"):
         find_form(TagCounts(sentences("I-P E-P|I-P I-P E-P")), "")  # IOE2
 
