@@ -33,6 +33,27 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 
 
+TABLES = [
+    ("tag", "a.conll", "a X O\nb X B-Y\n", {"words (column, from 0)": "0", "tags (column, from 0)": "2"}),
+    ("tag", "a.jsonl", '{"text": "a", "spans": []}\n', {"text": "text", "spans": "spans"}),
+    ("tag", "b.jsonl", '{"words": ["a"], "ner": ["O"]}\n', {"words": "words", "tags": "ner"}),
+    (
+        "relate",
+        "a.csv",
+        "text,e1_start,e1_end,e2_start,e2_end,relation\na b,0,1,2,3,x\n",
+        {"text": "text", "spans": "e1_start, e1_end, e2_start, e2_end", "label": "relation"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "content", "columns"), TABLES)
+def test_columns_of_words_and_spans(
+    kind: str, name: str, content: str, columns: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    assert inspect_data(kind, tmp_path / name)["columns"] == columns
+
+
 def test_every_task(tmp_path: Path) -> None:
     assert {task().kind for task in get_args(AnyTask)} == set(ROWS)
     for kind, row in ROWS.items():

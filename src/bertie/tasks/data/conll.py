@@ -93,6 +93,20 @@ class ConllReader:
             raise UsageError(f"{path}: does it hold columns or sentences? {remedy}")
         return self._read(path, tagged=False)
 
+    def columns(self, path: Path) -> dict[str, str]:
+        """Return which columns, or keys, of a file are the words and the tags: see `NamesColumns`."""
+        if is_brat(path):
+            return {}
+        if file_format(path) in ("jsonl", "parquet") or path.suffix == ".json":
+            rows = _json_rows(path, self.tokens) if path.suffix == ".json" else read_rows(path)
+            first = next((row for row in rows if isinstance(row, Row)), None)
+            return {} if first is None else self._rows(path).keys(first)
+        probed = islice(_split_lines(path), PROBED_ROWS)
+        lines = [(number, cells) for number, cells in probed if cells and not isinstance(cells, UserError)]
+        layout = self._columns(path, lines, tagged=True) if lines else None
+        uses = {} if layout is None else {"words": layout.word, "tags": layout.tag}
+        return {f"{use} (column, from 0)": str(number) for use, number in uses.items() if number is not None}
+
     def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[Any]:
         """Convert Python values: dicts ({"tokens": […], "tags": […]}), lists of words, texts (see `words.split_words`) or
         `TaggedSentence`s. Raises UserError for the first bad one."""

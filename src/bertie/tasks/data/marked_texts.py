@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from bertie.errors import UserError
 from bertie.tasks.data.rows import parse_position, shorten
@@ -23,6 +23,23 @@ SpanEnd = Literal["automatic", "last", "after"]
 """What the end of a span names: its last character or token, or the one after it."""
 SpanPlace = tuple[int, int]
 """The characters of a span: the first, and the one after the last."""
+
+
+class RelationColumns(NamedTuple):
+    """The columns of a row."""
+
+    text: str
+    spans: tuple[str, ...]
+    """Start and end of the first span, then of the second one. Empty: the text has tags."""
+    types: tuple[str, ...]
+    """Types of both spans. Empty: they are unknown."""
+    label: str | None
+
+    @property
+    def uses(self) -> dict[str, str]:
+        """The names by use."""
+        named = {"text": self.text, "spans": ", ".join(self.spans), "types": ", ".join(self.types), "label": self.label}
+        return {use: name for use, name in named.items() if name}
 
 
 @dataclass(frozen=True)

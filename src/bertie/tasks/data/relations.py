@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bertie import console, storage
 from bertie.errors import UsageError, UserError
@@ -20,6 +20,7 @@ from bertie.tasks.data.marked_texts import (
     ESCAPES,
     MARKER,
     TAG,
+    RelationColumns,
     RelationExample,
     SpanEnd,
     cut_word,
@@ -56,17 +57,6 @@ NO_RELATION = {marker for marker in MARKERS if any(map(str.isalpha, marker))}
 """Labels such as "NA" that mean here that there is no relation, and elsewhere that the label is unknown."""
 _MOST = 0.9  # share of the rows whose positions must not cut words
 ENDS: dict[SpanEnd, str] = {"last": "the last token of a span", "after": "the token after it"}
-
-
-class RelationColumns(NamedTuple):
-    """The columns of a row."""
-
-    text: str
-    spans: tuple[str, ...]
-    """Start and end of the first span, then of the second one. Empty: the text has tags."""
-    types: tuple[str, ...]
-    """Types of both spans. Empty: they are unknown."""
-    label: str | None
 
 
 @dataclass(frozen=True)
@@ -118,6 +108,11 @@ class RelationReader:
     def stream(self, path: Path) -> Iterator[RelationExample | UserError]:
         """Read examples for prediction, lazily: every row gives an example or an error, in order. Labels may be missing."""
         return self._file(path, labeled=False)
+
+    def columns(self, path: Path) -> dict[str, str]:
+        """Return which columns of a file are read as what: see `NamesColumns`."""
+        first = next((row for row in self._rows(path, labeled=False) if isinstance(row, Row)), None)
+        return {} if first is None else self._layout(first, str(path), labeled=False).uses
 
     def markers(self, labels: Collection[str], where: str) -> set[str]:
         """Return which labels mean that the label is unknown: see `LeavesOut`."""

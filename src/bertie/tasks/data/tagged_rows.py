@@ -77,6 +77,17 @@ class TaggedRows:
         tags = label_or_none(lambda: self._check_tags(values[found], len(words), place), tagged is not False)
         return TaggedSentence(words, tags, row.source)
 
+    def keys(self, row: Row) -> dict[str, str]:
+        """Return the keys of the words, and of the tags or spans, of a row. Raises UsageError as `sentence`."""
+        words, values = self._words_key(row), row.values
+        given = values[words]
+        of_words = isinstance(given, list) and not any(isinstance(word, dict) for word in given[:1])
+        use, usual = ("tags", TAG_KEYS) if of_words else ("spans", SPAN_KEYS)
+        found = self._key(
+            row, self.tags, [name for name in usual if isinstance(values.get(name), list)], None, use, usual
+        )
+        return {"words" if of_words else "text": words, **({use: found} if found else {})}
+
     def named(self, tags: Iterable[str], place: str) -> tuple[str, ...]:
         """Return tags with the names of those that are numbers.
 
