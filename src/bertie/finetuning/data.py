@@ -21,7 +21,8 @@ from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.encoder import Encoder
 from bertie.model.text_pooling import SEPARATE
 from bertie.tasks import Task
-from bertie.tasks.data.rows import columns_read, first_few, shorten
+from bertie.tasks.data.columns import columns_read
+from bertie.tasks.data.rows import first_few, shorten
 from bertie.tasks.encoding import count_truncated
 from bertie.tasks.scoring import labeled_examples
 from bertie.tasks.task import Reader

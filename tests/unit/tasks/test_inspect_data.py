@@ -36,6 +36,12 @@ ROWS: dict[str, dict[str, Any]] = {
 TABLES = [
     ("tag", "a.conll", "a X O\nb X B-Y\n", {"words (column, from 0)": "0", "tags (column, from 0)": "2"}),
     ("tag", "a.jsonl", '{"text": "a", "spans": []}\n', {"text": "text", "spans": "spans"}),
+    (
+        "tag",
+        "bad first row.jsonl",
+        '{"id": 1}\n{"tokens": ["a"], "tags": ["O"]}\n',
+        {"words": "tokens", "tags": "tags"},
+    ),
     ("tag", "b.jsonl", '{"words": ["a"], "ner": ["O"]}\n', {"words": "words", "tags": "ner"}),
     (
         "relate",

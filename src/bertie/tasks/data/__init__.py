@@ -1,6 +1,6 @@
 """Examples from files and Python values. A row that cannot be read is returned as an error in its place.
 
-- rows.py: rows as dicts by column, and checks of their values
+- rows.py: rows as dicts by column, and checks of their values; columns.py: which columns are read as what
 - in_memory.py: examples in memory, such as frames and datasets; cells.py: lists and dicts that are written as text
 - unknown_labels.py: labels that mean that the label is unknown; spellings.py: labels that are written in several ways;
   left_out.py: rows that their annotator left out

@@ -12,6 +12,7 @@ from bertie import storage
 from bertie.errors import UsageError, UserError, require_range
 from bertie.files.sources import split_suffix
 from bertie.tasks.data.brat import is_brat, read_brat
+from bertie.tasks.data.columns import columns_of
 from bertie.tasks.data.comments import COMMENT, Comments, ConllLine, Keep
 from bertie.tasks.data.conll_columns import ConllColumns, find_columns
 from bertie.tasks.data.in_memory import require_list
@@ -95,12 +96,11 @@ class ConllReader:
 
     def columns(self, path: Path) -> dict[str, str]:
         """Return which columns, or keys, of a file are the words and the tags: see `NamesColumns`."""
-        if is_brat(path):
-            return {}
         if file_format(path) in ("jsonl", "parquet") or path.suffix == ".json":
             rows = _json_rows(path, self.tokens) if path.suffix == ".json" else read_rows(path)
-            first = next((row for row in rows if isinstance(row, Row)), None)
-            return {} if first is None else self._rows(path).keys(first)
+            return columns_of(rows, self._rows(path).keys)
+        if is_brat(path) or file_format(path) in NOT_CONLL:
+            return {}
         probed = islice(_split_lines(path), PROBED_ROWS)
         lines = [(number, cells) for number, cells in probed if cells and not isinstance(cells, UserError)]
         layout = self._columns(path, lines, tagged=True) if lines else None

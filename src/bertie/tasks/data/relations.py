@@ -13,6 +13,7 @@ from typing import Any
 from bertie import console, storage
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.cells import is_written, parse_cell
+from bertie.tasks.data.columns import columns_of
 from bertie.tasks.data.in_memory import plain, require_list
 from bertie.tasks.data.left_out import leave_out, left_out, raise_mistake
 from bertie.tasks.data.marked_texts import (
@@ -111,8 +112,8 @@ class RelationReader:
 
     def columns(self, path: Path) -> dict[str, str]:
         """Return which columns of a file are read as what: see `NamesColumns`."""
-        first = next((row for row in self._rows(path, labeled=False) if isinstance(row, Row)), None)
-        return {} if first is None else self._layout(first, str(path), labeled=False).uses
+        rows = self._rows(path, labeled=False)
+        return columns_of(rows, lambda row: self._layout(row, str(path), labeled=False).uses)
 
     def markers(self, labels: Collection[str], where: str) -> set[str]:
         """Return which labels mean that the label is unknown: see `LeavesOut`."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from typing import IO, Any, NamedTuple, TypeVar, cast
 
 from bertie import console, storage
 from bertie.errors import UsageError, UserError
@@ -44,26 +44,9 @@ class Row(NamedTuple):
     place: str
 
 
-@runtime_checkable
-class NamesColumns(Protocol):
-    """A reader of files with columns."""
-
-    def columns(self, path: Path) -> dict[str, str]:
-        """Return which column of a file is read as what, by its use: {"text": "sentence", "label": "label"}.
-
-        Raises UserError and UsageError as `Reader.read`.
-        """
-        ...
-
-
 def is_stdin(path: Path | str) -> bool:
     """Whether a name on the command line means stdin: "-" is .txt, "-.jsonl", "-.csv" and "-.tsv" name the format."""
     return str(path) in ("-", "-.jsonl", "-.csv", "-.tsv")
-
-
-def columns_read(reader: object, path: Path) -> dict[str, str]:
-    """Return which columns of a file a reader reads as what; nothing of stdin, which can be read only once."""
-    return reader.columns(path) if isinstance(reader, NamesColumns) and not is_stdin(path) else {}
 
 
 def file_format(path: Path) -> str:
