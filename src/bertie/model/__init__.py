@@ -9,7 +9,8 @@ Read in this order:
    for CPUs. short_attention.py has one operation for short sequences on a GPU, with kernels in short_attention_kernels.py.
    attention_window.py: which keys a query attends to; relative_bias.py: biases by distance; attention_probabilities.py
    shows the probabilities.
-4. relative_attention.py, relative_groups.py: attention with embedded distances. xlnet.py: XLNet. disentangled.py and
+4. relative_attention.py, relative_groups.py: attention with embedded distances. segment_memory.py: segments that remember the
+   text before them. relative_parts.py, xlnet.py, transformer_xl.py: XLNet and Transformer-XL. disentangled.py and
    convolution.py: DeBERTa. lstm.py: ELMo. characters.py: vectors from characters. static.py: word vectors. electra.py:
    ELECTRA's generator.
 5. heads.py, vocabulary_heads.py, span_boundary.py, losses.py, pooling.py: from hidden states to logits, losses and vectors.

@@ -25,11 +25,12 @@ from bertie.model.config import TransformerConfig
 from bertie.model.lstm import LstmConfig, LstmEncoder
 from bertie.model.static import StaticConfig, StaticEncoder
 from bertie.model.transformer import TransformerEncoder
+from bertie.model.transformer_xl import TransformerXlConfig, TransformerXlEncoder
 from bertie.model.xlnet import XlnetConfig, XlnetEncoder
 from bertie.text.tokenizer import Tokenizer
 
-EncoderConfig = TransformerConfig | LstmConfig | StaticConfig | XlnetConfig
-Encoder = TransformerEncoder | LstmEncoder | StaticEncoder | XlnetEncoder
+EncoderConfig = TransformerConfig | LstmConfig | StaticConfig | TransformerXlConfig | XlnetConfig
+Encoder = TransformerEncoder | LstmEncoder | StaticEncoder | TransformerXlEncoder | XlnetEncoder
 
 
 @runtime_checkable
@@ -53,7 +54,12 @@ def build_encoder(config: EncoderConfig, attention: AttentionKind = "automatic")
     """
     if isinstance(config, TransformerConfig):
         return TransformerEncoder(config, attention)
-    others: dict[type, Any] = {LstmConfig: LstmEncoder, StaticConfig: StaticEncoder, XlnetConfig: XlnetEncoder}
+    others: dict[type, Any] = {
+        LstmConfig: LstmEncoder,
+        StaticConfig: StaticEncoder,
+        TransformerXlConfig: TransformerXlEncoder,
+        XlnetConfig: XlnetEncoder,
+    }
     return others[type(config)](config)
 
 

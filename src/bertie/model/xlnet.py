@@ -1,14 +1,15 @@
 """XLNet's encoder: a Transformer with relative positions, and with two streams for permutation language modeling (Yang et al.
-2019).
+2019). `transformer_xl.py` has the same layers, in one stream.
 
 T  packed tokens    Q  query rows    M  rows of a layer: those of one stream or of both    W  distances
-D  hidden size      N  heads         H  head size
+D  hidden size      N  heads         H  head size                                          t  tokens whose states are read
+R, K, C  rows and keys of `segment_memory.py`, and their channels
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -17,16 +18,17 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bertie.config import Range, check_ranges
-from bertie.contracts import Batch, Hidden, Loss, Ragged, Targets
+from bertie.contracts import Batch, Hidden, Loss, Targets
 from bertie.errors import UsageError
 from bertie.model.activation import activation
 from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
 from bertie.model.dropout import drop, drop_add
 from bertie.model.head_facts import HeadShape
 from bertie.model.losses import vocabulary_loss
-from bertie.model.positions import relative_embeddings
-from bertie.model.relative_attention import Keys, Stream, Terms, reach_of, relative_dense
+from bertie.model.relative_attention import Terms, relative_dense
 from bertie.model.relative_groups import relative_grouped
+from bertie.model.relative_parts import Stored, View, part_of, run_layers
+from bertie.model.segment_memory import keys_seen, parts_of, segments_of, whole_sequences
 
 
 @dataclass(frozen=True)
@@ -68,32 +70,69 @@ class XlnetConfig:
     """Standard deviation of the initial weights."""
     layer_norm_eps: Annotated[float, Range(0)] = 1e-12
     """Constant that layer normalization adds to the variance."""
+    segment_length: Annotated[int, Range(0, 1_000_000)] = 0
+    """Tokens of a segment. A token sees its own segment, and the memory before it. 0: a sequence is a single segment."""
+    memory_length: Annotated[int, Range(0, 1_000_000)] = 0
+    """Tokens before a segment whose states it remembers (Transformer-XL's memory). It needs segment_length."""
 
     def __post_init__(self) -> None:
-        check_ranges("model", self)
-        if self.hidden_size % self.num_attention_heads or self.hidden_size % 2:
+        check_sizes(self)
+        if (self.segment_length > 0) != (self.memory_length > 0):
             raise UsageError(
-                f"model.hidden_size is {self.hidden_size}, with {self.num_attention_heads} heads: it must be even and a "
-                "multiple of model.num_attention_heads"
+                f"model.segment_length is {self.segment_length} and model.memory_length is {self.memory_length}: give both, "
+                "or none"
             )
 
     def products(self, batch: Batch, rows: np.ndarray) -> float:
-        """Return the multiplications of a forward pass, with an order those of both streams. batch: NumPy arrays.
+        """Return the multiplications of a forward pass, with an order those of both streams. batch: NumPy arrays."""
+        return relative_products(self, batch, rows, streams=1 if batch.order is None else 2)
 
-        A query has three products with each of its keys: with the key, with its distance, and with its value. All
-        distances between tokens are projected once per layer.
-        """
-        width, layers = self.hidden_size, self.num_hidden_layers
-        per_row = 2 * width * width + 2 * width * self.intermediate_size  # queries, output, feed-forward
-        lengths = batch.ragged.lengths.astype(np.float64)
-        tokens = lengths.sum()
-        queries = np.diff(np.searchsorted(rows, batch.ragged.cu_seqlens))  # of each sequence
-        shared = tokens * 2 * width * width + 2 * lengths.max() * width * width  # keys, values, distances
-        last = shared + len(rows) * per_row + 3 * width * (lengths * queries).sum()
-        layer = shared + tokens * per_row + 3 * width * (lengths**2).sum()
-        if batch.order is not None:
-            layer += last - shared
-        return float((layers - 1) * layer + last)
+
+@runtime_checkable
+class RelativeSizes(Protocol):
+    """What layers with relative positions need to know of their encoder."""
+
+    type_vocab_size: ClassVar
+    num_hidden_layers: Any
+    hidden_size: Any
+    num_attention_heads: Any
+    intermediate_size: Any
+    vocab_size: Any
+    hidden_act: Any
+    hidden_dropout_prob: Any
+    attention_probs_dropout_prob: Any
+    layer_norm_eps: Any
+    segment_length: Any
+    memory_length: Any
+
+
+def check_sizes(config: RelativeSizes) -> None:
+    """Raise UsageError if a setting is out of its range, or if the hidden size cannot be divided."""
+    check_ranges("model", config)
+    if config.hidden_size % config.num_attention_heads or config.hidden_size % 2:
+        raise UsageError(
+            f"model.hidden_size is {config.hidden_size}, with {config.num_attention_heads} heads: it must be even and a "
+            "multiple of model.num_attention_heads"
+        )
+
+
+def relative_products(config: RelativeSizes, batch: Batch, rows: np.ndarray, streams: int) -> float:
+    """Return the multiplications of a forward pass. batch: NumPy arrays.
+
+    A query has three products with each of its keys: with the key, with its distance, and with its value. All distances
+    between tokens are projected once per layer. Training projects the states of a memory a second time, which counts as none:
+    the result is the same.
+    """
+    width, layers = config.hidden_size, config.num_hidden_layers
+    per_row = 2 * width * width + 2 * width * config.intermediate_size  # queries, output, feed-forward
+    cu_seqlens, tokens = batch.ragged.cu_seqlens, len(batch.input_ids)
+    keys = keys_seen(cu_seqlens, np.arange(tokens), config.segment_length, config.memory_length)
+    shared = tokens * 2 * width * width + 2 * keys.max() * width * width  # keys, values, distances
+    last = shared + len(rows) * per_row + 3 * width * keys[rows].sum()
+    layer = shared + tokens * per_row + 3 * width * keys.sum()
+    if streams > 1:
+        layer += last - shared
+    return float((layers - 1) * layer + last)
 
 
 class XlnetEmbeddings(nn.Module):
@@ -116,14 +155,16 @@ class XlnetEmbeddings(nn.Module):
 class RelativeAttention(nn.Module):
     """Multi-head attention with relative positions and segments (see `relative_attention.py`)."""
 
-    def __init__(self, config: XlnetConfig):
+    def __init__(self, config: RelativeSizes):
         super().__init__()
         size = config.hidden_size
         self.heads = config.num_attention_heads
         self.qkv = nn.Linear(size, 3 * size, bias=False)
         self.distance = nn.Linear(size, size, bias=False)
-        self.segment = nn.Embedding(2, size)  # s, for keys of the same segment and of the other one
-        self.content_bias, self.position_bias, self.segment_bias = (nn.Parameter(torch.empty(size)) for _ in range(3))
+        self.content_bias, self.position_bias = (nn.Parameter(torch.empty(size)) for _ in range(2))
+        # s, for keys of the same segment and of the other one. Transformer-XL does not tell them apart.
+        self.segment = nn.Embedding(2, size) if config.type_vocab_size else None
+        self.segment_bias = nn.Parameter(torch.empty(size)) if config.type_vocab_size else None
         self.out = nn.Linear(size, size, bias=False)
         self.dropout = config.attention_probs_dropout_prob
         self.reset_parameters()
@@ -131,36 +172,38 @@ class RelativeAttention(nn.Module):
     def reset_parameters(self) -> None:
         """Set u, v and w to 0, like all biases initially."""
         for bias in (self.content_bias, self.position_bias, self.segment_bias):
-            nn.init.zeros_(bias)
+            if bias is not None:
+                nn.init.zeros_(bias)
 
     def forward(
-        self,
-        x_MD: Float[Tensor, "M D"],
-        h_TD: Float[Tensor, "T D"],
-        streams: tuple[Stream, ...],
-        keys: Keys,
-        distance_WD: Float[Tensor, "W D"],
+        self, x_MD: Float[Tensor, "M D"], h_TD: Float[Tensor, "t D"], view: View, stored: Stored | None = None
     ) -> Float[Tensor, "M D"]:
         """Return what the rows of all streams, one stream after the other, gather from the tokens."""
+        size, weight = h_TD.shape[1], self.qkv.weight
         if x_MD is h_TD:
-            q_MNH, k_TNH, v_TNH = self.qkv(h_TD).unflatten(1, (3, self.heads, -1)).unbind(1)
+            q_MNH, kv_RC = self.qkv(h_TD).split([size, 2 * size], 1)
         else:
-            size, weight = h_TD.shape[1], self.qkv.weight
-            q_MNH = F.linear(x_MD, weight[:size]).unflatten(1, (self.heads, -1))
-            k_TNH, v_TNH = F.linear(h_TD, weight[size:]).unflatten(1, (2, self.heads, -1)).unbind(1)
-        r_WNH = self.distance(distance_WD).unflatten(1, (self.heads, -1))
-        same_D, other_D = self.segment.weight
-        vectors = (other_D - same_D, self.content_bias, self.position_bias, self.segment_bias)
+            q_MNH, kv_RC = F.linear(x_MD, weight[:size]), F.linear(h_TD, weight[size:])
+        if stored is not None:
+            kv_RC = stored.extended(kv_RC)
+        kv_KC = view.segments.gather(kv_RC, h_TD, lambda states: F.linear(states, weight[size:]))
+        k_KNH, v_KNH = kv_KC.unflatten(1, (2, self.heads, -1)).unbind(1)
+        q_MNH = q_MNH.unflatten(1, (self.heads, -1))
+        r_WNH = self.distance(view.distance_WD).unflatten(1, (self.heads, -1))
+        none_D = torch.zeros_like(self.content_bias)
+        other_D = none_D if self.segment is None else self.segment.weight[1] - self.segment.weight[0]
+        segment_bias_D = none_D if self.segment_bias is None else self.segment_bias
+        vectors = (other_D, self.content_bias, self.position_bias, segment_bias_D)
         vectors_NH = (vector.to(q_MNH.dtype).view(self.heads, -1) for vector in vectors)
         attend = relative_grouped if x_MD.device.type == "cpu" else relative_dense
-        dropout = self.dropout if self.training else 0.0
-        return self.out(attend(Terms(q_MNH, k_TNH, v_TNH, r_WNH, *vectors_NH), streams, keys, dropout).flatten(1))
+        dropout, terms = self.dropout if self.training else 0.0, Terms(q_MNH, k_KNH, v_KNH, r_WNH, *vectors_NH)
+        return self.out(attend(terms, view.streams, view.keys, dropout).flatten(1))
 
 
 class XlnetLayer(nn.Module):
     """Attention, then feed-forward, each with dropout, a residual connection and layer normalization."""
 
-    def __init__(self, config: XlnetConfig):
+    def __init__(self, config: RelativeSizes):
         super().__init__()
         self.attention = RelativeAttention(config)
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
@@ -171,23 +214,18 @@ class XlnetLayer(nn.Module):
         self.dropout = config.hidden_dropout_prob
 
     def forward(
-        self,
-        x_MD: Float[Tensor, "M D"],
-        h_TD: Float[Tensor, "T D"],
-        streams: tuple[Stream, ...],
-        keys: Keys,
-        distance_WD: Float[Tensor, "W D"],
+        self, x_MD: Float[Tensor, "M D"], h_TD: Float[Tensor, "t D"], view: View, stored: Stored | None = None
     ) -> Float[Tensor, "M D"]:
         """Compute the layer's output.
 
         Args:
             x_MD: Input of the rows to compute, one stream after the other.
-            h_TD: Input of all tokens. The rows gather from it.
-            streams: The rows of each stream.
-            keys: The tokens.
-            distance_WD: Embeddings of the distances, as in `Terms.distance`.
+            h_TD: Input of the tokens that they see. The rows gather from it.
+            view: The rows of each stream, and what they see.
+            stored: Keys and values of the layer that earlier passes have computed. It gets the new ones. None: there are
+                none, and nothing is stored.
         """
-        mixed = self.attention(x_MD, h_TD, streams, keys, distance_WD)
+        mixed = self.attention(x_MD, h_TD, view, stored)
         x_MD = self.attention_norm(drop_add(mixed, x_MD, self.dropout, self.training))
         return self.norm(drop_add(self.down(activation(self.act, self.up(x_MD))), x_MD, self.dropout, self.training))
 
@@ -224,41 +262,19 @@ class XlnetEncoder(nn.Module):
         """
         if all_layers and batch.order is not None:
             raise ValueError("a batch with an order has two streams: ask for the last layer only")
+        config, ordered = self.config, batch.order is not None
         rank = torch.zeros_like(batch.input_ids) if batch.order is None else batch.order
-        content = Stream(batch.ragged, batch.position_ids, batch.token_type_ids, rank)
-        keys = Keys(batch.ragged, batch.token_type_ids, rank)
-        selected = content if rows is None and batch.order is None else _selected(batch, rows)
-        distance_WD = self._distances(batch.ragged)
+        if ordered and rows is None:
+            rows = torch.arange(len(rank), device=rank.device)
+        if config.segment_length:
+            segments = segments_of(batch.ragged, len(rank), config.segment_length, config.memory_length)
+        else:
+            segments = whole_sequences(batch.ragged, batch.position_ids)
+        parts = [part_of(each, batch.token_type_ids, rank, rows, ordered) for each in parts_of(segments)]
         h_TD = self.embeddings(batch)
-        g_QD = None if batch.order is None else self.embeddings.queries(selected.position)
-        outputs = [h_TD]
-        for layer in self.layers[:-1]:
-            if g_QD is None:
-                h_TD = layer(h_TD, h_TD, (content,), keys, distance_WD)
-            else:
-                both_MD = layer(torch.cat([h_TD, g_QD]), h_TD, (content, selected), keys, distance_WD)
-                h_TD, g_QD = both_MD.split([len(h_TD), len(g_QD)])
-            outputs.append(h_TD)
-        x_QD = g_QD if g_QD is not None else h_TD if rows is None else h_TD[rows]
-        last = self.layers[-1](x_QD, h_TD, (selected,), keys, distance_WD)
+        g_QD = self.embeddings.queries(rows) if ordered and rows is not None else None
+        outputs, last = run_layers(self.layers, h_TD, g_QD, rows, parts)
         return Hidden(last, (*outputs, last) if all_layers else None)
-
-    def _distances(self, ragged: Ragged) -> Float[Tensor, "W D"]:
-        reach = reach_of(ragged)
-        distances = torch.arange(reach, -reach, -1, device=ragged.cu_seqlens.device)
-        return relative_embeddings(distances, self.config.hidden_size).to(self.embeddings.word.weight.dtype)
-
-
-def _selected(batch: Batch, rows: Int[Tensor, " Q"] | None) -> Stream:
-    """Return the rows of the last layer, which with an order are those of the query stream.
-
-    A row of rank 0 is not predicted. It sees the tokens of rank 0, because every query needs a key.
-    """
-    if rows is None:
-        rows = torch.arange(len(batch.input_ids), device=batch.input_ids.device)
-    ragged = Ragged(torch.searchsorted(rows, batch.ragged.cu_seqlens), batch.ragged.max_seqlen)
-    limit = torch.zeros_like(rows) if batch.order is None else (batch.order[rows] - 1).clamp(min=0)
-    return Stream(ragged, batch.position_ids[rows], batch.token_type_ids[rows], limit)
 
 
 class PermutationLMHead(nn.Module):
