@@ -23,13 +23,13 @@ from bertie.model.segment_memory import Segments
 class Stored:
     """Keys and values that a layer has computed for the first tokens of some texts, while these grow."""
 
-    kv_RC: Float[Tensor, "R C"]
+    kv: Float[Tensor, "R C"]
     """Those of all texts, one after the other."""
 
     def extended(self, kv_TC: Float[Tensor, "T C"]) -> Float[Tensor, "R C"]:
         """Store more of them, and return all."""
-        self.kv_RC = torch.cat([self.kv_RC, kv_TC])
-        return self.kv_RC
+        self.kv = torch.cat([self.kv, kv_TC])
+        return self.kv
 
 
 class View(NamedTuple):
@@ -39,7 +39,7 @@ class View(NamedTuple):
     """The rows of each stream."""
     keys: Keys
     """The keys of all segments."""
-    distance_WD: Float[Tensor, "W D"]
+    distances: Float[Tensor, "W D"]
     """Embeddings of the distances, as in `Terms.distance`."""
     segments: Segments
     """Where the keys come from."""

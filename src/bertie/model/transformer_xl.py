@@ -151,8 +151,8 @@ class TransformerXlEncoder(nn.Module):
         part = part_of(segments, *_from_the_left(batch), None, query_stream=False)
         stores = [Stored(torch.cat(column)) for column in zip(*(each.layers for each in readings), strict=True)]
         _, last = run_layers(self.layers, self.embeddings(batch), None, None, [part], stores)
-        old = [each.kv_RC[: sum(counts)].split(counts) for each in stores]
-        new = [each.kv_RC[sum(counts) :].split(batch.ragged.lengths.tolist()) for each in stores]
+        old = [each.kv[: sum(counts)].split(counts) for each in stores]
+        new = [each.kv[sum(counts) :].split(batch.ragged.lengths.tolist()) for each in stores]
         grown, lengths = [], batch.ragged.lengths.tolist()
         for number, (reading, length) in enumerate(zip(readings, lengths, strict=True)):
             tokens = reading.tokens + length

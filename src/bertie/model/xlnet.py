@@ -9,7 +9,7 @@ R, K, C  rows and keys of `segment_memory.py`, and their channels
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -88,26 +88,8 @@ class XlnetConfig:
         return relative_products(self, batch, rows, streams=1 if batch.order is None else 2)
 
 
-@runtime_checkable
-class RelativeSizes(Protocol):
-    """What layers with relative positions need to know of their encoder."""
-
-    type_vocab_size: ClassVar
-    num_hidden_layers: Any
-    hidden_size: Any
-    num_attention_heads: Any
-    intermediate_size: Any
-    vocab_size: Any
-    hidden_act: Any
-    hidden_dropout_prob: Any
-    attention_probs_dropout_prob: Any
-    layer_norm_eps: Any
-    segment_length: Any
-    memory_length: Any
-
-
-def check_sizes(config: RelativeSizes) -> None:
-    """Raise UsageError if a setting is out of its range, or if the hidden size cannot be divided."""
+def check_sizes(config: Any) -> None:
+    """Raise UsageError if a setting is out of its range, or if the hidden size cannot be divided. Transformer-XL has it, too."""
     check_ranges("model", config)
     if config.hidden_size % config.num_attention_heads or config.hidden_size % 2:
         raise UsageError(
@@ -116,8 +98,8 @@ def check_sizes(config: RelativeSizes) -> None:
         )
 
 
-def relative_products(config: RelativeSizes, batch: Batch, rows: np.ndarray, streams: int) -> float:
-    """Return the multiplications of a forward pass. batch: NumPy arrays.
+def relative_products(config: Any, batch: Batch, rows: np.ndarray, streams: int) -> float:
+    """Return the multiplications of a forward pass of XLNet or Transformer-XL. batch: NumPy arrays.
 
     A query has three products with each of its keys: with the key, with its distance, and with its value. All distances
     between tokens are projected once per layer. Training projects the states of a memory a second time, which counts as none:
@@ -155,7 +137,7 @@ class XlnetEmbeddings(nn.Module):
 class RelativeAttention(nn.Module):
     """Multi-head attention with relative positions and segments (see `relative_attention.py`)."""
 
-    def __init__(self, config: RelativeSizes):
+    def __init__(self, config: Any):
         super().__init__()
         size = config.hidden_size
         self.heads = config.num_attention_heads
@@ -189,7 +171,7 @@ class RelativeAttention(nn.Module):
         kv_KC = view.segments.gather(kv_RC, h_TD, lambda states: F.linear(states, weight[size:]))
         k_KNH, v_KNH = kv_KC.unflatten(1, (2, self.heads, -1)).unbind(1)
         q_MNH = q_MNH.unflatten(1, (self.heads, -1))
-        r_WNH = self.distance(view.distance_WD).unflatten(1, (self.heads, -1))
+        r_WNH = self.distance(view.distances).unflatten(1, (self.heads, -1))
         none_D = torch.zeros_like(self.content_bias)
         other_D = none_D if self.segment is None else self.segment.weight[1] - self.segment.weight[0]
         segment_bias_D = none_D if self.segment_bias is None else self.segment_bias
@@ -203,7 +185,7 @@ class RelativeAttention(nn.Module):
 class XlnetLayer(nn.Module):
     """Attention, then feed-forward, each with dropout, a residual connection and layer normalization."""
 
-    def __init__(self, config: RelativeSizes):
+    def __init__(self, config: Any):
         super().__init__()
         self.attention = RelativeAttention(config)
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)

@@ -2,7 +2,8 @@
 
 - load.py, predictor.py: load a model, and everything that it does. checkpoint_task.py reads its task, engines/
   computes its encoder faster.
-- token_model.py: probabilities of tokens, for fill_mask.py, word_search.py, likelihood.py and generation.py.
+- token_model.py: probabilities of tokens, for fill_mask.py, word_search.py, likelihood.py and generation.py. next_tokens.py:
+  those of the next token, for models that read every token once.
   sentence_pairs.py has next sentence prediction.
 - minimal_pairs.py, minimal_pairs_page.py: acceptable sentences against unacceptable ones.
 - vectors.py: vectors of texts and words. embed.py writes those of a file, in the formats of vector_files.py. search.py

@@ -11,6 +11,7 @@ import numpy as np
 from bertie import seeding
 from bertie.config import Range, check_ranges
 from bertie.errors import UsageError, UserError
+from bertie.predict.next_tokens import next_tokens
 from bertie.predict.token_model import TokenModel
 from bertie.predict.word_search import Pieces
 from bertie.text.valid_texts import require_texts
@@ -26,7 +27,7 @@ class Generation:
     A masked language model starts from the prompt and `length` masks. From left to right, it replaces one mask after the
     other by a token that it draws. Gibbs sampling masks one token at a time, in random order, and draws it again. Masked
     language models are not trained to generate: the texts are poorer than those of a causal model. Both methods are slow,
-    because every token takes a forward pass over the whole text.
+    because every token takes a forward pass over the whole text, except for a Transformer-XL, which reads each token once.
     """
 
     method: Method = "left-to-right"
@@ -125,11 +126,10 @@ def _continue(
     allowed = Pieces.of(tokenizer).ordinary.copy()
     allowed[tokenizer.sep_id] = True
     texts = [[tokenizer.cls_id, *given.tolist()] for _ in rngs]
-    growing = list(range(len(texts)))
+    growing, predict = list(range(len(texts))), next_tokens(model)
     for _ in range(how.length):
-        contexts = [(np.array(texts[i], np.int32), np.array([len(texts[i]) - 1])) for i in growing]
-        found = model.log_distributions(contexts)
-        drawn = [draw(log_p_V, allowed, how, rngs[i]) for i, [log_p_V] in zip(growing, found, strict=True)]
+        found = predict({i: texts[i] for i in growing})
+        drawn = [draw(log_p_V, allowed, how, rngs[i]) for i, log_p_V in zip(growing, found, strict=True)]
         for i, token in zip(growing, drawn, strict=True):
             texts[i].append(token)
         growing = [i for i in growing if texts[i][-1] != tokenizer.sep_id]

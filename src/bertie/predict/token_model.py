@@ -6,6 +6,7 @@ V  entries of the vocabulary
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from bertie.errors import UserError
 from bertie.model.chunked_loss import CHUNK_LOGITS
 from bertie.model.head_facts import facts_of
 from bertie.model.model import Model
+from bertie.model.segment_memory import reads_documents
 from bertie.model.vocabulary_heads import BringsVocabularyHead, CausalLMHead, FillsMasks, PredictsNext
 from bertie.objectives import CausalLM
 from bertie.tasks.inference import infer, require_finite
@@ -103,7 +105,9 @@ class TokenModel:
     @property
     def max_text(self) -> int:
         """Tokens in the longest text. A causal model reads the token that starts a text, and all of its tokens but the last;
-        other models read all of them and special tokens."""
+        other models read all of them and special tokens. A model that reads in segments has no limit."""
+        if reads_documents(self.model.encoder.config):
+            return sys.maxsize
         return self.max_length if self.causal else self.max_length - sum(map(len, self.tokenizer.templates.around))
 
     def log_distributions(self, contexts: Iterable[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:

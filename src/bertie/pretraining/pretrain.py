@@ -38,6 +38,7 @@ from bertie.pretraining.initial_weights import (
     read_initial_checkpoint,
     read_teacher,
 )
+from bertie.pretraining.long_documents import held_out_layout, require_long_documents
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining, with_languages, with_vocab_size
 from bertie.pretraining.repetition import warn_of_overfitting, warn_of_repetition
 from bertie.text.shards import Shards, open_shards
@@ -316,9 +317,10 @@ def set_up(
     teacher = None if finished else read_teacher(config, shards.tokenizer)
     max_tokens = config.training.max_eval_tokens
     eval_sets = [
-        eval_batches(config.objectives, phase.layout, shards.eval, shards.tokenizer, max_tokens)
-        for phase in config.resolved_phases
+        eval_batches(config.objectives, layout, shards.eval, shards.tokenizer, max_tokens)
+        for layout in (held_out_layout(config.model, phase.layout, shards.eval) for phase in config.resolved_phases)
     ]
+    require_long_documents(config.model, shards.train)
     if not begun:
         for phase in config.resolved_phases:  # refuses a corpus that is too small before the run folder is created
             next(phase.loader(shards, config.seed).steps(Position()))

@@ -13,6 +13,7 @@ from bertie.errors import UsageError
 from bertie.model.attention import AttentionKind
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
+from bertie.model.segment_memory import require_segments
 from bertie.objectives import AnyObjective
 from bertie.pretraining.phases import Phase, ResolvedPhase, resolve_phases
 from bertie.text.shards import Shards
@@ -178,7 +179,8 @@ def _check_objectives(objectives: tuple[AnyObjective, ...]) -> None:
 
 
 def require_positions(config: PretrainConfig) -> None:
-    """Raise UsageError if a sequence may be longer than the model reads, or if the phases are invalid."""
+    """Raise UsageError if a sequence may be longer than the model reads, if the phases are invalid, or if the sequences do not
+    suit the segments of the model."""
     longest, most = (
         max(phase.layout.max_length for phase in config.resolved_phases),
         config.model.max_position_embeddings,
@@ -187,6 +189,7 @@ def require_positions(config: PretrainConfig) -> None:
         where = "layout.max_length" if longest == config.layout.max_length else "phases: max_length"
         advice = "lower it" if config.init_from else "change one of them"
         raise UsageError(f"{where} {longest} is more than model.max_position_embeddings {most}: {advice}")
+    require_segments(config.model, config.layout, longest)
 
 
 def _check_layout(layout: Layout, model: EncoderConfig, objectives: tuple[AnyObjective, ...]) -> None:

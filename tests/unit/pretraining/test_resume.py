@@ -18,7 +18,8 @@ from bertie.batches.loader import Position
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.batches.translations import Translations
 from bertie.model.config import TransformerConfig
-from bertie.objectives import MaskedLM, NextSentence
+from bertie.model.transformer_xl import TransformerXlConfig
+from bertie.objectives import CausalLM, MaskedLM, NextSentence
 from bertie.pretraining.phases import Phase
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.text.prepare import prepare
@@ -125,8 +126,10 @@ def stopped_after(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             yield
 
 
-@pytest.mark.parametrize("kind", ["full_sentences", "doc_sentences", "swapped", "static", "translations", "shared"])
-def test_every_layout_and_shared_layers_resume_to_the_same_bytes(
+@pytest.mark.parametrize(
+    "kind", ["full_sentences", "doc_sentences", "swapped", "static", "translations", "shared", "memory"]
+)
+def test_every_layout_shared_layers_and_a_memory_resume_to_the_same_bytes(
     config: PretrainConfig,
     few_shards: Path,
     few_translated: Path,
@@ -140,6 +143,11 @@ def test_every_layout_and_shared_layers_resume_to_the_same_bytes(
         "doc_sentences": {"layout": DocSentences(max_length=32), "objectives": (MaskedLM(),)},
         "swapped": {"layout": SentencePairs(max_length=32, negatives="swapped")},
         "shared": {"model": replace(config.model, num_hidden_groups=1, embedding_size=24)},
+        "memory": {
+            "model": TransformerXlConfig(2, 32, 2, 64, segment_length=8, memory_length=12),
+            "layout": DocSentences(max_length=32),
+            "objectives": (CausalLM(),),
+        },
         "static": {"training": replace(TRAINING, static_epochs=1)},
         "translations": {
             "layout": Translations(max_length=32),

@@ -1,0 +1,50 @@
+"""Models that read in segments and remember the text before them: whole documents as held-out sequences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from bertie.batches.contiguous import DocSentences
+from bertie.batches.layouts import Layout
+from bertie.errors import UsageError
+from bertie.model.encoder import EncoderConfig
+from bertie.model.segment_memory import HasMemory, reads_documents
+from bertie.text.shards import Corpus
+
+SPECIAL_TOKENS = 2  # of a sequence of one document
+
+
+def held_out_layout(model: EncoderConfig, layout: Layout, held_out: Corpus) -> Layout:
+    """Return the layout of the evaluation set.
+
+    A model that reads in segments reads a held-out document from its beginning to its end, as one sequence, however long it
+    is. For other models, it is the layout of training.
+
+    Args:
+        model: The configuration of the encoder.
+        layout: The layout of training.
+        held_out: The held-out documents.
+    """
+    if not reads_documents(model):
+        return layout
+    assert isinstance(layout, DocSentences)  # the recipe was checked
+    return replace(layout, max_length=max(layout.max_length, _longest(held_out) + SPECIAL_TOKENS), short_seq_prob=0.0)
+
+
+def require_long_documents(model: EncoderConfig, train: Corpus) -> None:
+    """Raise UsageError if no document has a second segment, so that a memory would never be used."""
+    if not isinstance(model, HasMemory) or not model.memory_length:
+        return
+    longest = _longest(train) + SPECIAL_TOKENS
+    if longest <= model.segment_length:
+        raise UsageError(
+            f"model.memory_length is {model.memory_length}, and the longest training document has {longest:,} tokens, which "
+            f"is one segment of model.segment_length {model.segment_length}: lower it, or prepare longer documents"
+        )
+
+
+def _longest(corpus: Corpus) -> int:
+    """Return the number of tokens of the longest document."""
+    return int(np.diff(corpus.document_starts).max(initial=0))
