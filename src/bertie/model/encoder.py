@@ -22,14 +22,16 @@ from bertie.contracts import Batch, Hidden
 from bertie.errors import UsageError
 from bertie.model.attention import AttentionKind
 from bertie.model.config import TransformerConfig
+from bertie.model.gru import GruConfig, GruEncoder
 from bertie.model.lstm import LstmConfig, LstmEncoder
+from bertie.model.pooling import Pooling
 from bertie.model.static import StaticConfig, StaticEncoder
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.xlnet import XlnetConfig, XlnetEncoder
 from bertie.text.tokenizer import Tokenizer
 
-EncoderConfig = TransformerConfig | LstmConfig | StaticConfig | XlnetConfig
-Encoder = TransformerEncoder | LstmEncoder | StaticEncoder | XlnetEncoder
+EncoderConfig = TransformerConfig | LstmConfig | StaticConfig | XlnetConfig | GruConfig
+Encoder = TransformerEncoder | LstmEncoder | StaticEncoder | XlnetEncoder | GruEncoder
 
 
 @runtime_checkable
@@ -53,7 +55,12 @@ def build_encoder(config: EncoderConfig, attention: AttentionKind = "automatic")
     """
     if isinstance(config, TransformerConfig):
         return TransformerEncoder(config, attention)
-    others: dict[type, Any] = {LstmConfig: LstmEncoder, StaticConfig: StaticEncoder, XlnetConfig: XlnetEncoder}
+    others: dict[type, Any] = {
+        LstmConfig: LstmEncoder,
+        StaticConfig: StaticEncoder,
+        XlnetConfig: XlnetEncoder,
+        GruConfig: GruEncoder,
+    }
     return others[type(config)](config)
 
 
@@ -64,6 +71,11 @@ def spell_entries(encoder: Encoder, tokenizer: Tokenizer) -> None:
     """
     if isinstance(encoder, LstmEncoder) and encoder.embeddings.characters is not None:
         encoder.embeddings.characters.spell(tokenizer)
+
+
+def text_vector(config: EncoderConfig) -> Pooling:
+    """Return how an encoder makes the vector of a text from the states of its tokens, unless something else is asked for."""
+    return getattr(config, "text_vector", "mean")
 
 
 def head_dropout(config: EncoderConfig) -> float:

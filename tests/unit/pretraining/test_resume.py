@@ -16,9 +16,11 @@ import bertie
 from bertie.batches.contiguous import DocSentences, FullSentences
 from bertie.batches.loader import Position
 from bertie.batches.sentence_pairs import SentencePairs
+from bertie.batches.sentences import Sentences
 from bertie.batches.translations import Translations
 from bertie.model.config import TransformerConfig
-from bertie.objectives import MaskedLM, NextSentence
+from bertie.model.gru import GruConfig
+from bertie.objectives import MaskedLM, NextSentence, SkipThoughts
 from bertie.pretraining.phases import Phase
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.text.prepare import prepare
@@ -125,7 +127,9 @@ def stopped_after(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             yield
 
 
-@pytest.mark.parametrize("kind", ["full_sentences", "doc_sentences", "swapped", "static", "translations", "shared"])
+@pytest.mark.parametrize(
+    "kind", ["full_sentences", "doc_sentences", "swapped", "static", "translations", "shared", "sentences"]
+)
 def test_every_layout_and_shared_layers_resume_to_the_same_bytes(
     config: PretrainConfig,
     few_shards: Path,
@@ -141,6 +145,11 @@ def test_every_layout_and_shared_layers_resume_to_the_same_bytes(
         "swapped": {"layout": SentencePairs(max_length=32, negatives="swapped")},
         "shared": {"model": replace(config.model, num_hidden_groups=1, embedding_size=24)},
         "static": {"training": replace(TRAINING, static_epochs=1)},
+        "sentences": {
+            "layout": Sentences(max_length=32),
+            "objectives": (SkipThoughts(),),
+            "model": GruConfig(16, 12, max_position_embeddings=64),
+        },
         "translations": {
             "layout": Translations(max_length=32),
             "objectives": (MaskedLM(),),
