@@ -23,10 +23,12 @@ import pytest
 import bertie
 from bertie.batches.contiguous import DocSentences
 from bertie.batches.sentence_pairs import SentencePairs
+from bertie.batches.sentences import Sentences
 from bertie.batches.translations import Translations
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.characters import Characters, Subwords, TokenInput
 from bertie.model.config import TransformerConfig
+from bertie.model.gru import GruConfig
 from bertie.model.lstm import LstmConfig
 from bertie.model.xlnet import XlnetConfig
 from bertie.objectives import (
@@ -37,6 +39,7 @@ from bertie.objectives import (
     NextSentence,
     PermutationLM,
     ReplacedToken,
+    SkipThoughts,
     SpanBoundary,
 )
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
@@ -181,6 +184,13 @@ def test_losses_of_permutation_language_modeling(
     config = replace(pretraining, model=model, objectives=(PermutationLM(),))
     bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
     compare("pretrain_plm", losses(tmp_path / "run", ("plm_loss", "grad_norm")))
+
+
+def test_losses_of_skip_thoughts(pretraining: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    model = GruConfig(24, 16, max_position_embeddings=64, hidden_dropout_prob=0.0)
+    config = replace(pretraining, model=model, layout=Sentences(max_length=48), objectives=(SkipThoughts(),))
+    bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
+    compare("pretrain_skip", losses(tmp_path / "run", ("skip_loss", "grad_norm")))
 
 
 def test_losses_of_fine_tuning(

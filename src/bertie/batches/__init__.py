@@ -2,8 +2,8 @@
 
 Read in this order:
 
-1. layouts.py: which spans of the corpus form a sequence. The layouts are in sentence_pairs.py, contiguous.py
-   and translations.py. spans.py has what they share.
+1. layouts.py: which spans of the corpus form a sequence. The layouts are in sentence_pairs.py, contiguous.py,
+   translations.py and sentences.py. spans.py has what they share.
 2. packing.py: which sequences share a row of packed tokens.
 3. collate.py: sequences → `Batch`.
 4. loader.py: the steps of an epoch, each a few rows, as a pure function of (seed, epoch, step).

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bertie.batches.contiguous import DocSentences, FullSentences
 from bertie.batches.sentence_pairs import SentencePairs
+from bertie.batches.sentences import Sentences
 from bertie.batches.translations import Translations
 
-Layout = SentencePairs | FullSentences | DocSentences | Translations
+Layout = SentencePairs | FullSentences | DocSentences | Translations | Sentences

@@ -11,14 +11,14 @@ Read in this order:
    shows the probabilities.
 4. relative_attention.py, relative_groups.py: attention with embedded distances. segment_memory.py: segments that remember the
    text before them. relative_parts.py, xlnet.py, transformer_xl.py: XLNet and Transformer-XL. disentangled.py and
-   convolution.py: DeBERTa. lstm.py: ELMo. characters.py: vectors from characters. static.py: word vectors. electra.py:
-   ELECTRA's generator.
+   convolution.py: DeBERTa. lstm.py: ELMo. gru.py and skip_decoders.py: Skip-thoughts. characters.py: vectors from
+   characters. static.py: word vectors. electra.py: ELECTRA's generator.
 5. heads.py, vocabulary_heads.py, span_boundary.py, losses.py, pooling.py: from hidden states to logits, losses and vectors.
    vector_modules.py: what sentence-transformers computes after pooling. head_facts.py: what other rooms ask a head.
    distillation.py, soft_targets.py: a student beside its teacher.
    chunked_loss.py, loss_slope.py and vocabulary_loss_half.py have losses over the vocabulary in little memory or time.
 6. layer_selection.py, features.py, bilstm.py, text_pooling.py: heads that use other layers than the last one, or all tokens.
-   pooled_texts.py and max_texts.py: what stands for a text or a pair.
+   pooled_texts.py, max_texts.py, text_vectors.py and esim.py: what stands for a text or a pair.
 7. model.py: the encoder with its heads.
 
 initialization.py sets the random initial weights, initial_attention.py those with which heads start at neighbors and equal

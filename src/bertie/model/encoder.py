@@ -22,15 +22,17 @@ from bertie.contracts import Batch, Hidden
 from bertie.errors import UsageError
 from bertie.model.attention import AttentionKind
 from bertie.model.config import TransformerConfig
+from bertie.model.gru import GruConfig, GruEncoder
 from bertie.model.lstm import LstmConfig, LstmEncoder
+from bertie.model.pooling import Pooling
 from bertie.model.static import StaticConfig, StaticEncoder
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.transformer_xl import TransformerXlConfig, TransformerXlEncoder
 from bertie.model.xlnet import XlnetConfig, XlnetEncoder
 from bertie.text.tokenizer import Tokenizer
 
-EncoderConfig = TransformerConfig | LstmConfig | StaticConfig | TransformerXlConfig | XlnetConfig
-Encoder = TransformerEncoder | LstmEncoder | StaticEncoder | TransformerXlEncoder | XlnetEncoder
+EncoderConfig = TransformerConfig | LstmConfig | StaticConfig | TransformerXlConfig | XlnetConfig | GruConfig
+Encoder = TransformerEncoder | LstmEncoder | StaticEncoder | TransformerXlEncoder | XlnetEncoder | GruEncoder
 
 
 @runtime_checkable
@@ -59,6 +61,7 @@ def build_encoder(config: EncoderConfig, attention: AttentionKind = "automatic")
         StaticConfig: StaticEncoder,
         TransformerXlConfig: TransformerXlEncoder,
         XlnetConfig: XlnetEncoder,
+        GruConfig: GruEncoder,
     }
     return others[type(config)](config)
 
@@ -70,6 +73,11 @@ def spell_entries(encoder: Encoder, tokenizer: Tokenizer) -> None:
     """
     if isinstance(encoder, LstmEncoder) and encoder.embeddings.characters is not None:
         encoder.embeddings.characters.spell(tokenizer)
+
+
+def text_vector(config: EncoderConfig) -> Pooling:
+    """Return how an encoder makes the vector of a text from the states of its tokens, unless something else is asked for."""
+    return getattr(config, "text_vector", "mean")
 
 
 def head_dropout(config: EncoderConfig) -> float:

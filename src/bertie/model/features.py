@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from bertie.contracts import Batch, Hidden
 from bertie.model.bilstm import BiLstm
-from bertie.model.encoder import EncoderConfig
+from bertie.model.encoder import EncoderConfig, text_vector
 from bertie.model.layer_selection import LayerSelection, ScalarMix, select_layers, selected_width
 from bertie.model.pooled_texts import PooledRows, separate_texts
+from bertie.model.pooling import Pooling
 from bertie.model.text_pooling import POOLINGS, TextPooling
 
 
@@ -58,6 +59,7 @@ class FeatureExtractor(nn.Module):
         self.pooled = kind(2 * lstm_hidden_size or size, pairs)
         self.width = self.pooled.width
         self.separate = pairs and kind.facts.separate
+        self.text_vector: Pooling = text_vector(config)
 
     def connect(self, heads: Iterable[nn.Module]) -> None:
         """Tell the heads of texts and the pooling of each other."""
@@ -99,4 +101,4 @@ class FeatureExtractor(nn.Module):
         return self.pooled.vectors(self.pooled.reduce(x, texts) if self.all_tokens else x)
 
     def _places(self, batch: Batch, rows: Int[Tensor, " Q"]) -> PooledRows:
-        return PooledRows(rows, batch.ragged, self.texts(batch).ragged)
+        return PooledRows(rows, batch.ragged, self.texts(batch).ragged, self.text_vector)

@@ -52,6 +52,10 @@ class PooledHead(nn.Module):
         self.late = False
         """Whether `logits` receives what `pooled` returned."""
 
+    def leave_only_output(self) -> None:
+        """Leave out all layers before the output layer."""
+        self.pooler, self.norm, self.late = nn.Identity(), None, True
+
     def pooled(self, x_SD: Float[Tensor, "S D"]) -> Float[Tensor, "S D"]:
         """Return the input of the output layer."""
         x_SD = _activated(self.act, self.pooler(x_SD))

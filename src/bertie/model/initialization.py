@@ -17,7 +17,7 @@ def initialize_weights(module: nn.Module, standard_deviation: float, truncation:
     """Set BERT's random initial weights in place, with torch's generator.
 
     Matrices have a truncated normal distribution, biases are 0, and the weights of normalization are 1.
-    LSTMs and filters over characters have PyTorch's default: a uniform distribution within ±1 / √size.
+    LSTMs, GRUs and filters over characters have PyTorch's default: a uniform distribution within ±1 / √size.
 
     Args:
         module: Module to initialize, with all its submodules.
@@ -30,7 +30,7 @@ def initialize_weights(module: nn.Module, standard_deviation: float, truncation:
             nn.init.trunc_normal_(part.weight, std=standard_deviation, a=-limit, b=limit)
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
-        if isinstance(part, nn.LayerNorm | RmsNorm | nn.LSTM | nn.Conv1d | CharacterCNN | RelativeAttention):
+        if isinstance(part, nn.LayerNorm | RmsNorm | nn.RNNBase | nn.Conv1d | CharacterCNN | RelativeAttention):
             part.reset_parameters()
 
 

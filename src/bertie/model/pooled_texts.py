@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from bertie.contracts import Batch, Ragged
 from bertie.model.heads import PooledHead
-from bertie.model.pooling import pool
+from bertie.model.pooling import Pooling, pool
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class PoolingFacts:
     """Whether something trained reads the states of all tokens, so that a frozen encoder's states are cached for all."""
     for_one_text: str = ""
     """The pooling that takes its place for single texts. Empty: it is for them, too."""
-    bilstm: Literal["possible", "needed"] = "possible"
+    bilstm: Literal["none", "possible", "needed"] = "possible"
     """Whether a BiLSTM stands between the encoder and it (`lstm_hidden_size`)."""
     bilstm_layers: int = 2
     """Layers of this BiLSTM. Two: Devlin et al. 2018, sections 5.1 and 5.3."""
@@ -47,7 +47,7 @@ class PoolingFacts:
 
     def fits(self, pairs: bool, lstm_hidden_size: int) -> bool:
         """Return whether it is for these examples and this BiLSTM, whose size is 0 if there is none."""
-        return (pairs or not self.for_one_text) and (lstm_hidden_size > 0 or self.bilstm != "needed")
+        return (pairs or not self.for_one_text) and self.bilstm != ("none" if lstm_hidden_size else "needed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +60,8 @@ class PooledRows:
     """Boundaries of the sequences."""
     read: Ragged
     """Boundaries of the texts as the encoder reads them: the sequences, or the texts of pairs."""
+    text_vector: Pooling = "mean"
+    """How the encoder makes the vector of a text from the states of its tokens."""
 
     @property
     def sequence(self) -> Int[Tensor, " Q"]:

@@ -9,13 +9,16 @@ from typing import Literal, cast
 
 from bertie.errors import UsageError
 from bertie.model.encoder import EncoderConfig
+from bertie.model.esim import EsimTexts
 from bertie.model.max_texts import AttendingTexts, MaxTexts
 from bertie.model.pooled_texts import LateText, MeanText, PoolingFacts, TextPool, TokenText
+from bertie.model.text_vectors import TextVectors
 
-TextPooling = Literal["token", "mean", "late", "max", "attention"]
+TextPooling = Literal["token", "mean", "late", "max", "attention", "vectors", "esim"]
 """token: the state of one token. mean: the mean of all tokens. late: the mean of what the head's dense layer and its activation
-make of them. max: the maximum of each dimension over the tokens; the texts
-of a pair are encoded separately. attention: the tokens of each text of a pair first attend to the other text."""
+make of them. max: the maximum of each dimension over the tokens. attention: the tokens of each text of a pair first attend to the
+other text. vectors: the encoder's vector of a text, without weights. esim: as attention, in the form of ESIM. With the last four,
+the texts of a pair are encoded separately."""
 TaskPooling = Literal["model", TextPooling]
 """model: as the configuration of the model says, which for BERT is token."""
 POOLINGS: dict[TextPooling, type[TextPool]] = {
@@ -24,6 +27,8 @@ POOLINGS: dict[TextPooling, type[TextPool]] = {
     "late": LateText,
     "max": MaxTexts,
     "attention": AttendingTexts,
+    "vectors": TextVectors,
+    "esim": EsimTexts,
 }
 
 
@@ -43,8 +48,13 @@ def for_one_text(pooling: TaskPooling) -> TaskPooling:
 
 
 def require_bilstm(pooling: TaskPooling | None, lstm_hidden_size: int) -> None:
-    """Raise a UsageError if the pooling needs a BiLSTM between encoder and head, and there is none."""
+    """Raise a UsageError if the pooling needs a BiLSTM between encoder and head, and there is none, or the reverse."""
     facts = pooling_facts(pooling)
+    if facts.bilstm == "none" and lstm_hidden_size:
+        raise UsageError(
+            f'task.pooling is "{pooling}", the vectors of the encoder itself, and lstm_hidden_size is {lstm_hidden_size}: set '
+            'it to 0, or set task.pooling to "max"'
+        )
     if facts.bilstm == "needed" and not lstm_hidden_size:
         raise UsageError(
             f'task.pooling is "{pooling}", whose second BiLSTM has the size of the first, and lstm_hidden_size is 0: set it, or '

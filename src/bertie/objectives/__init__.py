@@ -9,6 +9,7 @@
 - rtd.py: replaced token detection, as in ELECTRA
 - distil.py: knowledge distillation, as in DistilBERT
 - plm.py: permutation language modeling, as in XLNet
+- skip.py: the sentences before and after, as in Skip-thoughts
 
 Read objective.py first: it has the contract that every objective fulfills. nsp.py is the smallest objective. Several
 share masking.py (which tokens are selected), requirements.py (checks), initialization.py (weights that are counted in the
@@ -28,6 +29,7 @@ from bertie.objectives.nsp import NextSentence
 from bertie.objectives.plm import PermutationLM
 from bertie.objectives.rtd import ReplacedToken
 from bertie.objectives.sbo import SpanBoundary
+from bertie.objectives.skip import SkipThoughts
 
 AnyObjective = (
     MaskedLM
@@ -39,6 +41,7 @@ AnyObjective = (
     | ReplacedToken
     | Distillation
     | PermutationLM
+    | SkipThoughts
 )
 
 __all__ = [
@@ -51,5 +54,6 @@ __all__ = [
     "NextSentence",
     "PermutationLM",
     "ReplacedToken",
+    "SkipThoughts",
     "SpanBoundary",
 ]

@@ -8,7 +8,7 @@ from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadShape
 from bertie.objectives.objective import Objective
 
-OWN_OBJECTIVES = {"lstm": "bilm", "xlnet": "plm"}
+OWN_OBJECTIVES = {"lstm": "bilm", "xlnet": "plm", "gru": "skip"}
 """The objectives of the encoders that have neither the head of masked nor that of causal language modeling."""
 
 

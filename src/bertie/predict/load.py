@@ -14,7 +14,7 @@ from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding, e
 from bertie.checkpoints.sentence_transformers_reader import read as read_embedding
 from bertie.errors import UserError
 from bertie.model.electra import build_generator
-from bertie.model.encoder import build_encoder, with_language
+from bertie.model.encoder import EncoderConfig, build_encoder, text_vector, with_language
 from bertie.model.initialization import Uninitialized
 from bertie.model.model import Model
 from bertie.objectives.heads import build_heads, objectives_named
@@ -101,12 +101,14 @@ def build(checkpoint: Checkpoint, task: AnyTask | None = None) -> tuple[Checkpoi
             heads[task.kind] = build_head(task, checkpoint.config, width)
             checkpoint = checkpoint.with_head(task.facts.shape, task.kind)
     model = Model(encoder, heads, features, generator).eval()
-    embedding, length = _as_trained(embedding, embedding_of(model)), trained_length(checkpoint)
+    embedding, length = _as_trained(embedding, embedding_of(model), encoder.config), trained_length(checkpoint)
     return checkpoint, Predictor(checkpoint.folder, checkpoint.tokenizer, model, task, length, text_embedding=embedding)
 
 
-def _as_trained(files: SentenceEmbedding | None, head: SentenceEmbedding | None) -> SentenceEmbedding:
+def _as_trained(
+    files: SentenceEmbedding | None, head: SentenceEmbedding | None, config: EncoderConfig
+) -> SentenceEmbedding:
     """Return how the files say that vectors are computed, but with the pooling of the head, if the model has one."""
     if files and head and files.pooling != head.pooling:
         return files.with_pooling(head.pooling[0])
-    return files or head or SentenceEmbedding()
+    return files or head or SentenceEmbedding((text_vector(config),))

@@ -22,14 +22,16 @@ from bertie.finetuning.glue import glue
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import ClassifierPooling, TransformerConfig
 from bertie.model.encoder import build_encoder
+from bertie.model.gru import GruConfig
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.model.static import StaticConfig
 from bertie.model.text_pooling import TaskPooling, TextPooling
-from bertie.objectives import MaskedLM
+from bertie.objectives import MaskedLM, SkipThoughts
 from bertie.predict.engines import cpu
 from bertie.pretraining.initial_weights import new_model
-from bertie.tasks import Choose, Classify, Regress
+from bertie.tasks import Choose, Classify, MultiLabel, Regress
+from bertie.tasks.inference import outputs
 from bertie.text import bpe, word_counts
 from bertie.text.tokenizer import ByteLevel, Tokenizer
 from bertie.training.optimizers import AdamW
@@ -40,7 +42,7 @@ CONFIG = FinetuneConfig(
     Classify(), AdamW(), LinearDecay(warmup=0.1), TRAINING, max_length=32, lstm_hidden_size=6, hidden_dropout_prob=0.0
 )  # fmt: skip
 TASKS = {"classify": Classify(), "regress": Regress(), "choose": Choose()}
-POOLINGS: list[TextPooling] = ["mean", "max", "attention"]
+POOLINGS: list[TextPooling] = ["mean", "max", "attention", "esim"]
 
 
 @pytest.fixture(scope="module")
@@ -267,6 +269,10 @@ def test_combinations_without_sense_are_refused(pairs: list[dict[str, Any]], sta
             [{"text": p["text"], "label": p["label"]} for p in pairs],
             static,
         )
+    with pytest.raises(UsageError, match=r"task\.pooling is \"vectors\".* lstm_hidden_size is 6: set it to 0"):
+        with_task(CONFIG, Classify(), "vectors")
+    with pytest.raises(UsageError, match=r"task\.pooling is \"esim\".* lstm_hidden_size is 0: set it"):
+        with_task(CONFIG, Classify(), "esim", lstm_hidden_size=0)
     with pytest.raises(UsageError, match=r"task\.pooling is not known"):
         bertie.finetune({"extends": "tag", "task": {"kind": "tag", "pooling": "max"}}, [], [], static)
     with pytest.raises(UsageError, match="max_length is 4: the model reads 5 to 64 tokens"):
@@ -275,7 +281,74 @@ def test_combinations_without_sense_are_refused(pairs: list[dict[str, Any]], sta
     (tmp_path / "run" / "manifest.json").unlink()
     path = tmp_path / "run" / "task.json"
     values = json.loads(path.read_text())
-    for wrong in ({"pooling": "lost"}, {"pooling": "attention", "lstm_hidden_size": 0}):
+    for wrong in ({"pooling": "lost"}, {"pooling": "attention", "lstm_hidden_size": 0}, {"pooling": "vectors"}):
         path.write_text(json.dumps(values | wrong))
         with pytest.raises(UserError, match=r"task\.json is damaged"):
             bertie.load(tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def gru(small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The encoder of skip-thoughts, with random weights."""
+    folder = tmp_path_factory.mktemp("gru")
+    config = GruConfig(24, 16, vocab_size=small_tokenizer.size, max_position_embeddings=64)
+    write_model(folder, new_model(config, (SkipThoughts(),), 0), small_tokenizer)
+    return folder
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+@pytest.mark.parametrize("task", [Classify(), Regress(), MultiLabel()], ids=lambda task: task.kind)
+def test_fixed_vectors_of_pairs(
+    task: Classify | Regress | MultiLabel, frozen: bool, pairs: list[dict[str, Any]], gru: Path, tmp_path: Path
+) -> None:
+    """The head is a single layer over |u − v| and u ∗ v of the vectors that `embed` returns."""
+    config = replace(
+        CONFIG, task=replace(task, pooling="vectors"), lstm_hidden_size=0, frozen=frozen, head_dropout_prob=0.0
+    )
+    rows = examples(task.kind, pairs)
+    found = finetune(config, rows, gru, tmp_path / "run")
+    head = found.model.heads[task.kind]
+    assert [name for name, _ in head.named_parameters()] == ["out.weight", "out.bias"]
+    loaded = bertie.load(tmp_path / "run", threads=1)
+    if task.kind != "multi_label":  # whose scores are those of one half
+        assert loaded.evaluate(rows[32:])["scores"] == pytest.approx(found.scores)
+    u, v = (torch.tensor(loaded.embed([row[key] for row in rows])) for key in ("text", "text_pair"))
+    with torch.no_grad():
+        expected = found.model.heads[task.kind].out(torch.cat([(u - v).abs(), u * v], 1))  # pyright: ignore[reportCallIssue]
+    sequences = loaded.task.encode(list(loaded.task.reader.values(rows)), loaded.tokenizer, 32)
+    given = np.concatenate(outputs(loaded.model, loaded.task, sequences))
+    np.testing.assert_allclose(given, expected.numpy(), atol=1e-5)
+    untrained = bertie.load(gru, threads=1).embed([rows[0]["text"]])
+    assert np.allclose(untrained[0], u[0].numpy(), atol=1e-6) == frozen
+
+
+def test_fixed_vectors_of_single_texts(pairs: list[dict[str, Any]], static: Path, gru: Path, tmp_path: Path) -> None:
+    """The mean of word vectors, and the last state of a GRU."""
+    rows = [{"text": row["text_pair"], "label": row["label"]} for row in pairs]
+    for name, start in (("static", static), ("gru", gru)):
+        config = with_task(CONFIG, Classify(), "vectors", lstm_hidden_size=0, frozen=True, head_dropout_prob=0.0)
+        found = finetune(config, rows, start, tmp_path / name)
+        loaded = bertie.load(tmp_path / name, threads=1)
+        logits = loaded.model.heads["classify"].out(torch.tensor(loaded.embed([row["text"] for row in rows])))  # pyright: ignore[reportCallIssue]
+        expected = logits.softmax(1)[:, 1].tolist()
+        label = found.task.labels[1]
+        assert [p.probabilities[label] for p in loaded.predict(rows)] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("layers", ["scalar_mix", "concat_last_4", "sum_all"])
+def test_fixed_vectors_of_other_layers(layers: Any, pairs: list[dict[str, Any]], start: Path, tmp_path: Path) -> None:
+    if layers == "concat_last_4":
+        size = bertie.load(start).model.encoder.config
+        assert isinstance(size, TransformerConfig)
+        deep = replace(size, num_hidden_layers=4)
+        write_model(tmp_path, new_model(deep, (MaskedLM(),), 0), bertie.load(start).tokenizer)
+        start = tmp_path
+    config = with_task(CONFIG, Classify(), "vectors", lstm_hidden_size=0, frozen=True, layers=layers)
+    found = finetune(config, pairs, start, tmp_path / "run")
+    assert bertie.load(tmp_path / "run").evaluate(pairs[32:])["scores"] == pytest.approx(found.scores)
+
+
+def test_layers_that_a_gru_cannot_mix_are_refused(pairs: list[dict[str, Any]], gru: Path) -> None:
+    config = with_task(CONFIG, Classify(), "vectors", lstm_hidden_size=0, frozen=True, layers="scalar_mix")
+    with pytest.raises(UsageError, match="embeddings of this gru have 16 numbers and its states 24"):
+        finetune(config, pairs, gru)

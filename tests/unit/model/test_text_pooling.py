@@ -9,19 +9,23 @@ from bertie.batches.collate import collate, filler
 from bertie.contracts import Ragged, Sequence
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig, build_encoder
+from bertie.model.esim import EsimTexts
 from bertie.model.features import FeatureExtractor
+from bertie.model.gru import GruConfig
 from bertie.model.initialization import initialize_weights
 from bertie.model.lstm import LstmConfig
 from bertie.model.max_texts import AttendingTexts, MaxTexts, attended
 from bertie.model.model import Model
-from bertie.model.pooled_texts import separate_texts
+from bertie.model.pooled_texts import PooledRows, separate_texts
 from bertie.model.static import StaticConfig
 from bertie.model.text_pooling import TextPooling
+from bertie.model.text_vectors import TextVectors
 
 ENCODERS = [
     TransformerConfig(2, 16, 2, 32, vocab_size=60, max_position_embeddings=32, hidden_dropout_prob=0.0),
     LstmConfig(2, 16, 12, vocab_size=60, max_position_embeddings=32, hidden_dropout_prob=0.0),
     StaticConfig(16, vocab_size=60, max_position_embeddings=32, hidden_dropout_prob=0.0),
+    GruConfig(16, 12, vocab_size=60, max_position_embeddings=32, hidden_dropout_prob=0.0),
 ]
 
 
@@ -81,8 +85,8 @@ def test_attention_is_read_by_a_second_bilstm() -> None:
     torch.testing.assert_close(pooled(x, texts(4, 5))[0], pooled.combine(torch.cat([u, v, (u - v).abs(), u * v])))
 
 
-@pytest.mark.parametrize("kind", [MaxTexts, AttendingTexts])
-def test_filler_changes_nothing(kind: type[MaxTexts | AttendingTexts]) -> None:
+@pytest.mark.parametrize("kind", [MaxTexts, AttendingTexts, EsimTexts])
+def test_filler_changes_nothing(kind: type[MaxTexts | AttendingTexts | EsimTexts]) -> None:
     pooled = kind(4, pairs=True)
     weights_of(pooled)
     x = torch.randn(12, 4)
@@ -100,7 +104,7 @@ def test_filler_changes_nothing(kind: type[MaxTexts | AttendingTexts]) -> None:
 def test_attention_learns_to_look_up_what_max_pooling_cannot() -> None:
     """The first text asks for one of six random keys, and the answer is the value beside this key in the second text."""
     accuracy = {}
-    for kind in (MaxTexts, AttendingTexts):
+    for kind in (MaxTexts, AttendingTexts, EsimTexts):
         torch.manual_seed(0)
         model = nn.ModuleList([kind(16, pairs=True), nn.Linear(16, 16), nn.Linear(16, 2)])
         optimizer, right = torch.optim.Adam(model.parameters(), 1e-2), []
@@ -118,6 +122,7 @@ def test_attention_learns_to_look_up_what_max_pooling_cannot() -> None:
             right.append((logits.argmax(1) == gold).float().mean())
         accuracy[kind] = float(torch.stack(right[-20:]).mean())
     assert accuracy[AttendingTexts] > 0.95
+    assert accuracy[EsimTexts] > 0.95
     assert accuracy[MaxTexts] < 0.65
 
 
@@ -127,7 +132,7 @@ def features(config: EncoderConfig, pooling: TextPooling, sequences: list[Sequen
     model = Model(build_encoder(config), {}, reading)
     torch.manual_seed(0)
     initialize_weights(model, 0.5)
-    assert isinstance(reading.pooled, MaxTexts | AttendingTexts)
+    assert isinstance(reading.pooled, MaxTexts | AttendingTexts | EsimTexts)
     assert reading.pooled.combine is not None
     with torch.no_grad():
         reading.pooled.combine.weight.copy_(torch.eye(12, 48))  # of [u; v; |u − v|; u ∗ v], it selects u
@@ -138,7 +143,7 @@ def features(config: EncoderConfig, pooling: TextPooling, sequences: list[Sequen
 
 
 @pytest.mark.parametrize("config", ENCODERS, ids=lambda config: config.kind)
-@pytest.mark.parametrize("pooling", ["max", "attention"])
+@pytest.mark.parametrize("pooling", ["max", "attention", "esim"])
 def test_the_vector_of_a_text_depends_on_the_other_text_only_with_attention(
     config: EncoderConfig, pooling: TextPooling
 ) -> None:
@@ -147,6 +152,51 @@ def test_the_vector_of_a_text_depends_on_the_other_text_only_with_attention(
     before, after = (features(config, pooling, made) for made in (first, other))
     torch.testing.assert_close(before[1], after[1])  # nor on other pairs of the batch
     difference = float((before[0] - after[0]).detach().abs().max())
-    assert (difference > 1e-4) == (pooling == "attention")
+    assert (difference > 1e-4) == (pooling != "max")
     alone = features(config, pooling, first[1:])
     torch.testing.assert_close(alone[0], before[1])
+
+
+def test_fixed_vectors_of_a_pair_are_those_of_the_paper() -> None:
+    """|u − v| and u ∗ v, with the mean of the tokens, or the last one of a GRU."""
+    x = torch.tensor([[1.0, -4], [0, -2], [2, 5], [-1, 6], [5, 1]])
+    pairs, rows = texts(2, 3), torch.tensor([0])
+    for kind, u, v in (("mean", [0.5, -3], [2, 4]), ("lasttoken", [0, -2], [5, 1])):
+        found = TextVectors(2, pairs=True)
+        given = PooledRows(rows, texts(5), pairs, text_vector=kind)
+        expected = [*(abs(a - b) for a, b in zip(u, v, strict=True)), *(a * b for a, b in zip(u, v, strict=True))]
+        torch.testing.assert_close(found.vectors(found.reduce(x, given)), torch.tensor([expected], dtype=torch.float32))
+        alone = TextVectors(2, pairs=False)
+        single = PooledRows(torch.tensor([1, 2]), texts(2, 3), texts(2, 3), text_vector=kind)
+        torch.testing.assert_close(alone.vectors(alone.reduce(x, single)), torch.tensor([u, v], dtype=torch.float32))
+
+
+def test_fixed_vectors_of_layers_side_by_side() -> None:
+    """Concatenated layers are reduced one by one, so the numbers of both texts alternate in each of them."""
+    x = torch.randn(5, 6)
+    given = PooledRows(torch.tensor([0]), texts(5), texts(2, 3))
+    both, halves = TextVectors(6, pairs=True), TextVectors(3, pairs=True)
+    apart = torch.cat([halves.reduce(part, given) for part in x.split(3, 1)], 1)
+    torch.testing.assert_close(both.vectors(apart), both.vectors(both.reduce(x, given)))
+
+
+def test_fixed_vectors_of_filler_are_zeros() -> None:
+    found = TextVectors(2, pairs=True)
+    given = PooledRows(torch.tensor([0, 4]), texts(3, 2), texts(1, 2, 2, 0))
+    reduced = found.reduce(torch.ones(5, 2), given)
+    assert reduced.tolist() == [[1, 1, 1, 1], [1, 0, 1, 0]]
+
+
+def test_esim_is_computed_token_by_token() -> None:
+    """Equations 11 to 20 of the paper, with the projection of the hidden layer apart."""
+    pooled = EsimTexts(4, pairs=True)
+    weights_of(pooled)
+    x, lengths = torch.randn(9, 4), [4, 5]
+    a, b = x.split(lengths)
+    pieces = []
+    for own, other in ((a, b), (b, a)):
+        met = torch.stack([(each @ other.T).softmax(0) @ other for each in own])
+        compared = pooled.projection(torch.cat([own, met, own - met, own * met], 1)).clamp(min=0)
+        read = pooled.lstm(compared, texts(len(own)))
+        pieces += [read.mean(0), read.amax(0)]
+    torch.testing.assert_close(pooled(x, texts(4, 5))[0], pooled.combine(torch.cat(pieces)))

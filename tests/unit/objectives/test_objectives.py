@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import islice, repeat
+from itertools import islice, pairwise, repeat
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -36,6 +36,7 @@ from bertie.contracts import Batch, Loss, MicroBatch, Sequence
 from bertie.model.characters import Characters
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig, spell_entries
+from bertie.model.gru import GruConfig
 from bertie.model.initialization import initialize_weights
 from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
@@ -85,6 +86,7 @@ CASES = {
     "clm-memory": Recipe("mini-transformer-xl", steps=120),
     "bilm": Recipe("mini-elmo", steps=120),
     "bilm-characters": Recipe("mini-elmo-characters", steps=200),
+    "skip": Recipe("mini-skip-thoughts", steps=250),
     "plm": Recipe("mini-xlnet"),
     "plm-tokens": Recipe("mini-xlnet", {"plm": {"masking": "tokens"}}),
     # The labels of mlm contradict the answers of a teacher with random weights.
@@ -138,6 +140,8 @@ def tiny(size: EncoderConfig, shards: Shards) -> EncoderConfig:
             if isinstance(size.input, Characters):
                 return replace(size, input=replace(size.input, filters=(16, 16, 32), max_characters=8))
             return size
+        case GruConfig():
+            return replace(size, hidden_size=48, embedding_size=32, initializer_range=0.3)
         case XlnetConfig():
             size = replace(size, initializer_range=0.05)
         case TransformerXlConfig():  # several segments in a sequence, whose first tokens reach the last ones in two layers
@@ -248,6 +252,9 @@ def reads(kind: str, batch: Batch, targets: Any) -> np.ndarray:
         case "bilm":
             backward = np.arange(len(at))[:, None] % 2 == 1
             return own & np.where(backward, position >= at, position <= at)
+        case "skip":  # the decoder of the next sentence has the vector of the one before, and the reverse
+            backward = np.arange(len(at))[:, None] % 2 == 1
+            return (own & (position <= at)) | (owner == owner[at] + np.where(backward, 1, -1))
         case "plm":
             assert batch.order is not None
             return own & (batch.order < batch.order[at])
@@ -504,6 +511,32 @@ def masked_lm(head: Weights, word: np.ndarray, x: np.ndarray) -> np.ndarray:
     return x @ word.T + head["bias"]
 
 
+def gru(weights: Weights, name: str, x: np.ndarray) -> np.ndarray:
+    """Return the states of a GRU that reads the vectors one after the other, from a state of zeros."""
+    inner, outer, bias_inner, bias_outer = (
+        weights[f"{name}.{part}_l0"] for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    )
+    h, states = np.zeros(outer.shape[1]), []
+    for each in x:
+        (r, z, n), (r_h, z_h, n_h) = np.split(inner @ each + bias_inner, 3), np.split(outer @ h + bias_outer, 3)
+        reset, update = (1 / (1 + np.exp(-gate)) for gate in (r + r_h, z + z_h))
+        h = (1 - update) * np.tanh(n + reset * n_h) + update * h
+        states.append(h)
+    return np.array(states)
+
+
+def skip_thoughts(head: Weights, word: np.ndarray, batch: Batch, x: np.ndarray) -> np.ndarray:
+    """Return the states of both decoders at every token, [2 T, E]. Zeros where a sentence has no such neighbor in the row."""
+    edges, states = np.asarray(batch.ragged.cu_seqlens), np.zeros((len(x), 2, word.shape[1]))
+    for number, (start, stop) in enumerate(pairwise(edges)):
+        for column, beside, name in ((0, number - 1, "next"), (1, number + 1, "previous")):
+            if 0 <= beside < len(edges) - 1:
+                vector = np.tile(x[edges[beside + 1] - 1], (stop - start, 1))
+                read = np.concatenate([word[np.asarray(batch.input_ids[start:stop])], vector], 1)
+                states[start:stop, column] = gru(head, name, read)
+    return states.reshape(2 * len(x), -1)
+
+
 def logits_by_hand(kind: str, model: Model, micro: MicroBatch) -> np.ndarray:
     """Return the logits of the predictions, from the hidden states of the encoder at all tokens."""
     batch, targets = micro.batch.tensors(), micro.targets[kind]
@@ -521,6 +554,8 @@ def logits_by_hand(kind: str, model: Model, micro: MicroBatch) -> np.ndarray:
             return norm(head, "second_norm", gelu(dense(head, "second", x))) @ word.T + head["bias"]
         case "clm":
             return x @ word.T + head.get("bias", 0.0)
+        case "skip":
+            return skip_thoughts(head, word, batch, x) @ word.T + head["bias"]
         case "plm":
             return x @ word.T + head["bias"]
         case "bilm":  # one half of the hidden state for each direction

@@ -16,10 +16,12 @@ import bertie
 from bertie.batches.contiguous import DocSentences, FullSentences
 from bertie.batches.loader import Position
 from bertie.batches.sentence_pairs import SentencePairs
+from bertie.batches.sentences import Sentences
 from bertie.batches.translations import Translations
 from bertie.model.config import TransformerConfig
+from bertie.model.gru import GruConfig
 from bertie.model.transformer_xl import TransformerXlConfig
-from bertie.objectives import CausalLM, MaskedLM, NextSentence
+from bertie.objectives import CausalLM, MaskedLM, NextSentence, SkipThoughts
 from bertie.pretraining.phases import Phase
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.text.prepare import prepare
@@ -127,7 +129,7 @@ def stopped_after(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    "kind", ["full_sentences", "doc_sentences", "swapped", "static", "translations", "shared", "memory"]
+    "kind", ["full_sentences", "doc_sentences", "swapped", "static", "translations", "shared", "memory", "sentences"]
 )
 def test_every_layout_shared_layers_and_a_memory_resume_to_the_same_bytes(
     config: PretrainConfig,
@@ -149,6 +151,11 @@ def test_every_layout_shared_layers_and_a_memory_resume_to_the_same_bytes(
             "objectives": (CausalLM(),),
         },
         "static": {"training": replace(TRAINING, static_epochs=1)},
+        "sentences": {
+            "layout": Sentences(max_length=32),
+            "objectives": (SkipThoughts(),),
+            "model": GruConfig(16, 12, max_position_embeddings=64),
+        },
         "translations": {
             "layout": Translations(max_length=32),
             "objectives": (MaskedLM(),),

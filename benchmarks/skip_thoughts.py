@@ -1,0 +1,154 @@
+"""Skip-thoughts: what the vector of a sentence says about its neighbors, and how well it compares sentences.
+
+    python benchmarks/skip_thoughts.py losses SHARDS --work FOLDER [--steps 1200] [--out FILE.json]
+    python benchmarks/sick.py SICK.txt SICK
+    python benchmarks/skip_thoughts.py sick SHARDS SICK --work FOLDER [--steps 1200] [--seeds 3] [--out FILE.json]
+
+`losses` trains `mini-skip-thoughts` twice for the same steps, once with decoders that get zeros in place of the sentence's vector
+(objectives.skip.blind), and prints the losses on the held-out sentences, in nats per token. `gain` is the difference: what the
+vector says about a token of a neighbor. Its interval is that of 95 % of a paired bootstrap over batches of held-out sentences.
+
+`sick` compares vectors as frozen features for the relatedness of SICK (Marelli et al. 2014): |u − v| and u ∗ v with a linear
+layer, as in the paper (Kiros et al. 2015, section 3.2). Per seed, it pre-trains `mini-skip-thoughts`, trains GloVe vectors of the
+same text and of the same size as the GRU's states, and fits the layer on both; a text's GloVe vector is the mean of its words. A
+learning rate is chosen from a few on one half of dev.tsv, and the scores are those of the other half. A seed also decides
+which half that is.
+
+Runs in FOLDER are continued or reused. Times on two idle cores of an AMD EPYC without AVX-512, with shards of 3 million tokens:
+see docs/log/2026-11-28-skip-thoughts.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import bertie
+from bertie import config, runtime, storage
+from bertie.finetuning.recipe import FinetuneConfig, GridSearch
+from bertie.objectives import SkipThoughts
+from bertie.predict.load import load
+from bertie.pretraining.eval_set import eval_batches
+from bertie.pretraining.glove import GloveConfig
+from bertie.pretraining.recipe import PretrainConfig
+from bertie.tasks import Regress
+from bertie.text.shards import open_shards
+from results import environment
+
+EVAL_TOKENS = 400_000
+SAMPLES = 10_000
+MODELS = ("skip-thoughts", "GloVe")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, run in (("losses", losses), ("sick", sick)):
+        command = commands.add_parser(name)
+        command.set_defaults(run=run)
+        command.add_argument("shards", type=Path)
+        if name == "sick":
+            command.add_argument("sick", type=Path, help="folder that benchmarks/sick.py wrote")
+            command.add_argument("--seeds", type=int, default=3)
+        command.add_argument("--work", type=Path, required=True)
+        command.add_argument("--steps", type=int, default=1200)
+        command.add_argument("--learning-rate", type=float, default=2e-3)
+        command.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    threads = runtime.use_threads()
+    found = given.run(given)
+    if given.out:
+        storage.write_json(given.out, {"environment": environment(threads), **found})
+
+
+def losses(given: argparse.Namespace) -> dict[str, Any]:
+    """Train with and without the vector, and compare the held-out losses."""
+    runs = {name: pretrained(given, 0, blind=name == "without") for name in ("with", "without")}
+    batches = eval_set(given.shards)
+    totals = {name: batch_losses(run, batches) for name, run in runs.items()}
+    counts = np.array([batch.counts["skip"] for batch in batches])
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(len(batches), size=(SAMPLES, len(batches)))
+    samples = {name: each[drawn].sum(1) / counts[drawn].sum(1) for name, each in totals.items()}
+    means = {name: each.sum() / counts.sum() for name, each in totals.items()}
+    samples["gain"], means["gain"] = samples["without"] - samples["with"], means["without"] - means["with"]
+    found = {"steps": given.steps, "tokens": float(counts.sum())}
+    for name, values in samples.items():
+        low, high = np.quantile(values, (0.025, 0.975))
+        found[name] = {"loss": round(float(means[name]), 4), "95 %": [round(float(low), 4), round(float(high), 4)]}
+        print(f"{name:8} {means[name]:.4f} nats per token, 95 %: {low:.4f} to {high:.4f}", flush=True)
+    return found
+
+
+def pretrained(given: argparse.Namespace, seed: int, blind: bool = False) -> Path:
+    """Return the run of the shipped recipe with these steps; train it if it is not complete."""
+    recipe = config.load(PretrainConfig, "mini-skip-thoughts", "pretrain")
+    training = replace(
+        recipe.training, steps=given.steps, learning_rate=given.learning_rate, eval_every=0, checkpoint_every=100
+    )
+    [objective] = recipe.objectives
+    assert isinstance(objective, SkipThoughts)
+    recipe = replace(recipe, training=training, seed=seed, objectives=(replace(objective, blind=blind),), phases=())
+    run = given.work / f"{'blind' if blind else 'skip'}-{given.steps}-{seed}"
+    bertie.pretrain(recipe, given.shards, run)
+    return run
+
+
+def eval_set(shards: Path) -> list[Any]:
+    """Return micro-batches of held-out sentences."""
+    opened = open_shards(shards)
+    recipe = config.load(PretrainConfig, "mini-skip-thoughts", "pretrain")
+    return eval_batches(recipe.objectives, recipe.layout, opened.eval, opened.tokenizer, EVAL_TOKENS)
+
+
+def batch_losses(run: Path, batches: list[Any]) -> np.ndarray:
+    """Return the total loss of each batch. A run without the vector has decoders without it in its recipe."""
+    model = load(run).model
+    blind = config.read(run / "config.toml")["objectives"][0]["blind"]
+    model.heads["skip"].blind = blind  # no weight, so only the recipe has it
+    with torch.no_grad():
+        return np.array([float(model(batch.tensors())["skip"].total) for batch in batches])
+
+
+def sick(given: argparse.Namespace) -> dict[str, Any]:
+    """Fit a linear layer on the fixed vectors of both, once per seed."""
+    scores: dict[str, list[dict[str, float]]] = {name: [] for name in MODELS}
+    for seed in range(given.seeds):
+        vectors = given.work / f"glove-{seed}"
+        width = config.load(PretrainConfig, "mini-skip-thoughts", "pretrain").model.hidden_size
+        if not vectors.exists():
+            bertie.glove(given.shards, vectors, GloveConfig(width, seed=seed))
+        for name, model in (("skip-thoughts", pretrained(given, seed)), ("GloVe", vectors)):
+            scores[name].append(related(model, given.sick, seed))
+            print(f"seed {seed}: {name} {scores[name][-1]}", flush=True)
+    found: dict[str, Any] = {"steps": given.steps}
+    for name, each in scores.items():
+        found[name] = {metric: [round(values[metric], 4) for values in each] for metric in each[0]}
+        print(name, {metric: round(float(np.mean(values)), 4) for metric, values in found[name].items()}, flush=True)
+    return found
+
+
+def related(model: Path, folder: Path, seed: int) -> dict[str, float]:
+    """Return the scores of a linear layer on the model's fixed vectors."""
+    recipe = config.load(FinetuneConfig, "regress", "finetune")
+    task = Regress(text="sentence_A", text_pair="sentence_B", label="relatedness_score", pooling="vectors")
+    settings = replace(
+        recipe,
+        task=task,
+        training=replace(recipe.training, epochs=40, batch_size=64),
+        grid=GridSearch(learning_rate=(1e-3, 3e-3, 1e-2, 3e-2)),
+        metric="pearson",
+        frozen=True,
+        seed=seed,
+        hidden_dropout_prob=0.0,
+    )
+    return dict(bertie.finetune(settings, folder / "train.tsv", folder / "dev.tsv", model).scores)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""The layout of sentences with their neighbors, for skip-thoughts (Kiros et al. 2015)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Literal
+
+import numpy as np
+
+from bertie import seeding
+from bertie.batches.spans import LayoutEpoch, last_word_start
+from bertie.config import Range, ranges
+from bertie.contracts import Sequence
+from bertie.errors import UserError
+from bertie.text.shards import Corpus
+from bertie.text.tokenizer import Tokenizer
+
+SPECIAL = 2  # [CLS] and [SEP] of each sentence
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Runs of sentences of one document, each with its own special tokens: [CLS] first [SEP] [CLS] second [SEP] …
+
+    A run has two sentences or more, as many as fit. The next run begins with the last sentence of this one, so an epoch has every
+    two neighbors in one run exactly once. A sentence that takes more than half of the maximum length ends at the last word that
+    fits; the rest is not read. Documents of a single sentence have no neighbors and are left out.
+    """
+
+    kind: Literal["sentences"] = "sentences"
+    max_length: Annotated[int, Range(6)] = 128  # two sentences of one token
+    """Maximum length in tokens of a run, including all [CLS] and [SEP]. A sentence has at most half of it."""
+
+    __post_init__ = ranges("layout")
+
+    def epoch(self, corpus: Corpus, tokenizer: Tokenizer, seed: int, epoch: int) -> LayoutEpoch:
+        """Divide the documents into runs and shuffle them, for one epoch.
+
+        Raises:
+            UserError: No document has two sentences.
+        """
+        most = self.max_length // 2 - SPECIAL
+        ends = np.append(0, np.cumsum(np.minimum(np.diff(corpus.sentence_starts), most) + SPECIAL))
+        edges = np.searchsorted(corpus.sentence_starts, corpus.document_starts)
+        first, stop = _runs(edges, ends, self.max_length)
+        if not len(first):
+            raise UserError(
+                'layout.kind is "sentences", and no document of this split has two sentences: prepare documents instead of '
+                "single sentences, or choose another layout"
+            )
+        order = seeding.generator(seed, seeding.LAYOUT, epoch).permutation(len(first))
+        spans = np.stack([first, stop], 1)[order]
+        lengths = (ends[stop] - ends[first])[order]
+        return LayoutEpoch(lengths, lambda _, part: spans[part].tolist(), partial(_sequence, corpus, tokenizer, most))
+
+
+def _runs(edges: np.ndarray, ends: np.ndarray, max_length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first sentence of each run, and the one after its last.
+
+    Each pass of the loop takes one run from every document that is not finished.
+
+    Args:
+        edges: int64 [documents + 1], the first sentence of each document, and the number of sentences.
+        ends: int64 [sentences + 1], the length in tokens of all sentences before each one, with special tokens.
+        max_length: Most tokens of a run, at least those of any two sentences.
+    """
+    firsts, stops = [], []
+    first, last = edges[:-1], edges[1:]
+    unfinished = last - first >= 2
+    while unfinished.any():
+        first, last = first[unfinished], last[unfinished]
+        stop = np.minimum(np.searchsorted(ends, ends[first] + max_length, side="right") - 1, last)
+        firsts.append(first)
+        stops.append(stop)
+        unfinished, first = stop < last, stop - 1
+    return (np.concatenate(firsts), np.concatenate(stops)) if firsts else (edges[:0], edges[:0])
+
+
+def _sequence(corpus: Corpus, tokenizer: Tokenizer, most: int, span: tuple[int, int]) -> Sequence:
+    """Read the sentences of a run, each with at most so many tokens, and build their sequence."""
+    first, after = span
+    ids, words = [], []
+    special = np.array([tokenizer.cls_id]), np.array([tokenizer.sep_id])
+    for start, stop in zip(
+        corpus.sentence_starts[first:after], corpus.sentence_starts[first + 1 : after + 1], strict=True
+    ):
+        if stop - start > most:
+            stop = start + last_word_start(corpus, int(start), int(start) + most)
+        part_ids, part_words = corpus.slice(int(start), int(stop))
+        ids += [special[0], part_ids, special[1]]
+        words += [[True], part_words, [True]]
+    input_ids = np.concatenate(ids).astype(np.int32)
+    return Sequence(input_ids, np.zeros_like(input_ids), np.concatenate(words))

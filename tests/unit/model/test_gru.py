@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from bertie.batches.collate import collate
+from bertie.contracts import Batch, Sequence
+from bertie.errors import UsageError
+from bertie.model.encoder import build_encoder, text_vector
+from bertie.model.gru import GruConfig, GruEncoder, TimeSteps
+from bertie.model.initialization import initialize_weights
+from bertie.model.lstm import LstmConfig
+
+CONFIG = GruConfig(6, 4, vocab_size=40, max_position_embeddings=16, hidden_dropout_prob=0.0)
+
+
+def built(config: GruConfig = CONFIG) -> GruEncoder:
+    encoder = build_encoder(config)
+    torch.manual_seed(0)
+    initialize_weights(encoder, 0.5)
+    assert isinstance(encoder, GruEncoder)
+    return encoder.eval()
+
+
+def batch(*sequences: list[int]) -> Batch:
+    made = [Sequence(np.array(s, np.int32), np.zeros(len(s), np.int32), np.ones(len(s), bool)) for s in sequences]
+    return collate(made, 16).tensors()
+
+
+def test_states_are_those_of_torchs_gru_for_each_sequence() -> None:
+    encoder, sequences = built(), [[1, 2], [3, 9, 4, 7], [5], [6, 8]]
+    found = encoder(batch(*sequences)).last
+    alone = [encoder.layers[0](encoder.embeddings.word(torch.tensor(ids)))[0] for ids in sequences]  # pyright: ignore[reportCallIssue]
+    torch.testing.assert_close(found, torch.cat(alone))
+    torch.testing.assert_close(encoder(batch(*sequences), torch.tensor([0, 3, 6])).last, found[[0, 3, 6]])
+
+
+def test_time_steps_begin_with_the_longest_sequence() -> None:
+    steps = TimeSteps.of(torch.tensor([0, 2, 6]), torch.tensor([2, 4, 1]))  # pyright: ignore[reportArgumentType]
+    assert steps.sizes.tolist() == [3, 2, 1, 1]
+    assert steps.token.tolist() == [2, 0, 6, 3, 1, 4, 5]
+    assert steps.sequence.tolist() == [1, 0, 2, 1, 0, 1, 1]
+
+
+def test_gradients_reach_every_weight_and_repeat_exactly() -> None:
+    found = []
+    for _ in range(2):
+        encoder = built()
+        encoder(batch([1, 2, 3], [4, 5])).last.square().sum().backward()
+        found.append([parameter.grad for parameter in encoder.parameters()])
+    for one, two in zip(*found, strict=True):
+        assert one is not None
+        assert two is not None
+        assert one.any()
+        assert torch.equal(one, two)
+
+
+def test_layers_of_different_sizes_are_refused() -> None:
+    with pytest.raises(UsageError, match="embeddings of this gru have 4 numbers and its states 6"):
+        built()(batch([1]), all_layers=True)
+    same = built(replace(CONFIG, embedding_size=0))
+    hidden = same(batch([1, 2]), all_layers=True)
+    assert hidden.layers is not None
+    assert [layer.shape for layer in hidden.layers] == [(2, 6), (2, 6)]
+
+
+def test_the_vector_of_a_text_is_the_last_state() -> None:
+    assert text_vector(CONFIG) == "lasttoken"
+    assert text_vector(LstmConfig(1, 4, 4)) == "mean"
