@@ -23,13 +23,15 @@ from bertie.errors import UsageError
 from bertie.model.attention import AttentionKind
 from bertie.model.config import TransformerConfig
 from bertie.model.lstm import LstmConfig, LstmEncoder
+from bertie.model.reformer import ReformerEncoder
+from bertie.model.reformer_config import ReformerConfig
 from bertie.model.static import StaticConfig, StaticEncoder
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.xlnet import XlnetConfig, XlnetEncoder
 from bertie.text.tokenizer import Tokenizer
 
-EncoderConfig = TransformerConfig | LstmConfig | StaticConfig | XlnetConfig
-Encoder = TransformerEncoder | LstmEncoder | StaticEncoder | XlnetEncoder
+EncoderConfig = TransformerConfig | LstmConfig | StaticConfig | XlnetConfig | ReformerConfig
+Encoder = TransformerEncoder | LstmEncoder | StaticEncoder | XlnetEncoder | ReformerEncoder
 
 
 @runtime_checkable
@@ -54,6 +56,7 @@ def build_encoder(config: EncoderConfig, attention: AttentionKind = "automatic")
     if isinstance(config, TransformerConfig):
         return TransformerEncoder(config, attention)
     others: dict[type, Any] = {LstmConfig: LstmEncoder, StaticConfig: StaticEncoder, XlnetConfig: XlnetEncoder}
+    others |= {ReformerConfig: ReformerEncoder}
     return others[type(config)](config)
 
 
