@@ -81,7 +81,10 @@ def with_dropout(
 
     An encoder without attention has only the first one.
     """
-    dropout = {"hidden_dropout_prob": hidden_dropout_prob, "attention_probs_dropout_prob": attention_probs_dropout_prob}
+    attention = dict.fromkeys(
+        ("attention_probs_dropout_prob", "lsh_attention_probs_dropout_prob"), attention_probs_dropout_prob
+    )
+    dropout = {"hidden_dropout_prob": hidden_dropout_prob, **attention}
     own = {field.name for field in fields(config)}
     return replace(config, **{name: value for name, value in dropout.items() if name in own})
 

@@ -59,6 +59,8 @@ class Chunks(NamedTuple):
     """The chunks that each chunk of each round sees; they are numbered round by round."""
     visible_KC: Bool[Tensor, "RK WC"]
     """Which slots of these chunks hold tokens that the chunk may see."""
+    single_T: Bool[Tensor, " T"]
+    """Whether the sequence of each token is a single chunk, in which all rounds are equal."""
 
 
 def padded_lengths(lengths_S: Int[Tensor, " S"], chunk_lengths: tuple[int, ...]) -> Int[Tensor, " S"]:
@@ -103,7 +105,8 @@ def lay_out(ragged: Ragged, tokens: int, chunk_lengths: tuple[int, ...], chunkin
     neighbor_KW = (place_RKW // own_K[:, None] * count + within_RKW).flatten(0, 1)
     seen_KW = ((offset_W == 0) | (padded_S[owner_K] > length)[:, None]).repeat(rounds, 1)
     visible_KC = filled_L.view(-1, length)[within_RKW.flatten(0, 1)] & seen_KW[:, :, None]
-    laid = token_L, sequence_L, slot_T, neighbor_KW, visible_KC.flatten(1)
+    single_T = (padded_S <= length)[owner_T]
+    laid = token_L, sequence_L, slot_T, neighbor_KW, visible_KC.flatten(1), single_T
     return Chunks(*(each.to(device) for each in laid))
 
 
@@ -202,7 +205,8 @@ def attend(
         return mixed_NRTH[:, 0]
     mass_NRT1 = _ToTokens.apply(mass.view(*order.token_NRL.shape, 1), order)
     # Not softmax: a token that sees only itself has masses of -1e5, and transformers rounds the differences of such numbers.
-    return (mixed_NRTH * (mass_NRT1 - mass_NRT1.logsumexp(1, keepdim=True)).exp()).sum(1)
+    share_NRT1 = (mass_NRT1 - mass_NRT1.logsumexp(1, keepdim=True)).exp()
+    return (mixed_NRTH * torch.where(chunks.single_T[:, None], 1 / share_NRT1.shape[1], share_NRT1)).sum(1)
 
 
 def _slots(x: Tensor, order: Order) -> Tensor:

@@ -6,6 +6,7 @@ D  hidden size      E  size of a stream: D / 2          N  heads    H  head size
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Literal
 
@@ -98,7 +99,7 @@ class HashedAttention(nn.Module):
         q, v = _heads(self.qk_v(self.norm(x_TE)), 2, config.num_attention_heads)
         if buckets is None:
             planes = hyperplanes(seed, len(q), config.head_size, config.num_hashes, config.buckets)
-            with torch.no_grad(), torch.autocast(x_TE.device.type, enabled=False):
+            with torch.no_grad(), _exact(x_TE):
                 buckets = hash_buckets(q, planes.to(q), config.buckets)
             buckets = buckets.to(torch.int16 if config.bucket_count < 2**15 else torch.int32)
         order = hashed_order(buckets, chunks, config.bucket_count)
@@ -109,6 +110,12 @@ def _heads(x_TF: Tensor, parts: int, heads: int) -> tuple[Float[Tensor, "N T H"]
     """Return queries, keys and values by head, in fp32 at least."""
     exact = x_TF.to(torch.promote_types(x_TF.dtype, torch.float32))
     return exact.unflatten(1, (parts, heads, -1)).permute(1, 2, 0, 3).contiguous().unbind(0)
+
+
+def _exact(x: Tensor) -> AbstractContextManager[object]:
+    """Return a context in which products are computed in the precision of their factors."""
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if kind in ("cpu", "cuda") else nullcontext()
 
 
 def _finish(
@@ -122,8 +129,9 @@ def _finish(
 ) -> Float[Tensor, "T E"]:
     """Mix the values and project the result."""
     config = layer.config
-    dropout = config.attention_probs_dropout_prob if layer.training else 0.0
-    with torch.autocast(q_NTH.device.type, enabled=False):
+    dropout = config.lsh_dropout if shared else config.attention_probs_dropout_prob
+    dropout = dropout if layer.training else 0.0
+    with _exact(q_NTH):
         mixed_NTH = attend(q_NTH, k_NTH, v_NTH, order, chunks, config.causal, dropout, shared)
     return drop(layer.out(mixed_NTH.transpose(0, 1).flatten(1)), config.hidden_dropout_prob, layer.training)
 
@@ -204,7 +212,7 @@ class ReformerEncoder(nn.Module):
             kind: lay_out(batch.ragged, count, config.chunk_lengths, config.chunking(kind))
             for kind in {*config.attn_layers}
         }
-        drops = self.training and (config.hidden_dropout_prob > 0 or config.attention_probs_dropout_prob > 0)
+        drops = self.training and any((config.hidden_dropout_prob, config.attention_probs_dropout_prob, config.lsh_dropout))
         drawn = [[None, None, number] for number in range(len(self.layers))]
         if self.training:
             drawn = torch.randint(SEEDS, (len(self.layers), 3), device="cpu").tolist()

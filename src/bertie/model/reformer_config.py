@@ -80,6 +80,8 @@ class ReformerConfig:
     """Dropout probability of the embeddings, of each block and of the last hidden states."""
     attention_probs_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.05
     """Dropout probability of the attention weights."""
+    lsh_attention_probs_dropout_prob: Annotated[float | None, Range(0, 0.99)] = None
+    """The same in layers with hashing. If it is omitted, attention_probs_dropout_prob."""
     head_dropout_prob: Annotated[float | None, Range(0, 0.99)] = None
     """Dropout probability before the output layer of heads for texts and tokens. If it is omitted, hidden_dropout_prob."""
     initializer_range: Annotated[float, Range(0, above=True)] = 0.02
@@ -88,6 +90,10 @@ class ReformerConfig:
     """Constant that layer normalization adds to the variance."""
 
     def __post_init__(self) -> None:
+        if self.lsh_attention_probs_dropout_prob == self.attention_probs_dropout_prob:
+            object.__setattr__(self, "lsh_attention_probs_dropout_prob", None)
+        if self.attention_head_size * self.num_attention_heads == self.hidden_size // 2:
+            object.__setattr__(self, "attention_head_size", 0)
         check_ranges("model", self)
         if not 1 <= len(self.attn_layers) <= 1000:
             raise UsageError(f"model.attn_layers has {len(self.attn_layers)} layers: give 1 to 1000, each local or lsh")
@@ -165,6 +171,12 @@ class ReformerConfig:
     def head_size(self) -> int:
         """Size of the queries, keys and values of a head."""
         return self.attention_head_size or self.stream_size // self.num_attention_heads
+
+    @property
+    def lsh_dropout(self) -> float:
+        """Dropout probability of the attention weights in layers with hashing."""
+        own = self.lsh_attention_probs_dropout_prob
+        return self.attention_probs_dropout_prob if own is None else own
 
     @property
     def pooled_token(self) -> PooledToken:

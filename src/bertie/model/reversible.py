@@ -27,7 +27,8 @@ class Branch:
     """One of the two functions of a layer."""
 
     compute: Compute
-    """The function. What it returns besides its output is kept for the backward pass, which calls it again."""
+    """The function. What it returns besides its output is kept for the backward pass, which calls it again. Both calls must draw
+    the same random numbers, or the second one fewer at the end."""
     parameters: tuple[nn.Parameter, ...]
     """The parameters that it trains."""
     seed: int | None = None
