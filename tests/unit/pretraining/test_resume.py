@@ -18,7 +18,8 @@ from bertie.batches.loader import Position
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.batches.translations import Translations
 from bertie.model.config import TransformerConfig
-from bertie.objectives import MaskedLM, NextSentence
+from bertie.model.reformer_config import ReformerConfig
+from bertie.objectives import CausalLM, MaskedLM, NextSentence
 from bertie.pretraining.phases import Phase
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.text.prepare import prepare
@@ -32,6 +33,14 @@ from bertie.training.schedules import LinearDecay
 TRAINING = PretrainTraining(
     steps=24, batch_size=16, learning_rate=1e-2, row_tokens=128, precision="fp32", eval_every=10, checkpoint_every=1
 )
+
+
+REFORMER = ReformerConfig(
+    *(("local", "lsh"), 64, 4, 64),
+    **{"max_position_embeddings": 64, "axial_pos_shape": (8, 8), "axial_pos_embds_dim": (8, 24), "num_hashes": 2},
+    **{"local_attn_chunk_length": 8, "lsh_attn_chunk_length": 16, "causal": True},  # pyright: ignore[reportArgumentType]
+)
+"""With dropout and with new hyperplanes in every step."""
 
 
 @pytest.fixture(scope="module")
@@ -125,8 +134,8 @@ def stopped_after(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             yield
 
 
-@pytest.mark.parametrize("kind", ["full_sentences", "doc_sentences", "swapped", "static", "translations", "shared"])
-def test_every_layout_and_shared_layers_resume_to_the_same_bytes(
+@pytest.mark.parametrize("kind", ["full_sentences", "doc_sentences", "swapped", "static", "translations", "shared", "reformer"])
+def test_every_layout_and_special_layers_resume_to_the_same_bytes(
     config: PretrainConfig,
     few_shards: Path,
     few_translated: Path,
@@ -140,6 +149,7 @@ def test_every_layout_and_shared_layers_resume_to_the_same_bytes(
         "doc_sentences": {"layout": DocSentences(max_length=32), "objectives": (MaskedLM(),)},
         "swapped": {"layout": SentencePairs(max_length=32, negatives="swapped")},
         "shared": {"model": replace(config.model, num_hidden_groups=1, embedding_size=24)},
+        "reformer": {"model": REFORMER, "layout": DocSentences(max_length=32), "objectives": (CausalLM(),)},
         "static": {"training": replace(TRAINING, static_epochs=1)},
         "translations": {
             "layout": Translations(max_length=32),
