@@ -133,6 +133,23 @@ def test_logits_over_the_vocabulary_agree_in_both_directions(
     close(logits, theirs(loaded(name, written(ours, tmp_path / "ours")), "logits"))
 
 
+def test_without_a_seed_bertie_predicts_with_one_that_it_writes(small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    ours = bertie.load(saved(model_of("ReformerModel", hash_seed=None), tmp_path / "theirs", small_tokenizer))
+    assert ours.model.encoder.config.new_hyperplanes
+    close(our_states(ours.model), theirs(loaded("ReformerModel", written(ours, tmp_path / "ours"))))
+    assert read_checkpoint(tmp_path / "ours").config == ours.model.encoder.config
+
+
+def test_rows_in_chunks_are_saved_and_do_not_bind_transformers(small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    folder = saved(model_of("ReformerModel"), tmp_path / "theirs", small_tokenizer)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"feed_forward_chunk": 7}))
+    ours = bertie.load(folder)
+    assert ours.model.encoder.config.feed_forward_chunk == 7
+    close(our_states(ours.model), theirs(loaded("ReformerModel", written(ours, tmp_path / "ours"))))
+    assert read_checkpoint(tmp_path / "ours").config == ours.model.encoder.config
+
+
 def test_logits_of_answers_agree_in_both_directions(small_tokenizer: Tokenizer, tmp_path: Path) -> None:
     model = model_of("ReformerForQuestionAnswering")
     ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))

@@ -213,12 +213,12 @@ class ReformerEncoder(nn.Module):
             for kind in {*config.attn_layers}
         }
         drops = self.training and any((config.hidden_dropout_prob, config.attention_probs_dropout_prob, config.lsh_dropout))
-        drawn = [[None, None, number] for number in range(len(self.layers))]
+        drawn = [[None, None, config.hash_seed] for _ in self.layers]
         if self.training:
             drawn = torch.randint(SEEDS, (len(self.layers), 3), device="cpu").tolist()
         branches = []
         for layer, (first, second, hashing) in zip(self.layers, drawn, strict=True):
-            hash_seed = hashing if config.hash_seed is None else config.hash_seed
+            hash_seed = hashing if config.new_hyperplanes else config.hash_seed
             branches.append(layer.branches(chunks[layer.kind], hash_seed, (first, second) if drops else (None, None)))
         return branches
 

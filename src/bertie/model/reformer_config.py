@@ -69,9 +69,10 @@ class ReformerConfig:
     num_buckets: tuple[int, ...] = ()
     """Number of hash buckets, even; or several even factors of it, whose hashes are cheaper. Empty: twice as many as the longest
     sequence has chunks, in two factors if they are many."""
-    hash_seed: Annotated[int | None, Range(0)] = None
-    """Seed of the random hyperplanes of all layers. If it is omitted, they are new in every training step, and fixed in
-    prediction."""
+    hash_seed: Annotated[int, Range(0)] = 0
+    """Seed of the random hyperplanes of each layer, in prediction."""
+    new_hyperplanes: bool = True
+    """Draw new hyperplanes in every training step. false: training has those of hash_seed, too."""
     feed_forward_chunk: Annotated[int, Range(0)] = 0
     """Tokens that the feed-forward layer computes at a time, to save memory. 0: all."""
     hidden_act: Literal["gelu", "gelu_tanh", "relu"] = "relu"

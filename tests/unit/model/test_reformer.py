@@ -66,9 +66,9 @@ def gradients(encoder: ReformerEncoder, batch: Batch, all_layers: bool) -> list[
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-@pytest.mark.parametrize("hash_seed", [None, 4])
-def test_gradients_of_reversible_layers_are_those_of_stored_ones(dropout: float, hash_seed: int | None) -> None:
-    changes: dict[str, Any] = {"hash_seed": hash_seed, "feed_forward_chunk": 25}
+@pytest.mark.parametrize("new_hyperplanes", [True, False])
+def test_gradients_of_reversible_layers_are_those_of_stored_ones(dropout: float, new_hyperplanes: bool) -> None:
+    changes: dict[str, Any] = {"new_hyperplanes": new_hyperplanes, "feed_forward_chunk": 25}
     encoder = built(with_dropout(replace(CONFIG, **changes), dropout, dropout)).double().train()  # type: ignore[arg-type]
     batch = packed(*LENGTHS)
     stored, found = (gradients(encoder, batch, all_layers) for all_layers in (True, False))
@@ -88,8 +88,8 @@ def test_the_backward_pass_reuses_the_buckets(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_hyperplanes_are_new_in_every_training_step_and_fixed_in_prediction() -> None:
-    for hash_seed, new in ((None, True), (4, False)):
-        encoder, batch = built(replace(CONFIG, hash_seed=hash_seed)), packed(*LENGTHS)
+    for new in (True, False):
+        encoder, batch = built(replace(CONFIG, new_hyperplanes=new)), packed(*LENGTHS)
         first, second = (encoder(batch).last.detach() for _ in range(2))
         assert torch.equal(first, second)
         encoder.train()

@@ -33,7 +33,8 @@ SAME = (
 KEYS = {name: name for name in SAME if name != "hidden_act"} | {
     **{"intermediate_size": "feed_forward_size", "causal": "is_decoder", "head_dropout_prob": "classifier_dropout"},
     **{"attention_probs_dropout_prob": "local_attention_probs_dropout_prob"},
-    **{"feed_forward_chunk": "chunk_size_feed_forward"},
+    # A key of bertie's own: with chunk_size_feed_forward, transformers refuses texts whose length is no multiple of it.
+    "feed_forward_chunk": "feed_forward_chunk",
 }
 DEFAULTS = {
     **{"attn_layers": ["local", "lsh"] * 3, "hidden_size": 256, "num_attention_heads": 12, "attention_head_size": 64},
@@ -51,6 +52,8 @@ def write_settings(config: ReformerConfig) -> dict[str, Any]:
         **{"axial_pos_shape": list(config.axial_pos_shape), "axial_pos_embds_dim": list(config.axial_pos_embds_dim)},
         "num_buckets": config.buckets[0] if len(config.buckets) == 1 else list(config.buckets),
         **{"lsh_attention_probs_dropout_prob": dropout, "tie_word_embeddings": False},
+        # Without a seed, transformers would draw new hyperplanes for every text, also in prediction.
+        "new_hyperplanes": config.new_hyperplanes,
         # The defaults of transformers are ids of another vocabulary.
         **{"bos_token_id": None, "eos_token_id": None},
     }
@@ -78,6 +81,8 @@ def read_settings(values: dict[str, Any], known: dict[str, Any]) -> dict[str, An
         "hidden_size": 2 * size,
         "position_embedding": "axial" if axial else "learned",
         "num_buckets": buckets,
+        "hash_seed": values.get("hash_seed") or 0,
+        "new_hyperplanes": values.get("new_hyperplanes", values.get("hash_seed") is None),
     }
 
 
@@ -89,10 +94,10 @@ SETTINGS = Settings(
     supported={"tie_word_embeddings": False, "sinusoidal_pos_embds": False},
     activation="hidden_act",
     activations=ACTIVATIONS,
-    free=("position_embedding",),
+    free=("position_embedding", "new_hyperplanes"),
     write=write_settings,
     read=read_settings,
-    reads=("axial_pos_embds", "num_hidden_layers"),
+    reads=("axial_pos_embds", "num_hidden_layers", "new_hyperplanes"),
     without_effect=("axial_norm_std", "chunk_size_lm_head"),
 )
 
