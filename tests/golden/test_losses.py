@@ -30,6 +30,7 @@ from bertie.model.characters import Characters, Subwords, TokenInput
 from bertie.model.config import TransformerConfig
 from bertie.model.gru import GruConfig
 from bertie.model.lstm import LstmConfig
+from bertie.model.reformer_config import ReformerConfig
 from bertie.model.xlnet import XlnetConfig
 from bertie.objectives import (
     BidirectionalLM,
@@ -191,6 +192,23 @@ def test_losses_of_skip_thoughts(pretraining: PretrainConfig, small_shards: Path
     config = replace(pretraining, model=model, layout=Sentences(max_length=48), objectives=(SkipThoughts(),))
     bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
     compare("pretrain_skip", losses(tmp_path / "run", ("skip_loss", "grad_norm")))
+
+
+@pytest.mark.parametrize(("name", "causal"), [("pretrain_reformer", True), ("pretrain_reformer_mlm", False)])
+def test_losses_of_a_reformer(
+    name: str, causal: bool, pretraining: PretrainConfig, small_shards: Path, tmp_path: Path
+) -> None:
+    """Reversible layers, and chunks that are shorter than the sequences."""
+    model = ReformerConfig(
+        *(("local", "lsh"), 64, 4, 64),
+        **{"max_position_embeddings": 64, "axial_pos_shape": (8, 8), "axial_pos_embds_dim": (8, 24), "num_hashes": 2},
+        **{"local_attn_chunk_length": 8, "lsh_attn_chunk_length": 16, "causal": causal, "feed_forward_chunk": 100},
+        **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},  # pyright: ignore[reportArgumentType]
+    )
+    objectives = (CausalLM(),) if causal else (MaskedLM(),)
+    config = replace(pretraining, model=model, layout=DocSentences(max_length=48), objectives=objectives)
+    bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
+    compare(name, losses(tmp_path / "run", (f"{objectives[0].kind}_loss", "grad_norm")))
 
 
 def test_losses_of_fine_tuning(

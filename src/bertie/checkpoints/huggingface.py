@@ -110,7 +110,8 @@ def from_config_json(values: dict[str, Any], where: str) -> tuple[Family, Encode
         raise UserError(f"{where}: architectures is {str(architectures)[:60]}: it must be a list of names")
     family = _family(values, architectures, where)
     try:
-        require_empty(values)
+        own = family.settings.known or frozenset()
+        require_empty({name: value for name, value in values.items() if name not in own})
         settings: dict[str, Any] = {"kind": "transformer"} | family.settings.from_config(values)
         if family.positions_after_padding:
             settings["max_position_embeddings"] -= padding_id(family, values) + 1

@@ -25,14 +25,26 @@ from bertie.model.config import TransformerConfig
 from bertie.model.gru import GruConfig, GruEncoder
 from bertie.model.lstm import LstmConfig, LstmEncoder
 from bertie.model.pooling import Pooling
+from bertie.model.reformer import ReformerEncoder
+from bertie.model.reformer_config import ReformerConfig
 from bertie.model.static import StaticConfig, StaticEncoder
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.transformer_xl import TransformerXlConfig, TransformerXlEncoder
 from bertie.model.xlnet import XlnetConfig, XlnetEncoder
 from bertie.text.tokenizer import Tokenizer
 
-EncoderConfig = TransformerConfig | LstmConfig | StaticConfig | TransformerXlConfig | XlnetConfig | GruConfig
-Encoder = TransformerEncoder | LstmEncoder | StaticEncoder | TransformerXlEncoder | XlnetEncoder | GruEncoder
+EncoderConfig = (
+    TransformerConfig | LstmConfig | GruConfig | StaticConfig | TransformerXlConfig | XlnetConfig | ReformerConfig
+)
+Encoder = (
+    TransformerEncoder
+    | LstmEncoder
+    | GruEncoder
+    | StaticEncoder
+    | TransformerXlEncoder
+    | XlnetEncoder
+    | ReformerEncoder
+)
 
 
 @runtime_checkable
@@ -58,10 +70,11 @@ def build_encoder(config: EncoderConfig, attention: AttentionKind = "automatic")
         return TransformerEncoder(config, attention)
     others: dict[type, Any] = {
         LstmConfig: LstmEncoder,
+        GruConfig: GruEncoder,
         StaticConfig: StaticEncoder,
         TransformerXlConfig: TransformerXlEncoder,
         XlnetConfig: XlnetEncoder,
-        GruConfig: GruEncoder,
+        ReformerConfig: ReformerEncoder,
     }
     return others[type(config)](config)
 
@@ -92,7 +105,10 @@ def with_dropout(
 
     An encoder without attention has only the first one.
     """
-    dropout = {"hidden_dropout_prob": hidden_dropout_prob, "attention_probs_dropout_prob": attention_probs_dropout_prob}
+    attention = dict.fromkeys(
+        ("attention_probs_dropout_prob", "lsh_attention_probs_dropout_prob"), attention_probs_dropout_prob
+    )
+    dropout = {"hidden_dropout_prob": hidden_dropout_prob, **attention}
     own = {field.name for field in fields(config)}
     return replace(config, **{name: value for name, value in dropout.items() if name in own})
 

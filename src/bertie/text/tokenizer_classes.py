@@ -14,9 +14,11 @@ from typing import Any
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
 
+from bertie.text.byte_vocabulary import END, PAD
 from bertie.text.wordpiece_backend import CONTINUATION, NormalizerOptions
 
 BLANK = "▁"  # SentencePiece writes the space before a word so
+BYTES = "bytes"  # not a class of transformers, which has none for them
 GENERIC = ("TokenizersBackend", "PythonBackend", "PreTrainedTokenizer")  # they take tokenizer.json as it is
 _BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 _ROBERTA = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"}
@@ -118,6 +120,18 @@ def _gpt(vocabulary: Vocabulary, settings: ClassSettings, roles: dict[str, str])
     engine.normalizer = normalizers.BertNormalizer(lowercase=True)
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     engine.decoder = decoders.BPEDecoder(suffix="</w>")
+    return engine
+
+
+def _reformer(vocabulary: Vocabulary, settings: ClassSettings, roles: dict[str, str]) -> tokenizers.Tokenizer:  # noqa: ARG001
+    engine = tokenizers.Tokenizer(
+        models.BPE(vocabulary.entries, vocabulary.merges, unk_token=roles["unk"], fuse_unk=True)
+    )
+    if vocabulary.charsmap:
+        blanks = normalizers.Replace(Regex(" {2,}"), " ")
+        engine.normalizer = normalizers.Sequence([*_table(vocabulary), blanks])
+    engine.pre_tokenizer = pre_tokenizers.Metaspace(replacement=BLANK, prepend_scheme="always")
+    engine.decoder = decoders.Metaspace(replacement=BLANK, prepend_scheme="always")
     return engine
 
 
@@ -280,6 +294,12 @@ CLASSES = {
         {"do_lower_case": False, "split_by_punct": False, "unk_id": 1, **_PREFIX},
         "spm.model",
     ),
+    "ReformerTokenizer": TokenizerClass(
+        *("BPE", _reformer, {"eos": "</s>", "unk": "<unk>"}, {}, "spiece.model"), token_types=False, single=None
+    ),
+    BYTES: TokenizerClass(
+        *("BPE", _byte_level, {"eos": END, "pad": PAD}, {"add_prefix_space": False}, ""), token_types=False, single=None
+    ),
 }  # fmt: skip
 # The class of a model that names none, by model_type of config.json; None: the generic one.
 CLASS_OF_MODEL = {
@@ -299,6 +319,7 @@ CLASS_OF_MODEL = {
     "deberta-v2": "DebertaV2Tokenizer",
     **dict.fromkeys(("gpt2", "gpt_neo", "gptj", "opt"), "GPT2Tokenizer"),
     "openai-gpt": "OpenAIGPTTokenizer",
+    "reformer": "ReformerTokenizer",
     **dict.fromkeys(("modernbert", "modernbert-decoder", "nystromformer", "xlm-roberta-xl"), "TokenizersBackend"),
 }
 # transformers takes the class of the model in place of the one that these folders name.

@@ -17,13 +17,14 @@ from tokenizers import AddedToken, processors
 
 from bertie import console, storage, untrusted
 from bertie.errors import UsageError, UserError, naming
-from bertie.text import bpe_backend, tokenizer_json, wordpiece_backend
+from bertie.text import bpe_backend, byte_vocabulary, tokenizer_json, wordpiece_backend
 from bertie.text.bpe_backend import BPEBackend
 from bertie.text.library_backend import LibraryBackend
 from bertie.text.sentencepiece import SentencePieceModel, read_model
 from bertie.text.special_tokens import LINE_BREAK, SpecialTokens, copy_engine, read_templates
 from bertie.text.tokenizer_case import decide_case
 from bertie.text.tokenizer_classes import (
+    BYTES,
     CLASS_OF_MODEL,
     CLASSES,
     GENERIC,
@@ -156,6 +157,9 @@ def _class_name(folder: Path, settings: TokenizerSettings, config: dict[str, Any
         declared = of_model
     if declared and of_model in GENERIC:
         declared = GENERIC[0]
+    if kind == "reformer" and not (declared or has_json) and config.get("vocab_size") == byte_vocabulary.SIZE:
+        if not any((folder / name).is_file() for name in MODELS):
+            return BYTES
     if not declared:
         if kind and of_model is None and not has_json:
             raise UserError(
@@ -220,6 +224,8 @@ def _build(
         extra = [AddedToken(token, special=True) for token in chosen.extra]
     if content is not None:
         vocabulary, source = _of_json(folder / JSON, content, chosen), folder / JSON
+    elif not chosen.vocabulary:
+        vocabulary, source = Vocabulary(byte_vocabulary.byte_entries(), []), folder / "config.json"
     else:
         source = folder / chosen.vocabulary
         if not source.is_file():
@@ -265,19 +271,23 @@ def _of_files(
         entries = wordpiece_backend.read_vocabulary(path)
         decide_case(path, entries, settings, values)
         return Vocabulary({entry: i for i, entry in enumerate(entries)}, []), None
-    if chosen.model == "BPE":
+    if chosen.model == "BPE" and path.name not in MODELS:
         entries = storage.read_json(path)
         ids = [i for i in entries.values() if isinstance(i, int) and not isinstance(i, bool)]
         if sorted(ids) != list(range(len(entries))):
             raise UserError(f"{path} is damaged: its ids do not run from 0 to one below their number")
         return Vocabulary(entries, bpe_backend.read_merges(path.parent / "merges.txt", entries)), None
     model: SentencePieceModel = read_model(path)
-    if not model.unigram:
+    own = [AddedToken(piece, normalized=False, special=control) for piece, control in model.added]
+    if chosen.model == "BPE" and not model.unigram:
+        merges, ids = byte_vocabulary.merges_of(model.pieces), {piece: i for i, (piece, _) in enumerate(model.pieces)}
+        return Vocabulary(ids, merges, model.unk_id, model.charsmap), own
+    if model.unigram != (chosen.model == "Unigram"):
         raise UserError(
-            f"{path}: its model_type is BPE, and the tokenizer class of the folder has a unigram model: {AS_JSON}"
+            f"{path}: its model_type is {'unigram' if model.unigram else 'BPE'}, and the tokenizer class of the folder has another "
+            f"kind of model: {AS_JSON}"
         )
     pieces = model.pieces if chosen.fairseq is None else chosen.fairseq(model.pieces, roles)
-    own = [AddedToken(piece, normalized=False, special=control) for piece, control in model.added]
     return Vocabulary(pieces, [], model.unk_id, model.charsmap), own
 
 

@@ -40,6 +40,7 @@ from bertie.model.gru import GruConfig
 from bertie.model.initialization import initialize_weights
 from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
+from bertie.model.reformer_config import ReformerConfig
 from bertie.model.transformer_xl import TransformerXlConfig
 from bertie.model.xlnet import XlnetConfig
 from bertie.objectives import AnyObjective, CausalLM, Distillation, MaskedLM
@@ -84,6 +85,7 @@ CASES = {
     "mntp-words": Recipe("mini-mntp", {"mntp": {"masking": "words"}}),
     "clm": Recipe("mini-gpt", steps=120),
     "clm-memory": Recipe("mini-transformer-xl", steps=120),
+    "clm-reformer": Recipe("mini-reformer", steps=120),
     "bilm": Recipe("mini-elmo", steps=120),
     "bilm-characters": Recipe("mini-elmo-characters", steps=200),
     "skip": Recipe("mini-skip-thoughts", steps=250),
@@ -133,6 +135,8 @@ def test_every_objective_has_a_case() -> None:
 
 def tiny(size: EncoderConfig, shards: Shards) -> EncoderConfig:
     """Return the configuration of a tiny model of the same kind."""
+    if isinstance(size, ReformerConfig):
+        size = replace(size, position_embedding="learned")
     size = replace(size, vocab_size=shards.tokenizer.size, max_position_embeddings=64)
     match size:
         case LstmConfig():
@@ -146,6 +150,15 @@ def tiny(size: EncoderConfig, shards: Shards) -> EncoderConfig:
             size = replace(size, initializer_range=0.05)
         case TransformerXlConfig():  # several segments in a sequence, whose first tokens reach the last ones in two layers
             size = replace(size, segment_length=5, memory_length=4)
+        case ReformerConfig():  # a sequence of 16 tokens is one chunk, in which a token sees all before it
+            small = {
+                "hidden_size": 64,
+                "num_attention_heads": 4,
+                "intermediate_size": 64,
+                "attn_layers": ("local", "lsh"),
+            }
+            axial = {"position_embedding": "axial", "axial_pos_shape": (8, 8), "axial_pos_embds_dim": (8, 24)}
+            return replace(size, **axial, **small)  # type: ignore[arg-type]
         case TransformerConfig():
             size = replace(size, embedding_size=24 if size.embedding_size else 0)
             size = replace(size, languages=shards.languages) if size.language_embeddings else size
@@ -553,7 +566,7 @@ def logits_by_hand(kind: str, model: Model, micro: MicroBatch) -> np.ndarray:
             x = norm(head, "first_norm", gelu(dense(head, "first", x)))
             return norm(head, "second_norm", gelu(dense(head, "second", x))) @ word.T + head["bias"]
         case "clm":
-            return x @ word.T + head.get("bias", 0.0)
+            return x @ head.get("decoder.weight", word).T + head.get("bias", 0.0)
         case "skip":
             return skip_thoughts(head, word, batch, x) @ word.T + head["bias"]
         case "plm":

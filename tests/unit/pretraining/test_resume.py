@@ -20,6 +20,7 @@ from bertie.batches.sentences import Sentences
 from bertie.batches.translations import Translations
 from bertie.model.config import TransformerConfig
 from bertie.model.gru import GruConfig
+from bertie.model.reformer_config import ReformerConfig
 from bertie.model.transformer_xl import TransformerXlConfig
 from bertie.objectives import CausalLM, MaskedLM, NextSentence, SkipThoughts
 from bertie.pretraining.phases import Phase
@@ -35,6 +36,14 @@ from bertie.training.schedules import LinearDecay
 TRAINING = PretrainTraining(
     steps=24, batch_size=16, learning_rate=1e-2, row_tokens=128, precision="fp32", eval_every=10, checkpoint_every=1
 )
+
+
+REFORMER = ReformerConfig(
+    *(("local", "lsh"), 64, 4, 64),
+    **{"max_position_embeddings": 64, "axial_pos_shape": (8, 8), "axial_pos_embds_dim": (8, 24), "num_hashes": 2},
+    **{"local_attn_chunk_length": 8, "lsh_attn_chunk_length": 16, "causal": True},  # pyright: ignore[reportArgumentType]
+)
+"""With dropout and with new hyperplanes in every step."""
 
 
 @pytest.fixture(scope="module")
@@ -128,10 +137,21 @@ def stopped_after(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             yield
 
 
-@pytest.mark.parametrize(
-    "kind", ["full_sentences", "doc_sentences", "swapped", "static", "translations", "shared", "memory", "sentences"]
-)
-def test_every_layout_shared_layers_and_a_memory_resume_to_the_same_bytes(
+KINDS = [
+    "full_sentences",
+    "doc_sentences",
+    "swapped",
+    "static",
+    "translations",
+    "shared",
+    "memory",
+    "reformer",
+    "sentences",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_layout_and_special_layers_resume_to_the_same_bytes(
     config: PretrainConfig,
     few_shards: Path,
     few_translated: Path,
@@ -150,6 +170,7 @@ def test_every_layout_shared_layers_and_a_memory_resume_to_the_same_bytes(
             "layout": DocSentences(max_length=32),
             "objectives": (CausalLM(),),
         },
+        "reformer": {"model": REFORMER, "layout": DocSentences(max_length=32), "objectives": (CausalLM(),)},
         "static": {"training": replace(TRAINING, static_epochs=1)},
         "sentences": {
             "layout": Sentences(max_length=32),

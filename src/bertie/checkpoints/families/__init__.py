@@ -2,7 +2,7 @@
 
 family.py is what a family is, settings.py has checks that several share, general_keys.py the keys of config.json that all share,
 wrappers.py the prefixes of other programs. The families: albert.py, bert.py, camembert.py, deberta_v2.py, distilbert.py,
-electra.py, eurobert.py, gpt2.py, modernbert.py, mpnet.py, nomic_bert.py, openai_gpt.py, roberta.py, xlm.py, xlm_roberta.py,
+electra.py, eurobert.py, gpt2.py, modernbert.py, mpnet.py, nomic_bert.py, openai_gpt.py, reformer.py, roberta.py, xlm.py, xlm_roberta.py,
 xlnet.py, and own.py for models that transformers does not have.
 
 To add a family, add a file here and its `FAMILY` to the list.
@@ -24,6 +24,7 @@ from bertie.checkpoints.families import (
     nomic_bert,
     openai_gpt,
     own,
+    reformer,
     roberta,
     xlm,
     xlm_roberta,
@@ -35,7 +36,7 @@ from bertie.model.encoder import EncoderConfig
 FAMILIES = (
     *(roberta.FAMILY, bert.FAMILY, gpt2.FAMILY, distilbert.FAMILY, electra.FAMILY, xlm.FAMILY, modernbert.FAMILY),
     *(xlnet.FAMILY, albert.FAMILY, xlm_roberta.FAMILY, camembert.FAMILY, mpnet.FAMILY, deberta_v2.FAMILY),
-    *(openai_gpt.FAMILY, nomic_bert.FAMILY, eurobert.FAMILY, own.FAMILY),
+    *(openai_gpt.FAMILY, nomic_bert.FAMILY, eurobert.FAMILY, reformer.FAMILY, own.FAMILY),
 )
 """All families. The first one that represents an encoder is the format in which it is saved."""
 

@@ -1,0 +1,176 @@
+"""Reformer checkpoints (Kitaev et al. 2020).
+
+The size of hidden states in config.json is that of a stream; bertie's is that of both. The head over the vocabulary has a
+matrix of its own. transformers has a bias beside it, but does not add it to the logits, and neither does bertie. Its class for
+classification has a dense layer that halves the size, which bertie has not: such models are saved as encoders with bertie's
+names for the head.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertie import console
+from bertie.checkpoints.families.family import Family, Module, joined
+from bertie.checkpoints.families.settings import ACTIVATIONS, Settings
+from bertie.errors import UsageError
+from bertie.model.reformer_config import ReformerConfig
+
+LAYER = "reformer.encoder.layers.{n}"
+POSITIONS = "reformer.embeddings.position_embeddings"
+SAME = (
+    *("attn_layers", "hidden_size", "num_attention_heads", "attention_head_size", "vocab_size", "hidden_act"),
+    *("max_position_embeddings", "axial_pos_shape", "axial_pos_embds_dim", "num_hashes", "num_buckets", "hash_seed"),
+    *("local_attn_chunk_length", "local_num_chunks_before", "local_num_chunks_after"),
+    *("lsh_attn_chunk_length", "lsh_num_chunks_before", "lsh_num_chunks_after", "hidden_dropout_prob"),
+    *("lsh_attention_probs_dropout_prob", "initializer_range", "layer_norm_eps"),
+)
+"""Keys that have the same name in bertie."""
+KEYS = {name: name for name in SAME if name != "hidden_act"} | {
+    **{"intermediate_size": "feed_forward_size", "causal": "is_decoder", "head_dropout_prob": "classifier_dropout"},
+    **{"attention_probs_dropout_prob": "local_attention_probs_dropout_prob"},
+    # A key of bertie's own: with chunk_size_feed_forward, transformers refuses texts whose length is no multiple of it.
+    "feed_forward_chunk": "feed_forward_chunk",
+}
+DEFAULTS = {
+    **{"attn_layers": ["local", "lsh"] * 3, "hidden_size": 256, "num_attention_heads": 12, "attention_head_size": 64},
+    **{"vocab_size": 320, "feed_forward_size": 512, "lsh_attention_probs_dropout_prob": 0.0},
+}
+
+
+def write_settings(config: ReformerConfig) -> dict[str, Any]:
+    """Return the keys whose values differ from bertie's."""
+    dropout = config.lsh_dropout
+    return {
+        **{"hidden_size": config.stream_size, "attention_head_size": config.head_size},
+        **{"attn_layers": list(config.attn_layers), "num_hidden_layers": config.num_hidden_layers},
+        "axial_pos_embds": config.position_embedding == "axial",
+        **{"axial_pos_shape": list(config.axial_pos_shape), "axial_pos_embds_dim": list(config.axial_pos_embds_dim)},
+        "num_buckets": config.buckets[0] if len(config.buckets) == 1 else list(config.buckets),
+        **{"lsh_attention_probs_dropout_prob": dropout, "tie_word_embeddings": False},
+        # Without a seed, transformers would draw new hyperplanes for every text, also in prediction.
+        "new_hyperplanes": config.new_hyperplanes,
+        # The defaults of transformers are ids of another vocabulary.
+        **{"bos_token_id": None, "eos_token_id": None},
+    }
+
+
+def read_settings(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """Return the size of both streams, the positions and the buckets.
+
+    Raises:
+        UsageError: The number of buckets is missing: transformers derives it from the first text that the model reads.
+    """
+    size, layers, buckets = known["hidden_size"], known["attn_layers"], known.get("num_buckets", [])
+    if type(size) is not int or not isinstance(layers, list):
+        raise UsageError(
+            f"hidden_size is {str(size)[:60]} and attn_layers is {str(layers)[:60]}: give a number and a list"
+        )
+    if values.get("num_hidden_layers", len(layers)) != len(layers):
+        raise UsageError(f"num_hidden_layers is {values['num_hidden_layers']!r}, and attn_layers has {len(layers)}")
+    buckets = [buckets] if type(buckets) is int else buckets
+    if not isinstance(buckets, list) or ("lsh" in layers and not buckets):
+        raise UsageError(
+            f"num_buckets is {str(buckets or None)[:60]}, and transformers derives it from the first text that the model reads, "
+            "so the results depend on that: give a number or a list of factors"
+        )
+    axial = values.get("axial_pos_embds", True)
+    return {
+        "hidden_size": 2 * size,
+        "position_embedding": "axial" if axial else "learned",
+        "num_buckets": buckets,
+        "hash_seed": values.get("hash_seed") or 0,
+        "new_hyperplanes": values.get("new_hyperplanes", values.get("hash_seed") is None),
+    }
+
+
+SETTINGS = Settings(
+    encoder=ReformerConfig,
+    keys=KEYS,
+    defaults=DEFAULTS,
+    fixed={"kind": "reformer"},
+    supported={"tie_word_embeddings": False, "sinusoidal_pos_embds": False},
+    activation="hidden_act",
+    activations=ACTIVATIONS,
+    free=("position_embedding", "new_hyperplanes"),
+    write=write_settings,
+    read=read_settings,
+    reads=("axial_pos_embds", "num_hidden_layers", "new_hyperplanes"),
+    without_effect=("axial_norm_std", "chunk_size_lm_head"),
+)
+
+
+def read(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return Hugging Face's tensors with those of axial positions as matrices, under the names of embeddings.
+
+    Tensors with another number of dimensions are damaged. They remain, so that a later check names them.
+    """
+    if any(name.endswith("lm_head.bias") and tensor.any() for name, tensor in weights.items()):
+        console.warn(
+            "lm_head.bias is not 0: transformers 5 does not add it to the logits of a Reformer, and neither does bertie",
+            once=True,
+        )
+    return {
+        f"{name}.weight" if (axial := _is_axis(name)) else name: tensor.flatten(0, 1)
+        if axial and tensor.ndim == 3
+        else tensor
+        for name, tensor in weights.items()
+    }
+
+
+def write(config: ReformerConfig, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Reverse `read`."""
+    converted = {}
+    for name, tensor in weights.items():
+        base = name.removesuffix(".weight")
+        if _is_axis(base):
+            converted[base] = tensor[:, None] if base.endswith(".0") else tensor[None]
+        else:
+            converted[name] = tensor
+        if name.endswith("lm_head.decoder.weight"):
+            converted[name.replace("decoder.weight", "bias")] = torch.zeros(config.vocab_size, dtype=tensor.dtype)
+    return converted
+
+
+def _is_axis(name: str) -> bool:
+    return re.search(r"position_embeddings\.weights\.[01]$", name) is not None
+
+
+VOCABULARY = (Module("decoder", "lm_head.decoder"),)
+
+FAMILY = Family(
+    model_type="reformer",
+    title="Reformer",
+    base="reformer.",
+    encoder=(
+        Module("encoder.embeddings.word", "reformer.embeddings.word_embeddings"),
+        Module("encoder.embeddings.position", f"{POSITIONS}.embedding"),
+        Module("encoder.embeddings.position.axes.0", f"{POSITIONS}.weights.0"),
+        Module("encoder.embeddings.position.axes.1", f"{POSITIONS}.weights.1"),
+        Module("encoder.layers.{n}.attention.norm", f"{LAYER}.attention.layer_norm"),
+        Module(
+            "encoder.layers.{n}.attention.qkv", joined(f"{LAYER}.attention.self_attention", "query", "key", "value")
+        ),
+        Module("encoder.layers.{n}.attention.qk_v", joined(f"{LAYER}.attention.self_attention", "query_key", "value")),
+        Module("encoder.layers.{n}.attention.out", f"{LAYER}.attention.output.dense"),
+        Module("encoder.layers.{n}.feed_forward.norm", f"{LAYER}.feed_forward.layer_norm"),
+        Module("encoder.layers.{n}.feed_forward.up", f"{LAYER}.feed_forward.dense.dense"),
+        Module("encoder.layers.{n}.feed_forward.down", f"{LAYER}.feed_forward.output.dense"),
+        Module("encoder.final_norm", "reformer.encoder.layer_norm"),
+    ),
+    heads={"masked": VOCABULARY, "next": VOCABULARY, "start_end": (Module("out", "qa_outputs"),)},
+    architectures={
+        frozenset(): "ReformerModel",
+        frozenset({"masked"}): "ReformerForMaskedLM",
+        frozenset({"next"}): "ReformerModelWithLMHead",
+        frozenset({"start_end"}): "ReformerForQuestionAnswering",
+    },
+    settings=SETTINGS,
+    ignored=r"(mask_value_float(16|32)|lm_head\.(decoder\.)?bias)$",
+    read=read,
+    write=write,
+)

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from bertie import config as configuration
+from bertie.batches.collate import collate
+from bertie.contracts import Batch, MicroBatch, Sequence
+from bertie.errors import UsageError
+from bertie.model import lsh_attention, reformer
+from bertie.model.encoder import build_encoder, with_dropout
+from bertie.model.flops import model_flops
+from bertie.model.initialization import initialize_weights
+from bertie.model.reformer import ReformerEncoder
+from bertie.model.reformer_config import ReformerConfig
+from bertie.objectives import CausalLM
+from bertie.objectives.objective import Labeling
+from bertie.pretraining.initial_weights import new_model
+from bertie.pretraining.recipe import PretrainConfig
+from bertie.text.tokenizer import Tokenizer
+from bertie.training.memory import estimate_memory
+
+CONFIG = ReformerConfig(
+    *(("local", "lsh", "local", "lsh"), 32, 2, 24),
+    **{"vocab_size": 40, "max_position_embeddings": 64, "axial_pos_shape": (8, 8), "axial_pos_embds_dim": (4, 12)},
+    **{"local_attn_chunk_length": 4, "lsh_attn_chunk_length": 8, "num_hashes": 2, "num_buckets": (4, 2)},
+    **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},  # pyright: ignore[reportArgumentType]
+)
+LENGTHS = (3, 20, 40)
+
+
+def built(config: ReformerConfig = CONFIG) -> ReformerEncoder:
+    """An encoder with large weights, so that attention is far from uniform. Biases are random, too."""
+    encoder = build_encoder(config)
+    torch.manual_seed(0)
+    initialize_weights(encoder, 0.5)
+    for parameter in encoder.parameters():
+        if parameter.ndim == 1:
+            parameter.data.add_(torch.randn_like(parameter) * 0.3)
+    assert isinstance(encoder, ReformerEncoder)
+    return encoder.eval()
+
+
+def made(*lengths: int) -> list[Sequence]:
+    rng = np.random.default_rng(0)
+    ids = [rng.integers(5, 40, n).astype(np.int32) for n in lengths]
+    return [Sequence(own, np.zeros_like(own), np.ones(len(own), bool)) for own in ids]
+
+
+def packed(*lengths: int) -> Batch:
+    return collate(made(*lengths), 64).tensors()
+
+
+def gradients(encoder: ReformerEncoder, batch: Batch, all_layers: bool) -> list[Tensor]:
+    encoder.zero_grad()
+    torch.manual_seed(3)
+    last = encoder(batch, all_layers=all_layers).last
+    (last.sin() * torch.arange(last.numel()).view_as(last) / last.numel()).sum().backward()
+    return [parameter.grad.clone() for parameter in encoder.parameters() if parameter.grad is not None]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("new_hyperplanes", [True, False])
+def test_gradients_of_reversible_layers_are_those_of_stored_ones(dropout: float, new_hyperplanes: bool) -> None:
+    changes: dict[str, Any] = {"new_hyperplanes": new_hyperplanes, "feed_forward_chunk": 25}
+    encoder = built(with_dropout(replace(CONFIG, **changes), dropout, dropout)).double().train()  # type: ignore[arg-type]
+    batch = packed(*LENGTHS)
+    stored, found = (gradients(encoder, batch, all_layers) for all_layers in (True, False))
+    assert len(found) == len(list(encoder.parameters()))
+    for ours, expected in zip(found, stored, strict=True):
+        assert expected.abs().max() > 1e-6
+        torch.testing.assert_close(ours, expected, atol=1e-9, rtol=0)
+
+
+def test_the_backward_pass_reuses_the_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    original = lsh_attention.hash_buckets
+    monkeypatch.setattr(reformer, "hash_buckets", lambda *given: calls.append(given) or original(*given))
+    encoder = built().train()
+    encoder(packed(*LENGTHS)).last.sum().backward()
+    assert len(calls) == CONFIG.attn_layers.count("lsh")
+
+
+def test_hyperplanes_are_new_in_every_training_step_and_fixed_in_prediction() -> None:
+    for new in (True, False):
+        encoder, batch = built(replace(CONFIG, new_hyperplanes=new)), packed(*LENGTHS)
+        first, second = (encoder(batch).last.detach() for _ in range(2))
+        assert torch.equal(first, second)
+        encoder.train()
+        torch.manual_seed(1)
+        first, second = (encoder(batch).last.detach() for _ in range(2))
+        assert torch.equal(first, second) is not new
+        torch.manual_seed(1)
+        assert torch.equal(encoder(batch).last.detach(), first)
+
+
+def test_sequences_do_not_depend_on_the_batch() -> None:
+    encoder = built().double()
+    together = encoder(packed(*LENGTHS)).last.split(LENGTHS)
+    for sequence, states in zip(made(*LENGTHS), together, strict=True):
+        torch.testing.assert_close(encoder(collate([sequence], 64).tensors()).last, states, atol=1e-9, rtol=0)
+
+
+def test_rows_and_all_layers() -> None:
+    encoder, batch = built(), packed(*LENGTHS)
+    with torch.no_grad():
+        whole = encoder(batch, all_layers=True)
+        rows = torch.tensor([0, 4, 30])
+        torch.testing.assert_close(encoder(batch, rows).last, whole.last[rows])
+    assert whole.layers is not None
+    assert len(whole.layers) == 5
+    assert torch.equal(whole.layers[-1], whole.last)
+    embedded = encoder.embeddings(batch)
+    assert torch.equal(whole.layers[0], torch.cat([embedded, embedded], 1))
+
+
+def test_a_causal_sequence_of_one_chunk_sees_no_later_token() -> None:
+    encoder, [sequence] = built(replace(CONFIG, causal=True, lsh_attn_chunk_length=64, num_buckets=())), made(64)
+    changed = replace(sequence, input_ids=np.concatenate([sequence.input_ids[:50], sequence.input_ids[:14]]))
+    first, second = (encoder(collate([each], 64).tensors()).last for each in (sequence, changed))
+    torch.testing.assert_close(first[:50], second[:50], atol=1e-5, rtol=0)
+    assert (first[50:] - second[50:]).abs().max() > 0.1
+
+
+def test_axial_positions_are_those_of_rows_and_columns() -> None:
+    encoder = built()
+    positions = torch.tensor([0, 7, 8, 63])
+    rows, columns = (axis.weight for axis in encoder.embeddings.position.axes)  # type: ignore[union-attr]
+    expected = torch.stack([torch.cat([rows[p // 8], columns[p % 8]]) for p in positions.tolist()])
+    assert torch.equal(encoder.embeddings.position(positions), expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": 33}, "hidden_size is 33: it must be even"),
+        ({"num_attention_heads": 3}, "no multiple of model.num_attention_heads 3"),
+        ({"attn_layers": ()}, "attn_layers has 0 layers"),
+        ({"num_buckets": (3,)}, "must be even"),
+        ({"num_buckets": (2, 0)}, "must be even"),
+        ({"num_buckets": (2, 6)}, "12 buckets: they must divide model.max_position_embeddings 64"),
+        ({"axial_pos_shape": (8, 4)}, "32 positions: it must be model.max_position_embeddings 64"),
+        ({"axial_pos_shape": (64,)}, "give two positive numbers"),
+        ({"axial_pos_embds_dim": (8, 12)}, "together 20: it must be the size of a stream"),
+        ({"local_attn_chunk_length": 7}, "local_attn_chunk_length is 7: it must divide"),
+        ({"lsh_attn_chunk_length": 24}, "lsh_attn_chunk_length is 24: it must divide"),
+        ({"causal": True, "lsh_num_chunks_after": 1}, "lsh_num_chunks_after is 1, and model.causal is true"),
+    ],
+    ids=str,
+)
+def test_settings_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as raised:
+        replace(CONFIG, **changes)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_other_layers_would_need_is_not_checked() -> None:
+    replace(
+        CONFIG, attn_layers=("local",), num_buckets=(3,), lsh_attn_chunk_length=7, lsh_num_chunks_after=1, causal=True
+    )
+    replace(CONFIG, position_embedding="learned", axial_pos_shape=(3, 3))
+
+
+def test_the_number_of_buckets_follows_the_length() -> None:
+    """Twice as many as chunks, in two factors if they are more than twice the length of a chunk."""
+    long = replace(CONFIG, position_embedding="learned", num_buckets=(), lsh_attn_chunk_length=64)
+    for length, buckets in ((64, (2,)), (4096, (128,)), (16384, (16, 32)), (65536, (32, 64))):
+        assert replace(long, max_position_embeddings=length).buckets == buckets
+
+
+def test_the_operations_are_those_that_torch_counts(small_tokenizer: Tokenizer) -> None:
+    """Without empty slots, and with hyperplanes that torch does not count in its own way."""
+    size = replace(CONFIG, vocab_size=small_tokenizer.size, causal=True, num_buckets=(4,))
+    model = new_model(size, (CausalLM(),), 0)
+    row = collate(made(64, 32), 64)
+    labeled = CausalLM().label(row, Labeling(small_tokenizer, np.random.default_rng(0)))
+    micro = MicroBatch.of(labeled.batch, {"clm": labeled.targets})
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(micro.tensors())
+    assert model_flops(model, micro) / 3 == pytest.approx(counter.get_total_flops(), rel=0.01)
+
+
+def test_the_memory_of_activations_does_not_grow_with_depth(small_tokenizer: Tokenizer) -> None:
+    recipe = configuration.load(PretrainConfig, "mini-reformer", "pretrain")
+    assert isinstance(recipe.model, ReformerConfig)
+    row = collate(made(4096), 4096)
+    labeled = CausalLM().label(row, Labeling(small_tokenizer, np.random.default_rng(0)))
+    micro = MicroBatch.of(labeled.batch, {"clm": labeled.targets})
+    needed = []
+    for layers in (2, 12):
+        size = replace(recipe.model, attn_layers=("local", "lsh") * (layers // 2), vocab_size=small_tokenizer.size)
+        needed.append(estimate_memory(lambda size: new_model(size, (CausalLM(),), 0), size, micro, False).activations)
+    assert needed[0] < needed[1] < 1.05 * needed[0]
