@@ -23,7 +23,7 @@ from bertie.model.encoder import Encoder, build_encoder
 from bertie.model.head_facts import HeadFacts, with_facts
 from bertie.model.meta import no_weights
 from bertie.model.model import Model
-from bertie.model.text_pooling import resolve_pooling
+from bertie.model.text_pooling import pooling_facts, resolve_pooling
 from bertie.model.vocabulary_heads import BringsVocabularyHead
 from bertie.text.gpt_inputs import with_gpt_inputs
 
@@ -55,7 +55,9 @@ def auxiliary_heads(config: FinetuneConfig, encoder: Encoder) -> dict[str, nn.Mo
 
 def auxiliary_targets(config: FinetuneConfig, batch: Batch) -> dict[str, Targets]:
     """Return the targets of the auxiliary loss, if there is one. batch: NumPy arrays."""
-    return {LM: next_token_targets(batch)} if config.lm_weight else {}
+    if not config.lm_weight:
+        return {}
+    return {LM: next_token_targets(batch, pooling_facts(config.task.text_pooling).separate != "")}
 
 
 def auxiliary_weights(config: FinetuneConfig) -> dict[str, float]:
@@ -108,8 +110,9 @@ def _require_next_token(config: FinetuneConfig, checkpoint: Checkpoint) -> None:
             "another one: set it to 0"
         )
     pooling = config.task.text_pooling
-    if pooling is not None and (pooling := resolve_pooling(pooling, encoder)) != "token":
+    pooling = "token" if pooling is None else resolve_pooling(pooling, encoder)
+    if pooling != "token" and not pooling_facts(pooling).reads_all:
         raise UsageError(
-            f'lm_weight is {weight:g}, which needs the states of all tokens, and the head reads "{pooling}": set task.pooling to '
-            '"token", or lm_weight to 0'
+            f'lm_weight is {weight:g}, whose loss needs the states of all tokens, and task.pooling "{pooling}" leaves one '
+            'vector: set task.pooling to "token", or lm_weight to 0'
         )

@@ -10,15 +10,13 @@ from bertie.checkpoints.model_card import CardFacts
 from bertie.config import Range, check_ranges, ranges
 from bertie.errors import MAX_INT32, UsageError
 from bertie.model.layer_selection import LayerSelection
-from bertie.model.text_pooling import require_bilstm
+from bertie.model.text_pooling import pooling_facts, require_bilstm
 from bertie.tasks import AnyTask
 from bertie.training.optimizers import Optimizer
 from bertie.training.schedules import Schedule
 from bertie.training.trackers import Tracker
 
 InputTokens = Literal["model", "gpt"]
-ONE_STATE = ("model", "token")
-"""The poolings for which a head may read the state of <extract>."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +165,7 @@ class FinetuneConfig:
     def _check_gpt(self) -> None:
         """Check `input_tokens` and `lm_weight`. Raises UsageError."""
         task, pooling = self.task, self.task.text_pooling
-        if self.input_tokens == "gpt" and pooling not in ONE_STATE:
+        if self.input_tokens == "gpt" and (pooling is None or not pooling_facts(pooling).one_token):
             reads = "the states of other tokens" if pooling is None else f'"{pooling}"'
             raise UsageError(
                 f'input_tokens is "gpt", and the head of {task.kind} reads {reads} instead of the state of <extract>: set '

@@ -57,13 +57,8 @@ class Model(nn.Module):
         hidden = replace(self.head_inputs(states, micro.batch, micro.rows), batch=micro.batch, rows=micro.rows)
         for name, targets in micro.targets.items():
             head = self.heads[name]
-            losses[name] = head(self._read(states, micro) if _auxiliary(head) else hidden, targets)
+            losses[name] = head(replace(hidden, last=states) if _auxiliary(head) else hidden, targets)
         return losses
-
-    def _read(self, states: Tensor, micro: MicroBatch) -> Hidden:
-        """Return what the encoder has computed, and the batch as it has read it."""
-        batch = micro.batch if self.reading is None else self.reading.texts(micro.batch)
-        return Hidden(states, batch=batch, rows=micro.rows)
 
     def encoder_states(self, batch: Batch, rows: Int[Tensor, " Q"]) -> Tensor:
         """Run the encoder and return the hidden states that the heads need. A frozen encoder's states can be cached.

@@ -8,14 +8,17 @@ from __future__ import annotations
 from typing import Literal, cast
 
 from bertie.errors import UsageError
+from bertie.model.both_orders import BothOrders
 from bertie.model.encoder import EncoderConfig
 from bertie.model.max_texts import AttendingTexts, MaxTexts
 from bertie.model.pooled_texts import LateText, MeanText, PoolingFacts, TextPool, TokenText
 
-TextPooling = Literal["token", "mean", "late", "max", "attention"]
+TextPooling = Literal["token", "mean", "late", "max", "attention", "both_orders"]
 """token: the state of one token. mean: the mean of all tokens. late: the mean of what the head's dense layer and its activation
 make of them. max: the maximum of each dimension over the tokens; the texts
-of a pair are encoded separately. attention: the tokens of each text of a pair first attend to the other text."""
+of a pair are encoded separately. attention: the tokens of each text of a pair first attend to the other text.
+both_orders: the sum of the states of the last token (of the first one, if the model is not causal) of a pair and of the pair in
+the other order."""
 TaskPooling = Literal["model", TextPooling]
 """model: as the configuration of the model says, which for BERT is token."""
 POOLINGS: dict[TextPooling, type[TextPool]] = {
@@ -24,6 +27,7 @@ POOLINGS: dict[TextPooling, type[TextPool]] = {
     "late": LateText,
     "max": MaxTexts,
     "attention": AttendingTexts,
+    "both_orders": BothOrders,
 }
 
 

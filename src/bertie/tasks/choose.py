@@ -74,7 +74,7 @@ class Choose:
     one token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. late: the mean of
     what the head's dense layer makes of all tokens, as in EuroBERT. max: the maximum over all tokens;
     context and ending are encoded separately and combined. attention: the same for texts that attend to each other, with a second
-    BiLSTM (GLUE's baselines)."""
+    BiLSTM (GLUE's baselines). both_orders: token of context and ending and token of the reverse, added."""
     counts_from_0: NoFlag[bool] = False
     """Whether labels certainly count from 0 in the training examples, for other files that leave a doubt."""
 

@@ -97,7 +97,7 @@ class MultiLabel:
     one token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. late: the mean of
     what the head's dense layer makes of all tokens, as in EuroBERT. max: the maximum over all tokens; the
     texts of a pair are encoded separately and combined. attention: the same for pairs whose texts attend to each other, with a
-    second BiLSTM (GLUE's baselines)."""
+    second BiLSTM (GLUE's baselines). both_orders: token of a pair and token of the pair in the other order, added (GPT)."""
     paired: NoFlag[bool | None] = None
     """Whether examples are pairs; set from the training examples."""
     thresholds: NoFlag[tuple[float, ...]] = ()

@@ -20,6 +20,7 @@ from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import openai_gpt
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
+from bertie.contracts import MicroBatch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.finetuning import gpt
 from bertie.finetuning.data import load_task_data
@@ -33,6 +34,7 @@ from bertie.model.model import Model
 from bertie.objectives import CausalLM
 from bertie.objectives.heads import build_heads
 from bertie.tasks import Choose, Classify, Embed, MultiLabel, Regress, Span, Tag
+from bertie.tasks.inference import head_index, outputs
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
@@ -306,7 +308,7 @@ def test_models_that_cannot_have_them_are_refused(start: Path, rows: list[dict[s
     narrow = replace(checkpoint, config=replace(SIZE, embedding_size=16))
     assert "predicts with another one" in refused(only_loss, narrow, rows)
     pooled = replace(checkpoint, config=replace(SIZE, classifier_pooling="mean"))
-    assert 'the head reads "mean": set task.pooling' in refused(only_loss, pooled, rows)
+    assert 'task.pooling "mean" leaves one vector: set task.pooling' in refused(only_loss, pooled, rows)
     frozen = replace(CONFIG, frozen=True, lm_weight=0.0)
     assert "frozen keeps the random vectors of the new tokens <start>, <delimiter>, <extract>" in refused(
         frozen, checkpoint, rows
@@ -340,3 +342,78 @@ def test_frequencies_of_labels_need_a_bias(start: Path) -> None:
     tuned = bertie.finetune(config, given * 4, given, start, threads=1)
     assert np.isfinite(tuned.losses).all()
     assert tuned.model.heads["multi_label"].out.bias is None  # type: ignore[union-attr]
+
+
+SIMILAR = replace(CONFIG, task=Regress(pooling="both_orders"))
+
+
+def test_similarity_adds_the_states_of_both_orders(start: Path) -> None:
+    """Scores and losses are those of both orders, each read alone; the language model's are over both."""
+    data = load_task_data(SIMILAR, PAIRS, PAIRS, read_checkpoint(start))
+    model = initialized_model(SIMILAR, data.task, data.checkpoint)[0].eval()
+    tokenizer, sequences = data.checkpoint.tokenizer, data.train_sequences[1:3]
+    orders = [["in", "the"], ["the", "in"]]
+    names = [name for a, b in (orders, orders[::-1]) for name in ("<start>", *a, "<delimiter>", *b, "<extract>")]
+    assert tokenizer.tokens(sequences[0].input_ids) == names
+    scores, lm = [], torch.zeros(())
+    with torch.no_grad():
+        for sequence in sequences:
+            added = torch.zeros(SIZE.hidden_size)
+            for half in np.split(sequence.input_ids, 2):
+                alone = Sequence(half, half * 0, half > 0)
+                states = model.encoder(collate([alone], 24).tensors()).last
+                added += states[-1]
+                logits = states[:-1] @ model.encoder.embeddings.word.weight.T
+                lm += F.cross_entropy(logits, torch.as_tensor(half[1:], dtype=torch.int64), reduction="sum")
+            scores.append(model.heads["regress"].out(added))  # type: ignore[operator, union-attr]
+        batch = collate(sequences, 24)
+        index, _ = head_index(data.task, sequences, "last")
+        targets = {"regress": data.task.targets(batch, sequences, index)} | gpt.auxiliary_targets(SIMILAR, batch)
+        losses = model(MicroBatch.of(batch, targets).tensors())
+        squared = sum((score - sequence.target) ** 2 for score, sequence in zip(scores, sequences, strict=True))
+    found = np.concatenate(outputs(model, data.task, sequences))
+    np.testing.assert_allclose(found, torch.stack(scores).numpy(), atol=1e-6)
+    assert losses["lm"].count == 4 * 6
+    torch.testing.assert_close(losses["lm"].total, lm)
+    torch.testing.assert_close(losses["regress"].total, torch.as_tensor(squared)[0])
+
+
+@pytest.mark.parametrize("task", [Regress(pooling="both_orders"), Classify(pooling="both_orders")])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_swapped_texts_have_the_same_score(frozen: bool, task: Any, start: Path, tmp_path: Path) -> None:
+    given = [row | {"label": str(int(row["label"]))} for row in PAIRS]
+    first = start
+    config = replace(SIMILAR, task=task)
+    if frozen:  # the tokens are those of an earlier run
+        first = tmp_path / "first"
+        bertie.finetune(config, given, given, start, first, threads=1)
+        config = replace(config, frozen=True, lm_weight=0.0)
+    tuned = bertie.finetune(config, given, given, first, tmp_path / "run", threads=1)
+    loaded = bertie.load(tmp_path / "run")
+    pairs = [["in and the", "the in"], ["and", "the the"]]
+    assert loaded.predict(pairs) == tuned.predict(pairs) == loaded.predict([pair[::-1] for pair in pairs])
+    assert loaded.predict(pairs[:1]) != loaded.predict(pairs[1:])
+    values = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert values["architectures"] == ["OpenAIGPTModel"]  # no class of transformers adds two states
+
+
+def test_both_orders_of_long_pairs_have_the_same_tokens(start: Path) -> None:
+    long = [{"text": "the in and " * 20, "text_pair": "in the " * 30, "label": float(i)} for i in range(2)]
+    data = load_task_data(SIMILAR, long, long, read_checkpoint(start))
+    one, other = np.split(data.train_sequences[0].input_ids, 2)
+    assert len(one) == 24
+    assert sorted(one) == sorted(other)
+
+
+def test_both_orders_are_for_pairs_and_models_without_segments(start: Path, rows: list[dict[str, str]]) -> None:
+    config = replace(SIMILAR, task=Classify(pooling="both_orders"))
+    assert 'task.pooling is "both_orders", which is between two texts' in refused(config, read_checkpoint(start), rows)
+    plain = replace(SIMILAR, input_tokens="model", lm_weight=0.0)
+    checkpoint = read_checkpoint(start)
+    both = replace(checkpoint, config=replace(SIZE, type_vocab_size=2))
+    with pytest.raises(UsageError, match=r'task\.pooling is "both_orders", which reads pairs without segments'):
+        bertie.finetune(plain, PAIRS, PAIRS, both, threads=1)
+    first = replace(checkpoint, config=replace(SIZE, causal=False))
+    pairs = [["in and the", "the in"]]
+    tuned = bertie.finetune(plain, PAIRS, PAIRS, first, threads=1)
+    assert tuned.predict(pairs) == tuned.predict([pairs[0][::-1]])
