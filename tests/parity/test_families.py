@@ -20,9 +20,10 @@ from bertie.checkpoints.checkpoint import load_weights
 from bertie.checkpoints.families import family_named
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
-from bertie.contracts import Sequence, Targets
+from bertie.contracts import MicroBatch, Sequence, Targets
 from bertie.errors import UserError
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
+from bertie.model.auxiliary_lm import AuxiliaryLMHead, next_token_targets
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.head_facts import with_facts
@@ -784,3 +785,70 @@ def test_a_published_deberta_loads(small_tokenizer: Tokenizer, tmp_path: Path) -
     logits = our_logits(case, ours.model, "MaskedLM")
     close(logits, their_logits(case, model, "MaskedLM"))
     close(logits, their_logits(case, loaded("MaskedLM", written(ours, tmp_path / "ours")), "MaskedLM"))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "openai-gpt"])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_heads_for_texts_without_a_pooler_agree(
+    name: str, outputs: int, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """The class reads the last token that is not padding, with one matrix."""
+    case = CASES[name]
+    model = case.model("ForSequenceClassification", num_labels=outputs, pad_token_id=0)
+    ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
+    assert ours.model.kinds == {"classify" if outputs > 1 else "regress"}
+    again = loaded("SequenceClassification", written(ours, tmp_path / "ours", ours.task))
+    assert type(again) is type(model)
+    assert bertie.load(tmp_path / "ours").model.encoder.config == ours.model.encoder.config
+    batch = collate(sequences(case), 64).tensors()
+    with torch.inference_mode():
+        last = ours.model.encoder(batch).last[batch.ragged.cu_seqlens[1:] - 1]
+        [kind] = ours.model.kinds
+        logits = ours.model.heads[kind].logits(last)  # type: ignore[operator]
+        for theirs in (model, again):
+            close(logits, theirs(**padded(case, 0)).logits)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "openai-gpt"])
+def test_a_gpt_that_is_fine_tuned_with_its_input_tokens_agrees(
+    name: str, small_tokenizer: Tokenizer, small_texts: list[str], tmp_path: Path
+) -> None:
+    """Texts and pairs, with the tokenizer that transformers reads, padded to a grid."""
+    theirs = saved(CASES[name].model("Model"), tmp_path / "theirs", small_tokenizer)
+    training = FinetuneTraining(steps=3, batch_size=4, learning_rate=1e-3, precision="fp32")
+    config = FinetuneConfig(
+        *(Classify(), AdamW(), LinearDecay(), training), max_length=48, input_tokens="gpt", lm_weight=0.5
+    )
+    for number, second in enumerate(({}, {"text_pair": "the"})):
+        rows = [
+            {"text": text[: 20 + 3 * i], **second, "label": ("no", "yes")[i % 2]}
+            for i, text in enumerate(small_texts[:8])
+        ]
+        out = tmp_path / f"tuned-{number}"
+        predicted = bertie.finetune(config, rows, rows, theirs, out, threads=1).predict(rows)
+        model, tokenizer = loaded("SequenceClassification", out), transformers.AutoTokenizer.from_pretrained(out)
+        texts = [[row[column] for row in rows] for column in ("text", *second)]
+        with torch.inference_mode():
+            expected = model(**tokenizer(*texts, padding=True, return_tensors="pt")).logits.softmax(-1)
+        found = [list(each.probabilities.values()) for each in predicted]
+        np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
+
+
+def test_the_auxiliary_loss_is_that_of_transformers_language_model(small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """The mean over all tokens of a batch, as a plain loop over sequences has it with the class's own loss."""
+    case = CASES["openai-gpt"]
+    model = case.model("LMHeadModel")
+    checkpoint = read_checkpoint(saved(model, tmp_path / "theirs", small_tokenizer))
+    encoder = build_encoder(checkpoint.config)
+    ours = Model(encoder, {"lm": AuxiliaryLMHead(encoder.embeddings.word)}).eval()
+    load_weights(ours, checkpoint)
+    batch = collate(sequences(case), 64)
+    micro = MicroBatch.of(batch, {"lm": next_token_targets(batch)})
+    total = 0.0
+    with torch.inference_mode():
+        loss = ours(micro.tensors())["lm"]
+        for sequence in sequences(case):
+            ids = torch.as_tensor(sequence.input_ids, dtype=torch.int64)[None]
+            total += float(model(ids, labels=ids).loss) * (ids.shape[1] - 1)
+    assert float(loss.count) == sum(LENGTHS) - len(LENGTHS)
+    assert float(loss.total) == pytest.approx(total, rel=1e-5)

@@ -31,8 +31,11 @@ def transformers_heads(model: Model, family: Family | None = None) -> dict[str, 
     heads = {kind: facts for kind, facts in every.items() if facts.shape != "vectors"}
     shapes = frozenset(facts.shape for facts in heads.values())
     reading = model.reading
-    own = reading is not None and reading.only_pooled == resolve_pooling("model", model.encoder.config)
-    known = shapes in (family or family_of(model.encoder.config)).architectures and len(shapes) == len(heads)
+    config = model.encoder.config
+    family = family or family_of(config)
+    own = reading is not None and reading.only_pooled == resolve_pooling("model", config)
+    known = shapes in family.architectures and len(shapes) == len(heads)
+    known = known and family.represents(config, frozenset(shape for shape in shapes if shape is not None))
     return heads if known and (reading is None or own) else None
 
 

@@ -17,6 +17,7 @@ from bertie.checkpoints.vocabulary_growth import with_added_tokens
 from bertie.checkpoints.weight_files import weights_fingerprint
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
+from bertie.finetuning import gpt
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.encoder import Encoder
 from bertie.model.text_pooling import pooling_facts
@@ -83,6 +84,7 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
         UserError: The examples do not fit the task or each other.
         UsageError: The configuration does not fit the model or the examples.
     """
+    checkpoint = gpt.prepared(config, checkpoint)
     limit = checkpoint.config.max_position_embeddings
     separate = pooling_facts(config.task.text_pooling).separate
     shortest = special_tokens(checkpoint.tokenizer, 2, separate) + 1
@@ -113,7 +115,7 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
     for name, examples, sequences in zip(("training", "dev"), (train_examples, dev_examples), encoded, strict=True):
         if truncated := count_truncated(sequences):
             console.warn(f"truncated {truncated:,} of {len(examples):,} {name} examples to {config.max_length} tokens")
-        special = {checkpoint.tokenizer.cls_id, checkpoint.tokenizer.sep_id}
+        special = {place.id for place in checkpoint.tokenizer.templates.pair}
         report_unknown(checkpoint.tokenizer, _token_counts(checkpoint.tokenizer, sequences), f"the {name} examples")
         if empty := len({s.example for s in sequences if len(s) <= 4 and special.issuperset(s.input_ids.tolist())}):
             console.warn(f"{empty:,} of {len(examples):,} {name} examples have no text")

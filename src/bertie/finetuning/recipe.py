@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from bertie import runtime
 from bertie.checkpoints.model_card import CardFacts
 from bertie.config import Range, check_ranges, ranges
 from bertie.errors import MAX_INT32, UsageError
 from bertie.model.layer_selection import LayerSelection
-from bertie.model.text_pooling import require_bilstm
+from bertie.model.text_pooling import pooling_facts, require_bilstm
 from bertie.tasks import AnyTask
 from bertie.training.optimizers import Optimizer
 from bertie.training.schedules import Schedule
 from bertie.training.trackers import Tracker
+
+InputTokens = Literal["model", "gpt"]
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,12 @@ class FinetuneConfig:
     max_length: int = 128
     """Maximum sequence length in tokens. Longer texts are truncated or read in windows, as task.truncation says; span
     always reads them in windows."""
+    input_tokens: InputTokens = "model"
+    """Special tokens around the texts. model: those of the tokenizer. gpt: <start>, <delimiter> and <extract>, new entries of the
+    vocabulary with random vectors, for a causal model; heads are one matrix on the state of <extract> (Radford et al. 2018)."""
+    lm_weight: Annotated[float, Range(0)] = 0.0
+    """Weight of an additional loss, for a causal model: the mean of the next token's cross-entropy over the tokens of the inputs.
+    GPT had 0.5."""
     language: str = ""
     """Language of the texts, for a model with language embeddings; empty: the model's own, by default its first."""
     max_train_examples: Annotated[int, Range(0)] = 0
@@ -150,5 +158,21 @@ class FinetuneConfig:
         require_bilstm(self.task.text_pooling, self.lstm_hidden_size)
         if self.frozen and only_vectors:
             raise UsageError(f"{self.task.kind} has no head weights, so frozen leaves nothing to train: remove frozen")
+        self._check_gpt()
         if self.grid.epochs and self.training.steps:
             raise UsageError("training.steps and grid.epochs both set the length of a run: remove one of them")
+
+    def _check_gpt(self) -> None:
+        """Check `input_tokens` and `lm_weight`. Raises UsageError."""
+        task, pooling = self.task, self.task.text_pooling
+        if self.input_tokens == "gpt" and (pooling is None or not pooling_facts(pooling).one_token):
+            reads = "the states of other tokens" if pooling is None else f'"{pooling}"'
+            raise UsageError(
+                f'input_tokens is "gpt", and the head of {task.kind} reads {reads} instead of the state of <extract>: set '
+                'input_tokens to "model"' + ', or task.pooling to "token"' * (pooling is not None)
+            )
+        if self.lm_weight and (self.frozen or self.layers != "last" or self.lstm_hidden_size):
+            raise UsageError(
+                f"lm_weight is {self.lm_weight:g}, whose loss trains the encoder with its last layer: remove frozen, layers "
+                "and lstm_hidden_size, or set lm_weight to 0"
+            )

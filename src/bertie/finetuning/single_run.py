@@ -18,6 +18,7 @@ from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.families import family_of
 from bertie.contracts import MicroBatch, Sequence
 from bertie.errors import DivergedError, UsageError, UserError
+from bertie.finetuning import gpt
 from bertie.finetuning.data import TaskData
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.config import ClassifierPooling, PooledToken, TransformerConfig
@@ -123,7 +124,9 @@ def build_model(config: FinetuneConfig, task: Task, size: EncoderConfig, encoder
     size = _with_pooling_of(task, size)
     reading = features_from_json(_task_json(config, task), task, size, "the configuration")
     width = reading.width if reading else size.hidden_size
-    model = Model(encoder or build_encoder(size), {task.kind: _head(config, task, size, width)}, reading)
+    encoder = encoder or build_encoder(size)
+    heads = {task.kind: _head(config, task, size, width), **gpt.auxiliary_heads(config, encoder)}
+    model = Model(encoder, heads, reading)
     runtime.reseed_torch(config.seed, seeding.WEIGHTS)
     # At any width, the initial logits spread as in BERT-base: with smaller ones, short training learns later (docs/log).
     new = nn.ModuleList([model.heads] if reading is None else [model.heads, reading])
@@ -190,7 +193,8 @@ def initialized_model(
         return model.to(runtime.device()), f"random initial weights, with the size of {checkpoint.folder}"
     loaded = load_weights(model, checkpoint.without_heads())
     runtime.reseed_torch(config.seed, seeding.WEIGHTS, 1)
-    poolers = [head.pooler for head in model.heads.values() if isinstance(head, PooledHead) and reinit]
+    pooled = [head.pooler for head in model.heads.values() if isinstance(head, PooledHead) and reinit]
+    poolers = [each for each in pooled if each is not None]
     initialize_weights(nn.ModuleList([*top, *poolers]), checkpoint.config.initializer_range)
     heads = f"{' and '.join(sorted(checkpoint.heads))} head{'s' * (len(checkpoint.heads) > 1)}"
     dropped = f"; dropped its {heads}" if checkpoint.heads else ""
@@ -230,7 +234,12 @@ def _job(
         optimizer=config.optimizer.build(model, settings.layer_decay),
         schedule=config.schedule,
         settings=LoopSettings(
-            StepCount(steps), settings.learning_rate, settings.max_grad_norm, config.seed, precision, {task.kind: 1.0}
+            StepCount(steps),
+            settings.learning_rate,
+            settings.max_grad_norm,
+            config.seed,
+            precision,
+            {task.kind: 1.0, **gpt.auxiliary_weights(config)},
         ),
         stream=stream,
         evaluate=lambda _, stopping: evaluate(model, dev, precision, should_stop=stopping),
@@ -302,7 +311,8 @@ class _MicroBatcher:
         padding = -sum(map(len, sequences)) % multiple
         batch = collate(sequences + filler(padding, self.pad_id, limit), limit)
         index, _ = head_index(self.task, sequences, self.pooled)
-        micro = MicroBatch.of(batch, {self.task.kind: self.task.targets(batch, sequences, index)}, multiple)
+        targets = {self.task.kind: self.task.targets(batch, sequences, index)}
+        micro = MicroBatch.of(batch, targets | gpt.auxiliary_targets(self.config, batch), multiple)
         return replace(micro, hidden_states=states)
 
 
@@ -326,8 +336,8 @@ class _DevBatches:
 
     def has_targets(self) -> bool:
         """Return whether any sequence has a target."""
-        micro_batches = (self.batcher.micro_batch(part) for part in self.parts)
-        return any(float(target.weight.sum()) > 0 for micro in micro_batches for target in micro.targets.values())
+        kind = self.batcher.task.kind
+        return any(self.batcher.micro_batch(part).counts[kind] > 0 for part in self.parts)
 
     def __getitem__(self, index: slice) -> list[MicroBatch]:
         return [self.batcher.micro_batch(part) for part in self.parts[index]]

@@ -18,6 +18,7 @@ MlmActivation = Literal["default", "silu"]
 HeadActivation = Activation | Literal["silu"]
 GATED = ("geglu", "swiglu")
 PoolerActivation = Literal["tanh", "relu", "gelu"]
+HeadLayer = Literal["tanh", "relu", "gelu", "none"]
 PooledToken = Literal["first", "last"]
 ClassifierPooling = Literal["token", "mean", "late"]
 PositionEmbedding = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
@@ -31,8 +32,8 @@ SavedAs = Literal["first", "xlm-roberta", "camembert", "mpnet"]
 class HeadLayers:
     """Layers of the heads of tasks before their output layer."""
 
-    act: PoolerActivation = "tanh"
-    """Activation of their dense layer."""
+    act: HeadLayer = "tanh"
+    """Activation of their dense layer. none: they have no dense layer, and their output layer has no bias."""
     bias: bool = True
     """Whether the dense layer and the layer normalization have biases."""
     norm_eps: float | None = None
@@ -121,8 +122,9 @@ class TransformerConfig:
     """Activation function. gelu: exact GELU, as in BERT's first release. gelu_tanh: its tanh approximation, as in later
     releases. geglu, swiglu: GELU or SiLU of one half of the feed-forward layer, multiplied with the other half; the heads of
     pre-training have GELU."""
-    pooler_act: PoolerActivation = "tanh"
-    """Activation of the pooler of task heads. tanh: BERT and RoBERTa. relu: DistilBERT. gelu: ELECTRA."""
+    pooler_act: HeadLayer = "tanh"
+    """Activation of the pooler of task heads. tanh: BERT and RoBERTa. relu: DistilBERT. gelu: ELECTRA. none: heads for texts are
+    one matrix, without a pooler and a bias, as in GPT."""
     classifier_pooling: ClassifierPooling = "token"
     """What the heads of tasks for whole texts read, unless the task says otherwise; next sentence prediction always reads
     [CLS]. token: the state of [CLS], or of the last token if the model is causal. mean: the mean of the states of all tokens,
@@ -175,6 +177,11 @@ class TransformerConfig:
                 "change model.hidden_size or model.num_attention_heads"
             )
         self._check_attention()
+        if self.pooler_act == "none" and self.norm_position == "modern":
+            raise UsageError(
+                'model.pooler_act is "none", and model.norm_position "modern" normalizes what the pooler makes: set '
+                'model.pooler_act to "gelu"'
+            )
         if not self.mlm_transform and self.embedding_width != self.hidden_size:
             raise UsageError(
                 f"model.mlm_transform is false, and model.embedding_size {self.embedding_size} is not model.hidden_size "

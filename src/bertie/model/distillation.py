@@ -37,6 +37,9 @@ class DistillationHead(nn.Module):
     `connect` must be called before the first forward pass.
     """
 
+    auxiliary = True
+    """It is no head of the model that is saved."""
+
     def __init__(self, temperature: float, soft_weight: float, cosine_weight: float):
         super().__init__()
         self.temperature = temperature

@@ -31,7 +31,7 @@ class EsimTexts(nn.Module):
     """
 
     facts: ClassVar[PoolingFacts] = PoolingFacts(
-        separate=True, reads_all=True, for_one_text="max", bilstm="needed", bilstm_layers=1
+        separate="texts", reads_all=True, for_one_text="max", bilstm="needed", bilstm_layers=1
     )
     vectors, connect = as_reduced, leave_heads
 

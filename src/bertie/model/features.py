@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bertie.contracts import Batch, Hidden
+from bertie.errors import UsageError
 from bertie.model.bilstm import BiLstm
 from bertie.model.encoder import EncoderConfig, text_vector
 from bertie.model.layer_selection import LayerSelection, ScalarMix, select_layers, selected_width
@@ -48,7 +49,7 @@ class FeatureExtractor(nn.Module):
             pairs: Whether sequences are pairs of texts. If they are pooled, encoder and BiLSTM read each text separately.
 
         Raises:
-            UsageError: The encoder has too few layers.
+            UsageError: The encoder has too few layers, or segments that the pooling leaves out.
         """
         super().__init__()
         self.layers: LayerSelection = layers
@@ -58,8 +59,13 @@ class FeatureExtractor(nn.Module):
         self.pooling: TextPooling = pooling
         self.pooled = kind(2 * lstm_hidden_size or size, pairs)
         self.width = self.pooled.width
-        self.separate = pairs and kind.facts.separate
+        self.separate = pairs and kind.facts.separate != ""
         self.text_vector: Pooling = text_vector(config)
+        if kind.facts.separate == "orders" and config.type_vocab_size > 1:
+            raise UsageError(
+                f'task.pooling is "{pooling}", which reads pairs without segments, and the model has '
+                f'{config.type_vocab_size}: set it to "token"'
+            )
 
     def connect(self, heads: Iterable[nn.Module]) -> None:
         """Tell the heads of texts and the pooling of each other."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from bertie.contracts import Hidden, Loss, PairTargets, Targets
 from bertie.model.activation import activation
-from bertie.model.config import HeadActivation, HeadLayers, PoolerActivation, TransformerConfig
+from bertie.model.config import HeadActivation, HeadLayer, HeadLayers, TransformerConfig
 from bertie.model.dropout import drop
 from bertie.model.losses import binary_cross_entropy, cross_entropy, grouped_cross_entropy, squared_error
 from bertie.model.pooling import Pooling, pool
@@ -28,13 +28,15 @@ def _norm(width: int, layers: HeadLayers) -> nn.LayerNorm | None:
     return None if layers.norm_eps is None else nn.LayerNorm(width, eps=layers.norm_eps, bias=layers.bias)
 
 
-def _activated(act: PoolerActivation, x: Tensor) -> Tensor:
+def _activated(act: HeadLayer, x: Tensor) -> Tensor:
+    if act == "none":
+        return x
     return torch.tanh(x) if act == "tanh" else activation(act, x)
 
 
 class PooledHead(nn.Module):
     """Head for whole sequences: BERT's pooler (dense layer and activation on [CLS]), dropout, output layer (Devlin et al.
-    2018, figure 4 a and b).
+    2018, figure 4 a and b). GPT's has no pooler, and a matrix without a bias (Radford et al. 2018, section 3.2).
 
     With late pooling, the features are already `pooled`.
     """
@@ -43,12 +45,13 @@ class PooledHead(nn.Module):
         self, width: int, outputs: int, dropout: float, loss: LossOf = cross_entropy, layers: HeadLayers = HeadLayers()
     ):
         super().__init__()
-        self.pooler = nn.Linear(width, width, layers.bias)
+        linear = layers.act == "none"
+        self.pooler = None if linear else nn.Linear(width, width, layers.bias)
         self.norm = _norm(width, layers)
-        self.out = nn.Linear(width, outputs)
+        self.out = nn.Linear(width, outputs, bias=not linear)
         self.dropout = dropout
         self.loss = loss
-        self.act: PoolerActivation = layers.act
+        self.act: HeadLayer = layers.act
         self.late = False
         """Whether `logits` receives what `pooled` returned."""
 
@@ -58,6 +61,8 @@ class PooledHead(nn.Module):
 
     def pooled(self, x_SD: Float[Tensor, "S D"]) -> Float[Tensor, "S D"]:
         """Return the input of the output layer."""
+        if self.pooler is None:
+            return x_SD
         x_SD = _activated(self.act, self.pooler(x_SD))
         return x_SD if self.norm is None else self.norm(x_SD)
 
@@ -87,7 +92,7 @@ class TokenHead(nn.Module):
         self.out = nn.Linear(width, outputs)
         self.dropout = dropout
         self.loss = loss
-        self.act: PoolerActivation = layers.act
+        self.act: HeadLayer = layers.act
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P C"]:
         if self.dense is not None:

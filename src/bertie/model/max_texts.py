@@ -27,7 +27,7 @@ class MaxTexts(nn.Module):
     size. With the head's dense layer and output layer after it, that is an MLP over the four parts.
     """
 
-    facts: ClassVar[PoolingFacts] = PoolingFacts(separate=True, reads_all=True)
+    facts: ClassVar[PoolingFacts] = PoolingFacts(separate="texts", reads_all=True)
     vectors, connect = as_reduced, leave_heads
 
     def __init__(self, width: int, pairs: bool):
@@ -56,7 +56,7 @@ class AttendingTexts(nn.Module):
     second BiLSTM reads the states and these means. Its states are pooled and projected as in `MaxTexts`.
     """
 
-    facts: ClassVar[PoolingFacts] = PoolingFacts(separate=True, reads_all=True, for_one_text="max", bilstm="needed")
+    facts: ClassVar[PoolingFacts] = PoolingFacts(separate="texts", reads_all=True, for_one_text="max", bilstm="needed")
     vectors, connect = as_reduced, leave_heads
 
     def __init__(self, width: int, pairs: bool):

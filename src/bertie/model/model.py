@@ -55,7 +55,10 @@ class Model(nn.Module):
             losses[GENERATOR_HEAD], micro = fill_masks(self.generator, head, micro)
         states = self.encoder_states(micro.batch, micro.rows) if micro.hidden_states is None else micro.hidden_states
         hidden = replace(self.head_inputs(states, micro.batch, micro.rows), batch=micro.batch, rows=micro.rows)
-        return losses | {name: self.heads[name](hidden, targets) for name, targets in micro.targets.items()}
+        for name, targets in micro.targets.items():
+            head = self.heads[name]
+            losses[name] = head(replace(hidden, last=states) if _auxiliary(head) else hidden, targets)
+        return losses
 
     def encoder_states(self, batch: Batch, rows: Int[Tensor, " Q"]) -> Tensor:
         """Run the encoder and return the hidden states that the heads need. A frozen encoder's states can be cached.
@@ -96,8 +99,8 @@ class Model(nn.Module):
 
     @property
     def encoder_heads(self) -> frozenset[str]:
-        """Kinds of the heads with weights that read the encoder, and not the generator. Distillation has no weights."""
-        own = {kind for kind, head in self.heads.items() if not isinstance(head, DistillationHead)}
+        """Kinds of the heads with weights that read the encoder, and not the generator: those that are saved."""
+        own = {kind for kind, head in self.heads.items() if not _auxiliary(head)}
         return frozenset(kind for kind in own if self.encoder_of(kind) is self.encoder)
 
     @property
@@ -123,3 +126,8 @@ class Model(nn.Module):
     def kinds(self) -> frozenset[str]:
         """Kinds of the heads."""
         return frozenset(self.heads)
+
+
+def _auxiliary(head: nn.Module) -> bool:
+    """Whether a head is only there in training, and reads what the encoder has computed, before any pooling."""
+    return getattr(head, "auxiliary", False)

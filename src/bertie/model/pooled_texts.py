@@ -9,7 +9,7 @@ A pooling makes one vector of a text, or of a pair of texts, for the head of a t
 - `connect(heads)`, which tells it and the heads of a model of each other.
 
 T  packed tokens    S  sequences    Q  query rows    W  size of the states    R  size of the result
-X  texts: S, or 2 S of pairs that are read separately, where those of pair i are 2 i and 2 i + 1
+X  texts: S, or 2 S of pairs of which two parts are read separately, where those of pair i are 2 i and 2 i + 1
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from torch import Tensor, nn
 from bertie.contracts import Batch, Ragged
 from bertie.model.heads import PooledHead
 from bertie.model.pooling import Pooling, pool
+from bertie.text.truncation import Separate
 
 
 @dataclass(frozen=True)
 class PoolingFacts:
     """What other files ask a pooling."""
 
-    separate: bool = False
-    """Whether the encoder reads the texts of a pair separately."""
+    separate: Separate = ""
+    """What the encoder reads separately of a pair: nothing, its texts, or its two orders."""
     reads_all: bool = False
     """Whether something trained reads the states of all tokens, so that a frozen encoder's states are cached for all."""
     for_one_text: str = ""
@@ -42,6 +43,8 @@ class PoolingFacts:
     """Whether a BiLSTM stands between the encoder and it (`lstm_hidden_size`)."""
     bilstm_layers: int = 2
     """Layers of this BiLSTM. Two: Devlin et al. 2018, sections 5.1 and 5.3."""
+    one_token: bool = False
+    """Whether it takes the state of a single token of what is read, such as the last one."""
     in_transformers: bool = False
     """Whether it needs a class of transformers that pools in the same way."""
 
@@ -59,7 +62,7 @@ class PooledRows:
     sequences: Ragged
     """Boundaries of the sequences."""
     read: Ragged
-    """Boundaries of the texts as the encoder reads them: the sequences, or the texts of pairs."""
+    """Boundaries of the texts as the encoder reads them: the sequences, or the texts or orders of pairs."""
     text_vector: Pooling = "mean"
     """How the encoder makes the vector of a text from the states of its tokens."""
 
@@ -98,7 +101,7 @@ def leave_heads(pooling: Any, heads: Iterable[nn.Module]) -> None:
 class TokenText(nn.Module):
     """The state of one token."""
 
-    facts: ClassVar[PoolingFacts] = PoolingFacts()
+    facts: ClassVar[PoolingFacts] = PoolingFacts(one_token=True)
     vectors, connect = as_reduced, leave_heads
 
     def __init__(self, width: int, pairs: bool):  # noqa: ARG002
@@ -148,7 +151,7 @@ class LateText(nn.Module):
 
 
 def separate_texts(batch: Batch) -> Batch:
-    """Return a batch in which each text of a pair is a sequence of its own, with its own positions and in segment 0.
+    """Return a batch in which each text (or order) of a pair is a sequence of its own, with its own positions and in segment 0.
 
     Filler becomes a text and an empty one.
     """

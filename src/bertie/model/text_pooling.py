@@ -8,17 +8,20 @@ from __future__ import annotations
 from typing import Literal, cast
 
 from bertie.errors import UsageError
+from bertie.model.both_orders import BothOrders
 from bertie.model.encoder import EncoderConfig
 from bertie.model.esim import EsimTexts
 from bertie.model.max_texts import AttendingTexts, MaxTexts
 from bertie.model.pooled_texts import LateText, MeanText, PoolingFacts, TextPool, TokenText
 from bertie.model.text_vectors import TextVectors
 
-TextPooling = Literal["token", "mean", "late", "max", "attention", "vectors", "esim"]
-"""token: the state of one token. mean: the mean of all tokens. late: the mean of what the head's dense layer and its activation
-make of them. max: the maximum of each dimension over the tokens. attention: the tokens of each text of a pair first attend to the
-other text. vectors: the encoder's vector of a text, without weights. esim: as attention, in the form of ESIM. With the last four,
-the texts of a pair are encoded separately."""
+TextPooling = Literal["token", "mean", "late", "max", "attention", "vectors", "esim", "both_orders"]
+"""token: the state of one token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. late: the mean of
+what the head's dense layer and its activation make of them, as in EuroBERT. max: the maximum of each dimension over the tokens.
+attention: the same for pairs whose texts attend to each other, with a second BiLSTM (GLUE's baselines). esim: another form of it
+(ESIM). vectors: fixed features, the encoder's vector u of a text, or |u − v| and u ∗ v of a pair (Skip-thoughts). With the last
+four, the texts of a pair are encoded separately. both_orders: the state of the token for a pair and that for the pair in the
+other order, added (GPT)."""
 TaskPooling = Literal["model", TextPooling]
 """model: as the configuration of the model says, which for BERT is token."""
 POOLINGS: dict[TextPooling, type[TextPool]] = {
@@ -29,6 +32,7 @@ POOLINGS: dict[TextPooling, type[TextPool]] = {
     "attention": AttendingTexts,
     "vectors": TextVectors,
     "esim": EsimTexts,
+    "both_orders": BothOrders,
 }
 
 

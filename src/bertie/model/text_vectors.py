@@ -25,7 +25,7 @@ class TextVectors(nn.Module):
     states of all tokens.
     """
 
-    facts: ClassVar[PoolingFacts] = PoolingFacts(separate=True, bilstm="none")
+    facts: ClassVar[PoolingFacts] = PoolingFacts(separate="texts", bilstm="none")
 
     def __init__(self, width: int, pairs: bool):
         """Set the sizes.

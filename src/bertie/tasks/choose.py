@@ -70,12 +70,8 @@ class Choose:
     labels_from: int | None = None
     """Number of the first ending in the labels, 0 or 1; None: 1 in SocialIQA's files, 0 in others."""
     pooling: TaskPooling = "model"
-    """What the head reads. model: what the model's `classifier_pooling` says, which for BERT is always token. token: the state of
-    one token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. late: the mean of
-    what the head's dense layer makes of all tokens, as in EuroBERT. max: the maximum over all tokens;
-    context and ending are encoded separately and combined. attention: the same for texts that attend to each other, with a second
-    BiLSTM (GLUE's baselines). esim: another form of it (ESIM). vectors: fixed features, |u − v| and u ∗ v of the encoder's
-    vectors of context and ending (Skip-thoughts)."""
+    """What stands for a text, or a pair, in the head. model: what the model's `classifier_pooling` says, which for BERT is
+    token. The others are explained in the documentation of fine-tuning."""
     counts_from_0: NoFlag[bool] = False
     """Whether labels certainly count from 0 in the training examples, for other files that leave a doubt."""
 

@@ -70,12 +70,8 @@ class Classify:
     doc_stride: Annotated[int, Range(0)] = 0
     """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
     pooling: TaskPooling = "model"
-    """What the head reads. model: what the model's `classifier_pooling` says, which for BERT is always token. token: the state of
-    one token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. late: the mean of
-    what the head's dense layer makes of all tokens, as in EuroBERT. max: the maximum over all tokens; the
-    texts of a pair are encoded separately and combined. attention: the same for pairs whose texts attend to each other, with a
-    second BiLSTM (GLUE's baselines). esim: another form of it (ESIM). vectors: fixed features, the encoder's vector u of a
-    text, or |u − v| and u ∗ v of a pair (Skip-thoughts)."""
+    """What stands for a text, or a pair, in the head. model: what the model's `classifier_pooling` says, which for BERT is
+    token. The others are explained in the documentation of fine-tuning."""
     paired: NoFlag[bool | None] = None
     """Whether examples are pairs; set from the training examples."""
 

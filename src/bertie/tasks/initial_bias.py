@@ -25,7 +25,7 @@ class KnowsFrequencies(Protocol):
 
 
 def start_with_frequencies(task: object, head: Any, sequences: list[Sequence]) -> None:
-    """Set the output biases of a new head in place, if the task asks for it. sequences: those to train on."""
-    if isinstance(task, KnowsFrequencies):
+    """Set the output biases of a new head in place, if it has any and the task asks for it. sequences: those to train on."""
+    if isinstance(task, KnowsFrequencies) and head.out.bias is not None:
         with torch.no_grad():
             head.out.bias.copy_(torch.from_numpy(task.initial_bias(sequences)))

@@ -10,7 +10,8 @@ Start with the three public functions, then follow their imports:
    tokenizer_settings.py its settings, tokenizer_case.py whether it lowercases, tokenizer_json.py and sentencepiece.py its
    vocabulary, and tokenizer_classes.py says what each class of transformers makes of them. word_cache.py does the same as
    the backends, faster on running text, in the portions of batching.py. truncation.py turns texts of any length into model
-   inputs of at most `max_length` tokens. valid_texts.py refuses what is no text. added_tokens.py adds tokens to a tokenizer.
+   inputs of at most `max_length` tokens. valid_texts.py refuses what is no text. added_tokens.py adds tokens to a tokenizer,
+   gpt_inputs.py those that GPT puts around texts.
 3. prepare.py (`prepare`): document_blocks.py (read and filter documents), duplicates.py, encode.py (sentences.py, then ids),
    shard_writer.py, statistics.py (report.html). executors.py runs the stages in parallel.
 4. shard_format.py describes the result, shards.py opens it and has the baseline that counts words.

@@ -35,6 +35,9 @@ class SpecialTokens:
         pad: Fills rows.
         unk: Stands for text without an entry.
         mask: Hides a token.
+        extract: Ends a sequence, for a head to read (GPT's inputs).
+        bos: Started a sequence in pre-training, if `cls` is another token now.
+        eos: Ended a text in pre-training, if `sep` is another token now.
     """
 
     cls: str | None
@@ -42,10 +45,14 @@ class SpecialTokens:
     pad: str | None
     unk: str | None
     mask: str | None
+    extract: str | None = None
+    bos: str | None = None
+    eos: str | None = None
 
     def names(self) -> dict[str, str]:
         """Return the roles under Hugging Face's names, without missing ones."""
         roles = {"pad": self.pad, "unk": self.unk, "cls": self.cls, "sep": self.sep, "mask": self.mask}
+        roles |= {"extract": self.extract, "bos": self.bos, "eos": self.eos}
         return {f"{role}_token": token for role, token in roles.items() if token is not None}
 
 

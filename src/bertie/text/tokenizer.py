@@ -190,7 +190,7 @@ class Tokenizer:
 
     @cached_property
     def special_ids(self) -> np.ndarray:
-        """Ids of the special tokens, int32 [at most 5], sorted."""
+        """Ids of the special tokens, int32 [at most 8], sorted."""
         ids = {self.vocabulary.index(token) for token in self.special.names().values()}
         return np.array(sorted(ids), np.int32)
 

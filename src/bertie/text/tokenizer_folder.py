@@ -362,7 +362,10 @@ def _special(roles: dict[str, str], engine: tokenizers.Tokenizer) -> SpecialToke
         return roles.get(role) or next((token for token in known if engine.token_to_id(token) is not None), None)
 
     pad = find("pad", "[PAD]", "<pad>", *([bpe_backend.END_OF_TEXT] if cls == bpe_backend.END_OF_TEXT else []))
-    return SpecialTokens(cls, sep, pad, find("unk", "[UNK]", "<unk>"), find("mask", "[MASK]", "<mask>"))
+    special = SpecialTokens(cls, sep, pad, find("unk", "[UNK]", "<unk>"), find("mask", "[MASK]", "<mask>"))
+    if "extract" not in roles:
+        return special
+    return replace(special, extract=roles["extract"], bos=roles.get("bos"), eos=roles.get("eos"))
 
 
 def _without_roles(

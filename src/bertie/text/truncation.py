@@ -20,6 +20,8 @@ from bertie.text.valid_texts import require_texts
 from bertie.text.word_cache import WordCache
 
 Truncation = Literal["head", "tail", "head_tail", "windows"]
+Separate = Literal["", "texts", "orders"]
+"""What a model reads as sequences of their own. Empty: nothing. texts: each text of a pair. orders: a pair in both orders."""
 HEAD_SHARE = 0.25  # share of the tokens that "head_tail" takes from the start: 128 of 510, best in Sun et al. (2019)
 
 
@@ -57,9 +59,9 @@ def tokenize(tokenizer: Tokenizer, texts: list[str], offsets: bool = False) -> l
     return tokenized
 
 
-def special_tokens(tokenizer: Tokenizer, texts: int, separate: bool = False) -> int:
+def special_tokens(tokenizer: Tokenizer, texts: int, separate: Separate = "") -> int:
     """Return the number of special tokens in a sequence of one text or two. separate: as in `to_sequences`."""
-    return len(_places(tokenizer, texts, separate)) - texts
+    return len(_places(tokenizer, texts, "" if separate == "orders" else separate)) - texts
 
 
 def text_slices(tokenizer: Tokenizer, lengths: Many[int]) -> list[slice]:
@@ -73,19 +75,22 @@ def text_slices(tokenizer: Tokenizer, lengths: Many[int]) -> list[slice]:
     return slices
 
 
-def _places(tokenizer: Tokenizer, texts: int, separate: bool) -> tuple[Place, ...]:
+def _places(tokenizer: Tokenizer, texts: int, separate: Separate) -> tuple[Place, ...]:
     if not separate:
         return tokenizer.templates.of(texts)
-    return tuple(Place(place.id, number) for number in range(texts) for place in tokenizer.templates.single)
+    each = tokenizer.templates.of(texts) if separate == "orders" else tokenizer.templates.single
+    return tuple(Place(place.id, number) for number in range(texts) for place in each)
 
 
-def add_special_tokens(tokenizer: Tokenizer, parts: Many[TokenizedText], separate: bool = False) -> Sequence:
+def add_special_tokens(tokenizer: Tokenizer, parts: Many[TokenizedText], separate: Separate = "") -> Sequence:
     """Build the sequence [CLS] A [SEP], or [CLS] A [SEP] B [SEP], of one text or two.
 
     RoBERTa's tokenizers have <s> A </s></s> B </s>, without token types, and XLNet's A <sep> B <sep> <cls>. separate: as
     in `to_sequences`.
     """
     places = _places(tokenizer, len(parts), separate)
+    if separate == "orders" and len(parts) == 2:
+        parts = [*parts, *reversed(parts)]
     size = len(places) - len(parts) + sum(len(part.ids) for part in parts)
     ids, token_type_ids = np.empty(size, np.int32), np.empty(size, np.int32)
     offsets = None if any(part.offsets is None for part in parts) else np.zeros((size, 2), np.int32)
@@ -112,7 +117,7 @@ def to_sequences(
     max_length: int,
     truncation: Truncation = "head",
     doc_stride: int = 128,
-    separate: bool = False,
+    separate: Separate = "",
 ) -> list[Sequence]:
     """Build the sequence of one text or a pair of texts, or several windows over it.
 
@@ -127,8 +132,8 @@ def to_sequences(
         max_length: Maximum length of a sequence in tokens, special tokens included.
         truncation: What to keep of a text that is too long: its head, its tail, both, or all of it in windows.
         doc_stride: Tokens from the start of a window to the start of the next. 0: half a window.
-        separate: Build [CLS] A [SEP] [CLS] B [SEP] of a pair, with token types in any tokenizer's format, for an encoder
-            that reads the texts separately.
+        separate: What an encoder reads separately. texts: build [CLS] A [SEP] [CLS] B [SEP] of a pair. orders: build the
+            sequence of A and B, then that of B and A, each of at most `max_length` tokens. Token types tell apart the two.
 
     Returns:
         One sequence, or the windows in order: `part` is the number of the window, `weight` 1 / windows, and `truncated`
@@ -177,7 +182,7 @@ def window_spans(length: int, max_tokens: int, stride: int) -> list[slice]:
 
 
 def _windows(
-    tokenizer: Tokenizer, parts: Many[TokenizedText], max_tokens: int, doc_stride: int, separate: bool
+    tokenizer: Tokenizer, parts: Many[TokenizedText], max_tokens: int, doc_stride: int, separate: Separate
 ) -> list[Sequence]:
     """Build windows over the last text. A pair's first text is repeated in every window."""
     max_first = max(max_tokens // 2, max_tokens - len(parts[-1].ids))

@@ -40,17 +40,17 @@ def test_special_tokens_of_a_pair(small_tokenizer: Tokenizer) -> None:
 
 def test_texts_to_encode_separately_have_special_tokens_of_their_own(small_tokenizer: Tokenizer) -> None:
     parts, (cls, sep) = [numbered(10, 3), numbered(20, 4)], (small_tokenizer.cls_id, small_tokenizer.sep_id)
-    [sequence] = to_sequences(small_tokenizer, parts, 8, separate=True)
+    [sequence] = to_sequences(small_tokenizer, parts, 8, separate="texts")
     assert sequence.input_ids.tolist() == [cls, 10, 11, sep, cls, 20, 21, sep]
     assert sequence.token_type_ids.tolist() == [0] * 4 + [1] * 4
     assert sequence.truncated == 3
     assert sequence.offsets is not None
     assert sequence.offsets[[0, 3, 4, 7]].tolist() == [[0, 0]] * 4
-    windows = to_sequences(small_tokenizer, parts, 8, "windows", separate=True)
+    windows = to_sequences(small_tokenizer, parts, 8, "windows", separate="texts")
     assert [window.input_ids.tolist() for window in windows] == [
         [cls, 10, 11, sep, cls, *second, sep] for second in ([20, 21], [22, 23])
     ]
-    [alone] = to_sequences(small_tokenizer, parts[:1], 8, separate=True)
+    [alone] = to_sequences(small_tokenizer, parts[:1], 8, separate="texts")
     assert alone.input_ids.tolist() == [cls, 10, 11, 12, sep]
 
 

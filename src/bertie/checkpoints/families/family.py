@@ -107,6 +107,8 @@ class Family:
     """Hugging Face's class for the shapes of the heads. `frozenset()` is the class of the bare encoder."""
     settings: ConfigJson
     """How config.json describes an encoder."""
+    represents: Callable[[Any, frozenset[str]], bool] = lambda *_: True
+    """Whether the class for heads of these shapes computes what bertie's heads on an encoder of this configuration do."""
     without_head: str | None = None
     """The class whose head is the encoder's own matrix, so that a folder of this class may hold the encoder alone."""
     heads: dict[HeadShape, tuple[Module, ...]] = field(default_factory=dict)

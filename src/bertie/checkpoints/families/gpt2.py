@@ -1,7 +1,7 @@
 """GPT-2 checkpoints (Radford et al. 2019).
 
-Hugging Face's classes with other heads than the language model's have another structure than bertie's: a model with
-such a head is saved as an encoder with bertie's names for the head.
+Hugging Face's head for texts is one matrix on the state of the last token: heads of bertie that are such a matrix
+(`pooler_act` none) are saved under its name. A model with another head is saved as an encoder with bertie's names for the head.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from typing import Any
 from bertie.checkpoints.families.family import Family, Module
 from bertie.checkpoints.families.settings import ACTIVATIONS, Settings
 from bertie.errors import UsageError
+from bertie.model.config import TransformerConfig
+from bertie.model.head_facts import HeadShape
 
 LAYER = "transformer.h.{n}"
+LAYERS = ("tanh", "none")  # of heads: bertie's, or none as in Hugging Face's class
 KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
     **{"vocab_size": "vocab_size", "hidden_size": "n_embd", "num_hidden_layers": "n_layer"},
     **{"num_attention_heads": "n_head", "intermediate_size": "n_inner", "max_position_embeddings": "n_positions"},
@@ -25,13 +28,31 @@ DEFAULTS = {
 }
 
 
-def read(_: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
-    """Return the size of the feed-forward layer, if config.json omits it."""
+def head_layer(values: dict[str, Any]) -> dict[str, Any]:
+    """Return whether heads have a pooler: config.json says it, or its class. bertie writes it for a model without one."""
+    one_matrix = any("ForSequenceClassification" in name for name in values.get("architectures") or ())
+    if (named := values.get("pooler_act", "none" if one_matrix else "tanh")) not in LAYERS:
+        raise UsageError(f"pooler_act is {named!r:.60}; bertie supports {' and '.join(map(repr, LAYERS))}")
+    return {"pooler_act": named}
+
+
+def written_layer(config: TransformerConfig) -> dict[str, Any]:
+    """Return the key of config.json that says that heads have no pooler."""
+    return {"pooler_act": "none"} if config.pooler_act == "none" else {}
+
+
+def represents(config: TransformerConfig, shapes: frozenset[str]) -> bool:
+    """Return whether the class for heads of these shapes computes what those of bertie do."""
+    return "text" not in shapes or config.pooler_act == "none"
+
+
+def read(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """Return the layer of heads, and the size of the feed-forward layer, if config.json omits it."""
     if "intermediate_size" in known:
-        return {}
+        return head_layer(values)
     if type(known["hidden_size"]) is not int:
         raise UsageError(f"n_embd is {known['hidden_size']!r}: it must be a number")
-    return {"intermediate_size": 4 * known["hidden_size"]}
+    return {"intermediate_size": 4 * known["hidden_size"]} | head_layer(values)
 
 
 SETTINGS = Settings(
@@ -44,7 +65,13 @@ SETTINGS = Settings(
     activation="activation_function",
     activations=ACTIVATIONS | {"gelu_tanh": "gelu_new"},
     # The defaults of Hugging Face are ids of GPT-2's own vocabulary.
-    write=lambda config: {"embd_pdrop": config.hidden_dropout_prob, "bos_token_id": None, "eos_token_id": None},
+    write=lambda config: {
+        **{"embd_pdrop": config.hidden_dropout_prob, "bos_token_id": None, "eos_token_id": None},
+        **written_layer(config),
+    },
+    free=("pooler_act",),
+    suits=lambda config: config.pooler_act in LAYERS,
+    reads=("pooler_act",),
     training_only={"embd_pdrop": None},
     aliases={
         **{"hidden_size": "n_embd", "max_position_embeddings": "n_positions"},
@@ -57,6 +84,7 @@ SETTINGS = Settings(
     read=read,
 )
 
+HEADS: dict[HeadShape, tuple[Module, ...]] = {"text": (Module("out", "score"),)}
 FAMILY = Family(
     model_type="gpt2",
     title="GPT-2",
@@ -72,7 +100,12 @@ FAMILY = Family(
         Module("encoder.layers.{n}.down", f"{LAYER}.mlp.c_proj", transposed=True),
         Module("encoder.final_norm", "transformer.ln_f"),
     ),
-    architectures={frozenset(): "GPT2Model", frozenset({"next"}): "GPT2LMHeadModel"},
+    heads=HEADS,
+    architectures={
+        **{frozenset(): "GPT2Model", frozenset({"next"}): "GPT2LMHeadModel"},
+        frozenset({"text"}): "GPT2ForSequenceClassification",
+    },
+    represents=represents,
     without_head="GPT2LMHeadModel",
     settings=SETTINGS,
     ignored=r"\.attn\.(masked_)?bias$",

@@ -1,6 +1,6 @@
 """Checkpoints of the first GPT (Radford et al. 2018): normalization after each residual, and none of the embeddings.
 
-As for GPT-2, only the language model's head has a counterpart in bertie.
+As for GPT-2, heads for texts have a counterpart if they are one matrix, as in the paper (section 3.2).
 """
 
 from __future__ import annotations
@@ -17,18 +17,25 @@ ACTIVATIONS = {"gelu_tanh": "gelu", "relu": "relu"}  # "gelu" is the tanh approx
 
 
 def read(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
-    """Return the activation and the size of the feed-forward layer."""
+    """Return the activation, the size of the feed-forward layer, and the layer of heads."""
     name, width = values.get("afn", "gelu"), known["hidden_size"]
     if name not in ACTIVATIONS.values():
         raise UsageError(f"afn is {name!r}; bertie supports {' and '.join(map(repr, ACTIVATIONS.values()))}")
     if type(width) is not int:
         raise UsageError(f"n_embd is {width!r}: it must be a number")
     act = next(ours for ours, theirs in ACTIVATIONS.items() if theirs == name)
-    return {"hidden_act": act, "intermediate_size": 4 * width}
+    return {"hidden_act": act, "intermediate_size": 4 * width} | gpt2.head_layer(values)
 
 
 def write(config: TransformerConfig) -> dict[str, Any]:
-    return {"afn": ACTIVATIONS[config.hidden_act], "embd_pdrop": config.hidden_dropout_prob}
+    own = {"afn": ACTIVATIONS[config.hidden_act], "embd_pdrop": config.hidden_dropout_prob}
+    return own | gpt2.written_layer(config)
+
+
+def suits(config: TransformerConfig) -> bool:
+    """Return whether the class represents an encoder."""
+    wide = config.intermediate_size == 4 * config.hidden_size
+    return config.hidden_act in ACTIVATIONS and wide and config.pooler_act in gpt2.LAYERS
 
 
 SETTINGS = Settings(
@@ -40,11 +47,11 @@ SETTINGS = Settings(
     fixed={"causal": True, "embedding_norm": False, "type_vocab_size": 0},
     supported={"tie_word_embeddings": True},
     training_only={"embd_pdrop": None},
-    free=("hidden_act", "intermediate_size"),
-    suits=lambda config: config.hidden_act in ACTIVATIONS and config.intermediate_size == 4 * config.hidden_size,
+    free=("hidden_act", "intermediate_size", "pooler_act"),
+    suits=suits,
     write=write,
     read=read,
-    reads=("afn",),
+    reads=("afn", "pooler_act"),
     aliases=gpt2.SETTINGS.aliases,
     without_effect=("n_special", *gpt2.SETTINGS.without_effect),
 )
@@ -58,7 +65,12 @@ FAMILY = Family(
         Module("encoder.embeddings.position", "transformer.positions_embed"),
         *(row for row in gpt2.FAMILY.encoder if ".layers." in row.ours),
     ),
-    architectures={frozenset(): "OpenAIGPTModel", frozenset({"next"}): "OpenAIGPTLMHeadModel"},
+    heads=gpt2.HEADS,
+    architectures={
+        **{frozenset(): "OpenAIGPTModel", frozenset({"next"}): "OpenAIGPTLMHeadModel"},
+        frozenset({"text"}): "OpenAIGPTForSequenceClassification",
+    },
+    represents=gpt2.represents,
     without_head="OpenAIGPTLMHeadModel",
     settings=SETTINGS,
     ignored=gpt2.FAMILY.ignored,
