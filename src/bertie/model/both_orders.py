@@ -34,5 +34,9 @@ class BothOrders(nn.Module):
         number_Q = texts.sequence
         starts, ends = texts.read.cu_seqlens[:-1], texts.read.cu_seqlens[1:] - 1
         is_first_Q = texts.rows == texts.sequences.cu_seqlens[number_Q]
-        places_2Q = [torch.where(is_first_Q, starts[order], ends[order]) for order in (2 * number_Q, 2 * number_Q + 1)]
-        return x_TW[places_2Q[0]] + x_TW[places_2Q[1]]
+        # Filler, whose rows no head of a task uses, has no second order: its first row is past the end of all tokens.
+        first_Q, second_Q = (
+            torch.where(is_first_Q, starts[order], ends[order]).clamp(max=len(x_TW) - 1)
+            for order in (2 * number_Q, 2 * number_Q + 1)
+        )
+        return x_TW[first_Q] + x_TW[second_Q]

@@ -417,3 +417,14 @@ def test_both_orders_are_for_pairs_and_models_without_segments(start: Path, rows
     pairs = [["in and the", "the in"]]
     tuned = bertie.finetune(plain, PAIRS, PAIRS, first, threads=1)
     assert tuned.predict(pairs) == tuned.predict([pairs[0][::-1]])
+
+
+def test_filler_of_bf16_changes_no_loss(start: Path) -> None:
+    """On a CPU, tokens are padded to a multiple of 64 in bf16."""
+    losses = []
+    for precision in ("fp32", "bf16"):
+        training = replace(TRAINING, steps=2, precision=precision, learning_rate=1e-4)
+        dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "head_dropout_prob": 0.0}
+        config = replace(SIMILAR, training=training, **dropout)  # type: ignore[arg-type]
+        losses.append(bertie.finetune(config, PAIRS, PAIRS, start, threads=1).losses)
+    np.testing.assert_allclose(losses[0], losses[1], rtol=0.02)

@@ -7,6 +7,7 @@ from torch import nn
 
 from bertie.batches.collate import collate, filler
 from bertie.contracts import Ragged, Sequence
+from bertie.model.both_orders import BothOrders
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig, build_encoder
 from bertie.model.esim import EsimTexts
@@ -200,3 +201,18 @@ def test_esim_is_computed_token_by_token() -> None:
         read = pooled.lstm(compared, texts(len(own)))
         pieces += [read.mean(0), read.amax(0)]
     torch.testing.assert_close(pooled(x, texts(4, 5))[0], pooled.combine(torch.cat(pieces)))
+
+
+def test_both_orders_are_added_at_the_first_or_the_last_token() -> None:
+    """Rows of filler, which has no second order, may be asked for, as if each token had a target."""
+    batch = collate([pair([1, 2, 3], [4, 5, 6]), pair([7, 8], [9, 1]), *filler(3, 0, 16)], 16).tensors()
+    read = separate_texts(batch)
+    x_TW = torch.arange(13.0)[:, None] ** 2
+    pooled = BothOrders(1, pairs=True)
+    for rows, expected in (([0, 6], [0 + 9, 36 + 64]), ([5, 9], [4 + 25, 49 + 81])):
+        found = pooled.reduce(x_TW, PooledRows(torch.tensor(rows), batch.ragged, read.ragged))
+        assert found[:, 0].tolist() == expected
+    every = pooled.reduce(x_TW, PooledRows(torch.arange(13), batch.ragged, read.ragged))
+    assert every[[0, 5, 6, 9], 0].tolist() == [9, 29, 100, 130]
+    with pytest.raises(AssertionError):
+        BothOrders(1, pairs=False)
