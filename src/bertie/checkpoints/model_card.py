@@ -14,10 +14,8 @@ from bertie.checkpoints.families import family_of, own
 from bertie.checkpoints.huggingface import transformers_heads
 from bertie.checkpoints.sentence_transformers_format import MODULES
 from bertie.errors import UsageError
-from bertie.model.config import TransformerConfig
 from bertie.model.head_facts import facts_of
 from bertie.model.model import Model
-from bertie.model.xlnet import XlnetConfig
 
 FILE = "README.md"
 CONFIG = "config.json"
@@ -185,7 +183,8 @@ def _text(model: Model, labels: tuple[str, ...], about: str) -> str:
     config = model.encoder.config
     lines = [f"# {family_of(config).title} model", "", f"Written with bertie. It predicts {predicts}.", ""]
     sizes = f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}"
-    sizes += f", {config.num_attention_heads} heads" if isinstance(config, TransformerConfig | XlnetConfig) else ""
+    heads = getattr(config, "num_attention_heads", 0)
+    sizes += f", {heads} heads" if heads else ""
     longest = config.max_position_embeddings
     lines += [
         f"- {sizes}",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from bertie.config import Range, check_ranges
 from bertie.contracts import Batch
 from bertie.errors import UsageError, require_range
+from bertie.model.head_facts import HeadShape
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "geglu", "swiglu"]
 MlmActivation = Literal["default", "silu"]
@@ -47,6 +48,8 @@ class TransformerConfig:
     BERT-base has 12 layers of size 768 with 12 heads and intermediate size 3072.
     """
 
+    vocabulary_heads: ClassVar[tuple[HeadShape, ...]] = ("masked", "next")
+    """Heads over the vocabulary that this encoder can have. `next` also needs `causal`."""
     kind: Literal["transformer"] = field(default="transformer", kw_only=True)
     num_hidden_layers: Annotated[int, Range(1, 1000)]
     """Number of Transformer layers."""

@@ -24,6 +24,7 @@ from bertie.model.characters import CharacterCNN, Characters, Subwords, TokenInp
 from bertie.model.chunked_loss import chunked_vocabulary_loss
 from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
 from bertie.model.dropout import drop
+from bertie.model.head_facts import HeadShape
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class LstmConfig:
     head_layers: ClassVar = HeadLayers()
     head_dropout_prob: ClassVar[float | None] = None
     pooled_token: ClassVar[PooledToken] = "last"  # where the forward LSTM has read all others
+    vocabulary_heads: ClassVar[tuple[HeadShape, ...]] = ()
     kind: Literal["lstm"] = field(default="lstm", kw_only=True)
     num_hidden_layers: Annotated[int, Range(1, 100)]
     """Number of LSTM layers of each direction."""

@@ -13,6 +13,7 @@ from bertie.config import Range, ranges
 from bertie.contracts import Batch, Hidden
 from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
 from bertie.model.dropout import drop
+from bertie.model.head_facts import HeadShape
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class StaticConfig:
     head_layers: ClassVar = HeadLayers()
     head_dropout_prob: ClassVar[float | None] = None
     pooled_token: ClassVar[PooledToken] = "first"  # its own vector says nothing about the text, a BiLSTM's does
+    vocabulary_heads: ClassVar[tuple[HeadShape, ...]] = ()
     kind: Literal["static"] = field(default="static", kw_only=True)
     hidden_size: Annotated[int, Range(1, 1_000_000)]
     """Size of the vectors."""

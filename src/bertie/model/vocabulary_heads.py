@@ -18,6 +18,7 @@ from bertie.contracts import Hidden, Loss, Targets
 from bertie.model.activation import activation
 from bertie.model.chunked_loss import chunked_vocabulary_loss
 from bertie.model.config import HeadActivation, TransformerConfig
+from bertie.model.head_facts import HeadShape
 from bertie.model.losses import vocabulary_loss
 
 
@@ -31,6 +32,22 @@ class FillsMasks(Protocol):
     """Whether the encoder has to know the order in which tokens are predicted (`Batch.order`)."""
 
     def logits(self, x_PD: Tensor, /) -> Tensor: ...
+
+
+class PredictsNext(Protocol):
+    """A head that predicts the next token from the left. Its facts have the shape `next`."""
+
+    def logits(self, x_PD: Tensor, /) -> Tensor: ...
+
+
+@runtime_checkable
+class BringsVocabularyHead(Protocol):
+    """An encoder whose head over the vocabulary has a form of its own, such as other sizes or a bias."""
+
+    def vocabulary_head(self, shape: HeadShape) -> nn.Module:
+        """Return the head, untrained: one of those in `config.vocabulary_heads`. "masked" is `FillsMasks`, "next" is
+        `PredictsNext`, and both have `products` and return a `Loss`, as the heads in this file."""
+        ...
 
 
 class MaskedLMHead(nn.Module):

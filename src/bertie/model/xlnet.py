@@ -22,6 +22,7 @@ from bertie.errors import UsageError
 from bertie.model.activation import activation
 from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
 from bertie.model.dropout import drop, drop_add
+from bertie.model.head_facts import HeadShape
 from bertie.model.losses import vocabulary_loss
 from bertie.model.positions import relative_embeddings
 from bertie.model.relative_attention import Keys, Stream, Terms, reach_of, relative_dense
@@ -38,6 +39,7 @@ class XlnetConfig:
     classifier_pooling: ClassVar[ClassifierPooling] = "token"
     causal: ClassVar = False  # in fine-tuning and prediction, every token sees all others
     head_layers: ClassVar = HeadLayers()
+    vocabulary_heads: ClassVar[tuple[HeadShape, ...]] = ("permutation",)
     kind: Literal["xlnet"] = field(default="xlnet", kw_only=True)
     num_hidden_layers: Annotated[int, Range(1, 1000)]
     """Number of layers."""

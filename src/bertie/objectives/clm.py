@@ -6,17 +6,19 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from torch import nn
 
 from bertie.batches.layouts import Layout
 from bertie.config import Range, ranges
 from bertie.contracts import FILLER, Batch, Targets
 from bertie.errors import UsageError
+from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
-from bertie.model.vocabulary_heads import CausalLMHead
+from bertie.model.vocabulary_heads import BringsVocabularyHead, CausalLMHead
 from bertie.objectives.initialization import Vectors, initialize_embeddings
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
-from bertie.objectives.requirements import require_transformer
+from bertie.objectives.requirements import require_vocabulary_head
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,13 @@ class CausalLM:
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model is not causal, or if masks replace the tokens to predict."""
-        transformer = require_transformer(self.kind, model)
-        if transformer.embedding_width != transformer.hidden_size:
+        require_vocabulary_head(self.kind, "next", model)
+        if isinstance(model, TransformerConfig) and model.embedding_width != model.hidden_size:
             raise UsageError(
                 f"objectives.clm predicts with the matrix of the word embeddings, and model.embedding_size is "
-                f"{transformer.embedding_size}: set it to 0, which means model.hidden_size"
+                f"{model.embedding_size}: set it to 0, which means model.hidden_size"
             )
-        if not transformer.causal and not self.allow_bidirectional:
+        if not model.causal and not self.allow_bidirectional:
             raise UsageError(
                 "objectives.clm predicts the next token, which a model with model.causal = false sees: set model.causal "
                 "to true, or objectives.clm.allow_bidirectional to true if that is the experiment"
@@ -69,6 +71,8 @@ class CausalLM:
         weight[cu_seqlens[1:] - 1] = 0
         return Labeled(batch, Targets(positions, labels, weight))
 
-    def head(self, config: EncoderConfig, encoder: Encoder) -> CausalLMHead:  # noqa: ARG002
-        """Build the head, with the encoder's word embeddings as its output matrix."""
+    def head(self, config: EncoderConfig, encoder: Encoder) -> nn.Module:  # noqa: ARG002
+        """Build the head: GPT's, with the encoder's word embeddings as its output matrix, or the encoder's own."""
+        if isinstance(encoder, BringsVocabularyHead):
+            return encoder.vocabulary_head("next")
         return CausalLMHead(encoder.embeddings.word)

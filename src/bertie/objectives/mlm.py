@@ -8,17 +8,19 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
+from torch import nn
 
 from bertie.batches.layouts import Layout
 from bertie.config import Range, check_ranges
 from bertie.contracts import Batch, Targets
 from bertie.errors import UsageError
+from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.initial_attention import hold_equal_words
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
-from bertie.model.vocabulary_heads import MaskedLMHead
+from bertie.model.vocabulary_heads import BringsVocabularyHead, MaskedLMHead
 from bertie.objectives.initialization import (
     require_patterns,
     set_cooccurrence_vectors,
@@ -80,15 +82,21 @@ class MaskedLM:
             )
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
-        """Raise UsageError if the model is causal or no Transformer, or if it reads all the tokens that it predicts."""
-        transformer = require_both_sides(self.kind, model)
+        """Raise UsageError if the model cannot fill masks, or if it reads all the tokens that it predicts."""
+        require_both_sides(self.kind, model)
         if self.mask_replace_prob + self.random_replace_prob == 0:
             raise UsageError(
                 "objectives.mlm: mask_replace_prob and random_replace_prob are 0, so the model would read every token that "
                 "it predicts: raise one of them"
             )
-        if self.initialization == "patterns":
-            require_patterns(transformer, objectives)
+        if self.initialization != "random":
+            if not isinstance(model, TransformerConfig):
+                raise UsageError(
+                    f'objectives.mlm.initialization is "{self.initialization}", which is for the head of a Transformer, and '
+                    f'model.kind is "{model.kind}": set objectives.mlm.initialization to "random"'
+                )
+            if self.initialization == "patterns":
+                require_patterns(model, objectives)
 
     def label(self, batch: Batch, given: Labeling) -> Labeled:
         """Mask a row, and return the targets with the original tokens. The notes are a `MaskedRow`.
@@ -148,6 +156,8 @@ class MaskedLM:
         if self.initialization == "patterns" and isinstance(model.encoder, TransformerEncoder):
             hold_equal_words(model.encoder, [tokenizer.cls_id, tokenizer.sep_id], optimizer)
 
-    def head(self, config: EncoderConfig, encoder: Encoder) -> MaskedLMHead:
-        """Build the head, with the encoder's word embeddings as its output matrix."""
+    def head(self, config: EncoderConfig, encoder: Encoder) -> nn.Module:
+        """Build the head: BERT's, with the encoder's word embeddings as its output matrix, or the encoder's own."""
+        if isinstance(encoder, BringsVocabularyHead):
+            return encoder.vocabulary_head("masked")
         return MaskedLMHead(require_transformer(self.kind, config), encoder.embeddings.word)

@@ -62,6 +62,7 @@ class MaskedNextToken:
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model is causal or no Transformer, or if another objective masks the row, too."""
+        require_transformer(self.kind, model)
         require_both_sides(self.kind, model)
         for other in objectives:
             if other.traits.masks and other is not self:

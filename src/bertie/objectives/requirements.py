@@ -5,21 +5,21 @@ from __future__ import annotations
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
+from bertie.model.head_facts import HeadShape
 from bertie.objectives.objective import Objective
 
 OWN_OBJECTIVES = {"lstm": "bilm", "xlnet": "plm"}
-"""The objective of each encoder that is not a Transformer."""
+"""The objectives of the encoders that have neither the head of masked nor that of causal language modeling."""
 
 
-def require_both_sides(kind: str, model: EncoderConfig) -> TransformerConfig:
-    """Return the configuration of a Transformer that is not causal. Raise UsageError for another encoder."""
-    transformer = require_transformer(kind, model)
-    if transformer.causal:
+def require_both_sides(kind: str, model: EncoderConfig) -> None:
+    """Raise UsageError for an encoder that is causal, or cannot have the head of masked language modeling."""
+    require_vocabulary_head(kind, "masked", model)
+    if model.causal:
         raise UsageError(
             f"objectives.{kind} predicts a token from both sides, and model.causal is true: set model.causal to false, or "
             'train with the objective kind = "clm"'
         )
-    return transformer
 
 
 def before(kind: str, objectives: tuple[Objective, ...]) -> tuple[Objective, ...]:
@@ -40,10 +40,22 @@ def require_partners(kind: str, objectives: tuple[Objective, ...], partners: tup
 def require_transformer(kind: str, model: EncoderConfig) -> TransformerConfig:
     """Return the configuration of a Transformer. Raise UsageError, which names the objective, for another encoder."""
     if not isinstance(model, TransformerConfig):
-        own = OWN_OBJECTIVES.get(model.kind)
-        instead = f'replace objectives.{kind} by one of kind "{own}"' if own else f"remove objectives.{kind}"
-        raise UsageError(
-            f'objectives.{kind} needs a Transformer, and model.kind is "{model.kind}": set model.kind to "transformer", or '
-            f"{instead}"
-        )
+        raise _other_encoder(kind, "a Transformer", model)
     return model
+
+
+def require_vocabulary_head(kind: str, shape: HeadShape, model: EncoderConfig) -> None:
+    """Raise UsageError, which names the objective, for an encoder that cannot have its head."""
+    if shape not in model.vocabulary_heads:
+        needs = {"masked": "a model that fills masks", "next": "a model that predicts the next token"}.get(shape, shape)
+        raise _other_encoder(kind, f"{needs}, such as a Transformer", model)
+
+
+def _other_encoder(kind: str, needs: str, model: EncoderConfig) -> UsageError:
+    own = OWN_OBJECTIVES.get(model.kind)
+    if own is None:
+        own = "mlm" if "masked" in model.vocabulary_heads else "clm" if "next" in model.vocabulary_heads else ""
+    instead = f'replace objectives.{kind} by one of kind "{own}"' if own else f"remove objectives.{kind}"
+    return UsageError(
+        f'objectives.{kind} needs {needs}, and model.kind is "{model.kind}": set model.kind to "transformer", or {instead}'
+    )

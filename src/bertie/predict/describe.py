@@ -73,7 +73,9 @@ def _model(checkpoint: Checkpoint, predictor: Predictor, values: dict[str, Any])
         shown += [f"{config.position_embedding} positions, {plural(config.type_vocab_size, 'segment')}"]
         facts["encoder"] = ", ".join([*shown, config.hidden_act, *["causal"] * config.causal])
     else:
-        facts["encoder"] = f"{config.kind}, width {config.hidden_size}"
+        heads = getattr(config, "num_attention_heads", 0)
+        sizes = [f"{config.num_hidden_layers} layers", *([f"{heads} heads"] if heads else [])]
+        facts["encoder"] = ", ".join([config.kind, *sizes, f"width {config.hidden_size}"])
     facts["sizes"] = f"{plural(model.size, 'parameter')}, {config.vocab_size:,} entries of the vocabulary"
     facts["longest input"] = f"{predictor.max_length:,} tokens; positions: {config.max_position_embeddings:,}"
     for kind, head in sorted(model.heads.items()):

@@ -20,9 +20,9 @@ from bertie import console
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UserError
 from bertie.model.chunked_loss import CHUNK_LOGITS
-from bertie.model.config import TransformerConfig
+from bertie.model.head_facts import facts_of
 from bertie.model.model import Model
-from bertie.model.vocabulary_heads import CausalLMHead, FillsMasks
+from bertie.model.vocabulary_heads import BringsVocabularyHead, CausalLMHead, FillsMasks, PredictsNext
 from bertie.objectives import CausalLM
 from bertie.tasks.inference import infer, require_finite
 from bertie.text.tokenizer import Tokenizer
@@ -65,7 +65,7 @@ class TokenModel:
     """Tokens in the longest sequence, special tokens included."""
     kind: str
     """Key of the head in the model."""
-    head: FillsMasks | CausalLMHead
+    head: FillsMasks | PredictsNext
     """The head."""
 
     @classmethod
@@ -248,14 +248,20 @@ def filling_head(model: Model) -> tuple[str, FillsMasks] | None:
     return None if model.encoder.config.causal else next(iter(heads.items()), None)
 
 
-def _causal_head(model: Model) -> tuple[str, FillsMasks | CausalLMHead] | None:
+def _causal_head(model: Model) -> tuple[str, FillsMasks | PredictsNext] | None:
     """Return the head of a causal language model, with its kind; None if the model is none, or was fine-tuned."""
     config = model.encoder.config
-    if not isinstance(config, TransformerConfig) or not config.causal:
+    if "next" not in config.vocabulary_heads or not config.causal:
         return None
-    for kind, head in model.heads.items():  # a causal XLM has the head of a masked one
-        if isinstance(head, FillsMasks | CausalLMHead):
+    for kind, head in model.heads.items():
+        if isinstance(head, FillsMasks):  # a causal XLM has the head of a masked one
             return kind, head
-    if model.heads or config.embedding_width != config.hidden_size:
+        if facts_of(head).shape == "next":
+            return kind, cast(PredictsNext, head)
+    own = (
+        isinstance(model.encoder, BringsVocabularyHead)
+        or model.encoder.embeddings.word.embedding_dim != config.hidden_size
+    )
+    if model.heads or own:
         return None
     return CausalLM.kind, CausalLMHead(model.encoder.embeddings.word)

@@ -20,6 +20,7 @@ from bertie.cli import main
 from bertie.errors import UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
+from bertie.model.head_facts import HeadFacts, with_facts
 from bertie.model.initialization import initialize_weights
 from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
@@ -207,7 +208,7 @@ def test_models_that_predict_no_tokens_are_refused(
     assert main(["likelihood", str(tmp_path), "a text"]) == 1
     assert "has no masked-LM or causal-LM head: use a model that was pre-trained with" in capsys.readouterr().err
     tuned = bertie.load(causal)
-    model = Model(tuned.model.encoder, {"classify": torch.nn.Identity()})
+    model = Model(tuned.model.encoder, {"classify": with_facts(torch.nn.Identity(), HeadFacts("", ""))})
     with pytest.raises(UserError, match="has no masked-LM or causal-LM head"):
         Predictor(tuned.folder, tuned.tokenizer, model, None, 64).pseudo_log_likelihood(["a"])
 
