@@ -167,11 +167,11 @@ def _cell_scores(cell: Cell, results: StepResults, steps: Path, parts: dict[str,
     for stream, (task, step) in enumerate(cell.tasks.items()):
         if result := results.get(step):
             sums = steps / step / SUMS
-            rows, formula = (np.load(sums), result["formula"]) if result["formula"] else (None, "")
-            samples = None if rows is None else resampled_scores(formula, rows, stream)
+            formula = result["formula"]
+            samples = resampled_scores(formula, np.load(sums), stream) if formula else None
             tasks[task] = Score(result["scores"][result["metric"]], samples, result["failed"])
-            for part in parts[task].names if task in parts and rows is not None else ():
-                own = parts[task].rows(part, rows)
+            for part in parts[task].names if task in parts else ():
+                own = parts[task].rows(part, np.load(sums))
                 value = float(FORMULAS[formula](own.sum(0, keepdims=True))[0])
                 of_parts[measure(task, part)] = Score(value, resampled_scores(formula, own, stream))
     if len(tasks) == len(cell.tasks) > 1:
