@@ -19,7 +19,7 @@ from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.encoder import Encoder
-from bertie.model.text_pooling import SEPARATE
+from bertie.model.text_pooling import pooling_facts
 from bertie.tasks import Task
 from bertie.tasks.data.columns import columns_read
 from bertie.tasks.data.rows import first_few, shorten
@@ -84,7 +84,7 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
         UsageError: The configuration does not fit the model or the examples.
     """
     limit = checkpoint.config.max_position_embeddings
-    separate = config.task.text_pooling in SEPARATE
+    separate = pooling_facts(config.task.text_pooling).separate
     shortest = special_tokens(checkpoint.tokenizer, 2, separate) + 1
     if not shortest <= config.max_length <= limit:
         raise UsageError(f"max_length is {config.max_length}: the model reads {shortest} to {limit} tokens")

@@ -13,6 +13,7 @@ from typing import Any
 from bertie import console
 from bertie.errors import UsageError, UserError, nearest
 from bertie.finetuning.recipe import FinetuneConfig
+from bertie.model.text_pooling import for_one_text
 from bertie.tasks.classify import Classify
 from bertie.tasks.data.prediction_files import index_of, require_once
 from bertie.tasks.data.rows import read_rows, valid_examples
@@ -149,7 +150,9 @@ def _select(names: Sequence[str]) -> list[GlueTask]:
 def _configured(of: GlueTask, config: FinetuneConfig) -> Classify | Regress:
     """Return the table's task with the truncation and pooling of the configuration.
 
-    A single text attends to no other: its pooling is "max" instead. Raises UsageError if the configuration sets other fields.
+    A single text has another pooling, where that of pairs is between two texts.
+
+    Raises UsageError if the configuration sets other fields.
     """
     asked = config.task
     if not isinstance(asked, Classify | Regress) or asked != type(asked)(
@@ -159,7 +162,7 @@ def _configured(of: GlueTask, config: FinetuneConfig) -> Classify | Regress:
             "GLUE's columns and labels are fixed: of --task.*, set only --task.truncation, --task.doc_stride and "
             "--task.pooling"
         )
-    pooling = "max" if asked.pooling == "attention" and of.columns == _ONE else asked.pooling
+    pooling = for_one_text(asked.pooling) if of.columns == _ONE else asked.pooling
     return replace(of.task, truncation=asked.truncation, doc_stride=asked.doc_stride, pooling=pooling)
 
 

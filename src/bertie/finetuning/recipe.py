@@ -10,6 +10,7 @@ from bertie.checkpoints.model_card import CardFacts
 from bertie.config import Range, check_ranges, ranges
 from bertie.errors import MAX_INT32, UsageError
 from bertie.model.layer_selection import LayerSelection
+from bertie.model.text_pooling import require_bilstm
 from bertie.tasks import AnyTask
 from bertie.training.optimizers import Optimizer
 from bertie.training.schedules import Schedule
@@ -146,11 +147,7 @@ class FinetuneConfig:
         only_vectors = self.task.facts.shape == "vectors"
         if only_vectors and (self.layers != "last" or self.lstm_hidden_size):
             raise UsageError(f"{self.task.kind} pools the last layer only: remove layers and lstm_hidden_size")
-        if self.task.text_pooling == "attention" and not self.lstm_hidden_size:
-            raise UsageError(
-                'task.pooling is "attention", whose second BiLSTM has the size of the first, and lstm_hidden_size is 0: set '
-                'it, or set task.pooling to "max"'
-            )
+        require_bilstm(self.task.text_pooling, self.lstm_hidden_size)
         if self.frozen and only_vectors:
             raise UsageError(f"{self.task.kind} has no head weights, so frozen leaves nothing to train: remove frozen")
         if self.grid.epochs and self.training.steps:

@@ -17,6 +17,7 @@ Read in this order:
    distillation.py, soft_targets.py: a student beside its teacher.
    chunked_loss.py, loss_slope.py and vocabulary_loss_half.py have losses over the vocabulary in little memory or time.
 6. layer_selection.py, features.py, bilstm.py, text_pooling.py: heads that use other layers than the last one, or all tokens.
+   pooled_texts.py and max_texts.py: what stands for a text or a pair.
 7. model.py: the encoder with its heads.
 
 initialization.py sets the random initial weights, initial_attention.py those with which heads start at neighbors and equal

@@ -18,11 +18,9 @@ from torch import Tensor, nn
 from bertie.contracts import Batch, Hidden
 from bertie.model.bilstm import BiLstm
 from bertie.model.encoder import EncoderConfig
-from bertie.model.heads import PooledHead
 from bertie.model.layer_selection import LayerSelection, ScalarMix, select_layers, selected_width
-from bertie.model.text_pooling import SEPARATE, PooledTexts, TextPooling, mean_of_sequences, separate_texts
-
-LSTM_LAYERS = 2
+from bertie.model.pooled_texts import PooledRows, separate_texts
+from bertie.model.text_pooling import POOLINGS, TextPooling
 
 
 class FeatureExtractor(nn.Module):
@@ -44,8 +42,7 @@ class FeatureExtractor(nn.Module):
         Args:
             config: Configuration of the encoder.
             layers: The layers to use.
-            lstm_hidden_size: Hidden size of each direction of a two-layer BiLSTM over the tokens of a sequence (Devlin et
-                al. 2018, sections 5.1 and 5.3). 0: no BiLSTM.
+            lstm_hidden_size: Hidden size of each direction of a BiLSTM over the tokens of a sequence. 0: no BiLSTM.
             pooling: What stands for a text.
             pairs: Whether sequences are pairs of texts. If they are pooled, encoder and BiLSTM read each text separately.
 
@@ -54,33 +51,28 @@ class FeatureExtractor(nn.Module):
         """
         super().__init__()
         self.layers: LayerSelection = layers
-        self.width = 2 * lstm_hidden_size or selected_width(layers, config)
         self.scalar_mix = ScalarMix(config) if layers == "scalar_mix" else None
-        size = selected_width(layers, config)
-        self.lstm = BiLstm(size, lstm_hidden_size, LSTM_LAYERS) if lstm_hidden_size else None
+        size, kind = selected_width(layers, config), POOLINGS[pooling]
+        self.lstm = BiLstm(size, lstm_hidden_size, kind.facts.bilstm_layers) if lstm_hidden_size else None
         self.pooling: TextPooling = pooling
-        self.pooled = PooledTexts(self.width, pairs, pooling == "attention") if pooling in SEPARATE else None
-        self.separate = pairs and pooling in SEPARATE
-        self.head: tuple[PooledHead, ...] = ()
-        """With late pooling: the head, in a tuple, so that it is not a submodule: the model owns and saves it."""
+        self.pooled = kind(2 * lstm_hidden_size or size, pairs)
+        self.width = self.pooled.width
+        self.separate = pairs and kind.facts.separate
 
     def connect(self, heads: Iterable[nn.Module]) -> None:
-        """Tell the heads of texts and these features of each other, if the pooling is late."""
-        if self.pooling == "late":
-            self.head = tuple(head for head in heads if isinstance(head, PooledHead))
-            for head in self.head:
-                head.late = True
+        """Tell the heads of texts and the pooling of each other."""
+        self.pooled.connect(heads)
 
     @property
     def only_pooled(self) -> TextPooling | None:
         """The pooling, if the features are the pooled last layer, which classes of transformers compute, too."""
-        plain = self.layers == "last" and self.lstm is None and self.pooling in ("mean", "late")
+        plain = self.layers == "last" and self.lstm is None and self.pooled.facts.in_transformers
         return self.pooling if plain else None
 
     @property
     def all_tokens(self) -> bool:
         """Whether a trained layer reads all tokens of a sequence: a BiLSTM, one over pooled texts, or that of the head."""
-        return self.lstm is not None or self.pooled is not None or self.pooling == "late"
+        return self.lstm is not None or self.pooled.facts.reads_all
 
     def texts(self, batch: Batch) -> Batch:
         """Return the batch as the encoder reads it: with the texts of pairs as sequences of their own, if they are pooled."""
@@ -93,29 +85,18 @@ class FeatureExtractor(nn.Module):
             [Q, E], or [Q, layers + 1, D] for a scalar mix. T instead of Q, if `all_tokens`.
         """
         states = (hidden.last,) if hidden.layers is None else hidden.layers
-        if self.pooling == "mean" and not self.all_tokens:  # here, since a frozen encoder's selection is cached
-            states = tuple(self._mean(state, batch, rows) for state in states)
-        elif not self.all_tokens:
-            states = tuple(state[rows] for state in states)
+        if not self.all_tokens:  # here, since a frozen encoder's selection is cached
+            texts = self._places(batch, rows)
+            states = tuple(self.pooled.reduce(state, texts) for state in states)
         return torch.stack(states, 1) if self.layers == "scalar_mix" else select_layers(self.layers, states)
 
     def forward(self, selected: Tensor, batch: Batch, rows: Int[Tensor, " Q"]) -> Float[Tensor, "Q W"]:
         """Compute the features at the query rows from the result of `select`. Pooled texts: those of each row's sequence."""
         x = self.scalar_mix(selected.unbind(1)) if self.scalar_mix else selected
-        ragged = self.texts(batch).ragged
+        texts = self._places(batch, rows)
         if self.lstm is not None:
-            x = self.lstm(x, ragged)
-        if self.pooled is not None:
-            return self.pooled(x, ragged)[_sequence_of(rows, batch)]
-        for head in self.head:
-            return self._mean(head.pooled(x), batch, rows)
-        if self.lstm is None:
-            return x
-        return self._mean(x, batch, rows) if self.pooling == "mean" else x[rows]
+            x = self.lstm(x, texts.read)
+        return self.pooled.vectors(self.pooled.reduce(x, texts) if self.all_tokens else x)
 
-    def _mean(self, x_TW: Float[Tensor, "T W"], batch: Batch, rows: Int[Tensor, " Q"]) -> Float[Tensor, "Q W"]:
-        return mean_of_sequences(x_TW, batch.ragged)[_sequence_of(rows, batch)]
-
-
-def _sequence_of(rows: Int[Tensor, " Q"], batch: Batch) -> Int[Tensor, " Q"]:
-    return torch.searchsorted(batch.ragged.cu_seqlens, rows, right=True) - 1
+    def _places(self, batch: Batch, rows: Int[Tensor, " Q"]) -> PooledRows:
+        return PooledRows(rows, batch.ragged, self.texts(batch).ragged)

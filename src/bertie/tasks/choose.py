@@ -20,7 +20,7 @@ from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
 from bertie.model.losses import grouped_cross_entropy
-from bertie.model.text_pooling import SEPARATE, TaskPooling, TextPooling
+from bertie.model.text_pooling import TaskPooling, TextPooling, pooling_facts
 from bertie.report import TextSpan
 from bertie.tasks.data.choices import ChoiceExample, ChoiceReader
 from bertie.tasks.data.prediction_files import answer_of
@@ -115,7 +115,7 @@ class Choose:
         contexts = truncation.tokenize(tokenizer, [example.context for example in examples])
         texts = [f"{e.lead} {ending}" if e.lead else ending for e in examples for ending in e.endings]
         endings = iter(truncation.tokenize(tokenizer, texts))
-        sequences, separate = [], self.pooling in SEPARATE
+        sequences, separate = [], pooling_facts(self.pooling).separate
         for number, (example, context) in enumerate(zip(examples, contexts, strict=True)):
             for part in range(len(example.endings)):
                 texts = [context, next(endings)]

@@ -10,7 +10,7 @@ import numpy as np
 from bertie.contracts import Sequence, Targets
 from bertie.errors import UsageError, UserError
 from bertie.model.config import PooledToken
-from bertie.model.text_pooling import SEPARATE, TaskPooling, TextPooling
+from bertie.model.text_pooling import TaskPooling, TextPooling, for_one_text, pooling_facts
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
@@ -77,7 +77,7 @@ def encode_texts(task: TextTask, examples: list[Any], tokenizer: Tokenizer, max_
         replace(sequence, example=number, target=target)
         for number, (target, *each) in enumerate(zip(task.gold(examples), *parts, strict=True))
         for sequence in truncation.to_sequences(
-            tokenizer, each, max_length, task.truncation, task.doc_stride, task.pooling in SEPARATE
+            tokenizer, each, max_length, task.truncation, task.doc_stride, pooling_facts(task.pooling).separate
         )
     ]
 
@@ -91,10 +91,11 @@ def decode_texts(
 
 def are_pairs(task: TextTask, examples: list[Any]) -> bool:
     """Return whether training examples have two texts. Raises UsageError if they should attend to each other, and do not."""
-    if task.pooling == "attention" and examples[0].text_pair is None:
+    other = for_one_text(task.pooling)
+    if other != task.pooling and examples[0].text_pair is None:
         raise UsageError(
-            f'task.pooling is "attention", which is between two texts, and {examples[0].source} has one: set task.pooling '
-            'to "max"'
+            f'task.pooling is "{task.pooling}", which is between two texts, and {examples[0].source} has one: set task.pooling '
+            f'to "{other}"'
         )
     return examples[0].text_pair is not None
 

@@ -9,7 +9,7 @@ from bertie.errors import UsageError, UserError
 from bertie.model.encoder import EncoderConfig
 from bertie.model.features import FeatureExtractor
 from bertie.model.layer_selection import LayerSelection
-from bertie.model.text_pooling import resolve_pooling
+from bertie.model.text_pooling import pooling_facts, resolve_pooling
 from bertie.tasks import AnyTask, Task
 
 _NOT_TASK_FIELDS = ("max_length", "layers", "lstm_hidden_size")
@@ -76,7 +76,7 @@ def features_from_json(
         raise UserError(f"{where} is damaged: layers is {layers!r}, lstm_hidden_size {lstm_hidden_size!r}")
     own = None if task is None else task.text_pooling
     pooling, pairs = "token" if own is None else resolve_pooling(own, config), task is not None and task.paired is True
-    if pooling == "attention" and not (pairs and lstm_hidden_size):
+    if not pooling_facts(pooling).fits(pairs, lstm_hidden_size):
         problem = f"pooling is {pooling!r}, paired {pairs}, lstm_hidden_size {lstm_hidden_size!r}"
         raise UserError(f"{where} is damaged: {problem}")
     if (layers, lstm_hidden_size, pooling) == ("last", 0, "token"):

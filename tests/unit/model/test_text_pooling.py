@@ -12,9 +12,11 @@ from bertie.model.encoder import EncoderConfig, build_encoder
 from bertie.model.features import FeatureExtractor
 from bertie.model.initialization import initialize_weights
 from bertie.model.lstm import LstmConfig
+from bertie.model.max_texts import AttendingTexts, MaxTexts, attended
 from bertie.model.model import Model
+from bertie.model.pooled_texts import separate_texts
 from bertie.model.static import StaticConfig
-from bertie.model.text_pooling import PooledTexts, TextPooling, attended, separate_texts
+from bertie.model.text_pooling import TextPooling
 
 ENCODERS = [
     TransformerConfig(2, 16, 2, 32, vocab_size=60, max_position_embeddings=32, hidden_dropout_prob=0.0),
@@ -32,7 +34,7 @@ def texts(*lengths: int) -> Ragged:
     return Ragged(torch.tensor([0, *np.cumsum(lengths)]), max(lengths))
 
 
-def weights_of(pooled: PooledTexts) -> None:
+def weights_of(pooled: nn.Module) -> None:
     torch.manual_seed(0)
     initialize_weights(pooled, 0.5)
 
@@ -60,30 +62,28 @@ def test_each_token_attends_to_the_other_text() -> None:
 
 
 def test_pairs_are_combined_as_in_glues_baselines() -> None:
-    pooled = PooledTexts(2, pairs=True, attention=False)
+    pooled = MaxTexts(2, pairs=True)
     weights_of(pooled)
     x = torch.tensor([[1.0, -4], [0, -3], [2, 5], [-1, 6]])
     u, v = [1, -3], [2, 6]
     four = torch.tensor([*u, *v, 1, 9, 2, -18], dtype=torch.float32)
     assert pooled.combine is not None
     torch.testing.assert_close(pooled(x, texts(2, 2)), pooled.combine(four)[None])
-    assert PooledTexts(2, pairs=False, attention=False)(x, texts(3, 1)).tolist() == [[2, 5], [-1, 6]]
+    assert MaxTexts(2, pairs=False)(x, texts(3, 1)).tolist() == [[2, 5], [-1, 6]]
 
 
 def test_attention_is_read_by_a_second_bilstm() -> None:
-    pooled = PooledTexts(4, pairs=True, attention=True)
+    pooled = AttendingTexts(4, pairs=True)
     weights_of(pooled)
     x, lengths = torch.randn(9, 4), [4, 5]
     both = torch.cat([x, attended(x, torch.tensor(lengths))], 1)
-    assert pooled.lstm is not None
-    assert pooled.combine is not None
     u, v = (pooled.lstm(part, texts(len(part))).amax(0) for part in both.split(lengths))
     torch.testing.assert_close(pooled(x, texts(4, 5))[0], pooled.combine(torch.cat([u, v, (u - v).abs(), u * v])))
 
 
-@pytest.mark.parametrize("attention", [False, True])
-def test_filler_changes_nothing(attention: bool) -> None:
-    pooled = PooledTexts(4, pairs=True, attention=attention)
+@pytest.mark.parametrize("kind", [MaxTexts, AttendingTexts])
+def test_filler_changes_nothing(kind: type[MaxTexts | AttendingTexts]) -> None:
+    pooled = kind(4, pairs=True)
     weights_of(pooled)
     x = torch.randn(12, 4)
     alone = pooled(x[:5], texts(2, 3))
@@ -100,9 +100,9 @@ def test_filler_changes_nothing(attention: bool) -> None:
 def test_attention_learns_to_look_up_what_max_pooling_cannot() -> None:
     """The first text asks for one of six random keys, and the answer is the value beside this key in the second text."""
     accuracy = {}
-    for attention in (False, True):
+    for kind in (MaxTexts, AttendingTexts):
         torch.manual_seed(0)
-        model = nn.ModuleList([PooledTexts(16, pairs=True, attention=attention), nn.Linear(16, 16), nn.Linear(16, 2)])
+        model = nn.ModuleList([kind(16, pairs=True), nn.Linear(16, 16), nn.Linear(16, 2)])
         optimizer, right = torch.optim.Adam(model.parameters(), 1e-2), []
         for _ in range(100):
             vectors, value, asked = torch.randn(32, 7, 16), torch.randint(2, (32, 6)), torch.randint(6, (32,))
@@ -116,9 +116,9 @@ def test_attention_learns_to_look_up_what_max_pooling_cannot() -> None:
             loss.backward()
             optimizer.step()
             right.append((logits.argmax(1) == gold).float().mean())
-        accuracy[attention] = float(torch.stack(right[-20:]).mean())
-    assert accuracy[True] > 0.95
-    assert accuracy[False] < 0.65
+        accuracy[kind] = float(torch.stack(right[-20:]).mean())
+    assert accuracy[AttendingTexts] > 0.95
+    assert accuracy[MaxTexts] < 0.65
 
 
 def features(config: EncoderConfig, pooling: TextPooling, sequences: list[Sequence]) -> torch.Tensor:
@@ -127,7 +127,7 @@ def features(config: EncoderConfig, pooling: TextPooling, sequences: list[Sequen
     model = Model(build_encoder(config), {}, reading)
     torch.manual_seed(0)
     initialize_weights(model, 0.5)
-    assert reading.pooled is not None
+    assert isinstance(reading.pooled, MaxTexts | AttendingTexts)
     assert reading.pooled.combine is not None
     with torch.no_grad():
         reading.pooled.combine.weight.copy_(torch.eye(12, 48))  # of [u; v; |u − v|; u ∗ v], it selects u

@@ -60,7 +60,7 @@ class Graph(nn.Module):
             raise UsageError(f"{special or encoder.config.kind} cannot be exported as a graph: use the engine plain")
         self.encoder = encoder
         self.config: TransformerConfig = encoder.config
-        self.pooling = None if model.reading is None or not heads else model.reading.only_pooled
+        self.pools = heads and model.reading is not None and model.reading.only_pooled is not None
         self.heads = nn.ModuleDict({kind: model.heads[kind] for kind in exported_heads(model)} if heads else {})
 
     @property
@@ -108,8 +108,8 @@ class Graph(nn.Module):
         return tuple(outputs)
 
     def _pooled(self, head: nn.Module, x_SLD: Tensor, attention_mask: Tensor) -> Float[Tensor, "S D"]:
-        if self.pooling is not None:
-            x_SLD = head.pooled(x_SLD) if self.pooling == "late" else x_SLD  # pyright: ignore[reportCallIssue]
+        if self.pools:
+            x_SLD = head.pooled(x_SLD) if head.late else x_SLD  # pyright: ignore[reportCallIssue]
             mask_SL1 = attention_mask[:, :, None].to(x_SLD.dtype)
             return (x_SLD * mask_SL1).sum(1) / mask_SL1.sum(1).clamp(min=1)  # a row may be all padding
         if self.config.pooled_token == "first":

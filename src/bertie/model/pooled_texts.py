@@ -1,0 +1,159 @@
+"""What a pooling of texts is, and those that read the states of a whole sequence: one token, the mean, the late mean.
+
+A pooling makes one vector of a text, or of a pair of texts, for the head of a task. It is a module with
+
+- `facts`: what other files ask it (`PoolingFacts`);
+- `width`: size of its vectors, R;
+- `reduce(x_TW, texts)`: what is left of the states of all tokens at the query rows, [Q, …];
+- `vectors(reduced)`: the vectors, [Q, R], from what `reduce` returns. Selections and mixes of layers come before it;
+- `connect(heads)`, which tells it and the heads of a model of each other.
+
+T  packed tokens    S  sequences    Q  query rows    W  size of the states    R  size of the result
+X  texts: S, or 2 S of pairs that are read separately, where those of pair i are 2 i and 2 i + 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Protocol
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from bertie.contracts import Batch, Ragged
+from bertie.model.heads import PooledHead
+from bertie.model.pooling import pool
+
+
+@dataclass(frozen=True)
+class PoolingFacts:
+    """What other files ask a pooling."""
+
+    separate: bool = False
+    """Whether the encoder reads the texts of a pair separately."""
+    reads_all: bool = False
+    """Whether something trained reads the states of all tokens, so that a frozen encoder's states are cached for all."""
+    for_one_text: str = ""
+    """The pooling that takes its place for single texts. Empty: it is for them, too."""
+    bilstm: Literal["possible", "needed"] = "possible"
+    """Whether a BiLSTM stands between the encoder and it (`lstm_hidden_size`)."""
+    bilstm_layers: int = 2
+    """Layers of this BiLSTM. Two: Devlin et al. 2018, sections 5.1 and 5.3."""
+    in_transformers: bool = False
+    """Whether it needs a class of transformers that pools in the same way."""
+
+    def fits(self, pairs: bool, lstm_hidden_size: int) -> bool:
+        """Return whether it is for these examples and this BiLSTM, whose size is 0 if there is none."""
+        return (pairs or not self.for_one_text) and (lstm_hidden_size > 0 or self.bilstm != "needed")
+
+
+@dataclass(frozen=True, eq=False)
+class PooledRows:
+    """Where the texts of query rows are."""
+
+    rows: Int[Tensor, " Q"]
+    """The query rows."""
+    sequences: Ragged
+    """Boundaries of the sequences."""
+    read: Ragged
+    """Boundaries of the texts as the encoder reads them: the sequences, or the texts of pairs."""
+
+    @property
+    def sequence(self) -> Int[Tensor, " Q"]:
+        """Sequence of each query row."""
+        return torch.searchsorted(self.sequences.cu_seqlens, self.rows, right=True) - 1
+
+    def mean(self, x_TW: Float[Tensor, "T W"]) -> Float[Tensor, "Q W"]:
+        """Return the mean state of the tokens of each row's sequence, [CLS] and [SEP] included."""
+        owners_T = self.sequences.owners(len(x_TW))
+        return pool("mean", x_TW, owners_T, len(self.sequences.lengths))[self.sequence]
+
+
+class TextPool(Protocol):
+    """A pooling, as the top of this file says."""
+
+    facts: ClassVar[PoolingFacts]
+    width: int
+
+    def __init__(self, width: int, pairs: bool): ...
+    def reduce(self, x_TW: Float[Tensor, "T W"], texts: PooledRows) -> Tensor: ...
+    def vectors(self, reduced: Tensor) -> Float[Tensor, "Q R"]: ...
+    def connect(self, heads: Iterable[nn.Module]) -> None: ...
+
+
+def as_reduced(pooling: Any, reduced: Float[Tensor, "Q R"]) -> Float[Tensor, "Q R"]:  # noqa: ARG001
+    """Return the vectors: `TextPool.vectors` where `reduce` returns them."""
+    return reduced
+
+
+def leave_heads(pooling: Any, heads: Iterable[nn.Module]) -> None:
+    """Change nothing: `TextPool.connect` where the heads need not know the pooling."""
+
+
+class TokenText(nn.Module):
+    """The state of one token."""
+
+    facts: ClassVar[PoolingFacts] = PoolingFacts()
+    vectors, connect = as_reduced, leave_heads
+
+    def __init__(self, width: int, pairs: bool):  # noqa: ARG002
+        super().__init__()
+        self.width = width
+
+    def reduce(self, x_TW: Float[Tensor, "T W"], texts: PooledRows) -> Float[Tensor, "Q W"]:
+        return x_TW[texts.rows]
+
+
+class MeanText(nn.Module):
+    """The mean of the states of all tokens."""
+
+    facts: ClassVar[PoolingFacts] = PoolingFacts(in_transformers=True)
+    vectors, connect = as_reduced, leave_heads
+
+    def __init__(self, width: int, pairs: bool):  # noqa: ARG002
+        super().__init__()
+        self.width = width
+
+    def reduce(self, x_TW: Float[Tensor, "T W"], texts: PooledRows) -> Float[Tensor, "Q W"]:
+        return texts.mean(x_TW)
+
+
+class LateText(nn.Module):
+    """The mean of what the head's dense layer and its activation make of the states of all tokens."""
+
+    facts: ClassVar[PoolingFacts] = PoolingFacts(reads_all=True, in_transformers=True)
+    vectors = as_reduced
+
+    def __init__(self, width: int, pairs: bool):  # noqa: ARG002
+        super().__init__()
+        self.width = width
+        self.head: tuple[PooledHead, ...] = ()
+        """The head, in a tuple, so that it is not a submodule: the model owns and saves it."""
+
+    def connect(self, heads: Iterable[nn.Module]) -> None:
+        """Take the dense layer of the head of texts, which then gets what it returned."""
+        self.head = tuple(head for head in heads if isinstance(head, PooledHead))
+        for head in self.head:
+            head.late = True
+
+    def reduce(self, x_TW: Float[Tensor, "T W"], texts: PooledRows) -> Float[Tensor, "Q W"]:
+        for head in self.head:
+            x_TW = head.pooled(x_TW)
+        return texts.mean(x_TW)
+
+
+def separate_texts(batch: Batch) -> Batch:
+    """Return a batch in which each text of a pair is a sequence of its own, with its own positions and in segment 0.
+
+    Filler becomes a text and an empty one.
+    """
+    starts, ends = batch.ragged.cu_seqlens[:-1], batch.ragged.cu_seqlens[1:]
+    segments = F.pad(batch.token_type_ids.cumsum(0), (1, 0))
+    second = ends - (segments[ends] - segments[starts])
+    cu_seqlens = torch.cat([torch.stack([starts, second], 1).flatten(), ends[-1:]])
+    texts, tokens = Ragged(cu_seqlens, batch.ragged.max_seqlen), len(batch.input_ids)
+    positions = torch.arange(tokens, device=cu_seqlens.device) - cu_seqlens[texts.owners(tokens)]
+    return replace(batch, token_type_ids=torch.zeros_like(batch.token_type_ids), position_ids=positions, ragged=texts)
