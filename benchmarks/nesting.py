@@ -102,12 +102,18 @@ def draw_story(rng: np.random.Generator, held_out: bool) -> Story:
 
 
 def draw(rng: np.random.Generator, texts: int, held_out: bool) -> list[Asked]:
-    """Return questions about random stories, `QUESTIONS` per story, equally many of each number of hops."""
+    """Return questions about random stories, `QUESTIONS` per story.
+
+    The dev set has equally many of each number of hops. Training has more of few hops: those of many are learned after them, and
+    until then are noise. Each question has at most so many hops as a random number says, and every number up to it is as likely.
+    """
     asked = []
     for _ in range(texts):
         story = draw_story(rng, held_out)
-        people = rng.permutation(PEOPLE)[:QUESTIONS]
-        asked += [Asked(story, story.circle[person], 1 + number % HOPS) for number, person in enumerate(people)]
+        for number, person in enumerate(rng.permutation(PEOPLE)[:QUESTIONS]):
+            most = int(rng.integers(1, HOPS + 1))
+            hops = 1 + number % HOPS if held_out else int(rng.integers(1, most + 1))
+            asked.append(Asked(story, story.circle[person], hops))
     return asked
 
 

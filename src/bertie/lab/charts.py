@@ -49,7 +49,7 @@ def _part_chart(
 ) -> None:
     def draw(axes: Axes) -> None:
         for number, ((part, measured), color) in enumerate(zip(lines.items(), itertools.cycle(SERIES), strict=False)):
-            shift = 0.06 * (number - (len(lines) - 1) / 2)  # so that intervals stand side by side
+            shift = 0.14 * (number - (len(lines) - 1) / 2)  # so that intervals stand side by side
             xs = [names.index(name) + shift for name in measured]
             axes.plot(xs, [each.mean.value for each in measured.values()], "o", color=color, markersize=5, label=part)
             for x, each in zip(xs, measured.values(), strict=True):
@@ -70,4 +70,4 @@ def _part_chart(
         f"{part}: " + ", ".join(f"{name} {each.mean.value:.3f}" for name, each in measured.items())
         for part, measured in lines.items()
     ]
-    page.picture(draw, caption, f"{caption}: {'; '.join(scores)}", height=3.6)
+    page.picture(draw, caption, f"{caption}: {'; '.join(scores)}", height=4.2)
