@@ -12,5 +12,6 @@ A lab file has a base experiment (text, pre-training, tasks), axes of variants, 
 - steps.py: the kinds of steps
 - schedule.py, launchers.py: run steps in the order of their needs, on this machine, under Slurm or on Ray
 - results.py, bootstrap.py: scores by cell, means, differences and their intervals
-- page.py: report.html and results.md
+- parts.py: parts of the dev examples with scores of their own, and given scores
+- page.py, charts.py: report.html and results.md
 """

@@ -75,6 +75,11 @@ class LabTask:
     """Examples to score."""
     finetune: dict[str, Any]
     """A fine-tuning recipe, as in a TOML file of `bertie finetune`. It usually extends the one of its kind of task."""
+    parts: str = ""
+    """A text file with a line for each example of `dev`: the name of its part. Each part then has a score, too."""
+    baselines: str = ""
+    """A JSON file of scores to compare with, such as {"chance": {"PART": 0.5}}. The key of all examples is the name of the
+    task."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from bertie.lab.config import LabConfig
 from bertie.lab.dry_run import dry_run
 from bertie.lab.launchers import Work
 from bertie.lab.page import markdown, report
+from bertie.lab.parts import Parts, read_parts
 from bertie.lab.plan import FILE, make_plan, save_plan
 from bertie.lab.results import collect
 from bertie.lab.schedule import StepScheduler, only_process
@@ -59,6 +60,7 @@ def run_lab(
         storage.require_fresh(root, "the lab")
     plan = make_plan(config, Path(data).absolute())
     check(plan)
+    parts = read_parts(config, plan, Path(data).absolute())
     launcher = work.launcher()
     schedule = StepScheduler(plan, root / FILE, Path(steps).absolute() if steps else root / "steps", work.threads)
     try:
@@ -75,7 +77,7 @@ def run_lab(
                 f"{console.plural(schedule.threads, 'thread')}"
             )
             schedule.run(launcher, set(plan.steps))
-            return _write_results(config, schedule, root)
+            return _write_results(config, schedule, parts, root)
     finally:
         launcher.close()
 
@@ -87,12 +89,13 @@ def _begun(root: Path) -> bool:
     )
 
 
-def _write_results(config: LabConfig, schedule: StepScheduler, root: Path) -> dict[str, Any]:
+def _write_results(config: LabConfig, schedule: StepScheduler, parts: dict[str, Parts], root: Path) -> dict[str, Any]:
     plan = schedule.plan
-    results = collect(plan, schedule.steps, schedule.failed)
+    results = collect(plan, schedule.steps, schedule.failed, parts)
     machine = " ".join(results.machines)
     rows = [{**asdict(row), "curves": {}} for row in results.rows]
     found = {"title": config.title, "tasks": results.tasks, "machine": machine, "rows": rows}
+    found |= {"baselines": results.baselines} if results.baselines else {}
     storage.write_json(root / RESULTS, found)
     storage.write_atomic(root / TABLES, markdown(config, results, machine))
     storage.write_atomic(root / PAGE, report(config, results, machine).html())

@@ -6,6 +6,7 @@ import math
 
 from bertie.console import duration, plural
 from bertie.lab.bootstrap import Estimate
+from bertie.lab.charts import part_charts
 from bertie.lab.config import MEAN, LabConfig
 from bertie.lab.results import MeasureSummary, Results, VariantRow
 from bertie.report import Page
@@ -18,6 +19,7 @@ METHOD = (
     "not the variation between runs. Losses and accuracies of pre-training have no interval with a single seed."
 )
 ONE_MODEL = "Each row has a single pre-training: seeds and intervals are those of fine-tuning."
+GIVEN = "The last rows are given scores to compare with, which no run of this lab has."
 HELD_OUT = (
     "Losses and accuracies on held-out documents. Those of different objectives or vocabularies are not comparable."
 )
@@ -49,9 +51,13 @@ def report(config: LabConfig, results: Results, machine: str) -> Page:
             page.paragraph(f"Failed: {row.name}: {error}")
     if of_tasks(results):
         page.heading("Tasks")
-    for measure in of_tasks(results):
+    in_parts = {part for parts in results.parts.values() for part in parts}
+    for task in results.parts.keys() & results.tasks.keys():
+        part_charts(page, config, results, task)
+    for measure in (name for name in of_tasks(results) if name not in in_parts):
         rows = {row.name: row.measures[measure] for row in results.rows if measure in row.measures}
         scores = {name: (each.mean.value, _half_width(each.mean)) for name, each in rows.items()}
+        scores |= {name: (each[measure], math.nan) for name, each in results.baselines.items() if measure in each}
         page.score_chart(scores, label(measure, results), {name: each.values for name, each in rows.items()})
     page.heading("Pre-training")
     for part in _held_out(config, results, names):
@@ -95,7 +101,13 @@ def of_tasks(results: Results) -> list[str]:
 def score_table(config: LabConfig, results: Results, names: list[str]) -> HeaderAndRows:
     """Return header and rows of the scores of some measures."""
     header = [*(axis.name for axis in config.axes), *(label(name, results) for name in names)]
-    return header, [[*row.variants, *(_score(row, name) for name in names)] for row in results.rows]
+    rows = [[*row.variants, *(_score(row, name) for name in names)] for row in results.rows]
+    others = [""] * (len(config.axes) - 1)
+    for name, scores in results.baselines.items():
+        if any(measure in scores for measure in names):
+            shown = (f"{scores[measure]:.3f}" if measure in scores else "–" for measure in names)
+            rows.append([name, *others, *shown])
+    return header, rows
 
 
 def _compared(results: Results, names: list[str]) -> list[str]:
@@ -144,7 +156,8 @@ def _score(row: VariantRow, name: str) -> str:
 def _notes(config: LabConfig, results: Results) -> list[str]:
     """Return sentences about the table of scores: on what they cover, and on "(1 failed)", if it occurs there."""
     failed = any(measured.no_better for row in results.rows for measured in row.measures.values())
-    one_model = [] if config.pretrain_seed is None else [ONE_MODEL]
+    given = [GIVEN] if results.baselines else []
+    one_model = given + ([] if config.pretrain_seed is None else [ONE_MODEL])
     return one_model + ["A run failed if its scores are no better than those of a constant prediction."] * failed
 
 

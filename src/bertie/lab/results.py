@@ -13,8 +13,10 @@ from bertie import storage
 from bertie.console import plural
 from bertie.lab.bootstrap import Estimate, SeedScores, estimate, resampled_scores
 from bertie.lab.config import MEAN
+from bertie.lab.parts import Parts, measure
 from bertie.lab.plan import Cell, Plan
 from bertie.lab.steps import RESULT, SUMS
+from bertie.tasks.example_sums import FORMULAS
 
 StepResults = dict[str, dict[str, Any]]
 """What result.json of each finished step has."""
@@ -77,30 +79,37 @@ class Results:
     measures: list[str]
     """All measures: the losses and accuracies of pre-training, then the tasks."""
     tasks: dict[str, str]
-    """Metric of each task."""
+    """Metric of each task, and of each of its parts."""
     missing: int
     """Number of cells that have not been run."""
     machines: list[str]
     """A sentence about hardware and versions for the steps that have them in common."""
+    parts: dict[str, list[str]] = field(default_factory=dict)
+    """The measures of the parts of each task that has some."""
+    baselines: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Given scores: name -> measure -> score."""
 
 
 SeedsByMeasure = dict[str, list[Score]]
 """Measure -> the score of each seed that has one."""
 
 
-def collect(plan: Plan, steps: Path, failed: dict[str, str]) -> Results:
+def collect(plan: Plan, steps: Path, failed: dict[str, str], parts: dict[str, Parts]) -> Results:
     """Read the results of all finished steps.
 
     Args:
         plan: The plan of the lab.
         steps: The folder of its steps.
         failed: The error of each step that failed.
+        parts: The parts and the baselines of tasks.
     """
     paths = {name: steps / name / RESULT for name in plan.steps}
     results = {name: storage.read_json(path) for name, path in paths.items() if path.is_file()}
-    found = [_cell_scores(cell, results, steps) for cell in plan.cells]
+    found = [_cell_scores(cell, results, steps, parts) for cell in plan.cells]
     names = list(dict.fromkeys(name for scores in found for name in scores))
-    tasks = [name for name in names if name in plan.cells[0].tasks]
+    by_task = {task: [measure(task, part) for part in each.names] for task, each in parts.items() if each.names}
+    known = [name for task in plan.cells[0].tasks for name in (task, *by_task.get(task, []))]
+    tasks = [name for name in known if name in names]
     order = [name for name in names if name not in (*tasks, MEAN)] + tasks + [MEAN] * (MEAN in names)
     rows: list[VariantRow] = []
     first: SeedsByMeasure = {}
@@ -115,13 +124,27 @@ def collect(plan: Plan, steps: Path, failed: dict[str, str]) -> Results:
         rows.append(_row([cell for cell, _ in own], by_measure, first, results, failed))
         first = first or by_measure
     tasks_of = [item for cell in plan.cells for item in cell.tasks.items()]
-    metrics = {task: results[step]["metric"] for task, step in tasks_of if step in results}
+    metrics = {
+        name: results[step]["metric"]
+        for task, step in tasks_of
+        if step in results
+        for name in (task, *by_task.get(task, []))
+    }
     missing = sum(not results.keys() >= {*cell.steps} for cell in plan.cells)
     # A lab may go on elsewhere, or later.
     trained = sorted({name for cell in plan.cells for name in cell.steps} & results.keys())
     machines = Counter(_described(results[name].get("environment")) for name in trained)
     trainings = [f"{plural(count, 'training')}{machine}." for machine, count in machines.items()]
-    return Results(rows, order, metrics, missing, trainings)
+    return Results(rows, order, metrics, missing, trainings, by_task, _baselines(parts))
+
+
+def _baselines(parts: dict[str, Parts]) -> dict[str, dict[str, float]]:
+    """Return the given scores, name -> measure -> score. One name may have scores of several tasks."""
+    found: dict[str, dict[str, float]] = {}
+    for task, each in parts.items():
+        for name, scores in each.baselines:
+            found.setdefault(name, {}).update({measure(task, part): float(score) for part, score in scores.items()})
+    return found
 
 
 def _described(environment: dict[str, Any] | None) -> str:
@@ -133,25 +156,29 @@ def _described(environment: dict[str, Any] | None) -> str:
     return f" in {environment['precision']} with {plural(environment['threads'], 'thread')} on {hardware}; {versions}{commit}"
 
 
-def _cell_scores(cell: Cell, results: StepResults, steps: Path) -> dict[str, Score]:
+def _cell_scores(cell: Cell, results: StepResults, steps: Path, parts: dict[str, Parts]) -> dict[str, Score]:
     """Return the scores of a cell by measure."""
     scores = {}
     evaluation = _evaluation(results.get(cell.model, {}), cell.checkpoint)
     for name, value in evaluation.items():
         if name.endswith(("_loss", "_accuracy")) and value is not None:
             scores[name] = Score(value)
-    tasks = {}
+    tasks, of_parts = {}, {}
     for stream, (task, step) in enumerate(cell.tasks.items()):
         if result := results.get(step):
             sums = steps / step / SUMS
-            samples = resampled_scores(result["formula"], np.load(sums), stream) if result["formula"] else None
+            formula = result["formula"]
+            samples = resampled_scores(formula, np.load(sums), stream) if formula else None
             tasks[task] = Score(result["scores"][result["metric"]], samples, result["failed"])
+            for part in parts[task].names if task in parts else ():
+                own = parts[task].rows(part, np.load(sums))
+                value = float(FORMULAS[formula](own.sum(0, keepdims=True))[0])
+                of_parts[measure(task, part)] = Score(value, resampled_scores(formula, own, stream))
     if len(tasks) == len(cell.tasks) > 1:
-        parts = list(tasks.values())
-        samples = [part.samples for part in parts]
+        samples = [each.samples for each in tasks.values()]
         known = None if any(each is None for each in samples) else np.mean(samples, 0)
-        tasks[MEAN] = Score(float(np.mean([part.value for part in parts])), known)
-    return scores | tasks
+        tasks[MEAN] = Score(float(np.mean([each.value for each in tasks.values()])), known)
+    return scores | tasks | of_parts
 
 
 def _evaluation(result: dict[str, Any], checkpoint: int) -> dict[str, Any]:

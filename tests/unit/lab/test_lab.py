@@ -22,7 +22,7 @@ import tomli_w
 
 import bertie
 from bertie.cli import main
-from bertie.errors import MachineError, UsageError
+from bertie.errors import MachineError, UsageError, UserError
 from bertie.lab import dry_run, schedule, worker
 from bertie.lab.launchers import ProcessLauncher, Work
 from bertie.lab.schedule import only_process
@@ -172,6 +172,58 @@ def test_one_pre_training_counts_once(finished: Path, lab_data: Path, tmp_path: 
 
 
 @pytest.mark.slow
+def test_parts_of_a_task_and_given_scores_stand_beside_its_score(
+    finished: Path, lab_data: Path, tmp_path: Path
+) -> None:
+    names = ["short" if number % 3 else "long" for number in range(60)]
+    (tmp_path / "parts.txt").write_text("\n".join(names) + "\n")
+    (tmp_path / "given.json").write_text(json.dumps({"chance": {"and": 0.5, "and: long": 0.25} | {"short": 0.75}}))
+    file = small()
+    file["tasks"][0] |= {"parts": str(tmp_path / "parts.txt"), "baselines": str(tmp_path / "given.json")}
+    with pytest.raises(UserError, match="chance has a score of 'and: long': known are and, long, short"):
+        bertie.run_lab(file, lab_data, finished)
+    (tmp_path / "given.json").write_text(json.dumps({"chance": {"and": 0.5, "short": 0.75}}))
+    before = states(finished / "steps")
+    bertie.run_lab(file, lab_data, finished)
+    assert states(finished / "steps") == before  # parts are read from the runs that are there
+    for row in results(finished):
+        whole, short, long = (row["measures"][name] for name in ("and", "and: short", "and: long"))
+        sizes = names.count("short"), names.count("long")
+        mean = sum(size * part["values"][0] for size, part in zip(sizes, (short, long), strict=True)) / 60
+        assert mean == pytest.approx(whole["values"][0])
+        assert short["mean"]["low"] <= short["mean"]["value"] <= short["mean"]["high"]
+    tables = (finished / "results.md").read_text()
+    assert "| objective | and, accuracy | and: long, accuracy | and: short, accuracy |" in tables
+    assert "| chance | 0.500 | – | 0.750 |" in tables
+    assert json.loads((finished / "results.json").read_text())["baselines"] == {
+        "chance": {"and": 0.5, "and: short": 0.75}
+    }
+    assert "long: BERT 0." in (finished / "report.html").read_text()  # the picture says what it shows
+    bertie.run_lab(small(), lab_data, finished)
+
+
+def test_parts_that_do_not_fit_are_refused(finished: Path, lab_data: Path, tmp_path: Path) -> None:
+    path = tmp_path / "parts.txt"
+    file = small()
+    file["tasks"][0]["parts"] = str(path)
+
+    def refused(error: type[Exception], message: str) -> None:
+        with pytest.raises(error, match=message):
+            bertie.run_lab(file, lab_data, finished)
+
+    refused(UsageError, "task and: no such file: .*parts.txt")
+    path.write_text("a\n" * 59)
+    refused(UserError, "has 59 lines, and .*dev.tsv has 60 examples: give one line for each example")
+    path.write_text("a\n" * 59 + "\n")
+    refused(UserError, "line 60 is not the name of a part")
+    path.write_text("a\n" * 60)
+    file["tasks"][0]["finetune"]["metric"] = "mcc_of_parts"
+    refused(UsageError, "metric is 'mcc_of_parts'")
+    file["tasks"][0]["finetune"]["metric"] = ""
+    file["tasks"].append(file["tasks"][0] | {"name": "and: a", "parts": ""})
+    refused(UsageError, "two scores have the name 'and: a': rename the task or the part")
+
+
 def test_labs_share_steps(finished: Path, lab_data: Path, tmp_path: Path) -> None:
     file = small()
     file["axes"][0]["variants"].pop()

@@ -1,0 +1,197 @@
+"""Texts whose questions need several steps, for the lab `nesting`: who has it, so many hands after whom?
+
+    python benchmarks/nesting.py data/nesting
+    bertie lab nesting --data data --out labs/nesting
+
+A text has twelve sentences such as "anna bell gave carl dorn", one for each giver, in the alphabetical order of the givers. In
+the order in which things go from hand to hand, the people form one random circle: everybody gives once and gets once. The
+question "3 after anna bell" asks who has it three hands later, and the answer is that name where its owner gets it.
+
+What does not tell the answer:
+
+- the order of the sentences, which has nothing to do with that of the circle: "in order" a model could take the last name;
+- numbers of mentions: each name is once that of a giver, and once that of a receiver;
+- which names there are: every other name is the answer equally often, after each number of hops;
+- the way back: from twelve people, five hops forward are fewer than those backward to the same person;
+- names by heart: a name is a first and a last name, and those of the dev set are pairs that no training text has, of first
+  and last names that all occur in training.
+
+It writes train.json and dev.json (SQuAD's format), parts.txt (the hops of each dev question), baselines.json (scores of guesses
+by hops, on the dev set) and text.txt (texts for the vocabulary). Training has texts and questions of all numbers of hops; the
+same story is never in both files. `guesses` says what the baselines are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HOPS = 5
+FIRST = ("anna", "ben", "carl", "dora", "emil", "fritz", "greta", "hans", "ida", "jan", "karla", "leo")
+LAST = ("abel", "bell", "cohn", "dorn", "ehrl", "fink", "graf", "horn", "imhof", "jung", "kern", "lang")
+PEOPLE = len(FIRST)
+HELD_OUT = 4  # of the twelve last names that a first name may have, only in the dev set
+QUESTIONS = 5  # per text
+ALL = "who has it"
+"""The name of the task in the lab, which is the key of all questions in baselines.json."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """A circle of people: each gives to the next one, the last to the first."""
+
+    circle: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The sentences in the alphabetical order of the givers."""
+        return "\n".join(sorted(f"{name} gave {self.after(name, 1)}" for name in self.circle))
+
+    def after(self, name: str, hops: int) -> str:
+        """Return who has it so many hands after a person."""
+        return self.circle[(self.circle.index(name) + hops) % len(self.circle)]
+
+    def start(self, name: str) -> int:
+        """Return the character of the text where a name is that of a receiver."""
+        return f"{self.text}\n".index(f" gave {name}\n") + len(" gave ")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question about a story."""
+
+    story: Story
+    person: str
+    hops: int
+
+    @property
+    def question(self) -> str:
+        return f"{self.hops} after {self.person}"
+
+    @property
+    def answer(self) -> str:
+        return self.story.after(self.person, self.hops)
+
+
+def is_held_out(first: int, last: int) -> bool:
+    """Return whether a name, by the numbers of its parts, is one of the dev set, and of no training text."""
+    return (last - first) % PEOPLE < HELD_OUT
+
+
+def draw_story(rng: np.random.Generator, held_out: bool) -> Story:
+    """Return a random circle of names with all first and all last names, either of the dev set or of training."""
+    while True:
+        lasts = rng.permutation(PEOPLE)
+        free = list(range(PEOPLE))
+        names = []
+        for first in map(int, rng.permutation(PEOPLE)):
+            fitting = [int(last) for last in lasts if last in free and is_held_out(first, int(last)) == held_out]
+            if not fitting:
+                break
+            free.remove(fitting[0])
+            names.append(f"{FIRST[first]} {LAST[fitting[0]]}")
+        else:
+            return Story(tuple(names))
+
+
+def draw(rng: np.random.Generator, texts: int, held_out: bool) -> list[Asked]:
+    """Return questions about random stories, `QUESTIONS` per story.
+
+    The dev set has equally many of each number of hops. Training has more of few hops: those of many are learned after them, and
+    until then are noise. Each question has at most so many hops as a random number says, and every number up to it is as likely.
+    """
+    asked = []
+    for _ in range(texts):
+        story = draw_story(rng, held_out)
+        for number, person in enumerate(rng.permutation(PEOPLE)[:QUESTIONS]):
+            most = int(rng.integers(1, HOPS + 1))
+            hops = 1 + number % HOPS if held_out else int(rng.integers(1, most + 1))
+            asked.append(Asked(story, story.circle[person], hops))
+    return asked
+
+
+def squad(asked: list[Asked]) -> dict[str, Any]:
+    """Return questions in SQuAD's format."""
+    paragraphs: dict[Story, list[dict[str, Any]]] = defaultdict(list)
+    for number, each in enumerate(asked):
+        answers = [{"text": each.answer, "answer_start": each.story.start(each.answer)}]
+        paragraphs[each.story].append({"id": str(number), "question": each.question, "answers": answers})
+    rows = [{"context": story.text, "qas": qas} for story, qas in paragraphs.items()]
+    return {"version": "1.1", "data": [{"title": "nesting", "paragraphs": rows}]}
+
+
+def place(each: Asked) -> int:
+    """Return the number of the sentence in which the answer is the receiver."""
+    return each.story.text.splitlines().index(f"{each.story.after(each.answer, PEOPLE - 1)} gave {each.answer}")
+
+
+def guesses(train: list[Asked], dev: list[Asked]) -> dict[str, list[float]]:
+    """Return how likely guesses are right that do not know who gives to whom, for each dev question.
+
+    - chance: one of the names of the text.
+    - bag of words: what words tell, however often they are there, without their order: for each number of hops, naive Bayes
+      from the parts of the asked name to the parts of the answer, counted in training, among the names of the text.
+    - best place: the receiver of the sentence that most often has the answer in training, for each number of hops.
+    """
+    pairs, places = Counter[tuple[int, str, str]](), Counter[tuple[int, int]]()
+    for each in train:
+        pairs.update((each.hops, asked, part) for asked in each.person.split() for part in each.answer.split())
+        places[each.hops, place(each)] += 1
+
+    def score(each: Asked, name: str) -> float:
+        return sum(
+            math.log(1 + pairs[each.hops, asked, part]) for asked in each.person.split() for part in name.split()
+        )
+
+    def by_words(each: Asked) -> str:
+        return max(sorted(each.story.circle), key=lambda name: score(each, name))
+
+    best = {hops: max(range(PEOPLE), key=lambda sentence: places[hops, sentence]) for hops in range(1, HOPS + 1)}
+    return {
+        "chance": [1 / len(each.story.circle) for each in dev],
+        "bag of words": [float(by_words(each) == each.answer) for each in dev],
+        "best place": [float(place(each) == best[each.hops]) for each in dev],
+    }
+
+
+def part(hops: int) -> str:
+    """Return the name of a part of the dev set."""
+    return f"{hops} hop" + "s" * (hops > 1)
+
+
+def main() -> None:
+    """Write the files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--train", type=int, default=16_000, help="number of training texts, each with five questions")
+    parser.add_argument("--dev", type=int, default=400, help="number of dev texts")
+    args = parser.parse_args()
+    train, dev = draw(np.random.default_rng(0), args.train, False), draw(np.random.default_rng(1), args.dev, True)
+    parts = [part(each.hops) for each in dev]
+    baselines: dict[str, dict[str, float]] = {}
+    for name, right in guesses(train, dev).items():
+        by_part = {
+            key: [value for value, own in zip(right, parts, strict=True) if own == key] for key in sorted(set(parts))
+        }
+        baselines[name] = {key: round(float(np.mean(values)), 4) for key, values in {ALL: right, **by_part}.items()}
+    args.out.mkdir(parents=True, exist_ok=True)
+    texts = dict.fromkeys(f"{each.question} {each.story.text}".replace("\n", " ") for each in train)
+    for name, content in {
+        "train.json": json.dumps(squad(train)),
+        "dev.json": json.dumps(squad(dev)),
+        "parts.txt": "\n".join(parts) + "\n",
+        "baselines.json": json.dumps(baselines, indent=1) + "\n",
+        "text.txt": "\n\n".join(list(texts)[:2000]) + "\n",
+    }.items():
+        (args.out / name).write_text(content, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

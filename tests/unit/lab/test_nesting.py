@@ -1,0 +1,142 @@
+"""The texts of the lab `nesting`: what tells the answer, and what does not."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertie import config, console
+from bertie.lab.checks import check
+from bertie.lab.config import LabConfig
+from bertie.lab.parts import read_parts
+from bertie.lab.plan import make_plan
+
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "nesting.py"
+
+
+@pytest.fixture(scope="module")
+def nesting() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("nesting", SCRIPT)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["nesting"] = module  # where dataclasses look for their annotations
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def train(nesting: ModuleType) -> list[Any]:
+    return nesting.draw(np.random.default_rng(0), 1200, False)
+
+
+@pytest.fixture(scope="module")
+def dev(nesting: ModuleType) -> list[Any]:
+    return nesting.draw(np.random.default_rng(1), 1200, True)
+
+
+def gifts(text: str) -> dict[str, str]:
+    """Who gives to whom."""
+    return dict(line.split(" gave ") for line in text.splitlines())
+
+
+def test_the_text_answers_the_question(dev: list[Any]) -> None:
+    for each in dev:
+        hops, person = each.question.split(" after ")
+        given = gifts(each.story.text)
+        has_it = person
+        for _ in range(int(hops)):
+            has_it = given[has_it]
+        assert each.answer == has_it
+        start = each.story.start(each.answer)
+        assert f"{each.story.text}\n"[start - 6 :].startswith(f" gave {each.answer}\n")
+
+
+def test_everybody_gives_once_and_gets_once_in_one_circle(dev: list[Any]) -> None:
+    for each in dev:
+        given = gifts(each.story.text)
+        assert len(given) == 12
+        assert set(given) == set(given.values())
+        steps, person = 0, each.person
+        while person != each.person or not steps:
+            person, steps = given[person], steps + 1
+        assert steps == 12 > 2 * each.hops  # the way back is longer
+    assert Counter(each.hops for each in dev) == dict.fromkeys(range(1, 6), 1200)
+
+
+def test_the_sentences_are_not_in_the_order_of_the_circle(nesting: ModuleType, dev: list[Any]) -> None:
+    """Each sentence has the answer equally often, in particular the last one, and each distance from the asked giver."""
+    bounds = 100 - 4.5 * np.sqrt(100 * 11 / 12), 100 + 4.5 * np.sqrt(100)
+    for hops in range(1, 6):
+        asked = [each for each in dev if each.hops == hops]
+        places = Counter(nesting.place(each) for each in asked)
+        assert all(bounds[0] < places[place] < bounds[1] for place in range(12)), (hops, places)
+        if hops > 1:
+            own = [
+                each.story.text.splitlines().index(f"{each.person} gave {each.story.after(each.person, 1)}")
+                for each in asked
+            ]
+            steps = Counter((nesting.place(each) - start) % 12 for each, start in zip(asked, own, strict=True))
+            assert steps[0] == 0
+            assert all(60 < steps[step] < 165 for step in range(1, 12)), (hops, steps)
+
+
+def test_the_names_of_the_dev_set_are_new_pairs_of_known_words(train: list[Any], dev: list[Any]) -> None:
+    known, new = ({name for each in side for name in each.story.circle} for side in (train, dev))
+    assert not known & new
+    for part in (0, 1):
+        assert {name.split()[part] for name in new} <= {name.split()[part] for name in known}
+    assert not {each.story.text for each in train} & {each.story.text for each in dev}
+
+
+def test_guesses_without_the_circle_are_no_better_than_chance(
+    nesting: ModuleType, train: list[Any], dev: list[Any]
+) -> None:
+    found = nesting.guesses(train, dev)
+    assert set(found["chance"]) == {1 / 12}
+    for name in ("bag of words", "best place"):
+        for hops in range(1, 6):
+            right = [value for value, each in zip(found[name], dev, strict=True) if each.hops == hops]
+            assert np.mean(right) < 1 / 11 + 4 * np.sqrt(1 / 11 / len(right)), (
+                name,
+                hops,
+            )  # the asked name can be left out
+
+
+def test_guesses_find_what_a_careless_text_gives_away(nesting: ModuleType) -> None:
+    """If things go round by the alphabet, the words of the question and a place tell the answer."""
+    rng = np.random.default_rng(0)
+    stories = [nesting.Story(tuple(sorted(nesting.draw_story(rng, False).circle))) for _ in range(300)]
+    alike = [nesting.Asked(story, story.circle[3], 2) for story in stories]
+    found = nesting.guesses(alike[:200], alike[200:])
+    assert np.mean(found["bag of words"]) > 0.95
+    assert np.mean(found["best place"]) == 1.0
+    assert np.mean(found["chance"]) == pytest.approx(1 / 12)
+
+
+def test_the_shipped_lab_reads_the_files(nesting: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), str(tmp_path / "nesting"), "--train", "30", "--dev", "20"])
+    nesting.main()
+    lab = config.load(LabConfig, "nesting", "lab")
+    plan = make_plan(lab, tmp_path)
+    with console.silenced():
+        check(plan)
+    parts = read_parts(lab, plan, tmp_path)[nesting.ALL]
+    assert parts.names == ["1 hop", "2 hops", "3 hops", "4 hops", "5 hops"]
+    assert [name for name, _ in parts.baselines] == ["chance", "bag of words", "best place"]
+    assert parts.baselines[0][1] == dict.fromkeys([nesting.ALL, *parts.names], round(1 / 12, 4))
+    text = (tmp_path / "nesting" / "text.txt").read_text()
+    words = {
+        word
+        for question in json.loads((tmp_path / "nesting/dev.json").read_text())["data"][0]["paragraphs"]
+        for word in question["context"].split()
+    }
+    assert words <= set(text.split())  # the vocabulary knows them
