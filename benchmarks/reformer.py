@@ -54,12 +54,19 @@ def main() -> None:
         for kind, all_layers in (("reversible", False), ("stored", True))
     }
     for kind, by_depth in memory.items():
-        print(f"{kind:10} " + ", ".join(f"{depth} layers: {n / 1e6:.2f} MB" for depth, n in by_depth.items()), flush=True)
+        print(
+            f"{kind:10} " + ", ".join(f"{depth} layers: {n / 1e6:.2f} MB" for depth, n in by_depth.items()), flush=True
+        )
     full = TransformerConfig(
         *(len(size.attn_layers), size.stream_size, size.num_attention_heads, size.intermediate_size),
-        **{"vocab_size": VOCABULARY, "max_position_embeddings": max(LENGTHS), "type_vocab_size": 0, "causal": True},
-        **{"norm_position": "pre", "hidden_act": "gelu_tanh"},  # pyright: ignore[reportArgumentType]
-        **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},  # pyright: ignore[reportArgumentType]
+        vocab_size=VOCABULARY,
+        max_position_embeddings=max(LENGTHS),
+        type_vocab_size=0,
+        causal=True,
+        norm_position="pre",
+        hidden_act="gelu_tanh",
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
     )
     steps = {("reformer", n): stepper(size, n) for n in LENGTHS} | {("full", n): stepper(full, n) for n in FULL}
     taken: dict[tuple[str, int], list[float]] = {key: [] for key in steps}
@@ -76,7 +83,9 @@ def main() -> None:
     faster = [length for length in FULL if times["reformer", length] < times["full", length]]
     print(f"memory at {DEPTHS[-1]} layers: {growth:.3f} times that at {DEPTHS[0]} (at most {MOST_MEMORY})")
     print(f"time per token at {LENGTHS[-1]:,}: {slower:.2f} times that at {LENGTHS[0]:,} (at most {MOST_TIME})")
-    print(f"faster than full attention from {faster[0]:,} tokens on" if faster else "nowhere faster than full attention")
+    print(
+        f"faster than full attention from {faster[0]:,} tokens on" if faster else "nowhere faster than full attention"
+    )
     results |= {
         "saved_bytes": memory,
         "microseconds_per_token": {f"{kind} {length}": own for (kind, length), own in taken.items()},

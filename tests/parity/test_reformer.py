@@ -189,7 +189,9 @@ def test_the_class_for_classification_is_refused_by_name(small_tokenizer: Tokeni
     ],
     ids=str,
 )
-def test_unsupported_configurations_are_refused(change: dict[str, Any], small_tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_unsupported_configurations_are_refused(
+    change: dict[str, Any], small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
     folder = saved(model_of("ReformerModel"), tmp_path / "theirs", small_tokenizer)
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
@@ -226,13 +228,13 @@ def test_a_model_of_bytes_needs_no_tokenizer(tmp_path: Path) -> None:
     start = torch.tensor([[1, *ids.tolist()]])
     with torch.no_grad():
         log_p = model(start[:, :-1], use_cache=False).logits[0].log_softmax(-1)
-    assert ours.pseudo_log_likelihood([text])[0] == pytest.approx(float(log_p.gather(1, start[0, 1:, None]).sum()), abs=1e-3)
+    assert ours.pseudo_log_likelihood([text])[0] == pytest.approx(
+        float(log_p.gather(1, start[0, 1:, None]).sum()), abs=1e-3
+    )
     assert len(ours.generate("Z", bertie.Generation(length=3, temperature=0))[0]) >= 1
 
 
-def test_a_model_of_subwords_reads_its_sentencepiece_model(
-    small_texts: list[str], tmp_path: Path
-) -> None:
+def test_a_model_of_subwords_reads_its_sentencepiece_model(small_texts: list[str], tmp_path: Path) -> None:
     """As google/reformer-crime-and-punishment: spiece.model is of the kind BPE."""
     sentencepiece = pytest.importorskip("sentencepiece", reason="needs the package sentencepiece")
     (tmp_path / "text.txt").write_text("\n".join(small_texts))

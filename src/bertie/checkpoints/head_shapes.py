@@ -11,7 +11,13 @@ from torch import Tensor
 from bertie.checkpoints.families.family import TASK_SHAPES, Family
 from bertie.model.head_facts import HeadShape
 
-PRETRAINED: dict[HeadShape, str] = {"masked": "mlm", "next": "clm", "pair": "nsp", "permutation": "plm", "replaced": "rtd"}
+PRETRAINED: dict[HeadShape, str] = {
+    "masked": "mlm",
+    "next": "clm",
+    "pair": "nsp",
+    "permutation": "plm",
+    "replaced": "rtd",
+}
 """bertie's names of heads that Hugging Face's pre-trained models have. The name of a task's head is in task.json."""
 TAG = re.compile(r"O$|[BIESLUM][-_]\w")
 UNIVERSAL = re.compile("ADJ|ADP|ADV|AUX|CCONJ|CONJ|DET|INTJ|NOUN|NUM|PART|PRON|PROPN|PUNCT|SCONJ|SYM|VERB|X")

@@ -11,8 +11,8 @@ Read in this order:
    shows the probabilities.
 4. relative_attention.py, relative_groups.py: attention with embedded distances. xlnet.py: XLNet. disentangled.py and
    convolution.py: DeBERTa. lstm.py: ELMo. characters.py: vectors from characters. static.py: word vectors. reformer.py,
-   reformer_config.py: the Reformer, with lsh_attention.py (attention by hashing), reversible.py and axial.py (positions). electra.py:
-   ELECTRA's generator.
+   reformer_config.py: the Reformer, with lsh_attention.py (attention by hashing), reversible.py and axial.py (positions).
+   electra.py: ELECTRA's generator.
 5. heads.py, vocabulary_heads.py, span_boundary.py, losses.py, pooling.py: from hidden states to logits, losses and vectors.
    vector_modules.py: what sentence-transformers computes after pooling. head_facts.py: what other rooms ask a head.
    distillation.py, soft_targets.py: a student beside its teacher.

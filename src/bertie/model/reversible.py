@@ -115,9 +115,7 @@ def _differentiate(
     outputs, inputs = [], []
     trained = [parameter for parameter in branch.parameters if parameter.requires_grad]
     totals: list[Tensor | None] = [None for _ in trained]
-    for number, (piece, d_piece) in enumerate(
-        zip(branch.pieces(x_TE), branch.pieces(d_output_TE), strict=True)
-    ):
+    for number, (piece, d_piece) in enumerate(zip(branch.pieces(x_TE), branch.pieces(d_output_TE), strict=True)):
         with torch.enable_grad():
             source = piece.detach().requires_grad_()
             output, _ = branch.run(source, kept, number)

@@ -124,7 +124,9 @@ def _gpt(vocabulary: Vocabulary, settings: ClassSettings, roles: dict[str, str])
 
 
 def _reformer(vocabulary: Vocabulary, settings: ClassSettings, roles: dict[str, str]) -> tokenizers.Tokenizer:  # noqa: ARG001
-    engine = tokenizers.Tokenizer(models.BPE(vocabulary.entries, vocabulary.merges, unk_token=roles["unk"], fuse_unk=True))
+    engine = tokenizers.Tokenizer(
+        models.BPE(vocabulary.entries, vocabulary.merges, unk_token=roles["unk"], fuse_unk=True)
+    )
     if vocabulary.charsmap:
         blanks = normalizers.Replace(Regex(" {2,}"), " ")
         engine.normalizer = normalizers.Sequence([*_table(vocabulary), blanks])

@@ -28,9 +28,16 @@ from bertie.training.memory import estimate_memory
 
 CONFIG = ReformerConfig(
     *(("local", "lsh", "local", "lsh"), 32, 2, 24),
-    **{"vocab_size": 40, "max_position_embeddings": 64, "axial_pos_shape": (8, 8), "axial_pos_embds_dim": (4, 12)},
-    **{"local_attn_chunk_length": 4, "lsh_attn_chunk_length": 8, "num_hashes": 2, "num_buckets": (4, 2)},
-    **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},  # pyright: ignore[reportArgumentType]
+    vocab_size=40,
+    max_position_embeddings=64,
+    axial_pos_shape=(8, 8),
+    axial_pos_embds_dim=(4, 12),
+    local_attn_chunk_length=4,
+    lsh_attn_chunk_length=8,
+    num_hashes=2,
+    num_buckets=(4, 2),
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
 )
 LENGTHS = (3, 20, 40)
 
@@ -161,7 +168,9 @@ def test_settings_that_do_not_fit_are_refused(changes: dict[str, Any], message: 
 
 
 def test_what_other_layers_would_need_is_not_checked() -> None:
-    replace(CONFIG, attn_layers=("local",), num_buckets=(3,), lsh_attn_chunk_length=7, lsh_num_chunks_after=1, causal=True)
+    replace(
+        CONFIG, attn_layers=("local",), num_buckets=(3,), lsh_attn_chunk_length=7, lsh_num_chunks_after=1, causal=True
+    )
     replace(CONFIG, position_embedding="learned", axial_pos_shape=(3, 3))
 
 

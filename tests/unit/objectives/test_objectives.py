@@ -143,7 +143,12 @@ def tiny(size: EncoderConfig, shards: Shards) -> EncoderConfig:
         case XlnetConfig():
             size = replace(size, initializer_range=0.05)
         case ReformerConfig():  # a sequence of 16 tokens is one chunk, in which a token sees all before it
-            small = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 64, "attn_layers": ("local", "lsh")}
+            small = {
+                "hidden_size": 64,
+                "num_attention_heads": 4,
+                "intermediate_size": 64,
+                "attn_layers": ("local", "lsh"),
+            }
             axial = {"position_embedding": "axial", "axial_pos_shape": (8, 8), "axial_pos_embds_dim": (8, 24)}
             return replace(size, **axial, **small)  # type: ignore[arg-type]
         case TransformerConfig():

@@ -37,8 +37,13 @@ TRAINING = PretrainTraining(
 
 REFORMER = ReformerConfig(
     *(("local", "lsh"), 64, 4, 64),
-    **{"max_position_embeddings": 64, "axial_pos_shape": (8, 8), "axial_pos_embds_dim": (8, 24), "num_hashes": 2},
-    **{"local_attn_chunk_length": 8, "lsh_attn_chunk_length": 16, "causal": True},  # pyright: ignore[reportArgumentType]
+    max_position_embeddings=64,
+    axial_pos_shape=(8, 8),
+    axial_pos_embds_dim=(8, 24),
+    num_hashes=2,
+    local_attn_chunk_length=8,
+    lsh_attn_chunk_length=16,
+    causal=True,
 )
 """With dropout and with new hyperplanes in every step."""
 
@@ -134,7 +139,9 @@ def stopped_after(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             yield
 
 
-@pytest.mark.parametrize("kind", ["full_sentences", "doc_sentences", "swapped", "static", "translations", "shared", "reformer"])
+@pytest.mark.parametrize(
+    "kind", ["full_sentences", "doc_sentences", "swapped", "static", "translations", "shared", "reformer"]
+)
 def test_every_layout_and_special_layers_resume_to_the_same_bytes(
     config: PretrainConfig,
     few_shards: Path,

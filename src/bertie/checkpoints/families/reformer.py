@@ -67,7 +67,9 @@ def read_settings(values: dict[str, Any], known: dict[str, Any]) -> dict[str, An
     """
     size, layers, buckets = known["hidden_size"], known["attn_layers"], known.get("num_buckets", [])
     if type(size) is not int or not isinstance(layers, list):
-        raise UsageError(f"hidden_size is {str(size)[:60]} and attn_layers is {str(layers)[:60]}: give a number and a list")
+        raise UsageError(
+            f"hidden_size is {str(size)[:60]} and attn_layers is {str(layers)[:60]}: give a number and a list"
+        )
     if values.get("num_hidden_layers", len(layers)) != len(layers):
         raise UsageError(f"num_hidden_layers is {values['num_hidden_layers']!r}, and attn_layers has {len(layers)}")
     buckets = [buckets] if type(buckets) is int else buckets
@@ -150,7 +152,9 @@ FAMILY = Family(
         Module("encoder.embeddings.position.axes.0", f"{POSITIONS}.weights.0"),
         Module("encoder.embeddings.position.axes.1", f"{POSITIONS}.weights.1"),
         Module("encoder.layers.{n}.attention.norm", f"{LAYER}.attention.layer_norm"),
-        Module("encoder.layers.{n}.attention.qkv", joined(f"{LAYER}.attention.self_attention", "query", "key", "value")),
+        Module(
+            "encoder.layers.{n}.attention.qkv", joined(f"{LAYER}.attention.self_attention", "query", "key", "value")
+        ),
         Module("encoder.layers.{n}.attention.qk_v", joined(f"{LAYER}.attention.self_attention", "query_key", "value")),
         Module("encoder.layers.{n}.attention.out", f"{LAYER}.attention.output.dense"),
         Module("encoder.layers.{n}.feed_forward.norm", f"{LAYER}.feed_forward.layer_norm"),
