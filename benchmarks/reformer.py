@@ -59,9 +59,14 @@ def main() -> None:
         )
     full = TransformerConfig(
         *(len(size.attn_layers), size.stream_size, size.num_attention_heads, size.intermediate_size),
-        **{"vocab_size": VOCABULARY, "max_position_embeddings": max(LENGTHS), "type_vocab_size": 0, "causal": True},
-        **{"norm_position": "pre", "hidden_act": "gelu_tanh"},  # pyright: ignore[reportArgumentType]
-        **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},  # pyright: ignore[reportArgumentType]
+        vocab_size=VOCABULARY,
+        max_position_embeddings=max(LENGTHS),
+        type_vocab_size=0,
+        causal=True,
+        norm_position="pre",
+        hidden_act="gelu_tanh",
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
     )
     steps = {("reformer", n): stepper(size, n) for n in LENGTHS} | {("full", n): stepper(full, n) for n in FULL}
     taken: dict[tuple[str, int], list[float]] = {key: [] for key in steps}

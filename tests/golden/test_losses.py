@@ -201,9 +201,16 @@ def test_losses_of_a_reformer(
     """Reversible layers, and chunks that are shorter than the sequences."""
     model = ReformerConfig(
         *(("local", "lsh"), 64, 4, 64),
-        **{"max_position_embeddings": 64, "axial_pos_shape": (8, 8), "axial_pos_embds_dim": (8, 24), "num_hashes": 2},
-        **{"local_attn_chunk_length": 8, "lsh_attn_chunk_length": 16, "causal": causal, "feed_forward_chunk": 100},
-        **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},  # pyright: ignore[reportArgumentType]
+        max_position_embeddings=64,
+        axial_pos_shape=(8, 8),
+        axial_pos_embds_dim=(8, 24),
+        num_hashes=2,
+        local_attn_chunk_length=8,
+        lsh_attn_chunk_length=16,
+        causal=causal,
+        feed_forward_chunk=100,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
     )
     objectives = (CausalLM(),) if causal else (MaskedLM(),)
     config = replace(pretraining, model=model, layout=DocSentences(max_length=48), objectives=objectives)

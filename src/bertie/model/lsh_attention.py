@@ -49,17 +49,17 @@ class Chunking(NamedTuple):
 class Chunks(NamedTuple):
     """The slots of packed sequences, and which chunks see each other."""
 
-    token_L: Int[Tensor, " L"]
+    token: Int[Tensor, " L"]
     """The token in each slot; `EMPTY` for none. Empty slots are the last ones of a sequence, also after sorting."""
-    sequence_L: Int[Tensor, " L"]
+    sequence: Int[Tensor, " L"]
     """The sequence of each slot."""
-    slot_T: Int[Tensor, " T"]
+    slot: Int[Tensor, " T"]
     """The slot of each token."""
-    neighbor_KW: Int[Tensor, "RK W"]
+    neighbors: Int[Tensor, "RK W"]
     """The chunks that each chunk of each round sees; they are numbered round by round."""
-    visible_KC: Bool[Tensor, "RK WC"]
+    visible: Bool[Tensor, "RK WC"]
     """Which slots of these chunks hold tokens that the chunk may see."""
-    single_T: Bool[Tensor, " T"]
+    single: Bool[Tensor, " T"]
     """Whether the sequence of each token is a single chunk, in which all rounds are equal."""
 
 
@@ -113,15 +113,15 @@ def lay_out(ragged: Ragged, tokens: int, chunk_lengths: tuple[int, ...], chunkin
 class Order(NamedTuple):
     """The tokens in the slots after sorting, for each head and round. Local attention has one head and one round."""
 
-    token_NRL: Int[Tensor, "N R L"]
+    token: Int[Tensor, "N R L"]
     """The token in each slot; `EMPTY` for none."""
-    slot_NRT: Int[Tensor, "N R T"]
+    slot: Int[Tensor, "N R T"]
     """The slot of each token."""
 
 
 def text_order(chunks: Chunks, heads: int) -> Order:
     """Return the order of the text, for all heads."""
-    return Order(chunks.token_L.expand(heads, 1, -1), chunks.slot_T.expand(heads, 1, -1))
+    return Order(chunks.token.expand(heads, 1, -1), chunks.slot.expand(heads, 1, -1))
 
 
 def hyperplanes(
@@ -153,12 +153,12 @@ def hash_buckets(
 
 def hashed_order(bucket_NRT: Int[Tensor, "N R T"], chunks: Chunks, count: int) -> Order:
     """Sort the tokens of each sequence by bucket, and those of a bucket by position. count: number of buckets."""
-    empty_L = chunks.token_L == EMPTY
-    bucket_NRL = bucket_NRT.long()[:, :, chunks.token_L].masked_fill(empty_L, count)
-    from_NRL = (chunks.sequence_L * (count + 1) + bucket_NRL).argsort(dim=-1, stable=True)
+    empty_L = chunks.token == EMPTY
+    bucket_NRL = bucket_NRT.long()[:, :, chunks.token].masked_fill(empty_L, count)
+    from_NRL = (chunks.sequence * (count + 1) + bucket_NRL).argsort(dim=-1, stable=True)
     numbers = torch.arange(len(empty_L), device=from_NRL.device).expand_as(from_NRL)
     to_NRL = torch.empty_like(from_NRL).scatter_(-1, from_NRL, numbers)
-    return Order(chunks.token_L[from_NRL], to_NRL[:, :, chunks.slot_T])
+    return Order(chunks.token[from_NRL], to_NRL[:, :, chunks.slot])
 
 
 def shared_keys(query_NTH: Float[Tensor, "N T H"]) -> Float[Tensor, "N T H"]:
@@ -189,10 +189,10 @@ def attend(
         shared: Whether queries are keys, so that a token sees itself only if it sees no other (section 2, "causal masking
             for shared-QK attention").
     """
-    own = order.token_NRL.reshape(len(q_NTH), len(chunks.neighbor_KW), -1)
-    others = _Neighbors.apply(own[..., None], chunks.neighbor_KW).flatten(2).masked_fill(~chunks.visible_KC, EMPTY)
+    own = order.token.reshape(len(q_NTH), len(chunks.neighbors), -1)
+    others = _Neighbors.apply(own[..., None], chunks.neighbors).flatten(2).masked_fill(~chunks.visible, EMPTY)
     q, k, v = (_ToSlots.apply(x, order).view(*own.shape, -1) for x in (q_NTH, k_NTH, v_NTH))
-    k, v = (_Neighbors.apply(x, chunks.neighbor_KW).flatten(2, 3) for x in (k, v))
+    k, v = (_Neighbors.apply(x, chunks.neighbors).flatten(2, 3) for x in (k, v))
     scores = (q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
     hidden = (others == EMPTY)[:, :, None]
     if causal:
@@ -202,30 +202,30 @@ def attend(
         scores = scores.masked_fill(own[..., None] == others[:, :, None], ONLY_SELF)
     mass = scores.logsumexp(-1, keepdim=True)
     mixed = drop((scores - mass).exp(), dropout) @ v
-    mixed_NRTH = _ToTokens.apply(mixed.view(*order.token_NRL.shape, -1), order)
+    mixed_NRTH = _ToTokens.apply(mixed.view(*order.token.shape, -1), order)
     if mixed_NRTH.shape[1] == 1:
         return mixed_NRTH[:, 0]
-    mass_NRT1 = _ToTokens.apply(mass.view(*order.token_NRL.shape, 1), order)
+    mass_NRT1 = _ToTokens.apply(mass.view(*order.token.shape, 1), order)
     # Not softmax: a token that sees only itself has masses of -1e5, and transformers rounds the differences of such numbers.
     share_NRT1 = (mass_NRT1 - mass_NRT1.logsumexp(1, keepdim=True)).exp()
-    return (mixed_NRTH * torch.where(chunks.single_T[:, None], 1 / share_NRT1.shape[1], share_NRT1)).sum(1)
+    return (mixed_NRTH * torch.where(chunks.single[:, None], 1 / share_NRT1.shape[1], share_NRT1)).sum(1)
 
 
 def _slots(x: Tensor, order: Order) -> Tensor:
     """Return [N, R, L, H] of [N, T, H], or of [N, R, T, H]. Empty slots have arbitrary values."""
-    heads, rounds, _ = order.token_NRL.shape
+    heads, rounds, _ = order.token.shape
     groups = torch.arange(heads, device=x.device)[:, None, None]
     if x.ndim == 4:
         groups = groups * rounds + torch.arange(rounds, device=x.device)[:, None]
-    rows = groups * x.shape[-2] + order.token_NRL.clamp(min=0)
+    rows = groups * x.shape[-2] + order.token.clamp(min=0)
     return x.flatten(0, -2).index_select(0, rows.flatten()).view(*rows.shape, -1)
 
 
 def _tokens(x_NRLH: Tensor, order: Order) -> Tensor:
     """Return [N, R, T, H] of [N, R, L, H]."""
-    heads, rounds, slots = order.token_NRL.shape
+    heads, rounds, slots = order.token.shape
     groups = torch.arange(heads * rounds, device=x_NRLH.device).view(heads, rounds, 1)
-    rows = groups * slots + order.slot_NRT
+    rows = groups * slots + order.slot
     return x_NRLH.flatten(0, 2).index_select(0, rows.flatten()).view(*rows.shape, -1)
 
 
@@ -255,7 +255,7 @@ class _ToTokens(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         gradient = _slots(gradients[0], ctx.order)
-        return gradient.masked_fill_((ctx.order.token_NRL == EMPTY)[..., None], 0), None
+        return gradient.masked_fill_((ctx.order.token == EMPTY)[..., None], 0), None
 
 
 class _Neighbors(torch.autograd.Function):

@@ -208,10 +208,8 @@ class ReformerEncoder(nn.Module):
     def _branches(self, batch: Batch) -> list[tuple[Branch, Branch]]:
         """Return the branches of all layers. In training, their random numbers follow torch's generator."""
         config, count = self.config, len(batch.input_ids)
-        chunks = {
-            kind: lay_out(batch.ragged, count, config.chunk_lengths, config.chunking(kind))
-            for kind in {*config.attn_layers}
-        }
+        kinds: set[LayerKind] = {*config.attn_layers}
+        chunks = {kind: lay_out(batch.ragged, count, config.chunk_lengths, config.chunking(kind)) for kind in kinds}
         drops = self.training and any(
             (config.hidden_dropout_prob, config.attention_probs_dropout_prob, config.lsh_dropout)
         )
@@ -220,6 +218,7 @@ class ReformerEncoder(nn.Module):
             drawn = torch.randint(SEEDS, (len(self.layers), 3), device="cpu").tolist()
         branches = []
         for layer, (first, second, hashing) in zip(self.layers, drawn, strict=True):
+            assert isinstance(layer, ReformerLayer)
             hash_seed = hashing if config.new_hyperplanes else config.hash_seed
             branches.append(layer.branches(chunks[layer.kind], hash_seed, (first, second) if drops else (None, None)))
         return branches

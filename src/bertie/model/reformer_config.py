@@ -16,6 +16,7 @@ from bertie.model.head_facts import HeadShape
 from bertie.model.lsh_attention import Chunking
 
 LayerKind = Literal["local", "lsh"]
+KINDS: tuple[LayerKind, ...] = ("local", "lsh")
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ class ReformerConfig:
     @property
     def chunk_lengths(self) -> tuple[int, ...]:
         """The chunk lengths of the kinds of layers that there are."""
-        return tuple(self.chunking(kind).length for kind in sorted({*self.attn_layers}))
+        return tuple(self.chunking(kind).length for kind in KINDS if kind in self.attn_layers)
 
     def chunking(self, kind: LayerKind) -> Chunking:
         """Return how layers of a kind cut sequences into chunks."""

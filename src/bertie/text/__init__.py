@@ -17,5 +17,6 @@ Start with the three public functions, then follow their imports:
 4. shard_format.py describes the result, shards.py opens it and has the baseline that counts words.
 
 cooccurrence.py computes initial token embeddings from finished shards. lowercase.py has a tokenizer that lowercases first.
-spelling.py spells tokens for models that read characters.
+spelling.py spells tokens for models that read characters. byte_vocabulary.py has the vocabularies of models of bytes, and the
+merges of SentencePiece's.
 """

@@ -157,9 +157,9 @@ def _class_name(folder: Path, settings: TokenizerSettings, config: dict[str, Any
         declared = of_model
     if declared and of_model in GENERIC:
         declared = GENERIC[0]
-    if kind == "reformer" and not (declared or has_json) and config.get("vocab_size") == byte_vocabulary.SIZE:
-        if not any((folder / name).is_file() for name in MODELS):
-            return BYTES
+    has_files = has_json or any((folder / name).is_file() for name in MODELS)
+    if kind == "reformer" and not declared and not has_files and config.get("vocab_size") == byte_vocabulary.SIZE:
+        return BYTES
     if not declared:
         if kind and of_model is None and not has_json:
             raise UserError(
@@ -284,8 +284,8 @@ def _of_files(
         return Vocabulary(ids, merges, model.unk_id, model.charsmap), own
     if model.unigram != (chosen.model == "Unigram"):
         raise UserError(
-            f"{path}: its model_type is {'unigram' if model.unigram else 'BPE'}, and the tokenizer class of the folder has another "
-            f"kind of model: {AS_JSON}"
+            f"{path}: its model_type is {'unigram' if model.unigram else 'BPE'}, and the tokenizer class of the folder has "
+            f"another kind of model: {AS_JSON}"
         )
     pieces = model.pieces if chosen.fairseq is None else chosen.fairseq(model.pieces, roles)
     return Vocabulary(pieces, [], model.unk_id, model.charsmap), own

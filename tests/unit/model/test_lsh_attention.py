@@ -147,11 +147,11 @@ def test_a_token_is_in_the_bucket_of_the_nearest_direction() -> None:
 
 def test_tokens_are_sorted_by_bucket_and_then_by_position() -> None:
     chunks = chunks_of((5, 3), Chunking(4, 1, 0))
-    assert chunks.token_L.tolist() == [0, 1, 2, 3, 4, *[EMPTY] * 3, 5, 6, 7, EMPTY]
+    assert chunks.token.tolist() == [0, 1, 2, 3, 4, *[EMPTY] * 3, 5, 6, 7, EMPTY]
     order = hashed_order(torch.tensor([[[2, 0, 2, 1, 0, 1, 0, 1]]]), chunks, 3)
-    by_slot = order.token_NRL[0, 0].tolist()
+    by_slot = order.token[0, 0].tolist()
     assert by_slot == [1, 4, 3, 0, 2, *[EMPTY] * 3, 6, 5, 7, EMPTY]
-    assert [by_slot[slot] for slot in order.slot_NRT[0, 0].tolist()] == list(range(8))
+    assert [by_slot[slot] for slot in order.slot[0, 0].tolist()] == list(range(8))
 
 
 def test_sequences_longer_than_a_chunk_fill_a_multiple_of_all_chunk_lengths() -> None:

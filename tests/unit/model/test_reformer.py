@@ -28,9 +28,16 @@ from bertie.training.memory import estimate_memory
 
 CONFIG = ReformerConfig(
     *(("local", "lsh", "local", "lsh"), 32, 2, 24),
-    **{"vocab_size": 40, "max_position_embeddings": 64, "axial_pos_shape": (8, 8), "axial_pos_embds_dim": (4, 12)},
-    **{"local_attn_chunk_length": 4, "lsh_attn_chunk_length": 8, "num_hashes": 2, "num_buckets": (4, 2)},
-    **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},  # pyright: ignore[reportArgumentType]
+    vocab_size=40,
+    max_position_embeddings=64,
+    axial_pos_shape=(8, 8),
+    axial_pos_embds_dim=(4, 12),
+    local_attn_chunk_length=4,
+    lsh_attn_chunk_length=8,
+    num_hashes=2,
+    num_buckets=(4, 2),
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
 )
 LENGTHS = (3, 20, 40)
 

@@ -2,8 +2,8 @@
 
 family.py is what a family is, settings.py has checks that several share, general_keys.py the keys of config.json that all share,
 wrappers.py the prefixes of other programs. The families: albert.py, bert.py, camembert.py, deberta_v2.py, distilbert.py,
-electra.py, eurobert.py, gpt2.py, modernbert.py, mpnet.py, nomic_bert.py, openai_gpt.py, reformer.py, roberta.py, xlm.py, xlm_roberta.py,
-xlnet.py, and own.py for models that transformers does not have.
+electra.py, eurobert.py, gpt2.py, modernbert.py, mpnet.py, nomic_bert.py, openai_gpt.py, reformer.py, roberta.py, xlm.py,
+xlm_roberta.py, xlnet.py, and own.py for models that transformers does not have.
 
 To add a family, add a file here and its `FAMILY` to the list.
 """
