@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from bertie.contracts import Hidden, Loss, Targets
 from bertie.model.chunked_loss import chunked_vocabulary_loss
@@ -70,6 +71,16 @@ class SkipThoughtHead(nn.Module):
             weights.append(weight_T[steps.token])
         label_N = torch.cat(labels)
         return torch.cat(states), Targets(torch.arange(len(label_N)), label_N, torch.cat(weights))
+
+    def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P 2 V"]:
+        """Return what both decoders make of a vector alone: their logits after one step without a word.
+
+        It is no prediction, as every sentence begins with a token. `bertie convert` compares models by it.
+        """
+        none_PE = x_PD.new_zeros(len(x_PD), self.word[0].embedding_dim)
+        read_1PE = torch.cat([none_PE, x_PD], 1)[None]
+        states_P2E = torch.stack([decoder(read_1PE)[0][0] for decoder in (self.next, self.previous)], 1)
+        return functional.linear(states_P2E, self.word[0].weight, self.bias)
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
         """Return the loss of both decoders, with one product with the vocabulary for all words of both."""

@@ -94,7 +94,7 @@ class TokenModel:
             if only_masks:
                 lacks, needs = "masked-LM", "masks, such as with the objective mlm"
             remedy = f"use a model that was pre-trained with {needs}, and not fine-tuned"
-            raise UserError(f"{folder} has no {lacks} head: {remedy}")
+            raise UserError(f"{folder} ({model.encoder.config.kind}) has no {lacks} head: {remedy}")
         return cls(folder, tokenizer, model, max_length, *found)
 
     @property

@@ -176,6 +176,7 @@ def test_every_layout_and_special_layers_resume_to_the_same_bytes(
             "layout": Sentences(max_length=32),
             "objectives": (SkipThoughts(),),
             "model": GruConfig(16, 12, max_position_embeddings=64),
+            "training": replace(TRAINING, batch_size=24),
         },
         "translations": {
             "layout": Translations(max_length=32),
