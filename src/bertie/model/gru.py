@@ -38,7 +38,6 @@ class GruConfig:
     head_layers: ClassVar = HeadLayers()
     head_dropout_prob: ClassVar[float | None] = None
     pooled_token: ClassVar[PooledToken] = "last"  # where the GRU has read all others
-    own_objective: ClassVar[str] = "skip"
     vocabulary_heads: ClassVar[tuple[HeadShape, ...]] = ()
     kind: Literal["gru"] = field(default="gru", kw_only=True)
     hidden_size: Annotated[int, Range(1, 1_000_000)]
