@@ -85,7 +85,8 @@ def prepared(args: argparse.Namespace) -> Path:
             file.writelines(str(line) for line in islice(lines, args.eval_books, args.eval_books + args.books))
         if not tokenizer.exists():
             call("tokenizer", "train", texts, "--vocab-size", args.vocab_size, "--out", tokenizer)
-        call("prepare", texts, "--tokenizer", tokenizer, "--out", shards)
+        share = max(0.02, 10 / args.books)  # pre-training needs held-out books, which are not those of this measurement
+        call("prepare", texts, "--tokenizer", tokenizer, "--out", shards, "--eval-share", share)
     return shards
 
 
