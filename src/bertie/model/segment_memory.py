@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,20 +28,12 @@ PART_TOKENS = 4096
 """Tokens whose attention is computed at once where no gradient is needed: a document may be a single sequence."""
 
 
-@runtime_checkable
-class HasMemory(Protocol):
-    """The configuration of an encoder that can read in segments."""
-
-    segment_length: int
-    """Tokens of a segment. 0: a sequence is a single segment."""
-    memory_length: int
-    """Tokens before a segment that it remembers."""
-    max_position_embeddings: int
-
-
 def reads_documents(config: Any) -> bool:
-    """Return whether an encoder reads a text of any length as one sequence, because it reads it in segments."""
-    return isinstance(config, HasMemory) and config.segment_length > 0
+    """Return whether an encoder reads a text of any length as one sequence, because it reads it in segments.
+
+    config: The configuration of an encoder. Those that can read in segments have `segment_length` and `memory_length`.
+    """
+    return getattr(config, "segment_length", 0) > 0
 
 
 def require_segments(config: Any, layout: Any, longest: int) -> None:

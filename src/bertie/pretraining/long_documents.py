@@ -10,7 +10,7 @@ from bertie.batches.contiguous import DocSentences
 from bertie.batches.layouts import Layout
 from bertie.errors import UsageError
 from bertie.model.encoder import EncoderConfig
-from bertie.model.segment_memory import HasMemory, reads_documents
+from bertie.model.segment_memory import reads_documents
 from bertie.text.shards import Corpus
 
 SPECIAL_TOKENS = 2  # of a sequence of one document
@@ -35,13 +35,14 @@ def held_out_layout(model: EncoderConfig, layout: Layout, held_out: Corpus) -> L
 
 def require_long_documents(model: EncoderConfig, train: Corpus) -> None:
     """Raise UsageError if no document has a second segment, so that a memory would never be used."""
-    if not isinstance(model, HasMemory) or not model.memory_length:
+    segment, memory = getattr(model, "segment_length", 0), getattr(model, "memory_length", 0)
+    if not memory:
         return
     longest = _longest(train) + SPECIAL_TOKENS
-    if longest <= model.segment_length:
+    if longest <= segment:
         raise UsageError(
-            f"model.memory_length is {model.memory_length}, and the longest training document has {longest:,} tokens, which "
-            f"is one segment of model.segment_length {model.segment_length}: lower it, or prepare longer documents"
+            f"model.memory_length is {memory}, and the longest training document has {longest:,} tokens, which "
+            f"is one segment of model.segment_length {segment}: lower it, or prepare longer documents"
         )
 
 

@@ -101,7 +101,7 @@ def test_texts_that_end_early_leave_the_others_alone(causal: Predictor, small_te
     """Text number n is the same for every count, whichever texts have ended before."""
     bias = causal.model.heads["clm"].bias
     assert isinstance(bias, torch.Tensor)
-    old = float(bias[causal.tokenizer.sep_id])
+    old = bias[causal.tokenizer.sep_id].item()
     bias.data[causal.tokenizer.sep_id] = 4.0
     try:
         five = causal.generate(small_texts[1], Generation(length=20, count=5, seed=3))

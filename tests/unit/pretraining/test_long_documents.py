@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def test_the_held_out_loss_is_the_likelihood_of_the_documents(books: Path, tmp_p
     result = bertie.pretrain(recipe(CAUSAL), books, run, threads=1)
     shards, predictor = open_shards(books), bertie.load(run, threads=1)
     starts = shards.eval.document_starts.tolist()
-    sequences = [shards.eval.slice(a, b)[0] for a, b in zip(starts, starts[1:], strict=False)]
+    sequences = [shards.eval.slice(a, b)[0] for a, b in pairwise(starts)]
     token_model, tokenizer = predictor.token_model(), shards.tokenizer
     found = token_model.next_log_probabilities(
         [np.concatenate([[tokenizer.cls_id], ids, [tokenizer.sep_id]]).astype(np.int32) for ids in sequences]
