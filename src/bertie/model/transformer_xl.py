@@ -93,7 +93,7 @@ class TransformerXlEmbeddings(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class TextState:
     """What a model keeps of a text that it has read so far."""
 
     tokens: int
@@ -129,13 +129,13 @@ class TransformerXlEncoder(nn.Module):
         outputs, last = run_layers(self.layers, self.embeddings(batch), None, rows, parts)
         return Hidden(last, (*outputs, last) if all_layers else None)
 
-    def begin(self) -> Reading:
+    def begin(self) -> TextState:
         """Return the state before the first token of a text."""
         none = self.embeddings.word.weight.new_empty(0, 2 * self.config.hidden_size)
-        return Reading(0, (none,) * len(self.layers))
+        return TextState(0, (none,) * len(self.layers))
 
     @torch.no_grad()
-    def read_on(self, batch: Batch, readings: list[Reading]) -> tuple[Float[Tensor, "T D"], list[Reading]]:
+    def read_on(self, batch: Batch, readings: list[TextState]) -> tuple[Float[Tensor, "T D"], list[TextState]]:
         """Read more tokens of some texts. All tokens of a text, one after the other or together, give what `forward` gives.
 
         Args:
@@ -158,7 +158,7 @@ class TransformerXlEncoder(nn.Module):
             tokens = reading.tokens + length
             seen = tokens % config.segment_length + config.memory_length  # by the next token, if there are so many
             layers = (torch.cat([a[number], b[number]]) for a, b in zip(old, new, strict=True))
-            grown.append(Reading(tokens, tuple(kv_RC[max(len(kv_RC) - seen, 0) :] for kv_RC in layers)))
+            grown.append(TextState(tokens, tuple(kv_RC[max(len(kv_RC) - seen, 0) :] for kv_RC in layers)))
         return last, grown
 
     def vocabulary_head(self, shape: HeadShape) -> NextTokenHead:  # noqa: ARG002
