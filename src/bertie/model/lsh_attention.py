@@ -110,7 +110,7 @@ def lay_out(ragged: Ragged, tokens: int, chunk_lengths: tuple[int, ...], chunkin
     return Chunks(*(each.to(device) for each in laid))
 
 
-class Order(NamedTuple):
+class SlotOrder(NamedTuple):
     """The tokens in the slots after sorting, for each head and round. Local attention has one head and one round."""
 
     token: Int[Tensor, "N R L"]
@@ -119,9 +119,9 @@ class Order(NamedTuple):
     """The slot of each token."""
 
 
-def text_order(chunks: Chunks, heads: int) -> Order:
+def text_order(chunks: Chunks, heads: int) -> SlotOrder:
     """Return the order of the text, for all heads."""
-    return Order(chunks.token.expand(heads, 1, -1), chunks.slot.expand(heads, 1, -1))
+    return SlotOrder(chunks.token.expand(heads, 1, -1), chunks.slot.expand(heads, 1, -1))
 
 
 def hyperplanes(
@@ -151,14 +151,14 @@ def hash_buckets(
     return bucket_NRT
 
 
-def hashed_order(bucket_NRT: Int[Tensor, "N R T"], chunks: Chunks, count: int) -> Order:
+def hashed_order(bucket_NRT: Int[Tensor, "N R T"], chunks: Chunks, count: int) -> SlotOrder:
     """Sort the tokens of each sequence by bucket, and those of a bucket by position. count: number of buckets."""
     empty_L = chunks.token == EMPTY
     bucket_NRL = bucket_NRT.long()[:, :, chunks.token].masked_fill(empty_L, count)
     from_NRL = (chunks.sequence * (count + 1) + bucket_NRL).argsort(dim=-1, stable=True)
     numbers = torch.arange(len(empty_L), device=from_NRL.device).expand_as(from_NRL)
     to_NRL = torch.empty_like(from_NRL).scatter_(-1, from_NRL, numbers)
-    return Order(chunks.token[from_NRL], to_NRL[:, :, chunks.slot])
+    return SlotOrder(chunks.token[from_NRL], to_NRL[:, :, chunks.slot])
 
 
 def shared_keys(query_NTH: Float[Tensor, "N T H"]) -> Float[Tensor, "N T H"]:
@@ -170,7 +170,7 @@ def attend(
     q_NTH: Float[Tensor, "N T H"],
     k_NTH: Float[Tensor, "N T H"],
     v_NTH: Float[Tensor, "N T H"],
-    order: Order,
+    order: SlotOrder,
     chunks: Chunks,
     causal: bool,
     dropout: float,
@@ -211,7 +211,7 @@ def attend(
     return (mixed_NRTH * torch.where(chunks.single[:, None], 1 / share_NRT1.shape[1], share_NRT1)).sum(1)
 
 
-def _slots(x: Tensor, order: Order) -> Tensor:
+def _slots(x: Tensor, order: SlotOrder) -> Tensor:
     """Return [N, R, L, H] of [N, T, H], or of [N, R, T, H]. Empty slots have arbitrary values."""
     heads, rounds, _ = order.token.shape
     groups = torch.arange(heads, device=x.device)[:, None, None]
@@ -221,7 +221,7 @@ def _slots(x: Tensor, order: Order) -> Tensor:
     return x.flatten(0, -2).index_select(0, rows.flatten()).view(*rows.shape, -1)
 
 
-def _tokens(x_NRLH: Tensor, order: Order) -> Tensor:
+def _tokens(x_NRLH: Tensor, order: SlotOrder) -> Tensor:
     """Return [N, R, T, H] of [N, R, L, H]."""
     heads, rounds, slots = order.token.shape
     groups = torch.arange(heads * rounds, device=x_NRLH.device).view(heads, rounds, 1)
@@ -233,7 +233,7 @@ class _ToSlots(torch.autograd.Function):
     """Tokens → slots. Its gradient is gathered by the reverse order, which avoids the slow scatter-add of indexing."""
 
     @staticmethod
-    def forward(ctx: Any, x_NTH: Tensor, order: Order) -> Tensor:
+    def forward(ctx: Any, x_NTH: Tensor, order: SlotOrder) -> Tensor:
         ctx.order = order
         return _slots(x_NTH, order)
 
@@ -247,7 +247,7 @@ class _ToTokens(torch.autograd.Function):
     """Slots → tokens, for each round."""
 
     @staticmethod
-    def forward(ctx: Any, x_NRLH: Tensor, order: Order) -> Tensor:
+    def forward(ctx: Any, x_NRLH: Tensor, order: SlotOrder) -> Tensor:
         ctx.order = order
         return _tokens(x_NRLH, order)
 

@@ -23,7 +23,7 @@ from bertie.model.dropout import drop
 from bertie.model.head_facts import HeadShape
 from bertie.model.lsh_attention import (
     Chunks,
-    Order,
+    SlotOrder,
     attend,
     hash_buckets,
     hashed_order,
@@ -123,7 +123,7 @@ def _finish(
     q_NTH: Tensor,
     k_NTH: Tensor,
     v_NTH: Tensor,
-    order: Order,
+    order: SlotOrder,
     chunks: Chunks,
     shared: bool,
 ) -> Float[Tensor, "T E"]:

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.random import fork_rng
 
 Compute = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor | None]]
 """Computes a branch, from its input, [T, E], and from what an earlier call returned besides its output, or None."""
@@ -54,11 +55,11 @@ class Branch:
         return torch.cat(parts) if len(parts) > 1 else parts[0], kept
 
 
-Layer = tuple[Branch, Branch]
+BranchPair = tuple[Branch, Branch]
 """f and g."""
 
 
-def run_stored(layers: list[Layer], x_TE: Float[Tensor, "T E"]) -> Iterator[tuple[Tensor, Tensor]]:
+def run_stored(layers: list[BranchPair], x_TE: Float[Tensor, "T E"]) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield both streams after each layer. Autograd, if it is on, stores what every layer needs.
 
     Args:
@@ -72,7 +73,7 @@ def run_stored(layers: list[Layer], x_TE: Float[Tensor, "T E"]) -> Iterator[tupl
         yield first_TE, second_TE
 
 
-def run_reversible(layers: list[Layer], x_TE: Float[Tensor, "T E"]) -> tuple[Tensor, Tensor]:
+def run_reversible(layers: list[BranchPair], x_TE: Float[Tensor, "T E"]) -> tuple[Tensor, Tensor]:
     """Return both streams after the last layer. The backward pass computes the inputs of the layers again."""
     parameters = (parameter for layer in layers for branch in layer for parameter in branch.parameters)
     return _Reversible.apply(x_TE, layers, *parameters)
@@ -80,7 +81,7 @@ def run_reversible(layers: list[Layer], x_TE: Float[Tensor, "T E"]) -> tuple[Ten
 
 class _Reversible(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x_TE: Tensor, layers: list[Layer], *_parameters: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, x_TE: Tensor, layers: list[BranchPair], *_parameters: Tensor) -> tuple[Tensor, Tensor]:
         first_TE = second_TE = x_TE
         kept = []
         for f, g in layers:
@@ -138,6 +139,6 @@ def _autocast(device: str) -> Callable[[], Any]:
 @contextmanager
 def _seeded(seed: int, device: torch.device) -> Iterator[None]:
     """Draw random numbers from a seed, and then continue those from before."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield
