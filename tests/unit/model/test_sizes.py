@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -58,7 +58,7 @@ def test_every_shipped_configuration_builds(name: str) -> None:
     config, model = built(name)
     assert {objective.kind for objective in config.objectives} == set(model.heads)
     size, dropout = config.model, 0.1 if name in PUBLISHED else 0.0
-    fewer = {"num_hidden_layers": 1} if "num_hidden_layers" in size.__dataclass_fields__ else {}
+    fewer = {field.name: 1 for field in fields(size) if field.name == "num_hidden_layers"}
     assert config.optimizer.build(Model(build_encoder(replace(size, vocab_size=9, **fewer)), {}))
     assert size.hidden_dropout_prob == dropout
     if isinstance(size, TransformerConfig):
