@@ -3,16 +3,16 @@
     python benchmarks/nesting.py data/nesting
     bertie lab nesting --data data --out labs/nesting
 
-A text has twelve sentences such as "anna bell gave carl dorn", one for each giver, in the alphabetical order of the givers. In
+A text has eight sentences such as "anna bell gave carl dorn", one for each giver, in the alphabetical order of the givers. In
 the order in which things go from hand to hand, the people form one random circle: everybody gives once and gets once. The
-question "3 after anna bell" asks who has it three hands later, and the answer is that name where its owner gets it.
+question "2 after anna bell" asks who has it two hands later, and the answer is that name where its owner gets it.
 
 What does not tell the answer:
 
 - the order of the sentences, which has nothing to do with that of the circle: "in order" a model could take the last name;
 - numbers of mentions: each name is once that of a giver, and once that of a receiver;
 - which names there are: every other name is the answer equally often, after each number of hops;
-- the way back: from twelve people, five hops forward are fewer than those backward to the same person;
+- the way back: among eight people, two hops forward are fewer than those backward to the same person;
 - names by heart: a name is a first and a last name, and those of the dev set are pairs that no training text has, of first
   and last names that all occur in training.
 
@@ -33,12 +33,12 @@ from typing import Any
 
 import numpy as np
 
-HOPS = 5
-FIRST = ("anna", "ben", "carl", "dora", "emil", "fritz", "greta", "hans", "ida", "jan", "karla", "leo")
-LAST = ("abel", "bell", "cohn", "dorn", "ehrl", "fink", "graf", "horn", "imhof", "jung", "kern", "lang")
+HOPS = 2
+FIRST = ("anna", "ben", "carl", "dora", "emil", "fritz", "greta", "hans")
+LAST = ("abel", "bell", "cohn", "dorn", "ehrl", "fink", "graf", "horn")
 PEOPLE = len(FIRST)
-HELD_OUT = 4  # of the twelve last names that a first name may have, only in the dev set
-QUESTIONS = 5  # per text
+HELD_OUT = 3  # of the eight last names that a first name may have, only in the dev set
+QUESTIONS = 6  # per text
 ALL = "who has it"
 """The name of the task in the lab, which is the key of all questions in baselines.json."""
 
@@ -170,7 +170,7 @@ def main() -> None:
     """Write the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--train", type=int, default=16_000, help="number of training texts, each with five questions")
+    parser.add_argument("--train", type=int, default=16_000, help="number of training texts, each with six questions")
     parser.add_argument("--dev", type=int, default=400, help="number of dev texts")
     args = parser.parse_args()
     train, dev = draw(np.random.default_rng(0), args.train, False), draw(np.random.default_rng(1), args.dev, True)
