@@ -3,18 +3,17 @@
     python benchmarks/nesting.py data/nesting
     bertie lab nesting --data data --out labs/nesting
 
-A text has twelve sentences such as "anna bell gave carl dorn", one for each giver, in the alphabetical order of the givers. In
+A text has eight sentences such as "anna gave carl", one for each giver, in the alphabetical order of the givers. In
 the order in which things go from hand to hand, the people form one random circle: everybody gives once and gets once. The
-question "3 after anna bell" asks who has it three hands later, and the answer is that name where its owner gets it.
+question "2 after anna" asks who has it two hands later, and the answer is that name where its owner gets it.
 
 What does not tell the answer:
 
 - the order of the sentences, which has nothing to do with that of the circle: "in order" a model could take the last name;
 - numbers of mentions: each name is once that of a giver, and once that of a receiver;
 - which names there are: every other name is the answer equally often, after each number of hops;
-- the way back: from twelve people, five hops forward are fewer than those backward to the same person;
-- names by heart: a name is a first and a last name, and those of the dev set are pairs that no training text has, of first
-  and last names that all occur in training.
+- the way back: among eight people, three hops forward are fewer than those backward to the same person;
+- circles by heart: those of the dev set are in no training text. All names are known, and each is in every text.
 
 It writes train.json and dev.json (SQuAD's format), parts.txt (the hops of each dev question), baselines.json (scores of guesses
 by hops, on the dev set) and text.txt (texts for the vocabulary). Training has texts and questions of all numbers of hops; the
@@ -25,20 +24,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-from collections import Counter, defaultdict
+import zlib
+from collections import Counter
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-HOPS = 5
-FIRST = ("anna", "ben", "carl", "dora", "emil", "fritz", "greta", "hans", "ida", "jan", "karla", "leo")
-LAST = ("abel", "bell", "cohn", "dorn", "ehrl", "fink", "graf", "horn", "imhof", "jung", "kern", "lang")
-PEOPLE = len(FIRST)
-HELD_OUT = 4  # of the twelve last names that a first name may have, only in the dev set
-QUESTIONS = 5  # per text
+HOPS = 3
+NAMES = ("anna", "ben", "carl", "dora", "emil", "fritz", "greta", "hans")
+PEOPLE = len(NAMES)
+HELD_OUT = 5  # one circle of so many is only in the dev set
 ALL = "who has it"
 """The name of the task in the lab, which is the key of all questions in baselines.json."""
 
@@ -80,50 +78,46 @@ class Asked:
         return self.story.after(self.person, self.hops)
 
 
-def is_held_out(first: int, last: int) -> bool:
-    """Return whether a name, by the numbers of its parts, is one of the dev set, and of no training text."""
-    return (last - first) % PEOPLE < HELD_OUT
+def is_held_out(circle: tuple[str, ...]) -> bool:
+    """Return whether a circle, wherever it begins, is one of the dev set, and of no training text."""
+    first = circle.index(NAMES[0])
+    return zlib.crc32(" ".join(circle[first:] + circle[:first]).encode()) % HELD_OUT == 0
 
 
 def draw_story(rng: np.random.Generator, held_out: bool) -> Story:
-    """Return a random circle of names with all first and all last names, either of the dev set or of training."""
-    while True:
-        lasts = rng.permutation(PEOPLE)
-        free = list(range(PEOPLE))
-        names = []
-        for first in map(int, rng.permutation(PEOPLE)):
-            fitting = [int(last) for last in lasts if last in free and is_held_out(first, int(last)) == held_out]
-            if not fitting:
-                break
-            free.remove(fitting[0])
-            names.append(f"{FIRST[first]} {LAST[fitting[0]]}")
-        else:
-            return Story(tuple(names))
+    """Return a random circle of all names, either of the dev set or of training."""
+    while is_held_out(circle := tuple(NAMES[number] for number in rng.permutation(PEOPLE))) != held_out:
+        pass
+    return Story(circle)
 
 
 def draw(rng: np.random.Generator, texts: int, held_out: bool) -> list[Asked]:
-    """Return questions about random stories, `QUESTIONS` per story.
+    """Return questions about random stories, six per story.
 
     The dev set has equally many of each number of hops. Training has more of few hops: those of many are learned after them, and
-    until then are noise. Each question has at most so many hops as a random number says, and every number up to it is as likely.
+    until then are noise.
     """
+    hops = (1, 1, 2, 2, 3, 3) if held_out else (1, 1, 1, 2, 2, 3)
     asked = []
     for _ in range(texts):
         story = draw_story(rng, held_out)
-        for number, person in enumerate(rng.permutation(PEOPLE)[:QUESTIONS]):
-            most = int(rng.integers(1, HOPS + 1))
-            hops = 1 + number % HOPS if held_out else int(rng.integers(1, most + 1))
-            asked.append(Asked(story, story.circle[person], hops))
+        for number, person in zip(hops, rng.permutation(PEOPLE), strict=False):
+            asked.append(Asked(story, story.circle[person], number))
     return asked
+
+
+def _answer(each: Asked) -> dict[str, Any]:
+    return {"text": each.answer, "answer_start": each.story.start(each.answer)}
 
 
 def squad(asked: list[Asked]) -> dict[str, Any]:
     """Return questions in SQuAD's format."""
-    paragraphs: dict[Story, list[dict[str, Any]]] = defaultdict(list)
-    for number, each in enumerate(asked):
-        answers = [{"text": each.answer, "answer_start": each.story.start(each.answer)}]
-        paragraphs[each.story].append({"id": str(number), "question": each.question, "answers": answers})
-    rows = [{"context": story.text, "qas": qas} for story, qas in paragraphs.items()]
+    numbered = [
+        (each.story, {"id": str(number), "question": each.question, "answers": [_answer(each)]})
+        for number, each in enumerate(asked)
+    ]
+    stories = groupby(numbered, key=lambda pair: pair[0])
+    rows = [{"context": story.text, "qas": [question for _, question in group]} for story, group in stories]
     return {"version": "1.1", "data": [{"title": "nesting", "paragraphs": rows}]}
 
 
@@ -137,21 +131,16 @@ def guesses(train: list[Asked], dev: list[Asked]) -> dict[str, list[float]]:
 
     - chance: one of the names of the text.
     - bag of words: what words tell, however often they are there, without their order: for each number of hops, naive Bayes
-      from the parts of the asked name to the parts of the answer, counted in training, among the names of the text.
+      from the asked name to the answer, counted in training.
     - best place: the receiver of the sentence that most often has the answer in training, for each number of hops.
     """
     pairs, places = Counter[tuple[int, str, str]](), Counter[tuple[int, int]]()
     for each in train:
-        pairs.update((each.hops, asked, part) for asked in each.person.split() for part in each.answer.split())
+        pairs[each.hops, each.person, each.answer] += 1
         places[each.hops, place(each)] += 1
 
-    def score(each: Asked, name: str) -> float:
-        return sum(
-            math.log(1 + pairs[each.hops, asked, part]) for asked in each.person.split() for part in name.split()
-        )
-
     def by_words(each: Asked) -> str:
-        return max(sorted(each.story.circle), key=lambda name: score(each, name))
+        return max(NAMES, key=lambda name: pairs[each.hops, each.person, name])
 
     best = {hops: max(range(PEOPLE), key=lambda sentence: places[hops, sentence]) for hops in range(1, HOPS + 1)}
     return {
@@ -170,7 +159,7 @@ def main() -> None:
     """Write the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--train", type=int, default=16_000, help="number of training texts, each with five questions")
+    parser.add_argument("--train", type=int, default=16_000, help="number of training texts, each with six questions")
     parser.add_argument("--dev", type=int, default=400, help="number of dev texts")
     args = parser.parse_args()
     train, dev = draw(np.random.default_rng(0), args.train, False), draw(np.random.default_rng(1), args.dev, True)
