@@ -257,7 +257,7 @@ def test_a_run_keeps_its_markers(trained: Path, rows: list[dict[str, Any]]) -> N
     own = task.score(found, list(task.reader.values(rows)))
     assert json.loads((trained / "scores.json").read_text()) == pytest.approx(own)
     renamed = [{"body": row["text"]} for row in rows[:3]]
-    assert bertie.load(trained, task=Relate(text="body"), threads=1).predict(renamed) == found[:3]
+    assert bertie.load(trained, task=Relate(text="body"), threads=1).predict(renamed) == model.predict(rows[:3])
     with pytest.raises(UsageError, match=r'task\.form: the model was trained with "markers"'):
         bertie.load(trained, task=Relate(form="typed"), threads=1)
     again = bertie.finetune(RECIPE | {"training": {"steps": 1, "batch_size": 4}}, rows, rows, trained, threads=1)
