@@ -20,6 +20,7 @@ from bertie.errors import UsageError, UserError
 from bertie.finetuning import gpt
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.encoder import Encoder
+from bertie.model.segment_memory import require_first_segment
 from bertie.model.text_pooling import pooling_facts
 from bertie.tasks import Task
 from bertie.tasks.data.columns import columns_read
@@ -85,15 +86,7 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
         UsageError: The configuration does not fit the model or the examples.
     """
     checkpoint = gpt.prepared(config, checkpoint)
-    limit = checkpoint.config.max_position_embeddings
-    separate = pooling_facts(config.task.text_pooling).separate
-    shortest = special_tokens(checkpoint.tokenizer, 2, separate) + 1
-    if not shortest <= config.max_length <= limit:
-        raise UsageError(f"max_length is {config.max_length}: the model reads {shortest} to {limit} tokens")
-    longest = checkpoint.tokenizer.longest
-    if longest is not None and config.max_length > longest:
-        where = f"{checkpoint.folder}/tokenizer_config.json: model_max_length is {longest}"
-        raise UsageError(f"max_length is {config.max_length}, and {where}: give at most that, or change it")
+    _check_length(config, checkpoint)
     reader: Any = config.task.reader
     train_examples = _examples(train, reader, config.strict, training=True)
     if 0 < config.max_train_examples < len(train_examples):
@@ -131,6 +124,21 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
     if task.unit == "batch" and (smallest_batch < 2 or len(train_sequences) < 4):
         raise UsageError("pairs without scores need negatives from their batch: at least 2 pairs and a batch size of 2")
     return TaskData(task, dev_examples, train_sequences, encoded[1], checkpoint)
+
+
+def _check_length(config: FinetuneConfig, checkpoint: Checkpoint) -> None:
+    """Raise UsageError if the model does not read sequences of `max_length` tokens."""
+    limit = checkpoint.config.max_position_embeddings
+    separate = pooling_facts(config.task.text_pooling).separate
+    shortest = special_tokens(checkpoint.tokenizer, 2, separate) + 1
+    if not shortest <= config.max_length <= limit:
+        raise UsageError(f"max_length is {config.max_length}: the model reads {shortest} to {limit} tokens")
+    if config.task.text_pooling is not None:
+        require_first_segment(checkpoint.config, config.max_length)
+    longest = checkpoint.tokenizer.longest
+    if longest is not None and config.max_length > longest:
+        where = f"{checkpoint.folder}/tokenizer_config.json: model_max_length is {longest}"
+        raise UsageError(f"max_length is {config.max_length}, and {where}: give at most that, or change it")
 
 
 def _token_counts(tokenizer: Tokenizer, sequences: list[Sequence]) -> dict[str, Any]:

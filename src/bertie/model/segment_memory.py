@@ -36,6 +36,20 @@ def reads_documents(config: Any) -> bool:
     return getattr(config, "segment_length", 0) > 0
 
 
+def require_first_segment(config: Any, max_length: int) -> None:
+    """Raise UsageError if heads would read the first token of a text, which sees the first segment only.
+
+    Args:
+        config: The configuration of an encoder.
+        max_length: Most tokens of a text.
+    """
+    if reads_documents(config) and config.pooled_token == "first" and max_length > config.segment_length:
+        raise UsageError(
+            f"max_length is {max_length}, and the model reads segments of {config.segment_length} tokens, of which the head's "
+            "token sees the first one only: lower max_length to that"
+        )
+
+
 def require_segments(config: Any, layout: Any, longest: int) -> None:
     """Raise UsageError if the sequences of a recipe do not suit the segments of its model.
 

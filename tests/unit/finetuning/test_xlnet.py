@@ -11,15 +11,19 @@ import torch
 
 import bertie
 from bertie.batches.sentence_pairs import SentencePairs
+from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
 from bertie.errors import UsageError, UserError
 from bertie.finetuning.data import load_task_data
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.finetuning.single_run import initialized_model
+from bertie.model.encoder import build_encoder
+from bertie.model.model import Model
 from bertie.model.xlnet import XlnetConfig, XlnetEncoder
 from bertie.objectives import NextSentence, PermutationLM
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks.classify import Classify
+from bertie.text.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 
@@ -63,6 +67,18 @@ def test_an_xlnet_is_fine_tuned(
     assert isinstance(loaded.model.encoder, XlnetEncoder)
     found, expected = loaded.predict(rows[:9]), tuned.predict(rows[:9])
     assert [each.probabilities for each in found] == [each.probabilities for each in expected]
+
+
+def test_a_text_longer_than_the_segment_that_the_head_reads_is_refused(
+    rows: list[dict[str, str]], small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """The first token would see nothing of the rest."""
+    size = replace(SIZE, vocab_size=small_tokenizer.size, segment_length=16, memory_length=16)
+    write_model(tmp_path, Model(build_encoder(size), {}), small_tokenizer)
+    checkpoint = read_checkpoint(tmp_path)
+    with pytest.raises(UsageError, match=r"max_length is 24, and the model reads segments of 16 tokens"):
+        load_task_data(CONFIG, rows, rows, checkpoint)
+    load_task_data(replace(CONFIG, max_length=16), rows, rows, checkpoint)
 
 
 def test_top_layers_start_anew_with_their_biases(xlnet: Path, rows: list[dict[str, str]]) -> None:
