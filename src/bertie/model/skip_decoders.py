@@ -16,6 +16,18 @@ from bertie.model.chunked_loss import chunked_vocabulary_loss
 from bertie.model.gru import GruConfig, TimeSteps
 
 
+VECTOR_NORM = 4.0  # as decoders read it; that of word embeddings begins near 1
+
+
+def normalized(x_SD: Float[Tensor, "S D"]) -> Float[Tensor, "S D"]:
+    """Return vectors as the decoders read them: with a mean of 0 and a norm of `VECTOR_NORM`.
+
+    The encoder's states are small at the beginning and grow a hundredfold. Their size would decide how fast decoders learn.
+    """
+    size = x_SD.shape[1]
+    return functional.layer_norm(x_SD, (size,), eps=1e-12) * (VECTOR_NORM / size**0.5)
+
+
 class SkipThoughtHead(nn.Module):
     """Two GRUs, one for the next sentence and one for the previous one. Both predict word by word.
 
@@ -52,7 +64,7 @@ class SkipThoughtHead(nn.Module):
         batch = hidden.batch
         assert batch is not None, "the decoders read the tokens of the batch"
         ends, lengths = batch.ragged.cu_seqlens[1:], batch.ragged.lengths
-        vectors_SD = hidden.last[targets.index][ends - 1]
+        vectors_SD = normalized(hidden.last[targets.index][ends - 1])
         if self.blind:
             vectors_SD = vectors_SD * 0  # so that the encoder has gradients, which are zeros
         words_TE = self.word[0](batch.input_ids)
@@ -78,7 +90,7 @@ class SkipThoughtHead(nn.Module):
         It is no prediction, as every sentence begins with a token. `bertie convert` compares models by it.
         """
         none_PE = x_PD.new_zeros(len(x_PD), self.word[0].embedding_dim)
-        read_1PE = torch.cat([none_PE, x_PD], 1)[None]
+        read_1PE = torch.cat([none_PE, normalized(x_PD)], 1)[None]
         states_P2E = torch.stack([decoder(read_1PE)[0][0] for decoder in (self.next, self.previous)], 1)
         return functional.linear(states_P2E, self.word[0].weight, self.bias)
 
