@@ -16,7 +16,9 @@ from bertie.model.chunked_loss import chunked_vocabulary_loss
 from bertie.model.gru import GruConfig, TimeSteps
 
 
-VECTOR_NORM = 4.0  # as decoders read it; that of word embeddings begins near 1
+# Of a sentence as the decoders read it, about that of a word embedding at the beginning. With 4, the decoders learn more slowly
+# than without the sentence (docs/log/2026-11-28-skip-thoughts.md).
+VECTOR_NORM = 1.0
 
 
 def normalized(x_SD: Float[Tensor, "S D"]) -> Float[Tensor, "S D"]:

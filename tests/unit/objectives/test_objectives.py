@@ -545,7 +545,7 @@ def skip_thoughts(head: Weights, word: np.ndarray, batch: Batch, x: np.ndarray) 
         for column, beside, name in ((0, number - 1, "next"), (1, number + 1, "previous")):
             if 0 <= beside < len(edges) - 1:
                 vector = x[edges[beside + 1] - 1]
-                vector = 4 * (vector - vector.mean()) / np.linalg.norm(vector - vector.mean())
+                vector = (vector - vector.mean()) / np.linalg.norm(vector - vector.mean())
                 vector = np.tile(vector, (stop - start, 1))
                 read = np.concatenate([word[np.asarray(batch.input_ids[start:stop])], vector], 1)
                 states[start:stop, column] = gru(head, name, read)
