@@ -19,6 +19,7 @@ from bertie.model.gru import GruConfig, TimeSteps
 # Of a sentence as the decoders read it, about that of a word embedding at the beginning. With 4, the decoders learn more slowly
 # than without the sentence (docs/log/2026-11-28-skip-thoughts.md).
 VECTOR_NORM = 1.0
+FIRST_SHARE = 0.01  # initial weights of the vector, relative to those of words
 
 
 def normalized(x_SD: Float[Tensor, "S D"]) -> Float[Tensor, "S D"]:
@@ -28,6 +29,21 @@ def normalized(x_SD: Float[Tensor, "S D"]) -> Float[Tensor, "S D"]:
     """
     size = x_SD.shape[1]
     return functional.layer_norm(x_SD, (size,), eps=1e-12) * (VECTOR_NORM / size**0.5)
+
+
+class Decoder(nn.GRU):
+    """torch's GRU, in which the weights of the vector begin near zero: training starts as that of a decoder without it.
+
+    They are not zeros, so that the encoder has gradients at once.
+    """
+
+    def __init__(self, word_size: int, vector_size: int):
+        self.word_size = word_size
+        super().__init__(word_size + vector_size, word_size)
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        self.weight_ih_l0.detach()[:, self.word_size :].mul_(FIRST_SHARE)
 
 
 class SkipThoughtHead(nn.Module):
@@ -49,8 +65,8 @@ class SkipThoughtHead(nn.Module):
         """
         super().__init__()
         entries, width = word.weight.shape
-        self.next = nn.GRU(width + config.hidden_size, width)
-        self.previous = nn.GRU(width + config.hidden_size, width)
+        self.next = Decoder(width, config.hidden_size)
+        self.previous = Decoder(width, config.hidden_size)
         self.bias = nn.Parameter(torch.zeros(entries))
         self.blind = blind
         self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
