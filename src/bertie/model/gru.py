@@ -24,7 +24,6 @@ from bertie.model.dropout import drop
 from bertie.model.head_facts import HeadShape
 from bertie.model.pooling import Pooling
 
-
 LONGEST_MEMORY = 30.0  # tokens; about as many as a sentence has
 
 

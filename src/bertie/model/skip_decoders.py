@@ -15,7 +15,6 @@ from bertie.contracts import Hidden, Loss, Targets
 from bertie.model.chunked_loss import chunked_vocabulary_loss
 from bertie.model.gru import GruConfig, TimeSteps
 
-
 # Of a sentence as the decoders read it, about that of a word embedding at the beginning. With 4, the decoders learn more slowly
 # than without the sentence (docs/log/2026-11-28-skip-thoughts.md).
 VECTOR_NORM = 1.0
