@@ -9,12 +9,12 @@
 vector says about a token of a neighbor. Its interval is that of 95 % of a paired bootstrap over batches of held-out sentences.
 
 `sick` compares vectors as frozen features for the relatedness of SICK (Marelli et al. 2014): |u − v| and u ∗ v with a linear
-layer, as in the paper (Kiros et al. 2015, section 3.2). The other vectors are those of `bertie glove` on the same text, of the same
-size, whose mean is the vector of a text. Both are trained once, and the layer once per seed. A learning rate is chosen from a few
-on one half of dev.tsv, and the scores are those of the other half.
+layer, as in the paper (Kiros et al. 2015, section 3.2). The other vectors are those of `bertie glove` on the same text, of the
+same size, whose mean is the vector of a text. Both are trained once, and the layer once per seed. A learning rate is chosen
+from a few on one half of dev.tsv, and the scores are those of the other half.
 
-Runs in FOLDER are continued or reused: take another folder for other settings. `mini-skip-thoughts` makes 2,000 tokens a second on
-one thread of an AMD EPYC, so 1,200 steps take 20 minutes on an idle core. What was measured is in
+Runs in FOLDER are continued or reused: take another folder for other settings. `mini-skip-thoughts` makes 2,000 tokens a second
+on one thread of an AMD EPYC, so 1,200 steps take 20 minutes on an idle core. What was measured is in
 docs/log/2026-11-28-skip-thoughts.md.
 """
 
