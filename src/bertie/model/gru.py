@@ -6,6 +6,7 @@ D  hidden size      E  size of the word embeddings
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
@@ -22,6 +23,8 @@ from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
 from bertie.model.dropout import drop
 from bertie.model.head_facts import HeadShape
 from bertie.model.pooling import Pooling
+
+LONGEST_MEMORY = 30.0  # tokens; about as many as a sentence has
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,22 @@ class GruEmbeddings(nn.Module):
         return self.word(batch.input_ids)
 
 
+class RememberingGru(nn.GRU):
+    """torch's GRU with other initial biases, so that the last state begins as one that tells of the whole sentence.
+
+    With torch's, a state forgets half of itself at each token, and the last one tells of little but the full stop and [SEP].
+    Here a unit forgets 1 / (1 + m) of itself, where m is log-uniform between 1 and `LONGEST_MEMORY` tokens (after Tallec and
+    Ollivier 2018). All other biases are 0: at random, they would be a large part of the state, the same for all sentences.
+    """
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        nn.init.zeros_(self.bias_ih_l0)
+        nn.init.zeros_(self.bias_hh_l0)
+        update = self.bias_ih_l0.detach()[self.hidden_size : 2 * self.hidden_size]
+        nn.init.uniform_(update, 0.0, math.log(LONGEST_MEMORY))
+
+
 class GruEncoder(nn.Module):
     """A GRU over word embeddings. Each state has read the token and those before it in the sequence.
 
@@ -120,7 +139,7 @@ class GruEncoder(nn.Module):
         super().__init__()
         self.config = config
         self.embeddings = GruEmbeddings(config)
-        self.layers = nn.ModuleList([nn.GRU(config.embedding_width, config.hidden_size)])
+        self.layers = nn.ModuleList([RememberingGru(config.embedding_width, config.hidden_size)])
 
     def forward(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden:
         """Encode a batch; see `TransformerEncoder.forward`.

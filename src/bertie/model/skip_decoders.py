@@ -15,6 +15,35 @@ from bertie.contracts import Hidden, Loss, Targets
 from bertie.model.chunked_loss import chunked_vocabulary_loss
 from bertie.model.gru import GruConfig, TimeSteps
 
+# Of a sentence as the decoders read it, about that of a word embedding at the beginning. With 4, the decoders learn more slowly
+# than without the sentence (docs/log/2026-11-28-skip-thoughts.md).
+VECTOR_NORM = 1.0
+FIRST_SHARE = 0.01  # initial weights of the vector, relative to those of words
+
+
+def normalized(x_SD: Float[Tensor, "S D"]) -> Float[Tensor, "S D"]:
+    """Return vectors as the decoders read them: with a mean of 0 and a norm of `VECTOR_NORM`.
+
+    The encoder's states are small at the beginning and grow a hundredfold. Their size would decide how fast decoders learn.
+    """
+    size = x_SD.shape[1]
+    return functional.layer_norm(x_SD, (size,), eps=1e-12) * (VECTOR_NORM / size**0.5)
+
+
+class Decoder(nn.GRU):
+    """torch's GRU, in which the weights of the vector begin near zero: training starts as that of a decoder without it.
+
+    They are not zeros, so that the encoder has gradients at once.
+    """
+
+    def __init__(self, word_size: int, vector_size: int):
+        self.word_size = word_size
+        super().__init__(word_size + vector_size, word_size)
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        self.weight_ih_l0.detach()[:, self.word_size :].mul_(FIRST_SHARE)
+
 
 class SkipThoughtHead(nn.Module):
     """Two GRUs, one for the next sentence and one for the previous one. Both predict word by word.
@@ -35,8 +64,8 @@ class SkipThoughtHead(nn.Module):
         """
         super().__init__()
         entries, width = word.weight.shape
-        self.next = nn.GRU(width + config.hidden_size, width)
-        self.previous = nn.GRU(width + config.hidden_size, width)
+        self.next = Decoder(width, config.hidden_size)
+        self.previous = Decoder(width, config.hidden_size)
         self.bias = nn.Parameter(torch.zeros(entries))
         self.blind = blind
         self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
@@ -52,7 +81,7 @@ class SkipThoughtHead(nn.Module):
         batch = hidden.batch
         assert batch is not None, "the decoders read the tokens of the batch"
         ends, lengths = batch.ragged.cu_seqlens[1:], batch.ragged.lengths
-        vectors_SD = hidden.last[targets.index][ends - 1]
+        vectors_SD = normalized(hidden.last[targets.index][ends - 1])
         if self.blind:
             vectors_SD = vectors_SD * 0  # so that the encoder has gradients, which are zeros
         words_TE = self.word[0](batch.input_ids)
@@ -78,7 +107,7 @@ class SkipThoughtHead(nn.Module):
         It is no prediction, as every sentence begins with a token. `bertie convert` compares models by it.
         """
         none_PE = x_PD.new_zeros(len(x_PD), self.word[0].embedding_dim)
-        read_1PE = torch.cat([none_PE, x_PD], 1)[None]
+        read_1PE = torch.cat([none_PE, normalized(x_PD)], 1)[None]
         states_P2E = torch.stack([decoder(read_1PE)[0][0] for decoder in (self.next, self.previous)], 1)
         return functional.linear(states_P2E, self.word[0].weight, self.bias)
 

@@ -544,7 +544,9 @@ def skip_thoughts(head: Weights, word: np.ndarray, batch: Batch, x: np.ndarray) 
     for number, (start, stop) in enumerate(pairwise(edges)):
         for column, beside, name in ((0, number - 1, "next"), (1, number + 1, "previous")):
             if 0 <= beside < len(edges) - 1:
-                vector = np.tile(x[edges[beside + 1] - 1], (stop - start, 1))
+                vector = x[edges[beside + 1] - 1]
+                vector = (vector - vector.mean()) / np.linalg.norm(vector - vector.mean())
+                vector = np.tile(vector, (stop - start, 1))
                 read = np.concatenate([word[np.asarray(batch.input_ids[start:stop])], vector], 1)
                 states[start:stop, column] = gru(head, name, read)
     return states.reshape(2 * len(x), -1)
