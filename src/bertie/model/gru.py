@@ -120,6 +120,9 @@ class RememberingGru(nn.GRU):
     Ollivier 2018). All other biases are 0: at random, they would be a large part of the state, the same for all sentences.
     """
 
+    bias_ih_l0: nn.Parameter
+    bias_hh_l0: nn.Parameter
+
     def reset_parameters(self) -> None:
         super().reset_parameters()
         nn.init.zeros_(self.bias_ih_l0)

@@ -36,6 +36,8 @@ class Decoder(nn.GRU):
     They are not zeros, so that the encoder has gradients at once.
     """
 
+    weight_ih_l0: nn.Parameter
+
     def __init__(self, word_size: int, vector_size: int):
         self.word_size = word_size
         super().__init__(word_size + vector_size, word_size)
