@@ -114,7 +114,8 @@ class Graph(nn.Module):
             return (x_SLD * mask_SL1).sum(1) / mask_SL1.sum(1).clamp(min=1)  # a row may be all padding
         if self.config.pooled_token == "first":
             return x_SLD[:, 0]
-        return x_SLD[torch.arange(len(x_SLD), device=x_SLD.device), attention_mask.sum(1) - 1]
+        last_S11 = (attention_mask.sum(1) - 1)[:, None, None]
+        return x_SLD.gather(1, last_S11.expand(-1, -1, x_SLD.shape[2]))[:, 0]  # for any S: an index would fix it
 
 
 def _logits(head: nn.Module, x_PD: Tensor) -> Float[Tensor, "P C"]:

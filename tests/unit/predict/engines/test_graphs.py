@@ -27,6 +27,8 @@ from bertie.predict.engines import choose, grids
 from bertie.predict.engines.files import EngineName
 from bertie.predict.engines.graph import Graph, export
 from bertie.predict.engines.grids import GridEncoder
+from bertie.tasks.classify import Classify
+from bertie.tasks.task import build_head
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "bert": {},
@@ -93,6 +95,25 @@ def test_a_layer_may_repeat(tiny_config: TransformerConfig) -> None:
     exported = export(Graph(Model(encoder, {}))).module()
     [found] = exported(attention_mask=torch.ones(1, 5, dtype=torch.int64), **given)
     torch.testing.assert_close(found[0], encoder(batch).last, atol=2e-5, rtol=1e-4)
+
+
+@torch.inference_mode()
+def test_a_causal_head_is_exported_for_any_number_of_sequences(tiny_config: TransformerConfig) -> None:
+    """It reads the last token of each."""
+    encoder = encoder_of(replace(tiny_config, causal=True))
+    task = Classify(labels=("a", "b"))
+    head = build_head(task, encoder.config, encoder.config.hidden_size)
+    initialize_weights(head, 0.2)
+    graph = Graph(Model(encoder, {"classify": head}).eval())
+    exported = export(graph).module()
+    for lengths in ((5,), (4, 7, 2)):
+        batch = batch_of(*lengths)
+        mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+        grid = torch.zeros(2, *mask.shape, dtype=torch.int64)
+        grid[0][mask], grid[1][mask] = batch.input_ids, batch.token_type_ids
+        _, found = exported(attention_mask=mask.long(), input_ids=grid[0], token_type_ids=grid[1])
+        rows = batch.ragged.cu_seqlens[1:] - 1
+        torch.testing.assert_close(found, head.logits(encoder(batch, rows).last), atol=2e-5, rtol=1e-4)
 
 
 @torch.inference_mode()
