@@ -180,7 +180,13 @@ def test_the_class_for_classification_is_refused_by_name(small_tokenizer: Tokeni
     "change",
     [
         *({"num_buckets": None}, {"num_buckets": 7}, {"num_buckets": [2, 3]}, {"num_buckets": [2, 10]}),
-        *({"num_buckets": "many"}, {"axial_pos_shape": [8, 4]}, {"axial_pos_shape": [4, 4, 4]}),
+        *(
+            {"num_buckets": "many"},
+            {"num_buckets": True},
+            {"axial_pos_embds": "no"},
+            {"axial_pos_shape": [8, 4]},
+            {"axial_pos_shape": [4, 4, 4]},
+        ),
         *({"axial_pos_embds_dim": [8, 8]}, {"lsh_attn_chunk_length": 24}, {"local_attn_chunk_length": 7}),
         *({"attn_layers": ["local", "global"]}, {"attn_layers": []}, {"hidden_act": "mish"}),
         *({"lsh_num_chunks_after": 1, "is_decoder": True}, {"tie_word_embeddings": True}),
