@@ -158,6 +158,12 @@ class FinetuneConfig:
         require_bilstm(self.task.text_pooling, self.lstm_hidden_size)
         if self.frozen and only_vectors:
             raise UsageError(f"{self.task.kind} has no head weights, so frozen leaves nothing to train: remove frozen")
+        windows = getattr(self.task, "truncation", "") == "windows"
+        if windows and pooling_facts(self.task.text_pooling).separate == "orders":
+            raise UsageError(
+                f'task.pooling is "{self.task.text_pooling}", and task.truncation is "windows", whose windows depend on the '
+                "order of the texts: choose another truncation"
+            )
         self._check_gpt()
         if self.grid.epochs and self.training.steps:
             raise UsageError("training.steps and grid.epochs both set the length of a run: remove one of them")

@@ -397,6 +397,11 @@ def test_swapped_texts_have_the_same_score(frozen: bool, task: Any, start: Path,
     assert values["architectures"] == ["OpenAIGPTModel"]  # no class of transformers adds two states
 
 
+def test_both_orders_have_no_windows() -> None:
+    with pytest.raises(UsageError, match=r'task\.truncation is "windows", whose windows depend on the order'):
+        replace(SIMILAR, task=Regress(pooling="both_orders", truncation="windows"))
+
+
 def test_both_orders_of_long_pairs_have_the_same_tokens(start: Path) -> None:
     long = [{"text": "the in and " * 20, "text_pair": "in the " * 30, "label": float(i)} for i in range(2)]
     data = load_task_data(SIMILAR, long, long, read_checkpoint(start))
