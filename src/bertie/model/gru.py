@@ -113,18 +113,22 @@ class GruEmbeddings(nn.Module):
 
 
 class RememberingGru(nn.GRU):
-    """torch's GRU with other initial biases, so that the last state begins as one that tells of the whole sentence.
+    """torch's GRU with other initial weights, so that the last state begins as one that tells of the whole sentence.
 
     With torch's, a state forgets half of itself at each token, and the last one tells of little but the full stop and [SEP].
     Here a unit forgets 1 / (1 + m) of itself, where m is log-uniform between 1 and `LONGEST_MEMORY` tokens (after Tallec and
     Ollivier 2018). All other biases are 0: at random, they would be a large part of the state, the same for all sentences.
+    The matrices that read the state are orthogonal, one per gate, as in the paper (section 3.1).
     """
 
+    weight_hh_l0: nn.Parameter
     bias_ih_l0: nn.Parameter
     bias_hh_l0: nn.Parameter
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
+        for gate in self.weight_hh_l0.detach().split(self.hidden_size):
+            nn.init.orthogonal_(gate)
         nn.init.zeros_(self.bias_ih_l0)
         nn.init.zeros_(self.bias_hh_l0)
         update = self.bias_ih_l0.detach()[self.hidden_size : 2 * self.hidden_size]
