@@ -1,8 +1,9 @@
 """SICK (Marelli et al. 2014) in its published form: one table of sentence pairs with a score and a label.
 
-    python benchmarks/sick.py SICK.txt FOLDER
+    python benchmarks/sick.py SICK.txt FOLDER [--dev 0.1]
 
-This writes train.tsv and dev.tsv to the folder: the published file has no split here, so a random tenth is dev.
+This writes train.tsv and dev.tsv to the folder: the published file has no split here, so a random tenth is dev. With --dev 0.5,
+dev.tsv has about as many pairs as the published test set.
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ def sick(path: Path, label: str) -> list[Example]:
 
 
 def main() -> None:
-    """Write train.tsv and dev.tsv: the pairs without and with a random tenth."""
+    """Write train.tsv and dev.tsv: the pairs without and with a random part."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("sick", type=Path)
     arguments.add_argument("folder", type=Path)
+    arguments.add_argument("--dev", type=float, default=0.1, help="share of the pairs in dev.tsv")
     given = arguments.parse_args()
     header, *lines = given.sick.read_text(encoding="utf-8").splitlines()
     order = np.random.default_rng(0).permutation(len(lines))
-    tenth = len(lines) // 10
+    dev = int(len(lines) * given.dev)
     given.folder.mkdir(parents=True, exist_ok=True)
-    for name, numbers in (("dev.tsv", order[:tenth]), ("train.tsv", order[tenth:])):
+    for name, numbers in (("dev.tsv", order[:dev]), ("train.tsv", order[dev:])):
         rows = [header, *(lines[number] for number in np.sort(numbers))]
         (given.folder / name).write_text("\n".join(rows) + "\n", encoding="utf-8")
 
