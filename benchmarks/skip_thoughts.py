@@ -10,8 +10,8 @@ vector says about a token of a neighbor. Its interval is that of 95 % of a paire
 
 `sick` compares vectors as frozen features for the relatedness of SICK (Marelli et al. 2014): |u − v| and u ∗ v with a linear
 layer, as in the paper (Kiros et al. 2015, section 3.2). The other vectors are those of `bertie glove` on the same text, of the
-same size, whose mean is the vector of a text. Each seed trains both, and a layer for each. A learning rate is chosen from a few
-on one half of dev.tsv, and the scores are those of the other half.
+same size, whose mean is the vector of a text. Skip-thoughts and both layers are trained once per seed, GloVe once. A learning
+rate is chosen from a few on one half of dev.tsv, and the scores are those of the other half.
 
 Runs in FOLDER are continued or reused: take another folder for other settings. `mini-skip-thoughts` makes 2,000 tokens a second
 on one thread of an AMD EPYC, so 1,200 steps take 20 minutes on an idle core. What was measured is in
@@ -130,12 +130,12 @@ def batch_losses(run: Path, batches: list[Any]) -> np.ndarray:
 
 
 def sick(given: argparse.Namespace) -> dict[str, Any]:
-    """Train both and a linear layer on the fixed vectors of each, once per seed."""
+    """Train skip-thoughts, and a linear layer on its vectors and on those of GloVe, once per seed."""
     scores: dict[str, list[dict[str, float]]] = {name: [] for name in MODELS}
+    vectors = given.work / "glove"
+    if not vectors.exists():
+        bertie.glove(given.shards, vectors, GloveConfig(given.hidden_size, epochs=given.glove_epochs))
     for seed in range(given.seeds):
-        vectors = given.work / f"glove-{seed}"
-        if not vectors.exists():
-            bertie.glove(given.shards, vectors, GloveConfig(given.hidden_size, epochs=given.glove_epochs, seed=seed))
         for name, model in (("skip-thoughts", pretrained(given, seed=seed)), ("GloVe", vectors)):
             scores[name].append(related(model, given, seed))
             print(f"seed {seed}: {name} {scores[name][-1]}", flush=True)
