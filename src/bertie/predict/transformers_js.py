@@ -59,7 +59,8 @@ def write(
         UsageError: transformers.js has no class for the model, its graph cannot be exported, or it is too large.
         UserError: An output in fp32 or fp16 differs too much, or q8 loses too much.
     """
-    source = load(folder, engine="plain")
+    with console.silenced():  # as when the folder was compared with the source
+        source, rounded = load(folder, engine="plain"), load(folder, engine="plain")
     graph = Graph(with_one_head(source.model, storage.read_json(folder / "config.json")["model_type"]))
     if (size := 4 * source.model.size) > MAX_BYTES:
         raise UsageError(f"the weights have {size / 1e9:.1f} GB in fp32, and one ONNX file holds 2.1 GB: use --to hf")
@@ -79,7 +80,6 @@ def write(
         if not (worst := max(outputs[dtype].values())) <= limit:
             remedy = "report this bug" if dtype == "fp32" else "its values do not fit into 16 bits; use --to onnx"
             raise UserError(f"{FILES[dtype]} differs from its source by {worst:.1e} of the largest value: {remedy}")
-    rounded = load(folder, engine="plain")
     rounded.model.encoder = cast(
         Encoder, GridEncoder(cast(TransformerEncoder, rounded.model.encoder), onnx.states(quantized))
     )
