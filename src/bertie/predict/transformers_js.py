@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bertie import console, storage
+from bertie.checkpoints.families import family_of
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
@@ -102,7 +103,11 @@ def with_one_head(model: Model, model_type: str) -> Model:
     """
     if model_type not in CLASSES:
         known = ", ".join(CLASSES)
-        raise UsageError(f"transformers.js has no class for a {model_type}, or bertie no graph; it takes {known}")
+        config = model.encoder.config
+        name = model_type if family_of(config).in_transformers else config.kind
+        raise UsageError(
+            f"transformers.js has no class for the model type {name}, or bertie no graph; it takes {known}"
+        )
     every = {kind: facts_of(model.heads[kind]) for kind in sorted(model.encoder_heads)}
     heads = {kind: facts for kind, facts in every.items() if facts.shape != "vectors"}
     usable = [kind for kind in exported_heads(model) if heads[kind].shape in CLASSES[model_type]]
