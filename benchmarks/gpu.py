@@ -29,41 +29,27 @@ import argparse
 import gc
 import json
 import math
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-import transformers
 
 import weight_parts
-from bertie import runtime, storage
+from bertie import runtime
 from bertie.batches.loader import Step
 from bertie.model.flops import model_flops
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.run_folder import read_metrics
-from gpu_peers import (
-    DISTINCT,
-    Bench,
-    Case,
-    Lengths,
-    check_attention,
-    dtype,
-    free_memory,
-    shape,
-    short,
-    synchronize,
-    tokenizer_of,
-)
+from gpu_peers import DISTINCT, Bench, Case, Lengths, check_attention, shape, tokenizer_of
+from gpu_run import Budget, OutOfTime, Report, dtype, free_memory, short, synchronize
 from pretrain_speed import spread
-from results import environment
 
 CASES = [
     Case("modern-base", 128, 32_768, 4096, 75),
@@ -79,55 +65,6 @@ OPTIONAL = {"compiled": 60.0, "packed": 30.0}  # seconds for each kind of length
 ROUND_SECONDS = 0.25  # of bertie; a slower peer takes longer
 KERNELS = 25  # of a step, in the report: those that take longest
 AFTER_TRAINING = 45.0  # seconds: Python, held-out losses, copies of the weights
-
-
-class OutOfTime(BaseException):
-    """The part has used up its time. No Exception, so that no compiler catches it."""
-
-
-class Budget:
-    """The minutes of the command, from now on."""
-
-    def __init__(self, minutes: float):
-        self.begun, self.seconds = time.monotonic(), 60 * minutes
-
-    def left(self) -> float:
-        return self.seconds - (time.monotonic() - self.begun)
-
-    @contextmanager
-    def until(self, reserve: float) -> Iterator[None]:
-        """Raise OutOfTime inside when only `reserve` seconds are left."""
-
-        def ring(*_: object) -> None:
-            raise OutOfTime(f"stopped after {time.monotonic() - self.begun:.0f} s of the command")
-
-        previous = signal.signal(signal.SIGALRM, ring)
-        signal.setitimer(signal.ITIMER_REAL, max(0.1, self.left() - reserve))
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, previous)
-
-
-class Report:
-    """The results, in a file that is written after each part."""
-
-    def __init__(self, path: Path, commit: str | None):
-        found = environment(runtime.use_threads())
-        self.path = path
-        self.content: dict[str, Any] = {"environment": found | {"commit": found["commit"] or commit}}
-        self.content |= {"transformers": transformers.__version__, "cases": {}, "skipped": []}
-        path.parent.mkdir(parents=True, exist_ok=True)
-
-    def write(self, message: str, **values: Any) -> None:
-        self.content |= values
-        storage.write_json(self.path, self.content)
-        print(message, flush=True)
-
-    def skip(self, what: str, why: str) -> None:
-        self.content["skipped"].append(f"{what}: {why}")
-        self.write(f"skipped {what}: {why}")
 
 
 def main() -> None:

@@ -42,6 +42,7 @@ from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
 from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.memory import is_out_of_memory, rows_that_fit
+from gpu_run import dtype, free_memory, short, synchronize
 from pretrain_speed import Precision, masked_labels, padded, stepper
 
 Lengths = Literal["real", "equal"]
@@ -357,11 +358,6 @@ def _mark_dynamic(inputs: dict[str, Tensor]) -> None:
         maybe_mark_dynamic(tensor, 0)
 
 
-def dtype() -> torch.dtype:
-    """Return the type of matrix products: bf16, or fp32 on a CPU."""
-    return torch.bfloat16 if torch.cuda.is_available() else torch.float32
-
-
 def check_attention() -> dict[str, dict[str, float]]:
     """Return the relative errors of attention on packed sequences, against the formula in fp32."""
     device, heads, size, found = runtime.device(), 12, 64, {}
@@ -382,20 +378,3 @@ def check_attention() -> dict[str, dict[str, float]]:
         if not max(errors) < 0.02:
             raise ValueError(f"the errors of {name} attention are {errors}")
     return found
-
-
-def synchronize() -> None:
-    """Wait for the GPU, if there is one."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
-def free_memory() -> None:
-    """Return what is not in use to the GPU."""
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
-def short(error: BaseException) -> str:
-    """Return the kind of an error and the beginning of its message."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -79,7 +79,7 @@ def require_range(
     for name in names:
         value = getattr(config, name)
         if not low <= value <= high or (above and value == low):
-            least = "more than" if above else "at least"
+            least = "a number, " * (value != value) + ("more than" if above else "at least")
             most = "" if high == MAX_INT32 and not value > MAX_INT32 else f", at most {high:,}"
             raise UsageError(f"{f'{where}.{name}'.lstrip('.')} is {value}: give {least} {low:g}{most}")
 

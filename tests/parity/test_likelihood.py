@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,52 @@ def test_log_likelihood_of_a_causal_xlm(small_tokenizer: Tokenizer, texts: list[
     assert generated == [small_tokenizer.decode(greedy[1:])]
     with pytest.raises(UserError, match="has no masked-LM head"):
         predictor.fill_mask("the [MASK]")
+
+
+def test_a_gpt_without_a_token_that_starts_a_text(tmp_path: Path) -> None:
+    """As openai-gpt is published: <unk> is its only special token. The first token of a text is given, as in the loss there."""
+    transformers.utils.logging.disable_progress_bar()
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    entries = ["<unk>", *letters, *(f"{letter}</w>" for letter in letters), "th", "the</w>"]
+    (tmp_path / "vocab.json").write_text(json.dumps({entry: i for i, entry in enumerate(entries)}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\nt h\nth e</w>\n")
+    torch.manual_seed(0)
+    sizes = {"vocab_size": len(entries), "n_positions": 16, "n_embd": 32, "n_layer": 2, "n_head": 4}
+    model = transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(**sizes, initializer_range=0.3)).eval()
+    model.save_pretrained(tmp_path)
+    tokenizer, predictor = transformers.AutoTokenizer.from_pretrained(tmp_path), bertie.load(tmp_path)
+    texts = [
+        "the dog",
+        "the dogs in",
+        "a cat",
+        "cat a",
+        "abcdefghijklmnopq",
+    ]  # the last one has 17 tokens, one only predicted
+    expected = []
+    for text in texts[:-1]:
+        ids = torch.tensor([tokenizer(text).input_ids])
+        with torch.inference_mode():
+            expected.append(-float(model(ids, labels=ids).loss) * (ids.shape[1] - 1))
+    found = predictor.pseudo_log_likelihood(texts)
+    np.testing.assert_allclose(found[:-1], expected, atol=1e-4)
+    assert np.isfinite(found[-1])
+    [score] = list(predictor.score_tokens(texts[:1]))
+    assert not isinstance(score, UserError)
+    assert [*score.given, *score.token_ids.tolist()] == tokenizer(texts[0]).input_ids
+    assert len(score.token_ids) == len(score.log_probabilities) == 3
+    for refused in ("the", "abcdefghijklmnopqr"):
+        with pytest.raises(UserError, match="no token that starts a text" if refused == "the" else "at most 17"):
+            predictor.pseudo_log_likelihood([refused])
+    prompt = torch.tensor([tokenizer("the d").input_ids])
+    greedy = model.generate(prompt, max_new_tokens=5, do_sample=False, bad_words_ids=[[0]], eos_token_id=None)[0]
+    assert predictor.generate("the d", bertie.Generation(length=5, temperature=0)) == [tokenizer.decode(greedy)]
+    with pytest.raises(UserError, match="has no token that starts a text: give a prompt"):
+        predictor.generate("", bertie.Generation(length=5))
+    pairs = [("the cat", "the dog"), ("the cat", "a cat")]
+    rows = [{"sentence_good": good, "sentence_bad": bad} for good, bad in pairs]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = bertie.minimal_pairs(predictor, tmp_path / "pairs.jsonl")
+    assert (result["pairs"], result["refused"]) == (1, 1)
 
 
 def test_pseudo_log_likelihood_of_xlnet(small_tokenizer: Tokenizer, texts: list[str], tmp_path: Path) -> None:

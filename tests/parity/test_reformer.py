@@ -207,6 +207,21 @@ def test_unsupported_configurations_are_refused(
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "causal"), [("ReformerModelWithLMHead", False), ("ReformerForMaskedLM", True)], ids=["next", "masked"]
+)
+def test_a_class_that_contradicts_is_decoder_is_refused_as_in_transformers(
+    name: str, causal: bool, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    folder = saved(model_of(name, is_decoder=not causal), tmp_path / "theirs", small_tokenizer)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"is_decoder": causal}))
+    with pytest.raises(AssertionError, match="is_decoder"):
+        getattr(transformers, name).from_pretrained(folder)
+    with pytest.raises(UserError, match=f"architectures is {name} and is_decoder is {str(causal).lower()}"):
+        read_checkpoint(folder)
+
+
 @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "without"])
 def test_other_prefixes_are_accepted(prefix: str, small_tokenizer: Tokenizer, tmp_path: Path) -> None:
     folder = saved(model_of("ReformerModel"), tmp_path / "theirs", small_tokenizer)

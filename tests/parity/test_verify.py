@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 import bertie
 from bertie.checkpoints import sentence_transformers_format
+from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.cli import main
+from bertie.model.config import TransformerConfig
+from bertie.model.encoder import build_encoder
+from bertie.model.features import FeatureExtractor
+from bertie.model.initialization import initialize_weights
+from bertie.model.model import Model
+from bertie.model.transformer_xl import TransformerXlConfig
 from bertie.predict.compare_libraries import compare, wrong
+from bertie.tasks import Classify
+from bertie.tasks.task import build_head
+from bertie.tasks.task_json import to_task_json
+from bertie.text.bpe_backend import BYTE_CHARACTERS
+from bertie.text.tokenizer import Tokenizer
 
-pytest.importorskip("transformers", reason="needs the package transformers")
+transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -88,3 +102,71 @@ def test_vectors_are_compared_with_sentence_transformers(folder: Path, tmp_path:
     differences = [each.what for each in wrong(compare(loaded, "sentence-transformers", other))]
     assert differences[0] == "vectors of encode_query"
     assert "vectors of encode" not in differences
+
+
+@pytest.mark.parametrize("library", ["transformers", "sentence-transformers"])
+def test_a_model_that_no_library_has_is_refused(
+    library: str, small_tokenizer: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("sentence_transformers", reason="needs the package sentence-transformers")
+    config = TransformerXlConfig(1, 16, 2, 32, 8, 8, vocab_size=small_tokenizer.size, max_position_embeddings=64)
+    write_model(tmp_path, Model(build_encoder(config), {}), small_tokenizer)
+    assert main(["verify", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "pad on the left" not in printed
+    assert printed.count("none for this model") == 2  # in transformers, in sentence-transformers
+    assert main(["verify", str(tmp_path), "--against", library]) == 2
+    [told] = capsys.readouterr().err.splitlines()
+    assert f"{library} has no class for the structure of {tmp_path} (transformer_xl)" in told
+
+
+@pytest.mark.parametrize("library", ["transformers", "sentence-transformers"])
+@pytest.mark.parametrize("pooling", ["esim", "both_orders"])
+def test_a_head_that_no_class_has_is_not_compared(
+    pooling: Any, library: Any, tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    pytest.importorskip("sentence_transformers", reason="needs the package sentence-transformers")
+    config, lstm = (tiny_config, 4) if pooling == "esim" else (replace(tiny_config, type_vocab_size=0), 0)
+    task = Classify(labels=("no", "yes"), pooling=pooling, paired=True)
+    reading = FeatureExtractor(config, lstm_hidden_size=lstm, pooling=pooling, pairs=True)
+    model = Model(build_encoder(config), {task.kind: build_head(task, config, reading.width)}, reading)
+    initialize_weights(model, 0.3)
+    write_model(tmp_path, model, small_tokenizer, to_task_json(task, 64, "last", lstm))
+    found = bertie.verify(tmp_path, library)
+    assert found.problem == ""
+    [left_out] = [each for each in found.comparisons if each.verdict == "not done"]
+    assert f'pooling "{pooling}"' in left_out.reason
+    assert ("CrossEncoder" in left_out.what) == (library == "sentence-transformers")
+    assert "CrossEncoder" not in found.facts["in sentence-transformers"]
+
+
+def test_models_whose_tokenizer_adds_no_special_tokens_get_the_same_ids(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """GPT-2's tokenizer adds none, and the Reformer for bytes has none: bertie puts them around a text."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 257, "n_positions": 64, "n_embd": 16, "n_layer": 1, "n_head": 2, "initializer_range": 0.3}
+    ids = {"bos_token_id": 256, "eos_token_id": 256}
+    transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, **ids)).save_pretrained(tmp_path / "gpt2")
+    entries = {character: i for i, character in enumerate(BYTE_CHARACTERS)} | {"<|endoftext|>": 256}
+    (tmp_path / "gpt2" / "vocab.json").write_text(json.dumps(entries))
+    (tmp_path / "gpt2" / "merges.txt").write_text("#version: 0.2\n")
+    shape = {"attn_layers": ["local", "lsh"], "hidden_size": 32, "num_attention_heads": 2, "attention_head_size": 8}
+    chunks = {"local_attn_chunk_length": 8, "lsh_attn_chunk_length": 8, "num_buckets": 4, "hash_seed": 3}
+    grid = {"axial_pos_shape": [8, 8], "axial_pos_embds_dim": [16, 16], "max_position_embeddings": 64}
+    config = transformers.ReformerConfig(
+        vocab_size=258, is_decoder=True, feed_forward_size=32, **shape, **chunks, **grid
+    )
+    transformers.ReformerModelWithLMHead(config).save_pretrained(tmp_path / "reformer")
+    for name in ("gpt2", "reformer"):
+        found = bertie.verify(tmp_path / name, "transformers")
+        assert found.problem == ""
+        verdicts = {each.what: each.verdict for each in found.comparisons}
+        assert verdicts["last hidden states of pairs"] == "equal"
+        assert verdicts["last hidden states of texts"] == "equal"
+        result = bertie.convert(tmp_path / name, tmp_path / f"{name}-hf", "hf", threads=1)
+        assert {"equal", "by design"} == {each["verdict"] for each in result["compared"]}
+        assert main(["convert", str(tmp_path / name), str(tmp_path / "out"), "--to", "sentence-transformers"]) == 2
+        assert "bertie puts special tokens around a text" in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
+    assert verdicts["tokens"] == "not done"  # no tokenizer files

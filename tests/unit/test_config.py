@@ -245,8 +245,11 @@ def test_require_range_names_the_setting_and_the_limits(arguments: dict[str, flo
         require_range("drawing", Square(), "side", **arguments)  # type: ignore[arg-type]
     assert str(raised.value) == message
     require_range("drawing", Square(), "side", low=1, high=1)
-    for value in (float("nan"), float("inf")):
-        with pytest.raises(UsageError):
+    for value, told in (
+        (float("nan"), "is nan: give a number, at least 0"),
+        (float("inf"), "is inf: give at least 0, at"),
+    ):
+        with pytest.raises(UsageError, match=told):
             require_range("drawing", Square(side=value), "side", low=0)
 
 

@@ -46,8 +46,9 @@ class Sentences:
         first, stop = _runs(edges, ends, self.max_length)
         if not len(first):
             raise UserError(
-                'layout.kind is "sentences", and no document of this split has two sentences: prepare documents instead of '
-                "single sentences, or choose another layout"
+                'layout.kind is "sentences", and all training documents, or all held-out ones, are single sentences: give '
+                "`bertie prepare` whole documents (in .txt files, blank lines are between them) or a larger --eval-share, or "
+                "set layout.kind to another"
             )
         order = seeding.generator(seed, seeding.LAYOUT, epoch).permutation(len(first))
         spans = np.stack([first, stop], 1)[order]

@@ -30,13 +30,21 @@ def transformers_heads(model: Model, family: Family | None = None) -> dict[str, 
     every = {kind: facts_of(model.heads[kind]) for kind in sorted(model.encoder_heads)}
     heads = {kind: facts for kind, facts in every.items() if facts.shape != "vectors"}
     shapes = frozenset(facts.shape for facts in heads.values())
-    reading = model.reading
     config = model.encoder.config
     family = family or family_of(config)
-    own = reading is not None and reading.only_pooled == resolve_pooling("model", config)
     known = shapes in family.architectures and len(shapes) == len(heads)
     known = known and family.represents(config, frozenset(shape for shape in shapes if shape is not None))
-    return heads if known and (reading is None or own) else None
+    return heads if known and not own_features(model) else None
+
+
+def own_features(model: Model) -> str:
+    """Return what the heads read, if no class of transformers computes it, for messages: 'pooling "esim"'. Empty: one does."""
+    reading = model.reading
+    if reading is None or reading.only_pooled == resolve_pooling("model", model.encoder.config):
+        return ""
+    layers = f'layers "{reading.layers}"' if reading.layers != "last" else ""
+    lstm = "a BiLSTM" if reading.lstm is not None else ""
+    return ", ".join(part for part in (layers, lstm, f'pooling "{reading.pooling}"') if part)
 
 
 def shapes_of(model: Model, family: Family | None = None) -> dict[str, HeadShape]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from bertie import console, storage
-from bertie.checkpoints.families import family_of, own
+from bertie.checkpoints.families import family_of
 from bertie.checkpoints.huggingface import transformers_heads
 from bertie.checkpoints.sentence_transformers_format import MODULES
 from bertie.errors import UsageError
@@ -93,7 +93,7 @@ def _metadata(folder: Path, model: Model, about: About) -> str:
     from huggingface_hub import ModelCardData  # its import takes a tenth of a second
     from huggingface_hub.repocard_data import EvalResult
 
-    fits = transformers_heads(model) is not None and family_of(model.encoder.config) is not own.FAMILY
+    fits = transformers_heads(model) is not None and family_of(model.encoder.config).in_transformers
     tags = [family_of(model.encoder.config).title.lower(), "bertie"]
     library = "transformers" if fits else "bertie"
     heads = [facts_of(model.heads[kind]).hub_tag for kind in sorted(model.encoder_heads)] if fits else []
@@ -199,7 +199,7 @@ def _text(model: Model, labels: tuple[str, ...], about: str) -> str:
 
 
 def _other_loaders(model: Model) -> str:
-    if family_of(model.encoder.config) is own.FAMILY:
+    if not family_of(model.encoder.config).in_transformers:
         return "Only bertie loads this model: no class of transformers has its structure."
     if transformers_heads(model) is None:
         return "transformers' `AutoModel` loads its encoder. Only bertie loads the layers above it."

@@ -68,9 +68,10 @@ def auxiliary_weights(config: FinetuneConfig) -> dict[str, float]:
 def _with_gpt_inputs(config: FinetuneConfig, checkpoint: Checkpoint) -> Checkpoint:
     encoder = checkpoint.config
     if not (isinstance(encoder, TransformerConfig) and encoder.causal):
+        what = "not causal" if isinstance(encoder, TransformerConfig) else f"of the kind {encoder.kind}"
         raise UsageError(
-            f'input_tokens is "gpt", whose <extract> stands where a causal Transformer has read all of the text, and '
-            f'{checkpoint.folder} is none: set input_tokens to "model"'
+            f'input_tokens is "gpt", for causal models of the kind transformer, and {checkpoint.folder} is {what}: set '
+            'input_tokens to "model"'
         )
     tokenizer = with_gpt_inputs(checkpoint.tokenizer)
     encoder = replace(encoder, pooler_act="none", classifier_pooling="token")
@@ -100,14 +101,15 @@ def _require_next_token(config: FinetuneConfig, checkpoint: Checkpoint) -> None:
     encoder, weight, where = checkpoint.config, config.lm_weight, checkpoint.folder
     if "next" not in encoder.vocabulary_heads or not encoder.causal:
         raise UsageError(
-            f"lm_weight is {weight:g}, for a causal model, which predicts the next token, and {where} is none: set it to 0"
+            f"lm_weight is {weight:g}, for a causal model, which predicts the next token, and {where} predicts none: set "
+            "lm_weight to 0"
         )
     with no_weights():
         own = isinstance(build_encoder(encoder), BringsVocabularyHead)
     if own or (isinstance(encoder, TransformerConfig) and encoder.embedding_width != encoder.hidden_size):
         raise UsageError(
-            f"lm_weight is {weight:g}, whose loss predicts with the matrix of the word embeddings, and {where} predicts with "
-            "another one: set it to 0"
+            f"lm_weight is {weight:g}, whose loss predicts with the matrix of the word embeddings alone, and the head of {where} "
+            f"({encoder.kind}) has weights of its own: set lm_weight to 0"
         )
     pooling = config.task.text_pooling
     pooling = "token" if pooling is None else resolve_pooling(pooling, encoder)

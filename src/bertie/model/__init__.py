@@ -23,7 +23,7 @@ Read in this order:
 7. model.py: the encoder with its heads.
 
 initialization.py sets the random initial weights, initial_attention.py those with which heads start at neighbors and equal
-words. activation.py and dropout.py have faster versions of torch's functions for CPUs. gated.py has gated activations for
-GPUs; gated_kernel.py and loss_kernel.py are kernels in Triton. flops.py counts the operations of a step. meta.py builds
-models without weights, for their shapes.
+words. activation.py and dropout.py have faster versions of torch's functions for CPUs. gated.py has gated activations for GPUs;
+gated_kernel.py and loss_kernel.py are kernels in Triton. flops.py counts the operations of a step. matrices.py: the matrices of
+a layer, which Muon trains. meta.py builds models without weights, for their shapes.
 """

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from bertie.contracts import Ragged
 from bertie.model.bilstm import BiLstm
 from bertie.model.max_texts import attended
-from bertie.model.pooled_texts import PooledRows, PoolingFacts, as_reduced, leave_heads
+from bertie.model.pooled_texts import PoolingFacts, as_reduced, leave_heads, of_texts
 from bertie.model.pooling import pool
 
 
@@ -33,7 +33,7 @@ class EsimTexts(nn.Module):
     facts: ClassVar[PoolingFacts] = PoolingFacts(
         separate="texts", reads_all=True, for_one_text="max", bilstm="needed", bilstm_layers=1
     )
-    vectors, connect = as_reduced, leave_heads
+    reduce, vectors, connect = of_texts, as_reduced, leave_heads
 
     def __init__(self, width: int, pairs: bool):
         """Create the trainable parts.
@@ -58,6 +58,3 @@ class EsimTexts(nn.Module):
         owner_T, empty_X1 = texts.owners(len(x_TW)), (lengths_X == 0)[:, None]  # filler has no second text
         pooled = [pool(kind, x_TW, owner_T, len(lengths_X)).masked_fill(empty_X1, 0) for kind in ("mean", "max")]
         return self.combine(torch.cat(pooled, 1).unflatten(0, (-1, 2)).flatten(1))
-
-    def reduce(self, x_TW: Float[Tensor, "T W"], texts: PooledRows) -> Float[Tensor, "Q W"]:
-        return self(x_TW, texts.read)[texts.sequence]

@@ -22,6 +22,7 @@ from bertie.errors import UsageError
 from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
 from bertie.model.dropout import drop
 from bertie.model.head_facts import HeadShape
+from bertie.model.matrices import Matrices, gate_weights
 from bertie.model.pooling import Pooling
 
 LONGEST_MEMORY = 30.0  # tokens; about as many as a sentence has
@@ -133,6 +134,10 @@ class RememberingGru(nn.GRU):
         nn.init.zeros_(self.bias_hh_l0)
         update = self.bias_ih_l0.detach()[self.hidden_size : 2 * self.hidden_size]
         nn.init.uniform_(update, 0.0, math.log(LONGEST_MEMORY))
+
+    def matrices(self) -> Matrices:
+        """Return the matrices of the layer: see `HasMatrices`."""
+        return gate_weights(self)
 
 
 class GruEncoder(nn.Module):

@@ -25,6 +25,7 @@ from bertie.model.attention_window import FULL, AttentionInput, Pattern, pattern
 from bertie.model.config import Activation, TransformerConfig
 from bertie.model.disentangled import Distances, disentangled
 from bertie.model.dropout import drop_add
+from bertie.model.matrices import Matrices, linear_weights
 from bertie.model.normalization import norm_of
 from bertie.model.positions import rotate
 from bertie.model.relative_attention import reach_of
@@ -226,6 +227,13 @@ class Layer(nn.Module):
         attention = self.attention
         mix_all = partial(attention.mix_short, ragged) if attention.fits_short(ragged) else None
         return layer_output(self.parts, partial(attention.mix, ragged), x_TD, rows, rotation, mix_all)
+
+    def matrices(self) -> Matrices:
+        """Return the matrices of the layer: see `HasMatrices`. Queries, keys and values are one if their widths differ."""
+        qkv = self.attention.qkv
+        stacked = {qkv.weight: 3 if qkv.out_features == 3 * qkv.in_features else 1}
+        stacked |= {self.up.weight: self.up.out_features // self.down.in_features}  # 2 with a gate
+        return linear_weights(self) | stacked
 
     @property
     def parts(self) -> LayerParts:

@@ -25,6 +25,7 @@ from bertie.model.chunked_loss import chunked_vocabulary_loss
 from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
 from bertie.model.dropout import drop
 from bertie.model.head_facts import HeadShape
+from bertie.model.matrices import Matrices, gate_weights
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,10 @@ class LstmLayer(nn.Module):
                 y_LSE, _ = lstm(drop(x_LSE, self.dropout, self.training))
             outputs.append(y_LSE + x_LSE if residual else y_LSE)
         return outputs[0], outputs[1]
+
+    def matrices(self) -> Matrices:
+        """Return the matrices of the layer: see `HasMatrices`."""
+        return gate_weights(self.ahead) | gate_weights(self.back)
 
 
 class LstmEncoder(nn.Module):

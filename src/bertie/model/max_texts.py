@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from bertie.contracts import Ragged
 from bertie.model.bilstm import BiLstm
-from bertie.model.pooled_texts import PooledRows, PoolingFacts, as_reduced, leave_heads
+from bertie.model.pooled_texts import PoolingFacts, as_reduced, leave_heads, of_texts
 from bertie.model.pooling import pool
 
 
@@ -28,7 +28,7 @@ class MaxTexts(nn.Module):
     """
 
     facts: ClassVar[PoolingFacts] = PoolingFacts(separate="texts", reads_all=True)
-    vectors, connect = as_reduced, leave_heads
+    reduce, vectors, connect = of_texts, as_reduced, leave_heads
 
     def __init__(self, width: int, pairs: bool):
         """Create the trainable parts.
@@ -45,9 +45,6 @@ class MaxTexts(nn.Module):
         """Pool the states of the tokens of each text. texts: their boundaries in T."""
         return _of_maxima(x_TW, texts, self.combine)
 
-    def reduce(self, x_TW: Float[Tensor, "T W"], texts: PooledRows) -> Float[Tensor, "Q W"]:
-        return self(x_TW, texts.read)[texts.sequence]
-
 
 class AttendingTexts(nn.Module):
     """The vector of each pair of texts that attend to each other, by max pooling.
@@ -57,7 +54,7 @@ class AttendingTexts(nn.Module):
     """
 
     facts: ClassVar[PoolingFacts] = PoolingFacts(separate="texts", reads_all=True, for_one_text="max", bilstm="needed")
-    vectors, connect = as_reduced, leave_heads
+    reduce, vectors, connect = of_texts, as_reduced, leave_heads
 
     def __init__(self, width: int, pairs: bool):
         """Create the trainable parts.
@@ -76,9 +73,6 @@ class AttendingTexts(nn.Module):
         """Let the texts attend to each other, and pool them. texts: their boundaries in T."""
         both_TW = torch.cat([x_TW, attended(x_TW, texts.lengths)], 1)
         return _of_maxima(self.lstm(both_TW, texts), texts, self.combine)
-
-    def reduce(self, x_TW: Float[Tensor, "T W"], texts: PooledRows) -> Float[Tensor, "Q W"]:
-        return self(x_TW, texts.read)[texts.sequence]
 
 
 def _of_maxima(x_TW: Float[Tensor, "T W"], texts: Ragged, projection: nn.Linear | None) -> Float[Tensor, "S W"]:

@@ -94,6 +94,11 @@ def as_reduced(pooling: Any, reduced: Float[Tensor, "Q R"]) -> Float[Tensor, "Q 
     return reduced
 
 
+def of_texts(pooling: Any, x_TW: Float[Tensor, "T W"], texts: PooledRows) -> Float[Tensor, "Q W"]:
+    """Return the vector of each row's text or pair: `TextPool.reduce` where calling the pooling gives that of each sequence."""
+    return pooling(x_TW, texts.read)[texts.sequence]
+
+
 def leave_heads(pooling: Any, heads: Iterable[nn.Module]) -> None:
     """Change nothing: `TextPool.connect` where the heads need not know the pooling."""
 

@@ -32,6 +32,7 @@ from bertie.model.lsh_attention import (
     shared_keys,
     text_order,
 )
+from bertie.model.matrices import Matrices, linear_weights
 from bertie.model.reformer_config import LayerKind, ReformerConfig
 from bertie.model.reversible import Branch, run_reversible, run_stored
 
@@ -161,6 +162,12 @@ class ReformerLayer(nn.Module):
         self.attention = LocalAttention(config) if kind == "local" else HashedAttention(config)
         self.feed_forward = FeedForward(config)
         self.chunk = config.feed_forward_chunk
+
+    def matrices(self) -> Matrices:
+        """Return the matrices of the layer: see `HasMatrices`."""
+        attention = self.attention
+        stacked = {attention.qkv.weight: 3} if isinstance(attention, LocalAttention) else {attention.qk_v.weight: 2}
+        return linear_weights(self) | stacked
 
     def branches(self, chunks: Chunks, hash_seed: int, seeds: tuple[int | None, int | None]) -> tuple[Branch, Branch]:
         """Return both, with seeds of their dropout."""

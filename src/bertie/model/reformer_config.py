@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -17,6 +18,14 @@ from bertie.model.lsh_attention import Chunking
 
 LayerKind = Literal["local", "lsh"]
 KINDS: tuple[LayerKind, ...] = ("local", "lsh")
+CHUNKS = ("attn_chunk_length", "num_chunks_before", "num_chunks_after")
+HASHING = ("num_hashes", "num_buckets", "hash_seed", "new_hyperplanes")
+SETTINGS_OF: dict[str, tuple[str, ...]] = {
+    "local": tuple(f"local_{name}" for name in CHUNKS),
+    "lsh": (*(f"lsh_{name}" for name in CHUNKS), *HASHING),
+    "axial": ("axial_pos_shape", "axial_pos_embds_dim"),
+}
+"""The settings that only layers of a kind, or axial positions, have."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +115,21 @@ class ReformerConfig:
                 f"model.hidden_size is {self.hidden_size}, so a stream has {self.stream_size}, which is no multiple of "
                 f"model.num_attention_heads {self.num_attention_heads}: set model.attention_head_size"
             )
+        self._check_idle()
         self._check_chunks()
         self._check_positions()
         if "lsh" in self.attn_layers:
             self._check_buckets()
+
+    def _check_idle(self) -> None:
+        """Check that settings without effect have their defaults. Raises UsageError."""
+        for name, default in idle_settings(self.attn_layers, self.position_embedding).items():
+            if (value := getattr(self, name)) != default:
+                of = next(kind for kind, names in SETTINGS_OF.items() if name in names)
+                what = "axial positions" if of == "axial" else f"{of} layer"
+                raise UsageError(
+                    f"model.{name} is {value}, which has no effect, because the model has no {what}: set it to {default}"
+                )
 
     def _check_chunks(self) -> None:
         """Check the chunks of the kinds of layers that there are. Raises UsageError."""
@@ -225,3 +245,10 @@ class ReformerConfig:
             hashed = chunking.rounds * sum(self.buckets) // 2 * inner if kind == "lsh" else 0
             per_token += (4 if kind == "local" else 3) * width * inner + 2 * inner * seen + hashed
         return len(batch.input_ids) * per_token
+
+
+def idle_settings(attn_layers: Sequence[str], position_embedding: str) -> dict[str, Any]:
+    """Return the settings that have no effect with these layers and positions, and their defaults."""
+    defaults = {each.name: each.default for each in fields(ReformerConfig)}
+    used = {*attn_layers, position_embedding}
+    return {name: defaults[name] for of, names in SETTINGS_OF.items() if of not in used for name in names}

@@ -25,6 +25,7 @@ from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
 from bertie.model.dropout import drop, drop_add
 from bertie.model.head_facts import HeadShape
 from bertie.model.losses import vocabulary_loss
+from bertie.model.matrices import Matrices, linear_weights
 from bertie.model.relative_attention import Terms, relative_dense
 from bertie.model.relative_groups import relative_grouped
 from bertie.model.relative_parts import Stored, View, part_of, run_layers
@@ -210,6 +211,10 @@ class XlnetLayer(nn.Module):
         mixed = self.attention(x_MD, h_TD, view, stored)
         x_MD = self.attention_norm(drop_add(mixed, x_MD, self.dropout, self.training))
         return self.norm(drop_add(self.down(activation(self.act, self.up(x_MD))), x_MD, self.dropout, self.training))
+
+    def matrices(self) -> Matrices:
+        """Return the matrices of the layer: see `HasMatrices`."""
+        return linear_weights(self) | {self.attention.qkv.weight: 3}
 
 
 class XlnetEncoder(nn.Module):

@@ -139,7 +139,7 @@ class Distillation:
         if longest > teacher.max_position_embeddings:
             raise UsageError(
                 f"{where} reads at most {teacher.max_position_embeddings} tokens, and layout.max_length is {longest}: "
-                "lower it, or take another teacher"
+                "lower layout.max_length, or take another teacher"
             )
         self._require_comparable(student, teacher, where, copies=self.initialization == "teacher" and not continues)
         return checkpoint

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from bertie.checkpoints import sentence_transformers_reader
+from bertie.checkpoints.huggingface import own_features, transformers_heads
 from bertie.model.head_facts import facts_of
 from bertie.predict.compare_transformers import ROLES, entries, head_outputs, sequences_of
 from bertie.predict.comparison import (
@@ -19,6 +20,7 @@ from bertie.predict.comparison import (
     calling,
     close,
     equal_or_not,
+    not_done,
 )
 from bertie.predict.predictor import Predictor
 from bertie.tasks.predictions import prediction_to_json
@@ -38,6 +40,12 @@ def compare(predictor: Predictor, folder: Path) -> list[Compared]:
     scores = predictor.task is not None and facts_of(predictor.model.heads[predictor.task.kind]).shape == "text"
     cross = scores and sentence_transformers_reader.read(folder) is None
     name = "CrossEncoder" if cross else "SentenceTransformer"
+    if predictor.tokenizer.adds_around:
+        why = "bertie puts special tokens around a text, and the tokenizer of transformers does not"
+        return [not_done(name, why, judged=False)]
+    if cross and transformers_heads(predictor.model) is None:
+        why = own_features(predictor.model) or "this head"
+        return [not_done(name, f"no class of transformers has {why}", judged=False)]
     texts = ComparedTexts.of(predictor.tokenizer, predictor.max_length)
     compute = _scores if cross else _vectors
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from bertie import storage
+from bertie.checkpoints.huggingface import own_features, transformers_heads
 from bertie.console import plural
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UserError
@@ -36,6 +37,7 @@ from bertie.tasks.inference import infer
 from bertie.tasks.predictions import prediction_to_json
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
+from bertie.text.tokenizer_folder import FILES
 
 CLASSES: dict[HeadShape, str] = {
     "text": "AutoModelForSequenceClassification",
@@ -51,7 +53,12 @@ CLASSES: dict[HeadShape, str] = {
 POOLING = [CLASSES[shape] for shape in ("text", "choice", "pair")]
 """Those that need the pooler of a BERT."""
 OVER_VOCABULARY = ("masked", "next")
+NO_CLASS = "transformers has no class for it, or one with other inputs"
 ROLES = "a special token in a text is text in bertie"
+AROUND = (
+    "the tokenizer of transformers puts no special tokens around a text, bertie does; its models get the same ids here"
+)
+NO_TOKENIZER = "the folder has no tokenizer files; bertie knows its vocabulary"
 UNLIMITED = 1_000_000
 SHOWN = 16
 """Tokens that are shown of a difference."""
@@ -67,11 +74,15 @@ def compare(predictor: Predictor, folder: Path) -> list[Compared]:
         folder: The folder that transformers loads: the same, or one that was converted from it.
     """
     texts = ComparedTexts.of(predictor.tokenizer, predictor.max_length)
-    try:
-        tokenizer = _load("AutoTokenizer", folder)
-    except OtherError as error:
-        return [not_done("loading the tokenizer", str(error))]
-    found = attempt("tokens", lambda: _tokens(predictor, tokenizer, texts))
+    tokenizer = None
+    if any((folder / name).is_file() for name in FILES):
+        try:
+            tokenizer = _load("AutoTokenizer", folder)
+        except OtherError as error:
+            return [not_done("loading the tokenizer", str(error))]
+        found = attempt("tokens", lambda: _tokens(predictor, tokenizer, texts))
+    else:
+        found = [not_done("tokens", NO_TOKENIZER, judged=False)]
     found += attempt("hidden states", lambda: _states(predictor, tokenizer, folder, texts))
     for kind in sorted(predictor.model.heads):
         name = facts_of(predictor.model.heads[kind]).name
@@ -84,7 +95,7 @@ def _states(predictor: Predictor, tokenizer: Any, folder: Path, texts: ComparedT
     for what, given in (("texts", texts.plain), ("pairs", texts.pairs)):
         inputs = _not_empty(predictor, given)
         ours = _hidden_states(predictor, sequences_of(predictor, inputs))
-        theirs = [_run(model, tokenizer, each, predictor.max_length).last_hidden_state[0] for each in inputs]
+        theirs = [_run(predictor, model, tokenizer, each).last_hidden_state[0] for each in inputs]
         found.append(close(f"last hidden states of {what}", inputs, ours, [each.numpy() for each in theirs]))
     return found
 
@@ -141,7 +152,8 @@ def _tokens(predictor: Predictor, tokenizer: Any, texts: ComparedTexts) -> list[
         theirs = [
             list(zip(each["input_ids"], each.get("token_type_ids") or repeat(0), strict=False)) for each in encoded
         ]
-        found.append(equal_or_not(f"ids and token types in {what}", given, ours, theirs, partial(_typed, own)))
+        show, why = partial(_typed, own), AROUND if own.adds_around else ""
+        found.append(equal_or_not(f"ids and token types in {what}", given, ours, theirs, show, why))
     return found
 
 
@@ -193,8 +205,17 @@ def _hidden_states(predictor: Predictor, sequences: list[Sequence]) -> list[np.n
     return infer(predictor.model, sequences, compute)
 
 
-def _run(model: Any, tokenizer: Any, given: str | tuple[str, str], limit: int) -> Any:
-    inputs = _encode(tokenizer, given, limit, return_tensors="pt")
+def _inputs(predictor: Predictor, tokenizer: Any, given: str | tuple[str, str]) -> dict[str, Tensor]:
+    """Return the inputs of a class of transformers: what its tokenizer returns, or bertie's ids if it adds no special tokens."""
+    if not predictor.tokenizer.adds_around:
+        return _encode(tokenizer, given, predictor.max_length, return_tensors="pt")
+    [own] = sequences_of(predictor, [given])
+    ids = torch.from_numpy(own.input_ids).long()[None]
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def _run(predictor: Predictor, model: Any, tokenizer: Any, given: str | tuple[str, str]) -> Any:
+    inputs = _inputs(predictor, tokenizer, given)
     with torch.inference_mode(), calling():
         return model(**inputs)
 
@@ -204,17 +225,16 @@ def _head(predictor: Predictor, kind: str, tokenizer: Any, folder: Path, texts: 
     facts = facts_of(predictor.model.heads[kind])
     what = f"outputs of the head ({facts.name})"
     if facts.shape is None or facts.shape not in CLASSES:
-        return (
-            []
-            if facts.shape == "vectors"
-            else [not_done(what, "transformers has no class for it, or one with other inputs", judged=False)]
-        )
+        return [] if facts.shape == "vectors" else [not_done(what, NO_CLASS, judged=False)]
+    if own := own_features(predictor.model):
+        return [not_done(what, f"no class of transformers reads {own}", judged=False)]
     try:
         model = _load(CLASSES[facts.shape], folder)
     except OtherError as error:  # a fault if the folder says that it holds such a head
         path = folder / "config.json"
         named = not path.is_file() or storage.read_json(path).get("architectures")
-        return [not_done(what, str(error), judged=bool(named))]
+        known = transformers_heads(predictor.model) is not None
+        return [not_done(what, str(error) if known else NO_CLASS, judged=bool(named) and known)]
     short = [text for text in texts.plain if text in TEXTS[ORDINARY]]
     # pipelines do not truncate
     short = [text for text in short if len(sequences_of(predictor, [text], UNLIMITED)[0]) < predictor.max_length - 2]
@@ -225,9 +245,11 @@ def _head(predictor: Predictor, kind: str, tokenizer: Any, folder: Path, texts: 
     else:
         inputs = _not_empty(predictor, texts.plain) + texts.pairs * (facts.shape == "text")
     ours = [head_outputs(predictor, kind, sequences_of(predictor, [each]))[0] for each in inputs]
-    theirs = [_their_outputs(model, tokenizer, each, predictor.max_length, facts.shape) for each in inputs]
+    theirs = [_their_outputs(predictor, model, tokenizer, each, facts.shape) for each in inputs]
     found = [close(what, inputs, ours, theirs)]
     compared = {"text": _classes, "tokens": _tags, "masked": _masks}.get(facts.shape)
+    if predictor.tokenizer.adds_around:  # pipelines have the tokenizer's ids
+        compared = None
     if compared is not None and short and (predictor.task is not None or facts.shape == "masked"):
         try:
             found.append(compared(predictor, model, tokenizer, short))
@@ -254,8 +276,8 @@ def head_outputs(predictor: Predictor, kind: str, sequences: list[Sequence]) -> 
     return infer(model, sequences, compute)
 
 
-def _their_outputs(model: Any, tokenizer: Any, given: Any, limit: int, shape: HeadShape) -> np.ndarray:
-    inputs = _encode(tokenizer, given, limit, return_tensors="pt")
+def _their_outputs(predictor: Predictor, model: Any, tokenizer: Any, given: Any, shape: HeadShape) -> np.ndarray:
+    inputs = _inputs(predictor, tokenizer, given)
     if shape == "choice":
         inputs = {name: tensor[None] for name, tensor in inputs.items()}
     with torch.inference_mode(), calling():

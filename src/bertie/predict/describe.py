@@ -10,9 +10,10 @@ from typing import Any
 from bertie import storage
 from bertie.checkpoints import sentence_transformers_reader
 from bertie.checkpoints.checkpoint import Checkpoint
-from bertie.checkpoints.families import family_named, own
+from bertie.checkpoints.families import family_named
 from bertie.checkpoints.families.general_keys import WITHOUT_EFFECT
 from bertie.checkpoints.folder import MANIFEST
+from bertie.checkpoints.huggingface import transformers_heads
 from bertie.checkpoints.weight_files import TENSORFLOW_INDEX
 from bertie.console import plural
 from bertie.model.config import TransformerConfig
@@ -22,7 +23,7 @@ from bertie.predict.comparison import shown
 from bertie.predict.predictor import Predictor
 from bertie.text import tokenizer_settings
 from bertie.text.special_tokens import Place
-from bertie.text.tokenizer_classes import GENERIC
+from bertie.text.tokenizer_classes import BYTES, GENERIC
 from bertie.text.tokenizer_folder import read_folder
 
 Facts = dict[str, str]
@@ -156,10 +157,10 @@ def _vectors(checkpoint: Checkpoint, predictor: Predictor) -> Facts:
 def score_function(checkpoint: Checkpoint, predictor: Predictor) -> tuple[str, str]:
     """Return what makes scores of the outputs of a head for texts in a pipeline of transformers and in a CrossEncoder.
 
-    Empty texts: the model has no such head.
+    Empty texts: the model has no such head, or no class of transformers has it.
     """
     task = predictor.task
-    if task is None or task.facts.shape != "text":
+    if task is None or task.facts.shape != "text" or transformers_heads(predictor.model) is None:
         return "", ""
     outputs = len(task.labels) or 1
     kind = checkpoint.problem_type or task.facts.problem_type
@@ -173,14 +174,18 @@ def _in_transformers(checkpoint: Checkpoint, predictor: Predictor, name: str) ->
     family = family_named(checkpoint.model_type)
     if not (checkpoint.folder / "config.json").is_file():
         return {"class": "none: transformers 5 reads no TensorFlow checkpoints"}
-    if family is None or family is own.FAMILY:
+    if family is None or not family.in_transformers:
         return {"class": "none for this model"}
-    facts = {"AutoModel": family.architectures[frozenset()], "AutoTokenizer": name}
+    tokenizer = "none: the folder has no tokenizer files" if name == BYTES else name
+    facts = {"AutoModel": family.architectures[frozenset()], "AutoTokenizer": tokenizer}
     pipeline, _ = score_function(checkpoint, predictor)
     return facts | ({'pipeline("text-classification")': f"activation: {pipeline}"} if pipeline else {})
 
 
 def _in_sentence_transformers(checkpoint: Checkpoint, predictor: Predictor) -> Facts:
+    family = family_named(checkpoint.model_type)
+    if family is not None and not family.in_transformers:
+        return {"class": "none for this model"}
     _, activation = score_function(checkpoint, predictor)
     read = sentence_transformers_reader.read(checkpoint.folder) is not None
     if activation and not read:
@@ -197,6 +202,8 @@ def _by_design(checkpoint: Checkpoint, predictor: Predictor, name: str) -> Facts
     config = predictor.model.encoder.config
     facts = {"special tokens": f"{roles} written in a text are text in bertie, and special tokens in transformers"}
     types = predictor.tokenizer.templates
+    if predictor.tokenizer.adds_around:
+        facts["around a text"] = "bertie puts special tokens around a text; AutoTokenizer does not"
     if not limited(predictor):
         facts["length"] = (
             f"no file limits texts to what the model reads: bertie truncates them to {predictor.max_length:,} tokens"
@@ -207,7 +214,8 @@ def _by_design(checkpoint: Checkpoint, predictor: Predictor, name: str) -> Facts
         )
     if halves := {str(x.dtype).removeprefix("torch.") for x in checkpoint.weights.values()} - {"float32"}:
         facts["precision"] = f"bertie computes in float32; transformers 5 in {few(halves)}, unless dtype says otherwise"
-    if config.pooled_token == "last":
+    family = family_named(checkpoint.model_type)
+    if config.pooled_token == "last" and family is not None and family.reads_last_place:
         facts["padding"] = "heads read the last token: in transformers, pad on the left"
     if isinstance(config, TransformerConfig) and config.language_embeddings:
         facts["language"] = "transformers adds the embedding of a language only if `langs` is given"

@@ -13,6 +13,7 @@ import torch
 from bertie import console, runtime, storage
 from bertie.checkpoints import hub, sentence_transformers_format
 from bertie.checkpoints.checkpoint import Checkpoint
+from bertie.checkpoints.families import family_of
 from bertie.checkpoints.find import TASK_FILE, find_model_folder
 from bertie.checkpoints.folder import write_manifest, write_model
 from bertie.checkpoints.mapped import Mapped
@@ -123,7 +124,7 @@ def _write(
         written, memory = time.monotonic(), runtime.peak_memory()
         before = export_checks.measure(predictor or job.load(), job.checked, data)
         del predictor  # so that only one model is in memory
-        result = _compare(job, before, folder, exported, data, max_loss)
+        result = _compare(job, before, folder, out, exported, data, max_loss)
         checked = time.monotonic()
         _write_card(job, folder, card, data, result)
         write_manifest(folder)
@@ -192,10 +193,26 @@ def _require_heads(checkpoint: Checkpoint, model: Predictor) -> None:
 
 def _require_kept(model: Predictor, to: ExportTarget) -> None:
     """Check that the target holds how texts become vectors. Raises UsageError."""
+    if to == "sentence-transformers":
+        _require_sentence_transformers(model)
     if to == "tf" and model.text_embedding != SentenceEmbedding() and not embedding_of(model.model):
         lost = "holds no settings of sentence-transformers: pooling, modules and prompts would be lost"
         raise UsageError(f"a TensorFlow checkpoint {lost}: use --to hf, or, {REMEDY} from a copy of the folder")
-    if to == "sentence-transformers" and model.tokenizer.special.pad is None:
+
+
+def _require_sentence_transformers(model: Predictor) -> None:
+    """Check that sentence-transformers can compute the same vectors. Raises UsageError."""
+    if not family_of(config := model.model.encoder.config).in_transformers:
+        raise UsageError(
+            f"sentence-transformers loads classes of transformers, and none has the structure of {model.folder} ({config.kind}): "
+            "`bertie embed` writes its vectors"
+        )
+    if model.tokenizer.adds_around:
+        raise UsageError(
+            f"bertie puts special tokens around a text, and the class of the tokenizer of {model.folder} does not, so "
+            "sentence-transformers would compute other vectors: `bertie embed` writes bertie's"
+        )
+    if model.tokenizer.special.pad is None:
         problem = (
             f"the tokenizer of {model.folder} has no padding token, without which sentence-transformers reads no text"
         )
@@ -234,18 +251,23 @@ def _compare(
     job: Conversion,
     before: ModelResults,
     folder: Path,
+    out: Path,
     exported: Exported | None,
     data: str | Path | None,
     max_loss: float,
 ) -> dict[str, Any]:
-    """Compare the written folder, loaded afresh, with the source. Raises UserError if they differ too much."""
-    converted = load(folder, threads=torch.get_num_threads(), engine=None if exported else "plain")
+    """Compare the written folder, loaded afresh, with the source. Raises UserError if they differ too much.
+
+    The folder gets the name `out` later.
+    """
+    with console.silenced():  # what is said of the source would be said of a folder that is about to be renamed
+        converted = load(folder, threads=torch.get_num_threads(), engine=None if exported else "plain")
     after = export_checks.measure(converted, job.checked, data)
     found = export_checks.differences(before, after) | (exported.measured if exported else {})
     export_checks.require_close(job.precision, found)
     compared = compare(before.answers, after.answers)
     not_checked = ""
-    if (library := CHECKED_IN.get(job.to)) is not None and export_checks.can_load(converted, folder):
+    if (library := CHECKED_IN.get(job.to)) is not None and export_checks.can_load(converted, out):
         if reason := compare_libraries.absent(library):
             not_checked = library
             console.warn(f"not checked in {library}: {reason}")

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from bertie import console
-from bertie.checkpoints.families import family_of, own
+from bertie.checkpoints.families import family_of
 from bertie.checkpoints.huggingface import transformers_heads
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UserError
@@ -191,16 +191,19 @@ def compare_scores(before: ModelResults, after: ModelResults, task: Task | None)
     return {"scores": new, "source_scores": old, "metric": metric, "loss": old[metric] - new[metric]}
 
 
-def can_load(predictor: Predictor, folder: Path) -> bool:
-    """Return whether transformers has a class for the encoder, and say if it has none, or none for the heads."""
-    if family_of(predictor.model.encoder.config) is own.FAMILY:
-        console.warn(f"{folder}: no class of transformers has the structure of this model: only bertie loads it")
+def can_load(predictor: Predictor, out: Path) -> bool:
+    """Return whether transformers has a class for the encoder, and say if it has none, or none for the heads.
+
+    Args:
+        predictor: The converted model.
+        out: The name that its folder gets, for messages.
+    """
+    if not family_of(predictor.model.encoder.config).in_transformers:
+        console.warn(f"{out}: no class of transformers has the structure of this model: only bertie loads it")
         return False
     if transformers_heads(predictor.model) is None:
         names = ", ".join(facts_of(predictor.model.heads[kind]).name for kind in sorted(predictor.model.encoder_heads))
-        console.warn(
-            f"{folder}: transformers has no class for the head ({names}): it loads the encoder, and bertie all"
-        )
+        console.warn(f"{out}: transformers has no class for the head ({names}): it loads the encoder, and bertie all")
     return True
 
 

@@ -71,7 +71,8 @@ def generate(model: TokenModel, prompt: str, how: Generation) -> list[str]:
 
     Raises:
         UsageError: Gibbs sampling from a causal model.
-        UserError: Prompt and length exceed what the model reads.
+        UserError: Prompt and length exceed what the model reads, or the model needs a prompt, because it has no token that
+            starts a text.
     """
     require_texts([prompt])
     tokenizer = model.tokenizer
@@ -121,21 +122,25 @@ def _positions(how: Generation, start: int, rng: np.random.Generator) -> Iterato
 def _continue(
     model: TokenModel, given: np.ndarray, how: Generation, rngs: list[np.random.Generator]
 ) -> list[list[int]]:
-    """Draw tokens after the prompt, until the token that ends a text. Return the tokens of each text."""
-    tokenizer = model.tokenizer
+    """Draw tokens after the prompt, until the token that ends a text, if there is one. Return the tokens of each text."""
+    tokenizer, start = model.tokenizer, model.start
+    if not start and not len(given):
+        raise UserError(f"{model.folder} has no token that starts a text: give a prompt")
+    end = None if tokenizer.special.sep is None else tokenizer.sep_id
     allowed = Pieces.of(tokenizer).ordinary.copy()
-    allowed[tokenizer.sep_id] = True
-    texts = [[tokenizer.cls_id, *given.tolist()] for _ in rngs]
+    if end is not None:
+        allowed[end] = True
+    texts = [[*start, *given.tolist()] for _ in rngs]
     growing, predict = list(range(len(texts))), next_tokens(model)
     for _ in range(how.length):
         found = predict({i: texts[i] for i in growing})
         drawn = [draw(log_p_V, allowed, how, rngs[i]) for i, log_p_V in zip(growing, found, strict=True)]
         for i, token in zip(growing, drawn, strict=True):
             texts[i].append(token)
-        growing = [i for i in growing if texts[i][-1] != tokenizer.sep_id]
+        growing = [i for i in growing if texts[i][-1] != end]
         if not growing:
             break
-    return [text[1:-1] if text[-1] == tokenizer.sep_id else text[1:] for text in texts]
+    return [text[len(start) : len(text) - (text[-1] == end)] for text in texts]
 
 
 def draw(log_p_V: np.ndarray, allowed: np.ndarray, how: Generation, rng: np.random.Generator) -> int:

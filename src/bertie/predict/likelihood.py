@@ -35,9 +35,11 @@ class TextScore:
     """The likelihood of a text, token by token. [CLS] and [SEP] are not predicted."""
 
     token_ids: np.ndarray
-    """int32 [n]: the tokens of the text."""
+    """int32 [n]: the tokens of the text that are predicted."""
     log_probabilities: np.ndarray
     """float64 [n]: natural logarithm of the probability of each token."""
+    given: tuple[int, ...] = ()
+    """The first token of the text, if a causal model has no token that starts a text: nothing predicts it."""
 
     @property
     def log_likelihood(self) -> float:
@@ -137,6 +139,10 @@ def _encoded(
     tokens = len(encoding.ids)
     if not tokens:
         return UserError(f"{name} has no tokens: remove it")
+    if tokens == 1 and model.causal and not model.start:
+        return UserError(
+            f"{name} has one token, which nothing predicts, because the model has no token that starts a text"
+        )
     if tokens > (limit := model.max_text):
         return UserError(f"{name} has {tokens:,} tokens and the model reads at most {limit:,}: split it")
     return _Encoded(np.array(encoding.ids, np.int32), numbers(encoding))
@@ -144,13 +150,15 @@ def _encoded(
 
 def _score(model: TokenModel, texts: list[_Encoded]) -> Iterator[TextScore]:
     if model.causal:
-        start = model.tokenizer.cls_id
-        found = model.next_log_probabilities([np.concatenate([[start], ids]).astype(np.int32) for ids, _ in texts])
+        read = [np.array([*model.start, *ids], np.int32) for ids, _ in texts]
+        given = 0 if model.start else 1
+        for (ids, _), log_p in zip(texts, model.next_log_probabilities(read), strict=True):
+            yield TextScore(ids[given:], log_p.astype(np.float64), tuple(ids[:given].tolist()))
     else:
         queries = [query for text in texts for query in _masked_copies(model, *text)]
         found = np.split(model.log_probabilities(queries), np.cumsum([len(ids) for ids, _ in texts])[:-1])
-    for (ids, _), log_p in zip(texts, found, strict=True):
-        yield TextScore(ids, log_p.astype(np.float64))
+        for (ids, _), log_p in zip(texts, found, strict=True):
+            yield TextScore(ids, log_p.astype(np.float64))
 
 
 def _masked_copies(model: TokenModel, ids: np.ndarray, words: np.ndarray) -> Iterator[Query]:

@@ -172,6 +172,11 @@ def score_pairs(
                 yield good
             elif isinstance(bad, UserError):
                 yield bad
+            elif good.given != bad.given:
+                yield UserError(
+                    f"{pair.source}: the sentences begin with different tokens, which nothing predicts, because the model has no "
+                    "token that starts a text"
+                )
             else:
                 yield ScoredPair(pair, good.log_likelihood, bad.log_likelihood)
 

@@ -103,12 +103,19 @@ class TokenModel:
         return self.model.encoder.config.causal
 
     @property
+    def start(self) -> list[int]:
+        """The token before a text for a causal model. GPT's vocabulary, which has no special token but <unk>, has none."""
+        return [] if self.tokenizer.special.cls is None else [self.tokenizer.cls_id]
+
+    @property
     def max_text(self) -> int:
-        """Tokens in the longest text. A causal model reads the token that starts a text, and all of its tokens but the last;
-        other models read all of them and special tokens. A model that reads in segments has no limit."""
+        """Tokens in the longest text. A causal model reads what starts a text, and all of its tokens but the last; other models
+        read all of them and special tokens. A model that reads in segments has no limit."""
         if reads_documents(self.model.encoder.config):
             return sys.maxsize
-        return self.max_length if self.causal else self.max_length - sum(map(len, self.tokenizer.templates.around))
+        if self.causal:
+            return self.max_length + 1 - len(self.start)
+        return self.max_length - sum(map(len, self.tokenizer.templates.around))
 
     def log_distributions(self, contexts: Iterable[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
         """Predict all entries of the vocabulary at some positions of sequences.
@@ -186,8 +193,7 @@ class TokenModel:
         The model reads all tokens but the last one, which is only predicted.
 
         Args:
-            sequences: int32 [n], each with the token that starts a sequence, and at least one more. n - 1 is at most
-                `max_length`.
+            sequences: int32 [n], each at least two tokens. n - 1 is at most `max_length`.
 
         Returns:
             float32 [n - 1] for each sequence.

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bertie import console, storage
+from bertie.checkpoints.families import family_of
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
@@ -59,7 +60,8 @@ def write(
         UsageError: transformers.js has no class for the model, its graph cannot be exported, or it is too large.
         UserError: An output in fp32 or fp16 differs too much, or q8 loses too much.
     """
-    source = load(folder, engine="plain")
+    with console.silenced():  # as when the folder was compared with the source
+        source, rounded = load(folder, engine="plain"), load(folder, engine="plain")
     graph = Graph(with_one_head(source.model, storage.read_json(folder / "config.json")["model_type"]))
     if (size := 4 * source.model.size) > MAX_BYTES:
         raise UsageError(f"the weights have {size / 1e9:.1f} GB in fp32, and one ONNX file holds 2.1 GB: use --to hf")
@@ -79,7 +81,6 @@ def write(
         if not (worst := max(outputs[dtype].values())) <= limit:
             remedy = "report this bug" if dtype == "fp32" else "its values do not fit into 16 bits; use --to onnx"
             raise UserError(f"{FILES[dtype]} differs from its source by {worst:.1e} of the largest value: {remedy}")
-    rounded = load(folder, engine="plain")
     rounded.model.encoder = cast(
         Encoder, GridEncoder(cast(TransformerEncoder, rounded.model.encoder), onnx.states(quantized))
     )
@@ -102,7 +103,11 @@ def with_one_head(model: Model, model_type: str) -> Model:
     """
     if model_type not in CLASSES:
         known = ", ".join(CLASSES)
-        raise UsageError(f"transformers.js has no class for a {model_type}, or bertie no graph; it takes {known}")
+        config = model.encoder.config
+        name = model_type if family_of(config).in_transformers else config.kind
+        raise UsageError(
+            f"transformers.js has no class for the model type {name}, or bertie no graph; it takes {known}"
+        )
     every = {kind: facts_of(model.heads[kind]) for kind in sorted(model.encoder_heads)}
     heads = {kind: facts for kind, facts in every.items() if facts.shape != "vectors"}
     usable = [kind for kind in exported_heads(model) if heads[kind].shape in CLASSES[model_type]]

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console, runtime
+from bertie.checkpoints.checkpoint import Checkpoint
+from bertie.checkpoints.families import family_of
 from bertie.checkpoints.find import find_model_folder
 from bertie.checkpoints.read import read_checkpoint
 from bertie.errors import UsageError
@@ -80,8 +82,18 @@ def verify(source: str | Path, against: Library | None = None, *, threads: int =
         )
     with console.collected() as warnings:
         checkpoint = read_checkpoint(source)
+        _require_class(checkpoint, against)
         predictor = load(source, threads=threads, engine="plain")
         facts = describe(checkpoint, predictor)
         checkpoint = checkpoint.without_weights()
         found = compare(predictor, against) if against is not None else []
     return Verification(predictor.folder, facts, tuple(dict.fromkeys(warnings)), against, tuple(found))
+
+
+def _require_class(checkpoint: Checkpoint, against: Library | None) -> None:
+    """Raise UsageError if a library has no class for the encoder, so that there is nothing to compare."""
+    if against is not None and not family_of(checkpoint.config).in_transformers:
+        raise UsageError(
+            f"{against} has no class for the structure of {checkpoint.folder} ({checkpoint.config.kind}), so there is nothing to "
+            "compare: omit --against"
+        )

@@ -42,7 +42,8 @@ def require_long_documents(model: EncoderConfig, train: Corpus) -> None:
     if longest <= segment:
         raise UsageError(
             f"model.memory_length is {memory}, and the longest training document has {longest:,} tokens, which "
-            f"is one segment of model.segment_length {segment}: lower it, or prepare longer documents"
+            f"is one segment of model.segment_length {segment}: lower model.segment_length, or prepare "
+            "longer documents"
         )
 
 

@@ -187,7 +187,7 @@ def require_positions(config: PretrainConfig) -> None:
     )
     if longest > most:
         where = "layout.max_length" if longest == config.layout.max_length else "phases: max_length"
-        advice = "lower it" if config.init_from else "change one of them"
+        advice = f"lower {where}" if config.init_from else "change one of them"
         raise UsageError(f"{where} {longest} is more than model.max_position_embeddings {most}: {advice}")
     require_segments(config.model, config.layout, longest)
 

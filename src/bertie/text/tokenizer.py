@@ -19,7 +19,7 @@ from bertie.errors import UserError
 from bertie.text import bpe_backend, library_backend, wordpiece_backend
 from bertie.text.bpe_backend import ByteLevel
 from bertie.text.library_backend import LibraryBackend, LibraryRules
-from bertie.text.special_tokens import LINE_BREAK, SpecialTokens, Templates, to_json
+from bertie.text.special_tokens import LINE_BREAK, SpecialTokens, Templates, read_templates, to_json
 from bertie.text.tokenizer_folder import Backend, read_folder
 from bertie.text.valid_texts import invalid_text, require_texts
 from bertie.text.wordpiece_backend import (
@@ -267,6 +267,11 @@ class Tokenizer:
     def templates(self) -> Templates:
         """Where special tokens stand in the sequence of one text and of a pair."""
         return self.backend.templates
+
+    @property
+    def adds_around(self) -> bool:
+        """Whether the special tokens around a text are bertie's: the tokenizer of the folder, such as GPT-2's, adds none."""
+        return self.templates.ids != read_templates(self.backend.engine).ids
 
     def with_vocabulary(self, vocabulary: list[str]) -> Tokenizer:
         """Return a tokenizer with the same normalization, user tokens and longest words, and another vocabulary.

@@ -16,8 +16,8 @@ from jaxtyping import Float
 from torch import Tensor, nn, optim
 
 from bertie.config import Range
-from bertie.model.layers import Layer
-from bertie.model.xlnet import XlnetLayer
+from bertie.errors import UsageError
+from bertie.model.matrices import HasMatrices
 from bertie.training.parameter_groups import check, parameter_groups, replace_unless
 
 # Coefficients of the iteration x ← a x + b x³ + c x⁵ of the singular values, as published by Jordan et al. Five iterations
@@ -28,7 +28,8 @@ RMS_OF_ADAM = 0.2  # root mean square of AdamW's updates, in units of the learni
 
 @dataclass(frozen=True)
 class Muon:
-    """Muon for the matrices of the encoder's layers, AdamW for embeddings, heads, biases and norms."""
+    """Muon for the matrices of the encoder's layers, such as those of each gate of an LSTM or GRU. AdamW for embeddings,
+    heads, biases and norms."""
 
     kind: Literal["muon"] = "muon"
     momentum: Annotated[float, Range(0, 0.9999)] = 0.95
@@ -45,7 +46,7 @@ class Muon:
     __post_init__ = check
 
     def build(self, model: nn.Module, layer_decay: float = 1.0, embedding_lr_scale: float = 1.0) -> optim.Optimizer:
-        """Create the optimizer (see `AdamW.build`)."""
+        """Create the optimizer (see `AdamW.build`). Raises UsageError if no layer is trained."""
         parts = _matrices(model)
         adam, muon = list[dict[str, Any]](), list[dict[str, Any]]()
         for group in parameter_groups(model, self.weight_decay, layer_decay, embedding_lr_scale):
@@ -61,15 +62,19 @@ class Muon:
 
 
 def _matrices(model: nn.Module) -> dict[Tensor, int]:
-    """Return the matrices of the layers, with the number of matrices that each stacks: 3 for queries, keys and values."""
+    """Return the matrices of the layers that are trained, with the number of matrices that each stacks.
+
+    Raises:
+        UsageError: There are none.
+    """
+    layers = [layer for layer in model.modules() if isinstance(layer, HasMatrices)]
     parts: dict[Tensor, int] = {}
-    for layer in model.modules():
-        if isinstance(layer, Layer | XlnetLayer):
-            parts |= {module.weight: 1 for module in layer.modules() if isinstance(module, nn.Linear)}
-            qkv = layer.attention.qkv  # one matrix, if keys and values have fewer heads than queries
-            parts[qkv.weight] = 3 if qkv.out_features == 3 * qkv.in_features else 1
-            parts[layer.up.weight] = layer.up.out_features // layer.down.in_features  # 2 with a gate
-    return {weight: number for weight, number in parts.items() if weight.requires_grad}
+    for layer in layers:
+        parts |= {weight: number for weight, number in layer.matrices().items() if weight.requires_grad}
+    if not parts:
+        why = "the layers of the encoder are frozen" if layers else "the encoder has no layers, only vectors of words"
+        raise UsageError(f'optimizer.kind is "muon", for the matrices of layers, and {why}: set it to "adamw"')
+    return parts
 
 
 class _Muon(optim.Optimizer):

@@ -98,7 +98,7 @@ def test_epochs_differ_in_order_only(small_shards: Path) -> None:
 
 def test_single_sentences_are_refused(small_tokenizer: Tokenizer) -> None:
     with pytest.raises(
-        UserError, match=r'layout\.kind is "sentences", and no document of this split has two sentences'
+        UserError, match=r'layout\.kind is "sentences", and all training documents, or all held-out ones, are single'
     ):
         Sentences().epoch(corpus_of([[3], [4], [5]]), small_tokenizer, 0, 0)
     with pytest.raises(UsageError, match=r"layout\.max_length"):

@@ -18,7 +18,7 @@ from bertie.model.encoder import build_encoder, with_dropout
 from bertie.model.flops import model_flops
 from bertie.model.initialization import initialize_weights
 from bertie.model.reformer import ReformerEncoder
-from bertie.model.reformer_config import ReformerConfig
+from bertie.model.reformer_config import ReformerConfig, idle_settings
 from bertie.objectives import CausalLM
 from bertie.objectives.objective import Labeling
 from bertie.pretraining.initial_weights import new_model
@@ -167,16 +167,32 @@ def test_settings_that_do_not_fit_are_refused(changes: dict[str, Any], message: 
     assert "\n" not in str(raised.value)
 
 
-def test_what_other_layers_would_need_is_not_checked() -> None:
-    replace(
-        CONFIG, attn_layers=("local",), num_buckets=(3,), lsh_attn_chunk_length=7, lsh_num_chunks_after=1, causal=True
-    )
-    replace(CONFIG, position_embedding="learned", axial_pos_shape=(3, 3))
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"attn_layers": ("local",), "lsh_num_chunks_after": 1},
+            "lsh_num_chunks_after is 1, .*no lsh layer: set it to 0",
+        ),
+        ({"attn_layers": ("local",), "num_hashes": 3}, "num_hashes is 3, .*no lsh layer: set it to 1"),
+        ({"attn_layers": ("lsh",), "local_attn_chunk_length": 16}, "local_attn_chunk_length is 16, .*no local layer"),
+        ({"position_embedding": "learned", "axial_pos_shape": (3, 3)}, "axial_pos_shape is .*no axial positions"),
+    ],
+    ids=str,
+)
+def test_settings_without_effect_are_refused(changes: dict[str, Any], message: str) -> None:
+    """The settings that the other layers or positions have are their defaults."""
+    layers, positions = changes.get("attn_layers", CONFIG.attn_layers), changes.get("position_embedding", "axial")
+    idle = idle_settings(layers, positions)
+    replace(CONFIG, **idle | {"attn_layers": layers, "position_embedding": positions})
+    with pytest.raises(UsageError, match=message):
+        replace(CONFIG, **idle | changes)
 
 
 def test_the_number_of_buckets_follows_the_length() -> None:
     """Twice as many as chunks, in two factors if they are more than twice the length of a chunk."""
-    long = replace(CONFIG, position_embedding="learned", num_buckets=(), lsh_attn_chunk_length=64)
+    axial = idle_settings(("local", "lsh"), "learned")
+    long = replace(CONFIG, position_embedding="learned", num_buckets=(), lsh_attn_chunk_length=64, **axial)
     for length, buckets in ((64, (2,)), (4096, (128,)), (16384, (16, 32)), (65536, (32, 64))):
         assert replace(long, max_position_embeddings=length).buckets == buckets
 

@@ -20,9 +20,14 @@ from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.features import FeatureExtractor
+from bertie.model.gru import GruConfig
 from bertie.model.initialization import initialize_weights
+from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
+from bertie.model.static import StaticConfig
+from bertie.model.transformer_xl import TransformerXlConfig
 from bertie.model.vector_modules import Dense, LayerNorm, Normalize
+from bertie.model.xlnet import XlnetConfig
 from bertie.predict import export, export_checks
 from bertie.predict.engines.graph import Graph
 from bertie.tasks import AnyTask, Classify, MultiLabel, Regress, Span
@@ -153,6 +158,48 @@ def test_what_a_target_cannot_hold_is_refused_first(pretrained: Path, tmp_path: 
     (source / "vocab.txt").unlink()
     with pytest.raises(UsageError, match="has no padding token"):
         export.convert(source, tmp_path / "out", "sentence-transformers", threads=1)
+
+
+OWN_FORMAT = {
+    "transformer_xl": TransformerXlConfig(1, 16, 2, 32, 8, 8),
+    "gru": GruConfig(16, 8),
+    "lstm": LstmConfig(1, 16, 32),
+    "static": StaticConfig(16),
+    "xlnet": XlnetConfig(1, 16, 2, 32, segment_length=8, memory_length=8),
+}
+
+
+@pytest.mark.parametrize("kind", OWN_FORMAT)
+def test_models_that_only_bertie_loads_are_not_written_for_sentence_transformers(
+    kind: str, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    config = replace(OWN_FORMAT[kind], vocab_size=small_tokenizer.size, max_position_embeddings=64)
+    (tmp_path / "source").mkdir()
+    write_model(tmp_path / "source", Model(build_encoder(config), {}), small_tokenizer)
+    with pytest.raises(UsageError, match=rf"none has the structure of .*source \({kind}\): `bertie embed`"):
+        export.convert(tmp_path / "source", tmp_path / "out", "sentence-transformers", threads=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_messages_name_the_folder_by_the_name_that_it_gets(
+    tiny_config: TransformerConfig,
+    small_tokenizer: Tokenizer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(export, "CHECKED_IN", {"hf": "transformers"})
+    config = replace(OWN_FORMAT["gru"], vocab_size=small_tokenizer.size, max_position_embeddings=64)
+    (tmp_path / "gru").mkdir()
+    write_model(tmp_path / "gru", Model(build_encoder(config), {}), small_tokenizer)
+    export.convert(tmp_path / "gru", tmp_path / "out", "hf", threads=1)
+    assert f"{tmp_path}/out: no class of transformers has the structure" in capsys.readouterr().err
+    foreign(tmp_path / "bert", tiny_config, small_tokenizer, Classify(labels=("a", "b")), secret_scale=3)
+    monkeypatch.setattr(export, "CHECKED_IN", {})
+    export.convert(tmp_path / "bert", tmp_path / "again", "hf", threads=1)
+    told = capsys.readouterr().err
+    assert told.count("secret_scale") == 1  # of the source, not of the copy
+    assert ".tmp-" not in told
 
 
 def test_modules_with_weights_survive(pretrained: Path, tmp_path: Path) -> None:

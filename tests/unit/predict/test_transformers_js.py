@@ -21,6 +21,7 @@ from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
+from bertie.model.gru import GruConfig
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.model.vector_modules import Dropout, LayerNorm, Normalize
@@ -93,7 +94,7 @@ def test_a_head_without_a_class_is_left_out_of_the_files(
         (Choose(), "bert", "no class for a bert with this head: multiple choice"),
         (Tag(labels=("A", "O")), "albert", "no class for a albert with this head: tagging"),
         (Classify(labels=("a", "b")), "nomic_bert", "no class for a nomic_bert with this head"),
-        (Classify(labels=("a", "b")), "gpt2", "no class for a gpt2"),
+        (Classify(labels=("a", "b")), "gpt2", "no class for the model type gpt2"),
     ],
 )
 def test_what_transformers_js_has_no_class_for_is_refused(
@@ -102,6 +103,12 @@ def test_what_transformers_js_has_no_class_for_is_refused(
     head = build_head(task, tiny_config, tiny_config.hidden_size)
     with pytest.raises(UsageError, match=message):
         transformers_js.with_one_head(Model(build_encoder(tiny_config), {task.kind: head}), model_type)
+
+
+def test_a_model_in_bertie_s_own_format_is_called_by_its_kind() -> None:
+    model = Model(build_encoder(GruConfig(16, 8, vocab_size=20)), {})
+    with pytest.raises(UsageError, match="no class for the model type gru, or"):
+        transformers_js.with_one_head(model, "bertie")
 
 
 def copy_of(converted: Path, folder: Path, patch: pytest.MonkeyPatch) -> Path:

@@ -12,6 +12,7 @@ from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.model import Model
+from bertie.model.static import StaticConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig
@@ -124,16 +125,31 @@ def test_bert_adam_counts_steps_in_single_precision() -> None:
     assert before[0] + 1_000_000 < 2**24
 
 
-@pytest.mark.parametrize("recipe", ["mini-xlnet", "electra-small-paper", "modern-tiny", "tiny"])
+RECIPES = ["mini-xlnet", "mini-transformer-xl", "mini-reformer", "mini-elmo", "mini-skip-thoughts"]
+
+
+@pytest.mark.parametrize("recipe", [*RECIPES, "electra-small-paper", "modern-tiny", "tiny"])
 def test_muon_updates_all_matrices_of_all_layers(recipe: str) -> None:
     config = load(PretrainConfig, recipe, "pretrain")
     model = new_model(replace(config.model, vocab_size=300), config.objectives, 0)
     groups = Muon().build(model).param_groups
     parts = {parameter: group.get("parts", 0) for group in groups for parameter in group["params"]}
     for name, parameter in model.named_parameters():
-        in_layer = ".layers." in name and name.endswith(".weight") and "norm" not in name and "segment" not in name
-        expected = {"qkv": 3, "up": 2 if recipe == "modern-tiny" else 1}.get(name.split(".")[-2], 1)
-        assert parts[parameter] == (expected if in_layer else 0), name
+        in_layer = ".layers." in name and parameter.ndim == 2 and "segment" not in name
+        stacked = {"qkv": 3, "qk_v": 2, "up": 2 if recipe == "modern-tiny" else 1}
+        gates = dict.fromkeys(("weight_ih_l0", "weight_hh_l0"), 4 if recipe == "mini-elmo" else 3)
+        *_, module, leaf = name.split(".")
+        assert parts[parameter] == (gates.get(leaf, stacked.get(module, 1)) if in_layer else 0), name
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_muon_refuses_a_model_without_matrices_to_train(frozen: bool, tiny_config: TransformerConfig) -> None:
+    model = Model(build_encoder(tiny_config if frozen else StaticConfig(8, vocab_size=20)), {})
+    model.encoder.requires_grad_(not frozen)
+    with pytest.raises(
+        UsageError, match="layers of the encoder are frozen" if frozen else "no layers, only vectors of"
+    ):
+        Muon().build(model)
 
 
 def test_weight_decay_applies_to_matrices_only(tiny_config: TransformerConfig) -> None:

@@ -124,6 +124,10 @@ class Family:
     """Whether the first position has the number pad_token_id + 1. The rows of the matrix before it are not used."""
     pad_id: int | None = None
     """Vocabulary id of the padding token that Hugging Face's class assumes. None: config.json says it."""
+    in_transformers: bool = True
+    """Whether transformers has its classes, so that other libraries load it."""
+    reads_last_place: bool = False
+    """Whether heads for texts that read the last token read the last place of a padded batch in Hugging Face's classes."""
     derived: Callable[[Any], dict[str, Tensor]] = lambda _: {}
     """Tensors, under bertie's names, that Hugging Face's classes need and bertie's encoder does not have."""
     without_derived: Callable[[Any, dict[str, Tensor]], Any] = lambda config, _: config

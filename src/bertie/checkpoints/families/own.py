@@ -37,4 +37,5 @@ FAMILY = Family(
     kept=("encoder.", "heads.", "reading.", "generator."),
     architectures={frozenset(): "BertieModel"},
     settings=OwnSettings(),
+    in_transformers=False,
 )

@@ -18,7 +18,7 @@ from bertie import console
 from bertie.checkpoints.families.family import Family, Module, joined
 from bertie.checkpoints.families.settings import ACTIVATIONS, Settings
 from bertie.errors import UsageError
-from bertie.model.reformer_config import ReformerConfig
+from bertie.model.reformer_config import ReformerConfig, idle_settings
 
 LAYER = "reformer.encoder.layers.{n}"
 POSITIONS = "reformer.embeddings.position_embeddings"
@@ -36,9 +36,11 @@ KEYS = {name: name for name in SAME if name != "hidden_act"} | {
     # A key of bertie's own: with chunk_size_feed_forward, transformers refuses texts whose length is no multiple of it.
     "feed_forward_chunk": "feed_forward_chunk",
 }
+CAUSAL = {"ReformerModelWithLMHead": True, "ReformerForMaskedLM": False}
+"""Classes of transformers that exist only for causal models, or only for others."""
 DEFAULTS = {
     **{"attn_layers": ["local", "lsh"] * 3, "hidden_size": 256, "num_attention_heads": 12, "attention_head_size": 64},
-    **{"vocab_size": 320, "feed_forward_size": 512, "lsh_attention_probs_dropout_prob": 0.0},
+    **{"vocab_size": 320, "is_decoder": False, "feed_forward_size": 512, "lsh_attention_probs_dropout_prob": 0.0},
 }
 
 
@@ -50,7 +52,7 @@ def write_settings(config: ReformerConfig) -> dict[str, Any]:
         **{"attn_layers": list(config.attn_layers), "num_hidden_layers": config.num_hidden_layers},
         "axial_pos_embds": config.position_embedding == "axial",
         **{"axial_pos_shape": list(config.axial_pos_shape), "axial_pos_embds_dim": list(config.axial_pos_embds_dim)},
-        "num_buckets": config.buckets[0] if len(config.buckets) == 1 else list(config.buckets),
+        "num_buckets": None if "lsh" not in config.attn_layers else _one_or_list(config.buckets),
         **{"lsh_attention_probs_dropout_prob": dropout, "tie_word_embeddings": False},
         # Without a seed, transformers would draw new hyperplanes for every text, also in prediction.
         "new_hyperplanes": config.new_hyperplanes,
@@ -63,7 +65,8 @@ def read_settings(values: dict[str, Any], known: dict[str, Any]) -> dict[str, An
     """Return the size of both streams, the positions and the buckets.
 
     Raises:
-        UsageError: The number of buckets is missing: transformers derives it from the first text that the model reads.
+        UsageError: The number of buckets is missing: transformers derives it from the first text that the model reads. Or the
+            class contradicts is_decoder.
     """
     size, layers, buckets = known["hidden_size"], known["attn_layers"], known.get("num_buckets", [])
     if type(size) is not int or not isinstance(layers, list):
@@ -83,13 +86,25 @@ def read_settings(values: dict[str, Any], known: dict[str, Any]) -> dict[str, An
     axial = values.get("axial_pos_embds", True)
     if type(axial) is not bool:
         raise UsageError(f"axial_pos_embds is {str(axial)[:60]!r}: give true or false")
+    for name in values.get("architectures") or ():
+        if (causal := CAUSAL.get(name)) is not None and causal != known["causal"]:
+            raise UsageError(
+                f"architectures is {name} and is_decoder is {str(known['causal']).lower()}, which transformers refuses, too: set "
+                f"is_decoder to {str(causal).lower()} if the model was trained so"
+            )
+    position = "axial" if axial else "learned"
     return {
         "hidden_size": 2 * size,
-        "position_embedding": "axial" if axial else "learned",
+        "position_embedding": position,
         "num_buckets": buckets,
         "hash_seed": values.get("hash_seed") or 0,
         "new_hyperplanes": values.get("new_hyperplanes", values.get("hash_seed") is None),
+        **idle_settings([str(kind) for kind in layers], position),
     }
+
+
+def _one_or_list(factors: tuple[int, ...]) -> int | list[int]:
+    return factors[0] if len(factors) == 1 else list(factors)
 
 
 SETTINGS = Settings(

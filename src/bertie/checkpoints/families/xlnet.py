@@ -136,6 +136,7 @@ FAMILY = Family(
     architectures=architectures("XLNet", "text", "choice", "tokens")
     | {frozenset({"permutation"}): "XLNetLMHeadModel", frozenset({"start_end"}): "XLNetForQuestionAnsweringSimple"},
     settings=SETTINGS,
+    reads_last_place=True,
     tied={"lm_loss.weight": "transformer.word_embedding.weight"},
     read=read,
     write=write,
