@@ -98,7 +98,9 @@ def draw(rng: np.random.Generator, texts: int, held_out: bool) -> list[Asked]:
     for _ in range(texts):
         story = draw_story(rng, held_out)
         hops = np.repeat(np.arange(1, HOPS + 1), 2).tolist()
-        asked += [Asked(story, story.circle[n], number) for number, n in zip(hops, rng.permutation(PEOPLE), strict=True)]
+        asked += [
+            Asked(story, story.circle[n], number) for number, n in zip(hops, rng.permutation(PEOPLE), strict=True)
+        ]
     return asked
 
 
