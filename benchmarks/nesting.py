@@ -36,7 +36,7 @@ import numpy as np
 HOPS = 4
 NAMES = ("anna", "ben", "carl", "dora", "emil", "fritz", "greta", "hans")
 PEOPLE = len(NAMES)
-STAGES = (0.075, 0.2, 0.3, 0.425)  # shares of the training questions, by their largest number of hops
+STAGES = (0.075, 0.25, 0.25, 0.425)  # shares of the training questions, by their largest number of hops
 HELD_OUT = 5  # one circle of so many is only in the dev set
 ALL = "who has it"
 """The name of the task in the lab, which is the key of all questions in baselines.json."""
