@@ -9,8 +9,9 @@ install: .venv/base
 demo: .venv/base
 	$(BIN)/bertie demo
 
-# Most tests are too small to gain from a second thread. Compiled modules are kept for the processes that tests start.
-PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist loadfile
+# Most tests are too small to gain from a second thread. Compiled modules are kept for the processes that tests start. A worker
+# that crashes is not replaced: --dist loadfile then waits for ever.
+PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist loadfile --max-worker-restart 0
 test: .venv/dev
 	$(PYTEST)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import multiprocessing
 import shutil
+import signal
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -173,6 +177,18 @@ def test_an_onnx_file_runs_without_bertie(
         np.testing.assert_allclose(shares, expected, atol=1e-5)
 
 
+def survives_a_signal() -> bool:
+    """Whether a copy of this process handles a signal. A library may have left handlers without a stack."""
+    child = multiprocessing.get_context("fork").Process(target=signal.raise_signal, args=[signal.SIGUSR1])
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork with threads: the copy runs only the handler
+        child.start()
+    child.join()
+    signal.signal(signal.SIGUSR1, before)
+    return child.exitcode == 0
+
+
 @needs_int8
 @pytest.mark.parametrize("target", ["torch", "onnx", "openvino"])
 def test_int8_is_scored_and_loads_again(target: ExportTarget, classifier: tuple[Path, Path], tmp_path: Path) -> None:
@@ -189,6 +205,9 @@ def test_int8_is_scored_and_loads_again(target: ExportTarget, classifier: tuple[
     assert found.evaluate(data)["scores"] == result["scores"]
     measured = json.loads((tmp_path / "out" / "engine.json").read_text())["measured"]
     assert measured["source_scores"]["accuracy"] == bertie.load(run, threads=1).evaluate(data)["scores"]["accuracy"]
+    del found
+    gc.collect()
+    assert survives_a_signal()
 
 
 @needs_int8

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,8 +40,7 @@ class OpenVinoEngine:
 
     def build(self, encoder: TransformerEncoder, exported: Exported | None) -> nn.Module:
         """Compile the graph of an exported model, or without one that of the encoder, which takes some seconds."""
-        library = _library()
-        graph = library.Core().read_model(exported.graph) if exported else convert(Graph(Model(encoder, {})))
+        graph = _core().read_model(exported.graph) if exported else convert(Graph(Model(encoder, {})))
         return GridEncoder(encoder, _Compiled(_states_only(graph), self.precision))
 
 
@@ -58,7 +58,7 @@ def convert(graph: Graph) -> Any:
 def quantize(model: Any, grids: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Any:
     """Quantize weights and the inputs of matrix products to int8, with ranges measured on some grids."""
     cpu.require_packages("openvino-int8", "openvino", "nncf")
-    _library()
+    _core()  # before NNCF's own
     with quietly():
         import nncf
 
@@ -75,7 +75,7 @@ def save(model: Any, path: Path) -> None:
 
 def outputs(path: Path) -> Callable[[np.ndarray, np.ndarray, np.ndarray], list[np.ndarray]]:
     """Return a function that computes all outputs of a file in fp32, from the same arrays as an engine."""
-    compiled = _Compiled(_library().Core().read_model(path), "fp32")
+    compiled = _Compiled(_core().read_model(path), "fp32")
     return lambda *grids: compiled.all_outputs(*grids)
 
 
@@ -85,6 +85,16 @@ def _library() -> Any:
     import openvino
 
     return openvino
+
+
+@cache
+def _core() -> Any:
+    """The one core of the process.
+
+    A core gives signal handlers a stack of its own, and the one before back when it ends. Where several end in another order
+    than that of a stack, the handlers are left with one that is gone, and the next signal ends the process.
+    """
+    return _library().Core()
 
 
 def _states_only(model: Any) -> Any:
@@ -104,7 +114,7 @@ class _Compiled:
             "PERFORMANCE_HINT": "LATENCY",
             "NUM_STREAMS": 1,
         }
-        self.compiled = _library().Core().compile_model(model, "CPU", settings)
+        self.compiled = _core().compile_model(model, "CPU", settings)
         self.names = [next(iter(port.get_names())) for port in model.inputs]
         self.requests = threading.local()
 
