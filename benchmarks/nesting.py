@@ -3,21 +3,21 @@
     python benchmarks/nesting.py data/nesting
     bertie lab nesting --data data --out labs/nesting
 
-A text has eight sentences such as "anna gave carl", one for each giver, in the alphabetical order of the givers. In
+A text has eight lines such as "anna carl" (anna gave it to carl), one for each giver, in the alphabetical order of the givers. In
 the order in which things go from hand to hand, the people form one random circle: everybody gives once and gets once. The
 question "2 after anna" asks who has it two hands later, and the answer is that name where its owner gets it.
 
 What does not tell the answer:
 
-- the order of the sentences, which has nothing to do with that of the circle: "in order" a model could take the last name;
+- the order of the lines, which has nothing to do with that of the circle: "in order" a model could take the last name;
 - numbers of mentions: each name is once that of a giver, and once that of a receiver;
 - which names there are: every other name is the answer equally often, after each number of hops;
-- the way back: among eight people, three hops forward are fewer than those backward to the same person;
+- the way back: among eight people, four hops forward are as many as those backward to the same person, and fewer are fewer;
 - circles by heart: those of the dev set are in no training text. All names are known, and each is in every text.
 
 It writes train.json and dev.json (SQuAD's format), parts.txt (the hops of each dev question), baselines.json (scores of guesses
-by hops, on the dev set) and text.txt (texts for the vocabulary). Training has texts and questions of all numbers of hops; the
-same story is never in both files. `guesses` says what the baselines are.
+by hops, on the dev set) and text.txt (texts for the vocabulary). The training questions are in the order in which they are to be
+read: first those of one hop, then others with one more hop join (`curriculum`). `guesses` says what the baselines are.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from typing import Any
 
 import numpy as np
 
-HOPS = 3
+HOPS = 4
 NAMES = ("anna", "ben", "carl", "dora", "emil", "fritz", "greta", "hans")
 PEOPLE = len(NAMES)
+STAGES = (0.0625, 0.26, 0.26, 0.4175)  # shares of the training questions, by their largest number of hops
 HELD_OUT = 5  # one circle of so many is only in the dev set
 ALL = "who has it"
 """The name of the task in the lab, which is the key of all questions in baselines.json."""
@@ -49,8 +50,8 @@ class Story:
 
     @property
     def text(self) -> str:
-        """The sentences in the alphabetical order of the givers."""
-        return "\n".join(sorted(f"{name} gave {self.after(name, 1)}" for name in self.circle))
+        """The lines in the alphabetical order of the givers."""
+        return "\n".join(sorted(f"{name} {self.after(name, 1)}" for name in self.circle))
 
     def after(self, name: str, hops: int) -> str:
         """Return who has it so many hands after a person."""
@@ -58,7 +59,7 @@ class Story:
 
     def start(self, name: str) -> int:
         """Return the character of the text where a name is that of a receiver."""
-        return f"{self.text}\n".index(f" gave {name}\n") + len(" gave ")
+        return f"{self.text}\n".index(f" {name}\n") + 1
 
 
 @dataclass(frozen=True)
@@ -92,17 +93,29 @@ def draw_story(rng: np.random.Generator, held_out: bool) -> Story:
 
 
 def draw(rng: np.random.Generator, texts: int, held_out: bool) -> list[Asked]:
-    """Return questions about random stories, six per story.
-
-    The dev set has equally many of each number of hops. Training has more of few hops: those of many are learned after them, and
-    until then are noise.
-    """
-    hops = (1, 1, 2, 2, 3, 3) if held_out else (1, 1, 1, 2, 2, 3)
+    """Return questions about random stories, two of each number of hops per story, each about another person."""
     asked = []
     for _ in range(texts):
         story = draw_story(rng, held_out)
-        for number, person in zip(hops, rng.permutation(PEOPLE), strict=False):
-            asked.append(Asked(story, story.circle[person], number))
+        hops = np.repeat(np.arange(1, HOPS + 1), 2).tolist()
+        asked += [
+            Asked(story, story.circle[n], number) for number, n in zip(hops, rng.permutation(PEOPLE), strict=True)
+        ]
+    return asked
+
+
+def curriculum(rng: np.random.Generator, questions: int) -> list[Asked]:
+    """Return training questions in their order, each with its own story.
+
+    With all numbers of hops from the start, those of many are noise until those of few are learned. So each stage adds one hop:
+    half of its questions have it, the others fewer hops.
+    """
+    asked = []
+    for most, share in enumerate(STAGES, 1):
+        for _ in range(round(share * questions)):
+            hops = most if most == 1 or rng.random() < 0.5 else int(rng.integers(1, most))
+            story = draw_story(rng, False)
+            asked.append(Asked(story, story.circle[rng.integers(PEOPLE)], hops))
     return asked
 
 
@@ -122,8 +135,8 @@ def squad(asked: list[Asked]) -> dict[str, Any]:
 
 
 def place(each: Asked) -> int:
-    """Return the number of the sentence in which the answer is the receiver."""
-    return each.story.text.splitlines().index(f"{each.story.after(each.answer, PEOPLE - 1)} gave {each.answer}")
+    """Return the number of the line in which the answer is the receiver."""
+    return each.story.text.splitlines().index(f"{each.story.after(each.answer, PEOPLE - 1)} {each.answer}")
 
 
 def guesses(train: list[Asked], dev: list[Asked]) -> dict[str, list[float]]:
@@ -132,7 +145,7 @@ def guesses(train: list[Asked], dev: list[Asked]) -> dict[str, list[float]]:
     - chance: one of the names of the text.
     - bag of words: what words tell, however often they are there, without their order: for each number of hops, naive Bayes
       from the asked name to the answer, counted in training.
-    - best place: the receiver of the sentence that most often has the answer in training, for each number of hops.
+    - best place: the receiver of the line that most often has the answer in training, for each number of hops.
     """
     pairs, places = Counter[tuple[int, str, str]](), Counter[tuple[int, int]]()
     for each in train:
@@ -142,7 +155,7 @@ def guesses(train: list[Asked], dev: list[Asked]) -> dict[str, list[float]]:
     def by_words(each: Asked) -> str:
         return max(NAMES, key=lambda name: pairs[each.hops, each.person, name])
 
-    best = {hops: max(range(PEOPLE), key=lambda sentence: places[hops, sentence]) for hops in range(1, HOPS + 1)}
+    best = {hops: max(range(PEOPLE), key=lambda line: places[hops, line]) for hops in range(1, HOPS + 1)}
     return {
         "chance": [1 / len(each.story.circle) for each in dev],
         "bag of words": [float(by_words(each) == each.answer) for each in dev],
@@ -159,10 +172,10 @@ def main() -> None:
     """Write the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--train", type=int, default=16_000, help="number of training texts, each with six questions")
-    parser.add_argument("--dev", type=int, default=400, help="number of dev texts")
+    parser.add_argument("--train", type=int, default=153_600, help="number of training questions")
+    parser.add_argument("--dev", type=int, default=400, help="number of dev texts, each with eight questions")
     args = parser.parse_args()
-    train, dev = draw(np.random.default_rng(0), args.train, False), draw(np.random.default_rng(1), args.dev, True)
+    train, dev = curriculum(np.random.default_rng(0), args.train), draw(np.random.default_rng(1), args.dev, True)
     parts = [part(each.hops) for each in dev]
     baselines: dict[str, dict[str, float]] = {}
     for name, right in guesses(train, dev).items():
@@ -171,13 +184,14 @@ def main() -> None:
         }
         baselines[name] = {key: round(float(np.mean(values)), 4) for key, values in {ALL: right, **by_part}.items()}
     args.out.mkdir(parents=True, exist_ok=True)
-    texts = dict.fromkeys(f"{each.question} {each.story.text}".replace("\n", " ") for each in train)
+    some = train[:: max(1, len(train) // 2000)]
+    texts = dict.fromkeys(f"{each.question} {each.story.text}".replace("\n", " ") for each in some)
     for name, content in {
         "train.json": json.dumps(squad(train)),
         "dev.json": json.dumps(squad(dev)),
         "parts.txt": "\n".join(parts) + "\n",
         "baselines.json": json.dumps(baselines, indent=1) + "\n",
-        "text.txt": "\n\n".join(list(texts)[:2000]) + "\n",
+        "text.txt": "\n\n".join(texts) + "\n",
     }.items():
         (args.out / name).write_text(content, encoding="utf-8")
 

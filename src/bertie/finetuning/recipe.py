@@ -29,6 +29,9 @@ class FinetuneTraining:
     """Number of optimizer steps; 0: as many as the epochs take."""
     batch_size: Annotated[int, Range(1)] = 32
     """Examples per optimizer step."""
+    shuffle: bool = True
+    """Shuffle the training examples, in another order in each epoch. Otherwise, they keep the order of their file, such as
+    easy ones first (curriculum learning)."""
     learning_rate: Annotated[float, Range(0)] = 5e-5
     """Peak learning rate of the schedule."""
     layer_decay: Annotated[float, Range(0, 1, above=True)] = 1.0

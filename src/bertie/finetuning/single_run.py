@@ -217,7 +217,8 @@ def _job(
 
     def stream(_: int, position: Position) -> Generator[Step]:
         while True:
-            order = seeding.generator(config.seed, seeding.EXAMPLES, position.epoch).permutation(len(units))
+            rng = seeding.generator(config.seed, seeding.EXAMPLES, position.epoch)
+            order = rng.permutation(len(units)) if settings.shuffle else np.arange(len(units))
             for step in range(position.step, per_epoch):
                 chosen = [units[i] for i in order[step * settings.batch_size : (step + 1) * settings.batch_size]]
                 last = step + 1 == per_epoch

@@ -174,6 +174,17 @@ def test_each_epoch_has_every_example_once_in_another_order(
         assert [micro.batch.input_ids.tolist() for micro in again.micro_batches] == expected
 
 
+def test_examples_can_keep_their_order(
+    rows: list[dict[str, str]], start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[trainer.TrainingJob] = []
+    monkeypatch.setattr(trainer, "train", lambda job, _: jobs.append(job) or Counters())
+    finetune(replace(CONFIG, training=replace(TRAINING, shuffle=False)), rows, start)
+    steps = islice(jobs[0].stream(0, Position()), 14)
+    read = [int(example) for step in steps for micro in step.micro_batches for example in micro.batch.example]
+    assert read == [*range(50), *range(50)]
+
+
 def test_losses_do_not_depend_on_the_micro_batch_size(rows: list[dict[str, str]], start: Path) -> None:
     no_dropout = replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     losses = [

@@ -35,7 +35,7 @@ def nesting() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def train(nesting: ModuleType) -> list[Any]:
-    return nesting.draw(np.random.default_rng(0), 1200, False)
+    return nesting.curriculum(np.random.default_rng(0), 12_000)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def dev(nesting: ModuleType) -> list[Any]:
 
 def gifts(text: str) -> dict[str, str]:
     """Who gives to whom."""
-    return dict(line.split(" gave ") for line in text.splitlines())
+    return dict(line.split(" ") for line in text.splitlines())
 
 
 def test_the_text_answers_the_question(dev: list[Any]) -> None:
@@ -57,7 +57,7 @@ def test_the_text_answers_the_question(dev: list[Any]) -> None:
             has_it = given[has_it]
         assert each.answer == has_it
         start = each.story.start(each.answer)
-        assert f"{each.story.text}\n"[start - 6 :].startswith(f" gave {each.answer}\n")
+        assert f"{each.story.text}\n"[start - 1 :].startswith(f" {each.answer}\n")
 
 
 def test_everybody_gives_once_and_gets_once_in_one_circle(dev: list[Any]) -> None:
@@ -68,19 +68,19 @@ def test_everybody_gives_once_and_gets_once_in_one_circle(dev: list[Any]) -> Non
         steps, person = 0, each.person
         while person != each.person or not steps:
             person, steps = given[person], steps + 1
-        assert steps == 8 > 2 * each.hops  # the way back is longer
-    assert Counter(each.hops for each in dev) == dict.fromkeys((1, 2, 3), 2400)
+        assert steps == 8 >= 2 * each.hops  # the way back is not shorter
+    assert Counter(each.hops for each in dev) == dict.fromkeys((1, 2, 3, 4), 2400)
 
 
-def test_the_sentences_are_not_in_the_order_of_the_circle(nesting: ModuleType, dev: list[Any]) -> None:
-    """Each sentence has the answer equally often, in particular the last one, and each distance from the asked giver."""
-    for hops in (1, 2, 3):
+def test_the_lines_are_not_in_the_order_of_the_circle(nesting: ModuleType, dev: list[Any]) -> None:
+    """Each line has the answer equally often, in particular the last one, and each distance from the asked giver."""
+    for hops in (1, 2, 3, 4):
         asked = [each for each in dev if each.hops == hops]
         places = Counter(nesting.place(each) for each in asked)
         assert all(abs(places[place] - 300) < 4.5 * np.sqrt(300) for place in range(8)), (hops, places)
         if hops > 1:
             own = [
-                each.story.text.splitlines().index(f"{each.person} gave {each.story.after(each.person, 1)}")
+                each.story.text.splitlines().index(f"{each.person} {each.story.after(each.person, 1)}")
                 for each in asked
             ]
             steps = Counter((nesting.place(each) - start) % 8 for each, start in zip(asked, own, strict=True))
@@ -97,13 +97,23 @@ def test_the_circles_of_the_dev_set_are_new_ones_of_known_names(train: list[Any]
     assert pairs[0] == pairs[1]  # only whole circles are new: no gift tells of what it is part
 
 
+def test_few_hops_come_first(nesting: ModuleType, train: list[Any]) -> None:
+    ends = np.cumsum([round(share * 12_000) for share in nesting.STAGES]).tolist()
+    assert ends[-1] == len(train)
+    for most, (start, end) in enumerate(zip([0, *ends], ends, strict=False), 1):
+        hops = Counter(each.hops for each in train[start:end])
+        assert set(hops) == set(range(1, most + 1))
+        if most > 1:
+            assert abs(hops[most] - (end - start) / 2) < 4.5 * np.sqrt((end - start) / 4)
+
+
 def test_guesses_without_the_circle_are_no_better_than_chance(
     nesting: ModuleType, train: list[Any], dev: list[Any]
 ) -> None:
     found = nesting.guesses(train, dev)
     assert set(found["chance"]) == {1 / 8}
     for name in ("bag of words", "best place"):
-        for hops in (1, 2, 3):
+        for hops in (1, 2, 3, 4):
             right = [value for value, each in zip(found[name], dev, strict=True) if each.hops == hops]
             most = 1 / 7 + 4 * np.sqrt(1 / 7 / len(right))  # the asked name can be left out
             assert np.mean(right) < most, (name, hops)
@@ -121,14 +131,14 @@ def test_guesses_find_what_a_careless_text_gives_away(nesting: ModuleType) -> No
 
 
 def test_the_shipped_lab_reads_the_files(nesting: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT), str(tmp_path / "nesting"), "--train", "30", "--dev", "20"])
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), str(tmp_path / "nesting"), "--train", "200", "--dev", "20"])
     nesting.main()
     lab = config.load(LabConfig, "nesting", "lab")
     plan = make_plan(lab, tmp_path)
     with console.silenced():
         check(plan)
     parts = read_parts(lab, plan, tmp_path)[nesting.ALL]
-    assert parts.names == ["1 hop", "2 hops", "3 hops"]
+    assert parts.names == ["1 hop", "2 hops", "3 hops", "4 hops"]
     assert [name for name, _ in parts.baselines] == ["chance", "bag of words", "best place"]
     assert parts.baselines[0][1] == dict.fromkeys([nesting.ALL, *parts.names], round(1 / 8, 4))
     text = (tmp_path / "nesting" / "text.txt").read_text()

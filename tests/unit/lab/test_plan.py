@@ -353,7 +353,7 @@ def test_every_shipped_lab_can_run(
     (tmp_path / "sick").unlink()
     for script, *arguments in (
         ("sick", f"{shared_data}/sick/SICK.txt", f"{tmp_path}/sick"),
-        ("nesting", f"{tmp_path}/nesting", "--train", "30", "--dev", "20"),
+        ("nesting", f"{tmp_path}/nesting", "--train", "200", "--dev", "20"),
     ):
         file = Path(__file__).parents[3] / "benchmarks" / f"{script}.py"
         monkeypatch.setattr(sys, "argv", [str(file), *arguments])
