@@ -179,7 +179,7 @@ FLAGS: list[tuple[str, str, str]] = [
     ("--training.steps", "1" * 5000, "--training.steps"),
     ("--training.batch-size", "0", "training.batch_size is 0: give at least 1"),
     ("--training.row-tokens", "0", "training.row_tokens is 0: give at least 1"),
-    ("--training.learning-rate", "nan", "training.learning_rate is nan: give at least 0"),
+    ("--training.learning-rate", "nan", "training.learning_rate is nan: give a number, at least 0"),
     ("--training.learning-rate", "inf", "training.learning_rate is inf: give at least 0"),
     ("--training.learning-rate", "-1", "training.learning_rate is -1.0: give at least 0"),
     ("--training.learning-rate", "fast", "--training.learning-rate: expected a number, found 'fast'"),
