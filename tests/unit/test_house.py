@@ -225,8 +225,9 @@ NAMED = {
         "finetuning/glue.py": "the default recipe",
         "finetuning/glue_tasks.py": "the tasks of GLUE",
         "predict/embed.py": "the verb embed",
-        "serve/api.py": "the operation embed",
+        "serve/dialects/v1.py": "the operation embed",
         "serve/operations.py": "the operation embed",
+        "serve/work.py": "the operation embed",
     },
     "objectives": {
         "checkpoints/head_shapes.py": "names of heads in the folders of others, which do not say them",

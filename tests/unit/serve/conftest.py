@@ -25,6 +25,7 @@ from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.predict.predictor import Predictor
+from bertie.serve.front import Front
 from bertie.serve.keys import ApiKeys
 from bertie.serve.limits import Limits
 from bertie.serve.logs import JsonLog
@@ -93,14 +94,14 @@ class Server:
 
 
 @contextmanager
-def serving(service: Service, origins: tuple[str, ...] = (), page: bool = True) -> Iterator[Server]:
+def serving(service: Service, front: Front = Front()) -> Iterator[Server]:
     """Run a server until the end of the block."""
     listener = listen("127.0.0.1", 0)
     started = threading.Event()
     servers: list[uvicorn.Server] = []
 
     async def run() -> None:
-        server = start_server(service, origins, page)
+        server = start_server(service, front)
         servers.append(server)
         service.start()
         task = asyncio.ensure_future(server._serve(sockets=[listener]))

@@ -400,3 +400,12 @@ def test_large_requests(server: Server, predictors: Predictors, small_texts: lis
     pairs = [["who", text] for text in texts]
     found = server.post("/v1/predict", {"inputs": pairs, "model": "span"}).json["predictions"]
     compare(found, [asdict(each) for each in predictors["span"].predict(pairs)])
+
+
+def test_fields_that_may_be_omitted_may_be_null(server: Server) -> None:
+    given = {"input": "a", "model": "mlm", "encoding_format": None, "dimensions": None, "user": None, "truncate": None}
+    assert (
+        server.post("/v1/embeddings", given).json == server.post("/v1/embeddings", {"input": "a", "model": "mlm"}).json
+    )
+    refused = server.post("/v1/embeddings", {"input": None, "model": "mlm", "user": None})
+    assert (refused.status, refused.error["param"]) == (422, "input")

@@ -14,6 +14,7 @@ import pytest
 
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
+from bertie.serve.front import Front
 from bertie.serve.keys import ApiKeys
 from bertie.serve.limits import Limits
 from bertie.serve.service import Service
@@ -280,7 +281,7 @@ def test_limits_are_checked() -> None:
 
 def test_browsers_may_use_it_from_named_origins_only(make_service: Build) -> None:
     asked = {"Origin": "https://page.example", "Access-Control-Request-Method": "POST"}
-    with serving(make_service("mlm"), ("https://page.example",)) as server:
+    with serving(make_service("mlm"), Front(("https://page.example",))) as server:
         allowed = server.request("OPTIONS", "/v1/embeddings", None, asked)
         assert allowed.headers["access-control-allow-origin"] == "https://page.example"
         answer = server.post("/v1/embeddings", {"input": "a"}, Origin="https://page.example")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bertie.serve.front import Front
 from bertie.serve.keys import ApiKeys
 from bertie.serve.page import SCRIPTS, STYLES, assets
 from bertie.serve.service import Service
@@ -89,7 +90,7 @@ def test_the_page_needs_no_key_and_says_whether_requests_do(make_service: Build,
 
 
 def test_the_page_can_be_turned_off(make_service: Build) -> None:
-    with serving(make_service("mlm"), page=False) as server:
+    with serving(make_service("mlm"), Front(page=False)) as server:
         for path in FILES:
             assert server.get(path).error["type"] == "not_found_error"
         assert server.get("/v1/models").status == 200

@@ -1,4 +1,4 @@
-"""The JSON messages of the API: requests, responses and errors. `openapi.py` derives the schema from them.
+"""The JSON messages of /v1: requests, responses and errors. `openapi.py` derives the schema from them.
 
 The docstrings of fields are the descriptions of the schema.
 """
@@ -9,17 +9,13 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from bertie.serve.inputs import Example
 from bertie.serve.limits import ErrorType
 from bertie.serve.operations import MAX_TOP_K
 from bertie.tasks.aggregation import Strategy
 
 Texts = Annotated[list[str], Meta(min_length=1)]
 Input = str | list[str | int | list[int]]  # narrower in the schema: `openapi.INPUT`
-Value = str | int | float | bool | None
-Values = Value | list[Value] | dict[str, Value]
-Nested = Value | list[Values] | dict[str, Values]
-RowValue = Value | list[Nested] | dict[str, Nested]  # bounded, so that no row is too deep for those who read it
-Example = str | list[str] | dict[str, RowValue]
 
 
 class Named(Struct, forbid_unknown_fields=True, kw_only=True):
