@@ -227,6 +227,7 @@ NAMED = {
         "predict/embed.py": "the verb embed",
         "serve/dialects/v1.py": "the operation embed",
         "serve/operations.py": "the operation embed",
+        "serve/tokens.py": "the operation embed",
         "serve/work.py": "the operation embed",
     },
     "objectives": {

@@ -121,7 +121,7 @@ class Predictor:
 
     def text_sequences(self, texts: list[str], prompt: str) -> list[Sequence]:
         """Return the sequences of texts to embed, with a prompt before each. Raises UserError for an invalid text."""
-        return encode(self._text_tokenizer, texts, self.max_length, prompt)
+        return encode(self.text_tokenizer, texts, self.max_length, prompt)
 
     def vector_width(self, pooling: Pooling | None = None, layers: Fixed = "last") -> int:
         """Return the width of the vectors of `embed`: usually the hidden size, times 4 with "concat_last_4".
@@ -137,7 +137,8 @@ class Predictor:
         return how.width(layer_selection.selected_width(layers, self.model.encoder.config))
 
     @cached_property
-    def _text_tokenizer(self) -> Tokenizer:
+    def text_tokenizer(self) -> Tokenizer:
+        """The tokenizer of texts to embed: the model's, with lowercasing first if its files say so."""
         return lowercased(self.tokenizer) if self.text_embedding.lowercase else self.tokenizer
 
     def word_vectors(

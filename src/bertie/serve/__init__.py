@@ -8,8 +8,9 @@ A request passes these files in order:
 3. `dialects/` has one file for each kind of clients, with one function per endpoint and the types of its messages.
    `openapi.py` describes them.
 4. `work.py` does what a request asks, in no dialect's words: sequences, their computation, predictions. `operations.py`
-   says what a model offers, and turns texts into sequences. `inputs.py` reads the inputs of tasks, and `attention.py`
-   bounds the answer with attention.
+   says what a model offers, and turns texts into sequences. `inputs.py` reads the inputs of tasks, `tokens.py` token ids and
+   vectors of tokens, `scales.py` has scores before and after the activation, and `attention.py` bounds the answer with
+   attention.
 5. `service.py` holds models, queue and worker: `queue.py` keeps the sequences until `worker.py` computes them in packed
    batches.
 

@@ -11,10 +11,11 @@ import msgspec
 import numpy as np
 from starlette.responses import Response
 
+from bertie.contracts import Sequence
 from bertie.inspect.sentences import shown_tokens, special_places
 from bertie.model.config import TransformerConfig
 from bertie.predict.vectors import similarities
-from bertie.serve import work
+from bertie.serve import tokens, work
 from bertie.serve.attention import attention_json
 from bertie.serve.dialects import v1_messages as m
 from bertie.serve.dialects.dialect import Dialect, Endpoint
@@ -32,20 +33,7 @@ async def embeddings(call: Call, request: m.EmbeddingsRequest) -> m.EmbeddingsRe
     if request.dimensions not in (None, model.vector_width):
         message = f"dimensions: the vectors have width {model.vector_width}, and cannot be shortened: omit it"
         raise Refused(422, "dimensions", message, "dimensions")
-    values = [request.input] if isinstance(request.input, str) else request.input
-    kinds = {type(value) for value in values}
-    if kinds == {int}:
-        values, kinds = [cast(list[int], values)], {list}
-    if len(kinds) != 1:
-        problem = "is empty" if not kinds else "mixes texts and token ids"
-        raise Refused(422, "validation", f"input {problem}: give texts, or token ids", "input")
-    if kinds == {str}:
-        texts = cast(list[str], values)
-        found = await work.embed(call, model, texts, request.truncate, "input", request.prompt_name)
-    else:
-        if request.prompt_name is not None:
-            raise Refused(422, "validation", "prompt_name: token ids have no prompt: give texts", "prompt_name")
-        found = await work.embed_ids(call, model, cast(list[list[int]], values), request.truncate, "input")
+    found = await tokens.vectors(call, model, request.input, request.truncate, "input", request.prompt_name)
     data = await call.service.offload(len(found.results), _embeddings, found.results, request.encoding_format)
     return m.EmbeddingsResponse(data, **_answer(model, found))
 
@@ -63,6 +51,17 @@ async def similarity(call: Call, request: m.SimilarityRequest) -> Response:
     message = m.SimilarityResponse([], **_answer(model, found))
     compare = partial(similarities, model.predictor.text_embedding.similarity)
     return await call.service.offload(len(texts), _similarities, compare, message, np.stack(found.results), count)
+
+
+async def tokenize(call: Call, request: m.TokenizeRequest) -> Response:
+    """Return the tokens of texts, and the fingerprint of the vocabulary."""
+    model = call.service.model(request.model, "embed")
+    prompt = work.prompt_of(model, request.prompt_name)
+    found = await tokens.tokenize(call, model, request.texts, "texts", prompt)
+    message = m.TokenizeResponse(model.name, tokens.fingerprint(model), [])
+    response = await call.service.offload(len(found), _with_tokens, model, message, found, request.special_tokens)
+    response.headers[tokens.VOCABULARY] = message.vocabulary
+    return response
 
 
 async def rerank(call: Call, request: m.RerankRequest) -> m.RerankResponse:
@@ -101,8 +100,8 @@ async def attention(call: Call, request: m.AttentionRequest) -> Response:
     found = await work.attend(call, model, texts, ("text", "text_pair"))
     sequence, probabilities = found.results
     read, (layers, heads) = (model.predictor.tokenizer, sequence.input_ids), probabilities.shape[:2]
-    tokens, special = shown_tokens(*read), special_places(*read)
-    message = m.AttentionResponse(tokens, special, layers, heads, "", **_answer(model, found))
+    shown, special = shown_tokens(*read), special_places(*read)
+    message = m.AttentionResponse(shown, special, layers, heads, "", **_answer(model, found))
     return await call.service.offload(
         probabilities.size, _with_attention, message, probabilities, request.encoding_format
     )
@@ -147,6 +146,7 @@ ENDPOINTS = (
     Endpoint("GET", "/v1/models/{model:path}", model, "Describe a model", m.ModelCard, statuses=(404,)),
     Endpoint("POST", "/v1/embeddings", embeddings, "Vectors of texts", m.EmbeddingsResponse, m.EmbeddingsRequest),
     Endpoint("POST", "/v1/similarity", similarity, "Cosines of texts", m.SimilarityResponse, m.SimilarityRequest),
+    Endpoint("POST", "/v1/tokenize", tokenize, "Tokens of texts", m.TokenizeResponse, m.TokenizeRequest),
     Endpoint("POST", "/v1/rerank", rerank, "Documents by relevance", m.RerankResponse, m.RerankRequest),
     Endpoint("POST", "/v1/predict", predict, "Predictions of a fine-tuned model", m.PredictResponse, m.PredictRequest),
     Endpoint("POST", "/v1/fill-mask", fill_mask, "Tokens at masks", m.FillMaskResponse, m.FillMaskRequest),
@@ -157,6 +157,20 @@ ENDPOINTS = (
 )
 
 V1 = Dialect("v1", "", ENDPOINTS, form, m.ErrorResponse)
+
+
+def _with_tokens(model: ServedModel, message: m.TokenizeResponse, found: list[Sequence], special: bool) -> Response:
+    tokenizer = model.predictor.text_tokenizer
+    for sequence in found:
+        inside = tokens.text_slice(model, sequence)
+        shown = range(len(sequence)) if special else range(inside.start, inside.stop)
+        assert sequence.offsets is not None
+        offsets = [tuple(sequence.offsets[i].tolist()) if inside.start <= i < inside.stop else None for i in shown]
+        ids = sequence.input_ids[shown.start : shown.stop].tolist()
+        row = m.TokenizedText(ids, tokenizer.tokens(ids), offsets)
+        # Text by text: as objects of Python, all tokens would take several times their memory.
+        message.results.append(cast(Any, msgspec.Raw(msgspec.json.encode(row))))
+    return json_response(message)
 
 
 def _embeddings(vectors: list[np.ndarray], encoding_format: str) -> list[m.Embedding]:

@@ -12,10 +12,10 @@ from msgspec import Meta, Struct
 from bertie.serve.inputs import Example
 from bertie.serve.limits import ErrorType
 from bertie.serve.operations import MAX_TOP_K
+from bertie.serve.tokens import Input
 from bertie.tasks.aggregation import Strategy
 
 Texts = Annotated[list[str], Meta(min_length=1)]
-Input = str | list[str | int | list[int]]  # narrower in the schema: `openapi.INPUT`
 
 
 class Named(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -37,8 +37,8 @@ class EmbeddingsRequest(Request, kw_only=True):
     """Texts to embed, as in OpenAI's API."""
 
     input: Input
-    """A text, a list of texts, a list of token ids, or a list of lists of token ids. [CLS] and [SEP] are added to token
-    ids that do not begin and end with them."""
+    """A text, a list of texts, a list of token ids, or a list of lists of token ids. Token ids need the header X-Vocabulary with
+    the fingerprint that /v1/tokenize returns. [CLS] and [SEP] are added to ids that do not begin and end with them."""
     encoding_format: Literal["float", "base64"] = "float"
     """base64: the bytes of little-endian float32 numbers."""
     dimensions: int | None = None
@@ -56,6 +56,16 @@ class SimilarityRequest(Request, kw_only=True):
     texts: Texts
     others: Texts | None = None
     """Texts to compare with. Without them, `texts` are compared with each other."""
+    prompt_name: str | None = None
+    """As for embeddings."""
+
+
+class TokenizeRequest(Named, kw_only=True):
+    """Texts to tokenize. They are never truncated."""
+
+    texts: Texts
+    special_tokens: bool = True
+    """Whether to add special tokens."""
     prompt_name: str | None = None
     """As for embeddings."""
 
@@ -145,6 +155,25 @@ class SimilarityResponse(ModelAnswer):
     """Cosines: one row for each of `texts`, with one number for each of `others`."""
 
     similarities: list[list[float]]
+
+
+class TokenizedText(Struct):
+    """The tokens of a text."""
+
+    ids: list[int]
+    tokens: list[str]
+    """Their entries in the vocabulary."""
+    offsets: list[tuple[int, int] | None]
+    """Start and end of each token in characters of prompt and text. null: a special token that the text does not have."""
+
+
+class TokenizeResponse(Struct):
+    """Tokens, in the order of the texts."""
+
+    model: str
+    vocabulary: str
+    """Fingerprint of the vocabulary, also in the header X-Vocabulary. Requests with token ids have it in this header."""
+    results: list[TokenizedText]
 
 
 class RerankResult(Struct, omit_defaults=True):
