@@ -225,6 +225,7 @@ NAMED = {
         "finetuning/glue.py": "the default recipe",
         "finetuning/glue_tasks.py": "the tasks of GLUE",
         "predict/embed.py": "the verb embed",
+        "serve/dialects/tei.py": "the operation embed",
         "serve/dialects/v1.py": "the operation embed",
         "serve/operations.py": "the operation embed",
         "serve/tokens.py": "the operation embed",

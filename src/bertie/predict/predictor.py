@@ -138,7 +138,7 @@ class Predictor:
 
     @cached_property
     def text_tokenizer(self) -> Tokenizer:
-        """The tokenizer of texts to embed: the model's, with lowercasing first if its files say so."""
+        """What reads texts to embed: the tokenizer, with lowercasing first if the model's files say so."""
         return lowercased(self.tokenizer) if self.text_embedding.lowercase else self.tokenizer
 
     def word_vectors(
@@ -386,8 +386,7 @@ class Predictor:
         return self.task
 
     def _sequences(self, texts: list[str | tuple[str, str]]) -> list[Sequence]:
-        kinds = {isinstance(text, tuple) for text in texts}
-        if len(kinds) > 1:
+        if len({isinstance(text, tuple) for text in texts}) > 1:
             raise UsageError("expected texts or pairs of texts, not both in one call")
         if wrong := [text for text in texts if isinstance(text, tuple) and len(text) != 2]:
             raise UsageError(f"a pair has two texts and this one has {len(wrong[0])}: {str(wrong[0])[:60]}")

@@ -108,7 +108,7 @@ def _operation(path: str, dialect: Dialect, endpoint: Endpoint, contents: Conten
     error = m.Status if endpoint.response is m.Status else dialect.error
     name = endpoint.handler.__name__
     found: dict[str, Any] = {
-        "operationId": re.sub(r"\W+", "_", f"{endpoint.method}{path}").strip("_").lower() if dialect.base else name,
+        "operationId": re.sub(r"\W+", "_", f"{endpoint.method}{path}").lower() if dialect.base else name,
         "summary": endpoint.summary,
         "description": endpoint.handler.__doc__,
         "responses": {

@@ -12,7 +12,7 @@ from bertie.serve.queue import QueuedJob
 from bertie.tasks import Task
 from bertie.tasks.encoding import by_example
 
-Scale = Literal["model", "raw", "sigmoid"]
+ScoreScale = Literal["model", "raw", "sigmoid"]
 """model: probabilities of classes, and a number as `Predictor.predict` returns it. raw: the outputs of the head, before softmax
 or sigmoid. sigmoid: as model, but of a number the sigmoid of the output, which other servers return for rerankers."""
 ONLY = "LABEL_0"
@@ -33,7 +33,7 @@ class Scores:
         return score
 
 
-def scores_of(task: Task, job: QueuedJob, examples: list[Any], scale: Scale) -> list[Scores]:
+def scores_of(task: Task, job: QueuedJob, examples: list[Any], scale: ScoreScale) -> list[Scores]:
     """Return the scores of examples, from the outputs of the head. The outputs of several windows are averaged.
 
     Args:

@@ -7,11 +7,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, cast
 
+import msgspec
 import numpy as np
+import torch
+import torch.nn.functional as F
+from starlette.responses import Response
 
 from bertie.contracts import Sequence
 from bertie.serve import work
-from bertie.serve.exchange import Call
+from bertie.serve.exchange import Call, json_response
 from bertie.serve.limits import Refused, check_sizes, too_large
 from bertie.serve.operations import ServedModel
 from bertie.serve.work import Answered
@@ -102,6 +106,17 @@ def _texts_or_ids(call: Call, model: ServedModel, given: Input, param: str) -> t
         )
         raise Refused(422, "vocabulary", message, param)
     return [], cast(list[list[int]], values)
+
+
+def vectors_response(vectors: list[np.ndarray]) -> Response:
+    """Return the vectors of tokens as a response: lists of texts, of tokens and of numbers."""
+    # Text by text: as objects of Python, all numbers would take three times their memory.
+    return json_response([msgspec.Raw(msgspec.json.encode(each.tolist())) for each in vectors])
+
+
+def normalized(vectors: np.ndarray) -> np.ndarray:
+    """Scale vectors to length 1, along the last axis. One of zeros stays."""
+    return F.normalize(torch.from_numpy(np.ascontiguousarray(vectors)), dim=-1).numpy()
 
 
 def fingerprint(model: ServedModel) -> str:

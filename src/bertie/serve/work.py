@@ -23,7 +23,7 @@ from bertie.serve.inputs import Example, characters, encode_inputs, read_inputs,
 from bertie.serve.limits import Refused, Where, check_count, check_sizes, items_of, too_large
 from bertie.serve.operations import MAX_TOP_K, Operation, ServedModel
 from bertie.serve.queue import QueuedJob
-from bertie.serve.scales import Scale, Scores, scores_of
+from bertie.serve.scales import Scores, ScoreScale, scores_of
 from bertie.tasks import Task
 from bertie.tasks.aggregation import Strategy, with_aggregation
 from bertie.tasks.relevance import relevance
@@ -89,7 +89,7 @@ async def rank(
     truncate: bool,
     label: str = "",
     params: tuple[str, str] = ("query", "documents"),
-    scale: Scale = "model",
+    scale: ScoreScale = "model",
 ) -> Answered[list[float]]:
     """Return how relevant each document is for a query, as `score_pairs`. params: the fields of query and documents."""
     check_sizes([len(query)], call.service.limits, params[0], where=lambda _: params[0])
@@ -104,7 +104,7 @@ async def score_pairs(
     truncate: bool,
     label: str,
     params: tuple[str, str],
-    scale: Scale,
+    scale: ScoreScale,
 ) -> Answered[list[float]]:
     """Return the score of each pair of texts: what a model for pairs says, or else the similarity of vectors.
 
@@ -180,7 +180,7 @@ async def predict(
 
 
 async def outputs(
-    call: Call, model: ServedModel, inputs: list[Example], truncate: bool, param: str, scale: Scale
+    call: Call, model: ServedModel, inputs: list[Example], truncate: bool, param: str, scale: ScoreScale
 ) -> Answered[list[Scores]]:
     """Return the scores of texts or pairs of texts, from a task that predicts classes or a number for them.
 

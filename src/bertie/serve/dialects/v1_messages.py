@@ -157,7 +157,7 @@ class SimilarityResponse(ModelAnswer):
     similarities: list[list[float]]
 
 
-class TokenizedText(Struct):
+class TokenList(Struct):
     """The tokens of a text."""
 
     ids: list[int]
@@ -173,7 +173,7 @@ class TokenizeResponse(Struct):
     model: str
     vocabulary: str
     """Fingerprint of the vocabulary, also in the header X-Vocabulary. Requests with token ids have it in this header."""
-    results: list[TokenizedText]
+    results: list[TokenList]
 
 
 class RerankResult(Struct, omit_defaults=True):
