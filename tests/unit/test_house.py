@@ -225,6 +225,8 @@ NAMED = {
         "finetuning/glue.py": "the default recipe",
         "finetuning/glue_tasks.py": "the tasks of GLUE",
         "predict/embed.py": "the verb embed",
+        "serve/dialects/infinity.py": "the operation embed; names of infinity",
+        "serve/dialects/infinity_messages.py": "names of infinity",
         "serve/dialects/tei.py": "the operation embed",
         "serve/dialects/v1.py": "the operation embed",
         "serve/operations.py": "the operation embed",

@@ -26,7 +26,7 @@ OPERATIONS = [
     for each in dialect.endpoints
     if not dialect.base or f"{dialect.base}/models/{{model}}{each.path}".rstrip("/") not in NAMED
 ]
-MODELS = {"/v1/predict": "classifier", "/tei/models/{model}/predict": "classifier"}
+MODELS = {"/v1/predict": "classifier", "/tei/models/{model}/predict": "classifier", "/infinity/classify": "classifier"}
 quick = settings(
     max_examples=40,
     deadline=None,

@@ -1,9 +1,11 @@
 """The dialects of the server: one file for each, with its paths, messages and errors.
 
 `dialect.py` says what a dialect is. `v1.py` has bertie's own API, which is that of OpenAI where that has the same, with the
-messages of `v1_messages.py`. `tei.py` is that of text-embeddings-inference (`tei_messages.py`). Every other dialect than
-bertie's answers below its base, such as /tei, and without the base where no other dialect claims the path, or --dialect
-chooses it.
+messages of `v1_messages.py`. Every other dialect answers below its base, such as /tei, and without the base where no other
+dialect claims the path, or --dialect chooses it:
+
+- `tei.py`: text-embeddings-inference, with `tei_messages.py`;
+- `infinity.py`: infinity, with `infinity_messages.py`, and `coded_errors.py`, which vLLM has, too.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from bertie.serve.dialects.dialect import Dialect, Endpoint
+from bertie.serve.dialects.infinity import INFINITY
 from bertie.serve.dialects.tei import TEI
 from bertie.serve.dialects.v1 import V1
 
-DIALECTS: tuple[Dialect, ...] = (V1, TEI)
+DIALECTS: tuple[Dialect, ...] = (V1, TEI, INFINITY)
 
 
 def routes(chosen: str = "") -> Iterator[tuple[str, Dialect, Endpoint]]:

@@ -34,7 +34,7 @@ async def embeddings(call: Call, request: m.EmbeddingsRequest) -> m.EmbeddingsRe
         message = f"dimensions: the vectors have width {model.vector_width}, and cannot be shortened: omit it"
         raise Refused(422, "dimensions", message, "dimensions")
     found = await tokens.vectors(call, model, request.input, request.truncate, "input", request.prompt_name)
-    data = await call.service.offload(len(found.results), _embeddings, found.results, request.encoding_format)
+    data = await call.service.offload(len(found.results), encoded_embeddings, found.results, request.encoding_format)
     return m.EmbeddingsResponse(data, **_answer(model, found))
 
 
@@ -173,7 +173,8 @@ def _with_tokens(model: ServedModel, message: m.TokenizeResponse, found: list[Se
     return json_response(message)
 
 
-def _embeddings(vectors: list[np.ndarray], encoding_format: str) -> list[m.Embedding]:
+def encoded_embeddings(vectors: list[np.ndarray], encoding_format: str) -> list[m.Embedding]:
+    """Return vectors as OpenAI's API has them. encoding_format: float or base64."""
     if encoding_format == "base64":
         encoded = [base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in vectors]
     else:
