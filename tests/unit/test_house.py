@@ -229,6 +229,8 @@ NAMED = {
         "serve/dialects/infinity_messages.py": "names of infinity",
         "serve/dialects/tei.py": "the operation embed",
         "serve/dialects/v1.py": "the operation embed",
+        "serve/dialects/vllm.py": "the operation embed; names of vLLM",
+        "serve/dialects/vllm_messages.py": "names of vLLM",
         "serve/operations.py": "the operation embed",
         "serve/tokens.py": "the operation embed",
         "serve/work.py": "the operation embed",

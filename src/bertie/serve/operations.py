@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from math import isqrt
@@ -90,6 +90,12 @@ class ServedModel:
         engine = self.predictor.engine
         remedy = "its operator can serve it with --engine plain"
         return f"the engine {engine} does not compute the probabilities one by one ({remedy})"
+
+    def reading_at_most(self, tokens: int) -> ServedModel:
+        """Return the model with shorter sequences than it can read: what is longer is truncated."""
+        predictor = replace(self.predictor, max_length=tokens)
+        vars(predictor)["text_tokenizer"] = self.predictor.text_tokenizer  # it takes long to build
+        return replace(self, predictor=predictor)
 
     def encode_texts(self, texts: list[str], prompt: str) -> list[Sequence]:
         """Return the sequences of texts to embed, with a prompt before each. Raises UserError for an invalid text."""

@@ -5,7 +5,8 @@ messages of `v1_messages.py`. Every other dialect answers below its base, such a
 dialect claims the path, or --dialect chooses it:
 
 - `tei.py`: text-embeddings-inference, with `tei_messages.py`;
-- `infinity.py`: infinity, with `infinity_messages.py`, and `coded_errors.py`, which vLLM has, too.
+- `infinity.py`: infinity, with `infinity_messages.py`, and `coded_errors.py`, which vLLM has, too;
+- `vllm.py`: vLLM, with `vllm_messages.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from bertie.serve.dialects.dialect import Dialect, Endpoint
 from bertie.serve.dialects.infinity import INFINITY
 from bertie.serve.dialects.tei import TEI
 from bertie.serve.dialects.v1 import V1
+from bertie.serve.dialects.vllm import VLLM
 
-DIALECTS: tuple[Dialect, ...] = (V1, TEI, INFINITY)
+DIALECTS: tuple[Dialect, ...] = (V1, TEI, INFINITY, VLLM)
 
 
 def routes(chosen: str = "") -> Iterator[tuple[str, Dialect, Endpoint]]:
