@@ -10,7 +10,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from bertie.serve.dialects import claimants, routes
 from bertie.serve.dialects.v1 import V1
@@ -41,6 +41,9 @@ def build_app(service: Service, front: Front) -> Starlette:
     found += page_routes(service) if front.page else []
 
     async def http_error(request: Request, error: Any) -> Response:
+        fit = [route for route in found if route.matches(request.scope)[0] != Match.NONE]
+        if error.status_code == 405:  # Starlette names the methods of the first route alone
+            error.headers = {"Allow": ", ".join(sorted({method for route in fit for method in route.methods or ()}))}
         response = _http_error(request.method, request.url.path, error)
         complete(Call(service, request), OTHER, response, "route")
         return response

@@ -32,6 +32,7 @@ from bertie.serve.logs import JsonLog
 from bertie.serve.operations import serve_model
 from bertie.serve.server import listen, start_server
 from bertie.serve.service import Service
+from bertie.serve.tokens import VOCABULARY, fingerprint
 from bertie.tasks import AnyTask, Choose, Classify, MultiLabel, Regress, Relate, Span, Tag
 from bertie.tasks.task import build_head
 from bertie.text.added_tokens import with_tokens
@@ -83,6 +84,11 @@ class Server:
             return Answer(response.status, fields, response.read())
         finally:
             connection.close()
+
+    @property
+    def knowing_ids(self) -> dict[str, str]:
+        """The header of a client that knows the vocabulary of the first model, and so may send token ids."""
+        return {VOCABULARY: fingerprint(next(iter(self.service.models.values())))}
 
     def get(self, path: str, **headers: str) -> Answer:
         return self.request("GET", path, None, headers)
