@@ -12,6 +12,7 @@ from bertie.commands.flags import Flat, Positional
 from bertie.errors import UsageError, install
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
+from bertie.serve.front import DialectName, Front
 from bertie.serve.limits import Limits
 from bertie.threads import use_one_tokenizer_thread
 
@@ -41,6 +42,9 @@ class Args:
     """Origins of web pages whose scripts may use the server, such as https://example.org."""
     no_page: bool = False
     """Serve the API alone, without the page at / that tries the models in a browser."""
+    dialect: DialectName = ""
+    """The dialect that answers on paths that several have, such as POST /. Each dialect has all its paths below its base, such
+    as /tei."""
     no_access_log: bool = False
     """Log no requests, only what happens to the server."""
     limits: Flat[Limits] = Limits()
@@ -74,7 +78,7 @@ def run(args: Args) -> dict[str, Any]:
                 f"everybody who reaches {args.host} may use the server: set --api-keys, or a proxy that asks for one"
             )
         announce(service, args.host, listener.getsockname()[1], not args.no_page)
-        serve(service, listener, args.cors, not args.no_page)
+        serve(service, listener, Front(args.cors, not args.no_page, args.dialect))
     return {"models": list(models)}
 
 

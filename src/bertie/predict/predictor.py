@@ -121,7 +121,7 @@ class Predictor:
 
     def text_sequences(self, texts: list[str], prompt: str) -> list[Sequence]:
         """Return the sequences of texts to embed, with a prompt before each. Raises UserError for an invalid text."""
-        return encode(self._text_tokenizer, texts, self.max_length, prompt)
+        return encode(self.text_tokenizer, texts, self.max_length, prompt)
 
     def vector_width(self, pooling: Pooling | None = None, layers: Fixed = "last") -> int:
         """Return the width of the vectors of `embed`: usually the hidden size, times 4 with "concat_last_4".
@@ -137,7 +137,8 @@ class Predictor:
         return how.width(layer_selection.selected_width(layers, self.model.encoder.config))
 
     @cached_property
-    def _text_tokenizer(self) -> Tokenizer:
+    def text_tokenizer(self) -> Tokenizer:
+        """What reads texts to embed: the tokenizer, with lowercasing first if the model's files say so."""
         return lowercased(self.tokenizer) if self.text_embedding.lowercase else self.tokenizer
 
     def word_vectors(
@@ -385,8 +386,7 @@ class Predictor:
         return self.task
 
     def _sequences(self, texts: list[str | tuple[str, str]]) -> list[Sequence]:
-        kinds = {isinstance(text, tuple) for text in texts}
-        if len(kinds) > 1:
+        if len({isinstance(text, tuple) for text in texts}) > 1:
             raise UsageError("expected texts or pairs of texts, not both in one call")
         if wrong := [text for text in texts if isinstance(text, tuple) and len(text) != 2]:
             raise UsageError(f"a pair has two texts and this one has {len(wrong[0])}: {str(wrong[0])[:60]}")

@@ -101,6 +101,16 @@ def sequence_vectors(
     return infer(model, sequences, compute)
 
 
+def token_vectors(model: Model, sequences: list[Sequence]) -> list[np.ndarray]:
+    """Return the last layer's vectors of all tokens of each sequence, special tokens included: float32 [tokens, D]."""
+
+    def compute(batch: Batch, _: list[Sequence]) -> list[np.ndarray]:
+        states_TD = _states(model, batch, None, "last").cpu().numpy()
+        return np.split(states_TD, batch.ragged.cu_seqlens[1:-1].cpu().numpy())
+
+    return infer(model, sequences, compute)
+
+
 def similarities(similarity: Similarity, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Compare every vector of `first` with every vector of `second`, float32 [first, second]: higher is more similar."""
     if similarity == "cosine":

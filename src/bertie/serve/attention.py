@@ -6,17 +6,14 @@ N  heads of a layer    L  tokens of the text
 from __future__ import annotations
 
 import base64
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import numpy as np
 from jaxtyping import Float
-from starlette.responses import Response
 
 from bertie.contracts import Sequence
-from bertie.serve.exchange import json_response
 from bertie.serve.limits import Refused
-from bertie.serve.messages import AttentionResponse
 from bertie.serve.operations import ServedModel
 
 DECIMALS = 5
@@ -44,13 +41,10 @@ def encode_whole(model: ServedModel, values: list[list[str]]) -> list[Sequence]:
     return sequences
 
 
-def attention_response(
-    message: AttentionResponse, attention: Float[np.ndarray, "layers N L L"], encoding_format: str
-) -> Response:
-    """Return the message with the probabilities, as a response."""
+def attention_json(attention: Float[np.ndarray, "layers N L L"], encoding_format: str) -> Any:
+    """Return the probabilities as a value for JSON: lists, already encoded, or base64."""
     if encoding_format == "base64":
-        message.attention = base64.b64encode(attention.astype("<f4").tobytes()).decode()
-    else:  # layer by layer: as objects of Python, all numbers would take ten times their memory
-        rounded = (layer.astype(np.float64).round(DECIMALS).tolist() for layer in attention)
-        message.attention = cast(Any, [msgspec.Raw(msgspec.json.encode(layer)) for layer in rounded])
-    return json_response(message)
+        return base64.b64encode(attention.astype("<f4").tobytes()).decode()
+    # Layer by layer: as objects of Python, all numbers would take ten times their memory.
+    rounded = (layer.astype(np.float64).round(DECIMALS).tolist() for layer in attention)
+    return [msgspec.Raw(msgspec.json.encode(layer)) for layer in rounded]

@@ -1,14 +1,16 @@
-"""One request and its response: key, body, errors, headers, log and metrics. `api.py` does what happens in between."""
+"""One request and its response: key, body, errors, headers, log and metrics. a dialect does what happens in between."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import itertools
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,7 +21,6 @@ from starlette.types import Receive, Scope, Send
 from bertie.errors import UserError
 from bertie.serve.limits import Refused, too_large
 from bertie.serve.logs import places
-from bertie.serve.messages import Error, ErrorResponse
 from bertie.serve.service import ClientGone, Service
 from bertie.tasks.data.rows import shorten
 
@@ -27,6 +28,7 @@ LARGE = 64 * 1024  # bytes of a response that do not count as memory
 BUG = "an error in the server: its operator finds the place in the log, under this X-Request-Id"
 OTHER = "other"  # in place of a path that does not exist, for metrics
 CLIENT_GONE = 499  # in logs and metrics, as nginx counts it
+NULL_FIELD = re.compile(r"got `null` - at `\$\.\w+`$")
 MAX_MESSAGE, MAX_PARAM = 500, 100  # characters: a message may quote the request
 _encode = msgspec.json.Encoder().encode
 # Of ids. Fresh random bytes for each would cost a system call.
@@ -49,6 +51,8 @@ class Call:
     """Seconds in each stage."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What the log says besides: model, texts, tokens."""
+    reserve: Callable[[int], None] = lambda _: None
+    """Counts bytes that the request keeps in memory until its response is complete. Raises Refused, with status 429."""
 
     @property
     def remaining(self) -> float:
@@ -67,10 +71,12 @@ class Call:
 
 
 Handler = Callable[[Call, Any], Awaitable[Any]]
+ErrorForm = Callable[[Refused], Any]
+"""Returns the message of a refusal, in the form that a client expects. May change its status to the one that it expects."""
 
 
 def exchange(
-    service: Service, name: str, request_type: type | None, handler: Handler, protected: bool
+    service: Service, name: str, request_type: Any, handler: Handler, protected: bool, form: ErrorForm
 ) -> Callable[..., Any]:
     """Return Starlette's endpoint for a handler.
 
@@ -80,7 +86,9 @@ def exchange(
         request_type: Type of the message in the body; None: there is none.
         handler: Turns the call and the message into the response: a message, or a `Response`.
         protected: Whether a key is needed, if the server has keys.
+        form: The form of errors.
     """
+    refusal = partial(error_response, form=form)
     decoder = msgspec.json.Decoder(request_type) if request_type is not None else None
 
     async def endpoint(request: Request) -> Response | LargeResponse:
@@ -89,25 +97,23 @@ def exchange(
         try:
             if protected and not service.keys.allow(request.headers.get("authorization", "")):
                 raise Refused(401, "key", "give a valid key: Authorization: Bearer KEY")
-            with service.buffer() as count:
-                message = await _read(call, decoder, count) if decoder is not None else None
+            with service.buffer() as call.reserve:
+                message = await _read(call, decoder) if decoder is not None else None
                 result = await handler(call, message)
                 size = call.facts.get("texts", 0)
                 is_response = isinstance(result, Response)
                 response = result if is_response else await service.offload(size, json_response, result)
         except Refused as refused:
-            reason, response = refused.reason, error_response(refused)
+            reason, response = refused.reason, refusal(refused)
         except UserError as error:  # an input that does not fit; its message may quote a text, so it is not logged
-            reason, response = "input", error_response(Refused(422, "input", str(error)))
+            reason, response = "input", refusal(Refused(422, "input", str(error)))
         except asyncio.CancelledError:  # the server stops, and the time to drain is over
             reason = "draining"
-            response = error_response(
-                Refused(503, reason, "the server has stopped: send the request again", retry_after=1)
-            )
+            response = refusal(Refused(503, reason, "the server has stopped: send the request again", retry_after=1))
         except (ClientGone, ClientDisconnect):
             reason, response = "client_gone", Response(status_code=CLIENT_GONE)
         except Exception as error:
-            reason, response = "bug", error_response(Refused(500, "bug", BUG))
+            reason, response = "bug", refusal(Refused(500, "bug", BUG))
             service.log.event("bug", "error", id=call.id, error=type(error).__qualname__, where=places(error)[-8:])
         complete(call, name, response, reason)
         return response if len(response.body) < LARGE else LargeResponse(response, service)
@@ -143,11 +149,12 @@ def json_response(message: Any, status: int = 200) -> Response:
     return Response(_encode(message), status, media_type="application/json")
 
 
-def error_response(refused: Refused) -> Response:
+def error_response(refused: Refused, form: ErrorForm) -> Response:
     """Return a refusal as a response."""
-    param = refused.param and shorten(refused.param, MAX_PARAM)
-    error = Error(shorten(refused.message, MAX_MESSAGE), refused.type, param, refused.reason)
-    response = json_response(ErrorResponse(error), refused.status)
+    refused.param = refused.param and shorten(refused.param, MAX_PARAM)
+    refused.message = shorten(refused.message, MAX_MESSAGE)
+    message = form(refused)
+    response = json_response(message, refused.status)
     if refused.retry_after is not None:
         response.headers["retry-after"] = str(refused.retry_after)
     if refused.status == 401:
@@ -155,7 +162,7 @@ def error_response(refused: Refused) -> Response:
     return response
 
 
-async def _read(call: Call, decoder: msgspec.json.Decoder[Any], count: Callable[[int], None]) -> Any:
+async def _read(call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
     """Read and decode the body. Raises Refused."""
     content_type = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":  # other types could come from any web page, without CORS
@@ -164,7 +171,7 @@ async def _read(call: Call, decoder: msgspec.json.Decoder[Any], count: Callable[
         raise Refused(415, "content_encoding", "the body is compressed: send it without Content-Encoding")
     try:
         async with asyncio.timeout(call.service.limits.read_timeout):
-            body = await _read_body(call, count)
+            body = await _read_body(call)
     except TimeoutError:
         seconds = call.service.limits.read_timeout
         raise Refused(
@@ -173,14 +180,9 @@ async def _read(call: Call, decoder: msgspec.json.Decoder[Any], count: Callable[
     # A body can hold a million lists, and the garbage collector would look at all of them again and again.
     gc.disable()
     try:
-        return decoder.decode(body)
+        return _decode(decoder, body)
     except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$")
-        field = path.rstrip("`").lstrip(".") or _quoted(message)
-        message += "; /openapi.json lists the values" if message.startswith("Invalid enum value") else ""
-        if "unknown field" in message and not path:
-            message = f"unknown field; the fields are {', '.join(f.encode_name for f in msgspec.structs.fields(decoder.type))}"
-        raise Refused(422, "validation", f"{field}: {message}" if field else message, field or None) from None
+        raise invalid(error, decoder.type) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         detail = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
         raise Refused(400, "json", f"the body is not valid JSON: {detail}") from None
@@ -188,12 +190,42 @@ async def _read(call: Call, decoder: msgspec.json.Decoder[Any], count: Callable[
         gc.enable()
 
 
+def invalid(error: msgspec.ValidationError, message_type: Any) -> Refused:
+    """Return the refusal of a message that does not fit its type."""
+    message, _, path = str(error).partition(" - at `$")
+    field = path.rstrip("`").lstrip(".") or _quoted(message)
+    message += "; /openapi.json lists the values" if message.startswith("Invalid enum value") else ""
+    if "unknown field" in message and not path:
+        message = f"unknown field; the fields are {', '.join(_fields(message_type))}"
+    return Refused(422, "validation", f"{field}: {message}" if field else message, field or None)
+
+
+def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+    """Decode a message. A field that may be omitted may be null, too: many clients send all fields."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        if not NULL_FIELD.search(str(error)):
+            raise
+        required = _fields(decoder.type)
+        given = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        kept = {name: value for name, value in given.items() if required.get(name, True) or bytes(value) != b"null"}
+        if len(kept) == len(given):
+            raise
+        return decoder.decode(_encode(kept))
+
+
+def _fields(message_type: Any) -> dict[str, bool]:
+    """Return whether each field of a message is required. A union of messages has none in common."""
+    return {each.encode_name: each.required for each in msgspec.structs.fields(message_type)}
+
+
 def _quoted(message: str) -> str:
     """Return the field that a message quotes last: "Object missing required field `input`"."""
     return message.split("`")[-2] if "field `" in message else ""
 
 
-async def _read_body(call: Call, count: Callable[[int], None]) -> bytes:
+async def _read_body(call: Call) -> bytes:
     limit = call.service.limits.max_bytes
     announced = int(call.request.headers.get("content-length", "0"))
     if announced > limit:
@@ -206,7 +238,7 @@ async def _read_body(call: Call, count: Callable[[int], None]) -> bytes:
         part, more = message.get("body", b""), message.get("more_body", False)
         if len(body) + len(part) > limit:
             raise _too_many_bytes(len(body) + len(part), limit)
-        count(len(part))
+        call.reserve(len(part))
         body += part
     return bytes(body)
 

@@ -1,4 +1,4 @@
-"""The inputs of /v1/predict: how large they are, how the task reads them, and the words for those that it cannot read."""
+"""The inputs of tasks: their JSON, how large they are, how the task reads them, and the words for those that it cannot read."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from typing import Any
 from bertie.contracts import Sequence
 from bertie.errors import UserError
 from bertie.serve.limits import Refused
-from bertie.serve.messages import Example, Value
 from bertie.serve.operations import ServedModel
 from bertie.tasks import Task
 
+Value = str | int | float | bool | None
+Values = Value | list[Value] | dict[str, Value]
+Nested = Value | list[Values] | dict[str, Values]
+RowValue = Value | list[Nested] | dict[str, Nested]  # bounded, so that no row is too deep for those who read it
+Example = str | list[str] | dict[str, RowValue]
 PLACE = re.compile("^(the examples|example ([0-9]+)): ")  # how readers name the place of an error
 
 

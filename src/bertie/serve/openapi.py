@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from typing import Any, get_args
 
 import msgspec
 
 from bertie import __version__
 from bertie.config import field_docs
-from bertie.serve import messages as m
-from bertie.serve.api import ENDPOINTS, Endpoint
+from bertie.serve.dialects import routes
+from bertie.serve.dialects import v1_messages as m
+from bertie.serve.dialects.dialect import Dialect, Endpoint
 from bertie.tasks import AnyTask
 
 STRING = {"type": "string"}
+NULL = {"type": "null"}
 IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 # What the types of Python cannot say: a list has either texts or ids, and the fields of a prediction depend on the task.
 INPUT = [
@@ -35,25 +39,32 @@ ERRORS = {
     503: "The model is not available, or there are too many connections.",
     504: "The request took too long.",
 }
+Contents = dict[Any, dict[str, Any]]  # what a body of a type is
 TIMING = "Milliseconds in each stage: tokenize, queue, compute, total."
 
 
-def openapi() -> dict[str, Any]:
-    """Return the description, as JSON values."""
-    types = [kind for endpoint in ENDPOINTS for kind in (endpoint.request, endpoint.response) if kind is not None]
-    _, components = msgspec.json.schema_components(
-        [*dict.fromkeys(types), m.ErrorResponse, *PREDICTIONS], ref_template="#/components/schemas/{name}"
-    )
-    for name, schema in components.items():
-        for owner in getattr(getattr(m, name, None), "__mro__", ())[:-2]:
-            for field, doc in field_docs(owner).items():
-                schema["properties"][field]["description"] = doc
+def openapi(chosen: str = "") -> dict[str, Any]:
+    """Return the description, as JSON values.
+
+    Args:
+        chosen: The dialect that has the paths without a base that several claim.
+    """
+    served = list(routes(chosen))
+    bodies = [kind for _, _, each in served for kind in (each.request, each.response) if kind is not None]
+    types = list(dict.fromkeys([*bodies, *(dialect.error for _, dialect, _ in served), m.Status, *PREDICTIONS]))
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    contents = {None: {"text/plain": {"schema": STRING}}}
+    contents |= {kind: {"application/json": {"schema": schema}} for kind, schema in zip(types, schemas, strict=True)}
+    _describe(components, types)
+    for kind in {each.request for _, _, each in served} - {None}:
+        _allow_null(components[kind.__name__])
     components["EmbeddingsRequest"]["properties"]["input"]["anyOf"] = INPUT
     choices = [{"$ref": f"#/components/schemas/{kind.__name__}"} for kind in PREDICTIONS]
     components["PredictResponse"]["properties"]["predictions"]["items"] = {"anyOf": choices}
     paths: dict[str, dict[str, Any]] = {}
-    for endpoint in ENDPOINTS:
-        paths.setdefault(endpoint.path.replace(":path", ""), {})[endpoint.method.lower()] = _operation(endpoint)
+    for path, dialect, endpoint in served:
+        operation = _operation(path, dialect, endpoint, contents)
+        paths.setdefault(path.replace(":path", ""), {})[endpoint.method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {
@@ -70,24 +81,43 @@ def openapi() -> dict[str, Any]:
     }
 
 
-def _operation(endpoint: Endpoint) -> dict[str, Any]:
+def _describe(components: dict[str, Any], types: list[Any]) -> None:
+    """Add the docstrings of fields, and null to what requests may omit."""
+    modules = {sys.modules[kind.__module__] for kind in types if hasattr(kind, "__module__")}
+    for name, schema in components.items():
+        for module in modules:
+            for owner in getattr(getattr(module, name, None), "__mro__", ())[:-2]:
+                for field, doc in field_docs(owner).items():
+                    schema["properties"][field]["description"] = doc
+
+
+def _allow_null(schema: dict[str, Any]) -> None:
+    """Let the fields that a request may omit be null."""
+    for name, field in schema["properties"].items():
+        if name not in schema.get("required", ()) and NULL not in field.get("anyOf", ()):
+            kept = {key: field.pop(key) for key in ("description", "default") if key in field}
+            schema["properties"][name] = {"anyOf": [*(field.get("anyOf") or [field]), NULL], **kept}
+
+
+def _operation(path: str, dialect: Dialect, endpoint: Endpoint, contents: Contents) -> dict[str, Any]:
     statuses = set(endpoint.statuses)
     if endpoint.protected:
         statuses |= {401}
     if endpoint.request is not None:
         statuses |= set(ERRORS)
-    is_status = endpoint.response is m.Status
+    error = m.Status if endpoint.response is m.Status else dialect.error
+    name = endpoint.handler.__name__
     found: dict[str, Any] = {
-        "operationId": endpoint.handler.__name__,
+        "operationId": re.sub(r"\W+", "_", f"{endpoint.method}{path}").lower() if dialect.base else name,
         "summary": endpoint.summary,
         "description": endpoint.handler.__doc__,
         "responses": {
-            "200": _response("Success.", endpoint.response),
-            **{str(s): _response(ERRORS[s], m.Status if is_status else m.ErrorResponse) for s in sorted(statuses)},
+            "200": _response("Success.", contents[endpoint.response]),
+            **{str(s): _response(ERRORS[s], contents[error]) for s in sorted(statuses)},
         },
     }
     if endpoint.request is not None:
-        found["requestBody"] = {"required": True, "content": _content(endpoint.request)}
+        found["requestBody"] = {"required": True, "content": contents[endpoint.request]}
     if "{" in endpoint.path:
         found["parameters"] = [{"name": "model", "in": "path", "required": True, "schema": STRING}]
     if endpoint.protected:
@@ -95,12 +125,6 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     return found
 
 
-def _response(description: str, kind: type | None) -> dict[str, Any]:
+def _response(description: str, content: dict[str, Any]) -> dict[str, Any]:
     header = {"description": TIMING, "schema": STRING}
-    return {"description": description, "headers": {"Server-Timing": header}, "content": _content(kind)}
-
-
-def _content(kind: type | None) -> dict[str, Any]:
-    if kind is None:
-        return {"text/plain": {"schema": STRING}}
-    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{kind.__name__}"}}}
+    return {"description": description, "headers": {"Server-Timing": header}, "content": content}

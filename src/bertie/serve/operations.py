@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from math import isqrt
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -27,7 +29,7 @@ from bertie.tasks.inference import outputs
 from bertie.text import truncation
 from bertie.text.truncation import TokenizedText
 
-Operation = Literal["embed", "predict", "fill-mask", "attention"]
+Operation = Literal["embed", "tokens", "predict", "fill-mask", "attention"]
 MAX_TOP_K = 100  # predictions per mask that a request may ask for
 MAX_ATTENTION_TOKENS = 128  # of a text whose attention a request may ask for
 PROBE_WORDS = 128  # of the text that tells whether a model computes, and how fast
@@ -58,8 +60,9 @@ class ServedModel:
 
     @property
     def operations(self) -> list[str]:
-        """Names of what it offers, for clients. Every model embeds, and what embeds also compares and reranks."""
-        return ["embeddings", "similarity", "rerank", *(name for name in self.lanes if name != "embed")]
+        """Names of what it offers, for clients. Every model embeds, and what embeds also compares, reranks and tokenizes."""
+        of_all = ["embeddings", "similarity", "rerank", "tokenize"]
+        return of_all + [name for name in self.lanes if name not in ("embed", "tokens")]
 
     @property
     def mask_token(self) -> str | None:
@@ -88,15 +91,20 @@ class ServedModel:
         remedy = "its operator can serve it with --engine plain"
         return f"the engine {engine} does not compute the probabilities one by one ({remedy})"
 
+    def reading_at_most(self, tokens: int) -> ServedModel:
+        """Return the model with shorter sequences than it can read: what is longer is truncated."""
+        predictor = replace(self.predictor, max_length=tokens)
+        vars(predictor)["text_tokenizer"] = self.predictor.text_tokenizer  # it takes long to build
+        return replace(self, predictor=predictor)
+
     def encode_texts(self, texts: list[str], prompt: str) -> list[Sequence]:
         """Return the sequences of texts to embed, with a prompt before each. Raises UserError for an invalid text."""
         return self.predictor.text_sequences(texts, prompt)
 
-    def encode_search(self, texts: list[str]) -> list[Sequence]:
-        """Return the sequences of a query and of documents to embed, with their prompts. Raises UserError as above."""
-        how = self.predictor.text_embedding
-        query, documents = (how.prompt(name, None) for name in ("query", "document"))
-        return self.encode_texts(texts[:1], query) + self.encode_texts(texts[1:], documents)
+    def encode_prompted(self, texts: list[tuple[str, str]]) -> list[Sequence]:
+        """Return the sequences of texts to embed, each after its own prompt: (prompt, text). Raises UserError as above."""
+        groups = groupby(texts, itemgetter(0))
+        return [each for prompt, group in groups for each in self.encode_texts([text for _, text in group], prompt)]
 
     def encode_ids(self, ids: list[int]) -> Sequence:
         """Return the sequence of a text that the client has tokenized, with or without special tokens.
@@ -168,7 +176,8 @@ def serve_model(name: str, predictor: Predictor, capacity: int) -> ServedModel:
     share = QueueShare(name, capacity)
     how = predictor.text_embedding
     embed = partial(vectors.sequence_vectors, predictor.model, how=how)
-    compute: dict[Operation, Callable[[list[Sequence]], list[Any]]] = {"embed": embed}
+    tokens = partial(vectors.token_vectors, predictor.model)
+    compute: dict[Operation, Callable[[list[Sequence]], list[Any]]] = {"embed": embed, "tokens": tokens}
     if predictor.task is not None and predictor.task.facts.shape != "vectors":  # its outputs are those of "embed"
         compute["predict"] = partial(outputs, predictor.model, predictor.task)
     if filling_head(predictor.model) is not None:

@@ -14,6 +14,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.routing import Route
 
+from bertie.serve.dialects.v1 import V1
 from bertie.serve.exchange import Call, Handler, exchange
 from bertie.serve.service import Service
 
@@ -60,7 +61,7 @@ def assets(needs_key: bool) -> tuple[Asset, ...]:
 def page_routes(service: Service) -> list[Route]:
     """Return the routes of the page. They need no key: the page has no secrets."""
     return [
-        Route(asset.path, exchange(service, asset.path, None, _handler(asset), False), methods=["GET"])
+        Route(asset.path, exchange(service, asset.path, None, _handler(asset), False, V1.form), methods=["GET"])
         for asset in assets(bool(service.keys.digests))
     ]
 

@@ -14,26 +14,18 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import uvicorn
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from bertie import console
 from bertie.errors import UserError
-from bertie.serve.api import ENDPOINTS
+from bertie.serve.app import build_app
 from bertie.serve.connection import MAX_FRAMES, BoundedConnection
-from bertie.serve.exchange import OTHER, Call, complete, error_response, exchange, json_response
+from bertie.serve.dialects.v1 import V1
+from bertie.serve.exchange import error_response
+from bertie.serve.front import Front
 from bertie.serve.limits import Refused
-from bertie.serve.openapi import openapi
-from bertie.serve.page import page_routes
 from bertie.serve.service import Service
 
 KEEP_ALIVE = 65  # seconds that an idle connection stays open: longer than the 60 s of common load balancers
@@ -41,62 +33,15 @@ KEEP_ALIVE = 65  # seconds that an idle connection stays open: longer than the 6
 SWITCH_INTERVAL = 0.0005
 
 
-def build_app(service: Service, origins: tuple[str, ...] = (), page: bool = True) -> Starlette:
-    """Return the ASGI application.
-
-    Args:
-        service: The service.
-        origins: The web pages that browsers let use it.
-        page: Whether it has a page of its own.
-    """
-    description = openapi()
-
-    async def describe(call: Any, message: None) -> Response:  # noqa: ARG001
-        return json_response(description)
-
-    routes = [
-        Route(
-            each.path,
-            exchange(service, each.path.replace(":path", ""), each.request, each.handler, each.protected),
-            methods=[each.method],
-        )
-        for each in ENDPOINTS
-    ]
-    routes.append(Route("/openapi.json", exchange(service, "/openapi.json", None, describe, False), methods=["GET"]))
-    routes += page_routes(service) if page else []
-    headers = ["Authorization", "Content-Type"]
-    cors = Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=headers)
-
-    async def http_error(request: Request, error: Any) -> Response:
-        response = _http_error(error)
-        complete(Call(service, request), OTHER, response, "route")
-        return response
-
-    app = Starlette(routes=routes, middleware=[cors] if origins else [], exception_handlers={HTTPException: http_error})
-    app.router.redirect_slashes = False  # a redirect would name the host that the client names
-    return app
-
-
-def _http_error(error: HTTPException) -> Response:
-    """Return the error of a path or method that does not exist, in the format of all errors."""
-    allowed = (error.headers or {}).get("Allow", "")
-    other = f"no such method on this path: use {allowed.replace(', ', ' or ')}"
-    message = "no such path: /openapi.json lists them" if error.status_code == 404 else other
-    response = error_response(Refused(error.status_code, "route", message))
-    for name, value in (error.headers or {}).items():
-        response.headers[name] = value
-    return response
-
-
 async def _refuse_connection(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request on a connection too many, as an ASGI application."""
     message = "the server has too many open connections: close idle ones, and try again in 1 s"
-    response = error_response(Refused(503, "connections", message, retry_after=1))
+    response = error_response(Refused(503, "connections", message, retry_after=1), V1.form)
     response.headers["connection"] = "close"
     await response(scope, receive, send)
 
 
-def serve(service: Service, listener: socket.socket, origins: tuple[str, ...] = (), page: bool = True) -> None:
+def serve(service: Service, listener: socket.socket, front: Front) -> None:
     """Serve until SIGTERM or SIGINT. Must be called in the main thread.
 
     If the worker still computes after the drain timeout or a second signal, the process later ends at once with status 0:
@@ -105,14 +50,13 @@ def serve(service: Service, listener: socket.socket, origins: tuple[str, ...] = 
     Args:
         service: The service.
         listener: What `listen` returned.
-        origins: As in `build_app`.
-        page: As in `build_app`.
+        front: What it offers.
     """
     _allow_connections(service.limits.max_connections)
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.freeze()  # what is loaded stays: the garbage collector need not look at it
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        ended = runner.run(_serve(service, listener, start_server(service, origins, page)))
+        ended = runner.run(_serve(service, listener, start_server(service, front)))
     if not ended:
         atexit.register(_exit_at_once)
 
@@ -150,8 +94,8 @@ async def _serve(service: Service, listener: socket.socket, server: uvicorn.Serv
     return ended
 
 
-def start_server(service: Service, origins: tuple[str, ...], page: bool = True) -> uvicorn.Server:
-    """Return uvicorn's server, not yet running. Arguments as in `build_app`."""
+def start_server(service: Service, front: Front) -> uvicorn.Server:
+    """Return uvicorn's server, not yet running."""
 
     class Connection(BoundedConnection):
         seconds = service.limits.read_timeout
@@ -160,7 +104,7 @@ def start_server(service: Service, origins: tuple[str, ...], page: bool = True) 
         refuse = staticmethod(_refuse_connection)
 
     config = uvicorn.Config(
-        build_app(service, origins, page),
+        build_app(service, front),
         http=Connection,
         ws="none",
         lifespan="off",

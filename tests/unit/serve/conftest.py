@@ -25,12 +25,14 @@ from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.predict.predictor import Predictor
+from bertie.serve.front import Front
 from bertie.serve.keys import ApiKeys
 from bertie.serve.limits import Limits
 from bertie.serve.logs import JsonLog
 from bertie.serve.operations import serve_model
 from bertie.serve.server import listen, start_server
 from bertie.serve.service import Service
+from bertie.serve.tokens import VOCABULARY, fingerprint
 from bertie.tasks import AnyTask, Choose, Classify, MultiLabel, Regress, Relate, Span, Tag
 from bertie.tasks.task import build_head
 from bertie.text.added_tokens import with_tokens
@@ -83,6 +85,11 @@ class Server:
         finally:
             connection.close()
 
+    @property
+    def knowing_ids(self) -> dict[str, str]:
+        """The header of a client that knows the vocabulary of the first model, and so may send token ids."""
+        return {VOCABULARY: fingerprint(next(iter(self.service.models.values())))}
+
     def get(self, path: str, **headers: str) -> Answer:
         return self.request("GET", path, None, headers)
 
@@ -93,14 +100,14 @@ class Server:
 
 
 @contextmanager
-def serving(service: Service, origins: tuple[str, ...] = (), page: bool = True) -> Iterator[Server]:
+def serving(service: Service, front: Front = Front()) -> Iterator[Server]:
     """Run a server until the end of the block."""
     listener = listen("127.0.0.1", 0)
     started = threading.Event()
     servers: list[uvicorn.Server] = []
 
     async def run() -> None:
-        server = start_server(service, origins, page)
+        server = start_server(service, front)
         servers.append(server)
         service.start()
         task = asyncio.ensure_future(server._serve(sockets=[listener]))

@@ -16,6 +16,7 @@ from bertie.model.vector_modules import Normalize
 from bertie.predict.predictor import Predictor
 from bertie.serve.operations import serve_model
 from bertie.serve.service import Service
+from bertie.serve.tokens import VOCABULARY
 from bertie.tasks import Classify
 from bertie.tasks.aggregation import Strategy
 
@@ -79,7 +80,7 @@ def test_settings_of_sentence_transformers_are_obeyed(
             ({"input": "a", "prompt_name": "title"}, "there is no prompt 'title'"),
             ({"input": [5], "prompt_name": "query"}, "token ids have no prompt"),
         ):
-            answer = server.post("/v1/embeddings", given)
+            answer = server.post("/v1/embeddings", given, **{VOCABULARY: model.text_tokenizer.fingerprint})
             assert answer.status == 422
             assert message in answer.json["error"]["message"]
 
@@ -96,8 +97,73 @@ def test_embeddings_of_one_text_and_of_token_ids(server: Server, predictors: Pre
         (ids, expected),
         (special, expected),
     ):
-        answer = server.post("/v1/embeddings", {"input": given, "model": "mlm", "dimensions": 32, "user": "me"})
+        message = {"input": given, "model": "mlm", "dimensions": 32, "user": "me"}
+        answer = server.post("/v1/embeddings", message, **{VOCABULARY: model.tokenizer.fingerprint})
         np.testing.assert_allclose(embeddings(answer), wanted, atol=1e-5)
+
+
+def test_token_ids_of_another_vocabulary_are_refused(server: Server, predictors: Predictors) -> None:
+    """The tokenizers of OpenAI's models have ids that this vocabulary has too, for other words."""
+    for headers, problem in (
+        ({}, "OpenAIEmbeddings(check_embedding_ctx_length=False)"),
+        ({VOCABULARY: predictors["relation"].tokenizer.fingerprint}, "names another vocabulary than that of mlm"),
+    ):
+        for ids in ([5, 7], [[5, 7], [9]]):
+            answer = server.post("/v1/embeddings", {"input": ids, "model": "mlm"}, **headers)
+            assert (answer.status, answer.error["param"], answer.error["code"]) == (422, "input", "vocabulary")
+            assert problem in answer.error["message"]
+
+
+def test_tokens_of_texts(server: Server, predictors: Predictors) -> None:
+    model, texts = predictors["mlm"], ["ban thekopa", "", "kopa " * 99]
+    answer = server.post("/v1/tokenize", {"texts": texts, "model": "mlm"})
+    assert answer.headers[VOCABULARY.lower()] == answer.json["vocabulary"] == model.tokenizer.fingerprint
+    assert answer.json["model"] == "mlm"
+    plain = server.post("/v1/tokenize", {"texts": texts, "model": "mlm", "special_tokens": False}).json["results"]
+    for text, found, inside in zip(texts, answer.json["results"], plain, strict=True):
+        [wanted] = model.tokenizer.encode_with_offsets([text])
+        assert inside["ids"] == wanted.ids
+        assert inside["tokens"] == wanted.tokens
+        assert inside["offsets"] == [list(pair) for pair in wanted.offsets]
+        assert found["ids"] == [model.tokenizer.cls_id, *wanted.ids, model.tokenizer.sep_id]
+        assert found["tokens"] == ["[CLS]", *wanted.tokens, "[SEP]"]
+        assert found["offsets"] == [None, *inside["offsets"], None]
+    short = answer.json["results"][0]["ids"]
+    headers = {VOCABULARY: answer.json["vocabulary"]}
+    again = server.post("/v1/embeddings", {"input": short, "model": "mlm"}, **headers)
+    np.testing.assert_allclose(embeddings(again), model.embed(texts[:1]), atol=1e-5)
+
+
+def test_texts_are_tokenized_as_for_a_vector(make_service: Callable[..., Service], predictors: Predictors) -> None:
+    """After the prompt, and in lowercase if the model's files say so."""
+    how = SentenceEmbedding(lowercase=True, prompts={"query": "BAN the "})
+    model = replace(predictors["mlm"], text_embedding=how)
+    service = make_service("classifier")
+    with serving(replace(service, models={"it": serve_model("it", model, 10_000)})) as server:
+        answer = server.post("/v1/tokenize", {"texts": ["KOPA"], "prompt_name": "query"}).json
+        [wanted] = model.text_sequences(["KOPA"], "BAN the ")
+        assert answer["results"][0]["ids"] == wanted.input_ids.tolist()
+        assert answer["results"][0]["offsets"][-2][1] == len("BAN the KOPA")
+        assert answer["vocabulary"] == model.text_tokenizer.fingerprint
+        headers = {VOCABULARY: answer["vocabulary"]}
+        ids = server.post("/v1/tokenize", {"texts": ["KOPA"]}).json["results"][0]["ids"]
+        found = embeddings(server.post("/v1/embeddings", {"input": ids}, **headers))
+        np.testing.assert_allclose(found, model.embed(["KOPA"]), atol=1e-5)
+        refused = server.post("/v1/tokenize", {"texts": ["KOPA"], "prompt_name": "title"})
+        assert (refused.status, refused.error["param"]) == (422, "prompt_name")
+
+
+def test_documents_that_are_tokenized_in_parts_have_their_own_prompt(
+    make_service: Callable[..., Service], predictors: Predictors, small_texts: list[str]
+) -> None:
+    how = SentenceEmbedding(prompts={"query": "the ban kopa ban the ", "document": ""})
+    model = replace(predictors["mlm"], text_embedding=how)
+    texts = small_texts[:300]
+    assert sum(map(len, texts)) > 2 * 32_768
+    with serving(replace(make_service("mlm"), models={"it": serve_model("it", model, 100_000)})) as server:
+        results = server.post("/v1/rerank", {"query": "kopa", "documents": texts}).json["results"]
+        scores = {each["index"]: each["relevance_score"] for each in results}
+        np.testing.assert_allclose([scores[i] for i in range(300)], model.rerank("kopa", texts), atol=1e-3)
 
 
 def test_base64_embeddings_are_little_endian_floats(server: Server, predictors: Predictors) -> None:
@@ -226,7 +292,7 @@ def test_models_and_metrics_describe_the_server(server: Server, predictors: Pred
     cards = {card["id"]: card for card in server.get("/v1/models").json["data"]}
     assert cards.keys() == predictors.keys()
     assert cards["classifier"]["labels"] == ["bad", "good"]
-    assert cards["mlm"]["operations"] == ["embeddings", "similarity", "rerank", "fill-mask", "attention"]
+    assert cards["mlm"]["operations"] == ["embeddings", "similarity", "rerank", "tokenize", "fill-mask", "attention"]
     assert cards["tagger"] == server.get("/v1/models/tagger").json
     assert server.get("/v1/models/unknown").status == 404
     server.post("/v1/embeddings", {"input": ["a", "b"], "model": "tagger"})
@@ -264,6 +330,8 @@ def test_every_answer_has_an_id_and_the_time_of_each_stage(server: Server) -> No
         ("embeddings", {"input": [True], "model": "mlm"}, 422, "input[0]", "got `bool`"),
         ("embeddings", {"input": None}, 422, "input", "got `null`"),
         ("embeddings", {"model": "mlm"}, 422, "input", "missing required field"),
+        ("tokenize", {"texts": [], "model": "mlm"}, 422, "texts", "length >= 1"),
+        ("tokenize", {"texts": ["a"], "truncate": True, "model": "mlm"}, 422, "truncate", "unknown field"),
         ("embeddings", {"input": "a", "dims": 3}, 422, "dims", "unknown field"),
         ("embeddings", {"input": "a", "model": "mlm", "dimensions": 16}, 422, "dimensions", "width 32"),
         (
@@ -352,9 +420,10 @@ def test_every_answer_has_an_id_and_the_time_of_each_stage(server: Server) -> No
     ],
 )
 def test_wrong_requests_are_refused(
-    path: str, message: object, status: int, param: str | None, text: str, server: Server
+    path: str, message: object, status: int, param: str | None, text: str, server: Server, predictors: Predictors
 ) -> None:
-    answer = server.post(f"/v1/{path}", message)
+    headers = {VOCABULARY: predictors["mlm"].tokenizer.fingerprint}
+    answer = server.post(f"/v1/{path}", message, **headers)
     assert answer.status == status, answer.body
     assert text in answer.error["message"]
     assert answer.error["param"] == param
@@ -400,3 +469,12 @@ def test_large_requests(server: Server, predictors: Predictors, small_texts: lis
     pairs = [["who", text] for text in texts]
     found = server.post("/v1/predict", {"inputs": pairs, "model": "span"}).json["predictions"]
     compare(found, [asdict(each) for each in predictors["span"].predict(pairs)])
+
+
+def test_fields_that_may_be_omitted_may_be_null(server: Server) -> None:
+    given = {"input": "a", "model": "mlm", "encoding_format": None, "dimensions": None, "user": None, "truncate": None}
+    assert (
+        server.post("/v1/embeddings", given).json == server.post("/v1/embeddings", {"input": "a", "model": "mlm"}).json
+    )
+    refused = server.post("/v1/embeddings", {"input": None, "model": "mlm", "user": None})
+    assert (refused.status, refused.error["param"]) == (422, "input")

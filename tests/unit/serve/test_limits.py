@@ -14,6 +14,7 @@ import pytest
 
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
+from bertie.serve.front import Front
 from bertie.serve.keys import ApiKeys
 from bertie.serve.limits import Limits
 from bertie.serve.service import Service
@@ -64,7 +65,7 @@ def small(make_service: Build) -> Iterator[Server]:
     ],
 )
 def test_what_is_too_large_is_refused(path: str, message: dict[str, Any], text: str, small: Server) -> None:
-    answer = small.post(f"/v1/{path}", {"model": "mlm"} | message)
+    answer = small.post(f"/v1/{path}", {"model": "mlm"} | message, **small.knowing_ids)
     assert answer.status == 413, answer.body
     assert text in answer.error["message"]
     assert "(its operator sets --" in answer.error["message"]
@@ -108,10 +109,10 @@ def test_a_full_queue_refuses_one_text_and_a_list_alike(given: Any, make_service
     service = make_service("mlm", queue_tokens=30)
     gate = Gate(service)
     with serving(service) as server:
-        first = in_thread(lambda: server.post("/v1/embeddings", {"input": [[7] * 10, [7] * 10]}))
+        first = in_thread(lambda: server.post("/v1/embeddings", {"input": [[7] * 10, [7] * 10]}, **server.knowing_ids))
         assert gate.entered.wait(300)
         wait_until(lambda: service.models["mlm"].share.tokens == 24)
-        second = in_thread(lambda: server.post("/v1/embeddings", {"input": [[7] * 4]}))
+        second = in_thread(lambda: server.post("/v1/embeddings", {"input": [[7] * 4]}, **server.knowing_ids))
         wait_until(lambda: service.models["mlm"].share.tokens == 30)
         answer = server.post("/v1/embeddings", {"input": given})
         assert (answer.status, answer.error["type"]) == (429, "overloaded_error")
@@ -128,10 +129,10 @@ def test_a_request_that_alone_takes_too_long_is_refused_at_once(make_service: Bu
     service = make_service("mlm", timeout=20)
     with serving(service) as server:
         service.models["mlm"].health.tokens_per_second = 10
-        answer = server.post("/v1/embeddings", {"input": [[7] * 28] * 9})
+        answer = server.post("/v1/embeddings", {"input": [[7] * 28] * 9}, **server.knowing_ids)
         assert (answer.status, answer.error["code"]) == (413, "timeout")
         assert "270 tokens would take 27 s, and requests time out after 20 s: split it" in answer.error["message"]
-        assert server.post("/v1/embeddings", {"input": [[7] * 28]}).status == 200
+        assert server.post("/v1/embeddings", {"input": [[7] * 28]}, **server.knowing_ids).status == 200
 
 
 def test_a_queue_that_would_take_too_long_is_full(make_service: Build) -> None:
@@ -140,7 +141,9 @@ def test_a_queue_that_would_take_too_long_is_full(make_service: Build) -> None:
     gate = Gate(service)
     with serving(service) as server:
         service.models["mlm"].health.tokens_per_second = 10  # so 100 tokens take half of the timeout
-        first = in_thread(lambda: server.post("/v1/embeddings", {"input": [[7] * 28] * 4}))  # alone, it may be larger
+        first = in_thread(
+            lambda: server.post("/v1/embeddings", {"input": [[7] * 28] * 4}, **server.knowing_ids)
+        )  # alone, it may be larger
         assert gate.entered.wait(300)
         answer = server.post("/v1/embeddings", {"input": "a"})
         assert (answer.status, answer.headers["retry-after"]) == (429, "12")
@@ -280,7 +283,7 @@ def test_limits_are_checked() -> None:
 
 def test_browsers_may_use_it_from_named_origins_only(make_service: Build) -> None:
     asked = {"Origin": "https://page.example", "Access-Control-Request-Method": "POST"}
-    with serving(make_service("mlm"), ("https://page.example",)) as server:
+    with serving(make_service("mlm"), Front(("https://page.example",))) as server:
         allowed = server.request("OPTIONS", "/v1/embeddings", None, asked)
         assert allowed.headers["access-control-allow-origin"] == "https://page.example"
         answer = server.post("/v1/embeddings", {"input": "a"}, Origin="https://page.example")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bertie.serve.front import Front
 from bertie.serve.keys import ApiKeys
 from bertie.serve.page import SCRIPTS, STYLES, assets
 from bertie.serve.service import Service
@@ -89,9 +90,9 @@ def test_the_page_needs_no_key_and_says_whether_requests_do(make_service: Build,
 
 
 def test_the_page_can_be_turned_off(make_service: Build) -> None:
-    with serving(make_service("mlm"), page=False) as server:
+    with serving(make_service("mlm"), Front(page=False)) as server:
         for path in FILES:
-            assert server.get(path).error["type"] == "not_found_error"
+            assert server.get(path).status in (404, 405)  # a dialect may have POST /
         assert server.get("/v1/models").status == 200
 
 
@@ -99,8 +100,9 @@ def test_other_paths_and_methods_are_as_before(server: Server) -> None:
     assert server.get("/assets/other.js").status == 404
     assert server.get("/assets/../page.py").status == 404
     assert server.get("/index.html").status == 404
-    answer = server.post("/", {})
-    assert (answer.status, set(answer.headers["allow"].split(", "))) == (405, {"GET", "HEAD"})
+    answer = server.request("PUT", "/", b"", {})
+    assert answer.status == 405
+    assert {"GET", "HEAD"} <= set(answer.headers["allow"].split(", ")) <= {"GET", "HEAD", "POST"}
 
 
 def test_the_models_say_what_the_page_needs(server: Server) -> None:

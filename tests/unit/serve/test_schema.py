@@ -13,12 +13,21 @@ from schemathesis import Case, GenerationMode
 from schemathesis.checks import load_all_checks
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
+from bertie.serve.dialects import DIALECTS, routes
 from bertie.serve.openapi import openapi
 
 from .conftest import Server
 
-OPERATIONS = [(path, method.upper()) for path, methods in openapi()["paths"].items() for method in methods]
-MODELS = {"/v1/predict": "classifier"}
+# Each endpoint once. Those whose requests name no model are called below the base with the model.
+NAMED = {f"{dialect.base}{each.path}" for _, dialect, each in routes() if "{model}" in each.path and dialect.base}
+OPERATIONS = [
+    (f"{dialect.base}{each.path}".replace(":path", ""), each.method)
+    for dialect in DIALECTS
+    for each in dialect.endpoints
+    if not dialect.base or f"{dialect.base}/models/{{model}}{each.path}".rstrip("/") not in NAMED
+]
+CLASSIFY = ("/v1/predict", "/tei/models/{model}/predict", "/infinity/classify", "/vllm/classify")
+MODELS: dict[str, str] = dict.fromkeys(CLASSIFY, "classifier")
 quick = settings(
     max_examples=40,
     deadline=None,
@@ -43,22 +52,25 @@ def _nothing_is_left(server: Server) -> Iterator[None]:
 
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
 def test_valid_requests_are_answered_as_described(path: str, method: str, schema: Any) -> None:
-    """422 is for what no schema can say: a text without a mask, two texts where the model expects one. 413: as the limits."""
+    """422 is for what no schema can say: a text without a mask, two texts where the model expects one, one of two fields that
+    belong together. 413: as the limits."""
     operation = schema[path][method]
     statuses: set[int] = set()
 
     @quick
     @given(operation.as_strategy(generation_mode=GenerationMode.POSITIVE))
     def check(case: Case) -> None:
-        if isinstance(case.body, dict):
+        if isinstance(case.body, dict) and path not in NAMED:
             case.body["model"] = MODELS.get(path, "mlm")
+        if path in NAMED:
+            case.path_parameters["model"] = MODELS.get(path, "mlm")
         response = case.call()
         statuses.add(response.status_code)
         case.validate_response(response, excluded_checks=[positive_data_acceptance])
 
     check()
     assert statuses <= {200, 422} | ({404} if method == "GET" else set()) | ({413} if "attention" in path else set())
-    assert 200 in statuses or path in ("/v1/models/{model}", "/v1/fill-mask")
+    assert 200 in statuses or path in ("/v1/models/{model}", "/v1/fill-mask") or path.endswith("/score")
 
 
 @pytest.mark.parametrize(("path", "method"), [each for each in OPERATIONS if each[1] == "POST"])

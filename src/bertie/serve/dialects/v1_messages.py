@@ -1,4 +1,4 @@
-"""The JSON messages of the API: requests, responses and errors. `openapi.py` derives the schema from them.
+"""The JSON messages of /v1: requests, responses and errors. `openapi.py` derives the schema from them.
 
 The docstrings of fields are the descriptions of the schema.
 """
@@ -9,17 +9,13 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from bertie.serve.inputs import Example
 from bertie.serve.limits import ErrorType
 from bertie.serve.operations import MAX_TOP_K
+from bertie.serve.tokens import Input
 from bertie.tasks.aggregation import Strategy
 
 Texts = Annotated[list[str], Meta(min_length=1)]
-Input = str | list[str | int | list[int]]  # narrower in the schema: `openapi.INPUT`
-Value = str | int | float | bool | None
-Values = Value | list[Value] | dict[str, Value]
-Nested = Value | list[Values] | dict[str, Values]
-RowValue = Value | list[Nested] | dict[str, Nested]  # bounded, so that no row is too deep for those who read it
-Example = str | list[str] | dict[str, RowValue]
 
 
 class Named(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -41,8 +37,8 @@ class EmbeddingsRequest(Request, kw_only=True):
     """Texts to embed, as in OpenAI's API."""
 
     input: Input
-    """A text, a list of texts, a list of token ids, or a list of lists of token ids. [CLS] and [SEP] are added to token
-    ids that do not begin and end with them."""
+    """A text, a list of texts, a list of token ids, or a list of lists of token ids. Token ids need the header X-Vocabulary with
+    the fingerprint that /v1/tokenize returns. [CLS] and [SEP] are added to ids that do not begin and end with them."""
     encoding_format: Literal["float", "base64"] = "float"
     """base64: the bytes of little-endian float32 numbers."""
     dimensions: int | None = None
@@ -60,6 +56,16 @@ class SimilarityRequest(Request, kw_only=True):
     texts: Texts
     others: Texts | None = None
     """Texts to compare with. Without them, `texts` are compared with each other."""
+    prompt_name: str | None = None
+    """As for embeddings."""
+
+
+class TokenizeRequest(Named, kw_only=True):
+    """Texts to tokenize. They are never truncated."""
+
+    texts: Texts
+    special_tokens: bool = True
+    """Whether to add special tokens."""
     prompt_name: str | None = None
     """As for embeddings."""
 
@@ -149,6 +155,25 @@ class SimilarityResponse(ModelAnswer):
     """Cosines: one row for each of `texts`, with one number for each of `others`."""
 
     similarities: list[list[float]]
+
+
+class TokenList(Struct):
+    """The tokens of a text."""
+
+    ids: list[int]
+    tokens: list[str]
+    """Their entries in the vocabulary."""
+    offsets: list[tuple[int, int] | None]
+    """Start and end of each token in characters of prompt and text. null: a special token that the text does not have."""
+
+
+class TokenizeResponse(Struct):
+    """Tokens, in the order of the texts."""
+
+    model: str
+    vocabulary: str
+    """Fingerprint of the vocabulary, also in the header X-Vocabulary. Requests with token ids have it in this header."""
+    results: list[TokenList]
 
 
 class RerankResult(Struct, omit_defaults=True):

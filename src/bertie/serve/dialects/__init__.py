@@ -1,0 +1,47 @@
+"""The dialects of the server: one file for each, with its paths, messages and errors.
+
+`dialect.py` says what a dialect is. `v1.py` has bertie's own API, which is that of OpenAI where that has the same, with the
+messages of `v1_messages.py`. Every other dialect answers below its base, such as /tei, and without the base where no other
+dialect claims the path, or --dialect chooses it:
+
+- `tei.py`: text-embeddings-inference, with `tei_messages.py`;
+- `infinity.py`: infinity, with `infinity_messages.py`, and `coded_errors.py`, which vLLM has, too;
+- `vllm.py`: vLLM, with `vllm_messages.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from bertie.serve.dialects.dialect import Dialect, Endpoint
+from bertie.serve.dialects.infinity import INFINITY
+from bertie.serve.dialects.tei import TEI
+from bertie.serve.dialects.v1 import V1
+from bertie.serve.dialects.vllm import VLLM
+
+DIALECTS: tuple[Dialect, ...] = (V1, TEI, INFINITY, VLLM)
+
+
+def routes(chosen: str = "") -> Iterator[tuple[str, Dialect, Endpoint]]:
+    """Yield every path with its dialect and endpoint.
+
+    Args:
+        chosen: Name of the dialect whose paths are also served without its base where others claim them, too.
+    """
+    claims = Counter((each.method, each.path) for dialect in DIALECTS for each in dialect.endpoints)
+    own = {(each.method, each.path) for each in V1.endpoints}
+    for dialect in DIALECTS:
+        for each in dialect.endpoints:
+            yield dialect.base + each.path, dialect, each
+            if dialect.base and each.path == "/":
+                yield dialect.base, dialect, each
+            claim = (each.method, each.path)
+            if dialect.base and each.bare and claim not in own and (claims[claim] == 1 or dialect.name == chosen):
+                yield each.path, dialect, each
+
+
+def claimants(method: str, path: str) -> list[Dialect]:
+    """Return the dialects that claim a path without their base."""
+    claim = (method, path)
+    return [each for each in DIALECTS if each.base and claim in {(one.method, one.path) for one in each.endpoints}]
