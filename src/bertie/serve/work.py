@@ -109,10 +109,7 @@ async def rank(
         UserError: A text is invalid.
     """
     check_sizes([len(query)], call.service.limits, params[0], where=lambda _: params[0])
-    try:
-        score = relevance(model.task, label)
-    except UserError as error:
-        raise Refused(422, "input", str(error), "label") from None
+    score = _relevance(model, label)
     if score is not None:
         pairs: list[Example] = [[query, text] for text in documents]
         predicted = await predict(call, model, pairs, truncate, params[1])
@@ -125,6 +122,12 @@ async def rank(
     vectors = np.stack(found.results)
     scores = similarities(model.predictor.text_embedding.similarity, vectors[:1], vectors[1:])[0].tolist()
     return Answered(scores, found.tokens, found.truncated)
+
+
+def rank_method(model: ServedModel, label: str = "") -> str:
+    """Return how `rank` scores documents: "cross-encoder", or how vectors are compared. Raises Refused as `rank`."""
+    paired = _relevance(model, label) is not None
+    return "cross-encoder" if paired else model.predictor.text_embedding.similarity
 
 
 async def predict(
@@ -200,6 +203,13 @@ async def attend(
     call.reserve(answer_bytes(model, sum(sizes)))
     job = await _run(call, model, "attention", partial(encode_whole, model), [texts], [sum(sizes)], True, params[0])
     return Answered((job.sequences[0], job.results[0]), *_cost(call, model, job))
+
+
+def _relevance(model: ServedModel, label: str) -> Callable[[Any], float] | None:
+    try:
+        return relevance(model.task, label)
+    except UserError as error:
+        raise Refused(422, "input", str(error), "label") from None
 
 
 def _candidates(model: ServedModel, results: list[Any], top_k: int) -> list[list[list[MaskPrediction]]]:

@@ -28,7 +28,7 @@ def routes(chosen: str = "") -> Iterator[tuple[str, Dialect, Endpoint]]:
         for each in dialect.endpoints:
             yield dialect.base + each.path, dialect, each
             claim = (each.method, each.path)
-            if dialect.base and claim not in own and (claims[claim] == 1 or dialect.name == chosen):
+            if dialect.base and each.path and claim not in own and (claims[claim] == 1 or dialect.name == chosen):
                 yield each.path, dialect, each
 
 
