@@ -40,7 +40,7 @@ def build_app(service: Service, front: Front) -> Starlette:
     found += page_routes(service) if front.page else []
 
     async def http_error(request: Request, error: Any) -> Response:
-        response = _http_error(request.url.path, error)
+        response = _http_error(request.method, request.url.path, error)
         complete(Call(service, request), OTHER, response, "route")
         return response
 
@@ -56,18 +56,19 @@ def build_app(service: Service, front: Front) -> Starlette:
     return app
 
 
-def _http_error(path: str, error: HTTPException) -> Response:
+def _http_error(method: str, path: str, error: HTTPException) -> Response:
     """Return the error of a path or method that does not exist, in the format of the path's dialect."""
-    allowed = (error.headers or {}).get("Allow", "")
-    message = f"no such method on this path: use {allowed.replace(', ', ' or ')}"
-    if error.status_code == 404:
-        message = "no such path: /openapi.json lists them"
-        if names := [f"{each.base}{path} (--dialect {each.name})" for each in claimants(path)]:
-            message = f"several dialects have this path: use {' or '.join(names)}"
+    headers, status = error.headers or {}, error.status_code
+    message = "no such path: /openapi.json lists them"
+    if names := [f"{each.base}{path} (--dialect {each.name})" for each in claimants(method, path)]:
+        message = f"several dialects have this path: use {' or '.join(names)}"
+        headers, status = {}, 404  # the page may have the path with another method
+    elif status == 405:
+        message = f"no such method on this path: use {headers.get('Allow', '').replace(', ', ' or ')}"
     form = next(
         (dialect.form for _, dialect, _ in routes() if dialect.base and path.startswith(f"{dialect.base}/")), V1.form
     )
-    response = error_response(Refused(error.status_code, "route", message), form)
-    for name, value in (error.headers or {}).items():
+    response = error_response(Refused(status, "route", message), form)
+    for name, value in headers.items():
         response.headers[name] = value
     return response

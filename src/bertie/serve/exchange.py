@@ -72,7 +72,7 @@ class Call:
 
 Handler = Callable[[Call, Any], Awaitable[Any]]
 ErrorForm = Callable[[Refused], Any]
-"""Returns the message of a refusal, in the form that a client expects."""
+"""Returns the message of a refusal, in the form that a client expects. May change its status to the one that it expects."""
 
 
 def exchange(
@@ -153,7 +153,8 @@ def error_response(refused: Refused, form: ErrorForm) -> Response:
     """Return a refusal as a response."""
     refused.param = refused.param and shorten(refused.param, MAX_PARAM)
     refused.message = shorten(refused.message, MAX_MESSAGE)
-    response = json_response(form(refused), refused.status)
+    message = form(refused)
+    response = json_response(message, refused.status)
     if refused.retry_after is not None:
         response.headers["retry-after"] = str(refused.retry_after)
     if refused.status == 401:
@@ -181,17 +182,22 @@ async def _read(call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
     try:
         return _decode(decoder, body)
     except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$")
-        field = path.rstrip("`").lstrip(".") or _quoted(message)
-        message += "; /openapi.json lists the values" if message.startswith("Invalid enum value") else ""
-        if "unknown field" in message and not path:
-            message = f"unknown field; the fields are {', '.join(_fields(decoder.type))}"
-        raise Refused(422, "validation", f"{field}: {message}" if field else message, field or None) from None
+        raise invalid(error, decoder.type) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         detail = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
         raise Refused(400, "json", f"the body is not valid JSON: {detail}") from None
     finally:
         gc.enable()
+
+
+def invalid(error: msgspec.ValidationError, message_type: Any) -> Refused:
+    """Return the refusal of a message that does not fit its type."""
+    message, _, path = str(error).partition(" - at `$")
+    field = path.rstrip("`").lstrip(".") or _quoted(message)
+    message += "; /openapi.json lists the values" if message.startswith("Invalid enum value") else ""
+    if "unknown field" in message and not path:
+        message = f"unknown field; the fields are {', '.join(_fields(message_type))}"
+    return Refused(422, "validation", f"{field}: {message}" if field else message, field or None)
 
 
 def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:

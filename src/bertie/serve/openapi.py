@@ -39,6 +39,7 @@ ERRORS = {
     503: "The model is not available, or there are too many connections.",
     504: "The request took too long.",
 }
+Contents = dict[Any, dict[str, Any]]  # what a body of a type is
 TIMING = "Milliseconds in each stage: tokenize, queue, compute, total."
 
 
@@ -50,8 +51,10 @@ def openapi(chosen: str = "") -> dict[str, Any]:
     """
     served = list(routes(chosen))
     bodies = [kind for _, _, each in served for kind in (each.request, each.response) if kind is not None]
-    types = list(dict.fromkeys([*bodies, *(dialect.error for _, dialect, _ in served), *PREDICTIONS]))
-    _, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    types = list(dict.fromkeys([*bodies, *(dialect.error for _, dialect, _ in served), m.Status, *PREDICTIONS]))
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    contents = {None: {"text/plain": {"schema": STRING}}}
+    contents |= {kind: {"application/json": {"schema": schema}} for kind, schema in zip(types, schemas, strict=True)}
     _describe(components, types)
     for kind in {each.request for _, _, each in served} - {None}:
         _allow_null(components[kind.__name__])
@@ -60,7 +63,7 @@ def openapi(chosen: str = "") -> dict[str, Any]:
     components["PredictResponse"]["properties"]["predictions"]["items"] = {"anyOf": choices}
     paths: dict[str, dict[str, Any]] = {}
     for path, dialect, endpoint in served:
-        operation = _operation(path, dialect, endpoint)
+        operation = _operation(path, dialect, endpoint, contents)
         paths.setdefault(path.replace(":path", ""), {})[endpoint.method.lower()] = operation
     return {
         "openapi": "3.1.0",
@@ -96,7 +99,7 @@ def _allow_null(schema: dict[str, Any]) -> None:
             schema["properties"][name] = {"anyOf": [*(field.get("anyOf") or [field]), NULL], **kept}
 
 
-def _operation(path: str, dialect: Dialect, endpoint: Endpoint) -> dict[str, Any]:
+def _operation(path: str, dialect: Dialect, endpoint: Endpoint, contents: Contents) -> dict[str, Any]:
     statuses = set(endpoint.statuses)
     if endpoint.protected:
         statuses |= {401}
@@ -109,12 +112,12 @@ def _operation(path: str, dialect: Dialect, endpoint: Endpoint) -> dict[str, Any
         "summary": endpoint.summary,
         "description": endpoint.handler.__doc__,
         "responses": {
-            "200": _response("Success.", endpoint.response),
-            **{str(s): _response(ERRORS[s], error) for s in sorted(statuses)},
+            "200": _response("Success.", contents[endpoint.response]),
+            **{str(s): _response(ERRORS[s], contents[error]) for s in sorted(statuses)},
         },
     }
     if endpoint.request is not None:
-        found["requestBody"] = {"required": True, "content": _content(endpoint.request)}
+        found["requestBody"] = {"required": True, "content": contents[endpoint.request]}
     if names := re.findall(r"\{(\w+)", path):
         found["parameters"] = [{"name": each, "in": "path", "required": True, "schema": STRING} for each in names]
     if endpoint.protected:
@@ -122,12 +125,6 @@ def _operation(path: str, dialect: Dialect, endpoint: Endpoint) -> dict[str, Any
     return found
 
 
-def _response(description: str, kind: type | None) -> dict[str, Any]:
+def _response(description: str, content: dict[str, Any]) -> dict[str, Any]:
     header = {"description": TIMING, "schema": STRING}
-    return {"description": description, "headers": {"Server-Timing": header}, "content": _content(kind)}
-
-
-def _content(kind: type | None) -> dict[str, Any]:
-    if kind is None:
-        return {"text/plain": {"schema": STRING}}
-    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{kind.__name__}"}}}
+    return {"description": description, "headers": {"Server-Timing": header}, "content": content}

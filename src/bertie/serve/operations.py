@@ -117,10 +117,13 @@ class ServedModel:
         [sequence] = truncation.to_sequences(tokenizer, [read], self.predictor.max_length)
         return sequence
 
-    def encode_masked(self, text: str) -> Sequence:
-        """Return the sequence of a text with [MASK]. Raises UserError or UsageError, as `Predictor.fill_mask`."""
+    def encode_masked(self, text: str, candidates: np.ndarray | None = None) -> Sequence:
+        """Return the sequence of a text with [MASK]. Raises UserError or UsageError, as `Predictor.fill_mask`.
+
+        candidates: int [K]: the ids among which to choose; None: the vocabulary.
+        """
         model = self.token_model()
-        [sequence] = model.masked_sequences([encode_masked(model, text)])
+        [sequence] = model.masked_sequences([encode_masked(model, text)], candidates)
         return sequence
 
     def encode_attention(self, texts: list[str]) -> Sequence:
@@ -185,4 +188,4 @@ def serve_model(name: str, predictor: Predictor, capacity: int, shorter_widths: 
 
 
 def _fill(predictor: Predictor, sequences: list[Sequence]) -> list[Any]:
-    return predictor.token_model(only_masks=True).top_tokens(sequences, MAX_TOP_K)
+    return predictor.token_model(only_masks=True).best_tokens(sequences, MAX_TOP_K)

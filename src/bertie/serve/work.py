@@ -22,6 +22,7 @@ from bertie.serve.inputs import Example, characters, encode_inputs, read_inputs,
 from bertie.serve.limits import Refused, Where, check_count, check_sizes, items_of, too_large
 from bertie.serve.operations import MAX_TOP_K, Operation, ServedModel
 from bertie.serve.queue import QueuedJob
+from bertie.tasks import Task
 from bertie.tasks.aggregation import Strategy, with_aggregation
 from bertie.tasks.relevance import relevance
 
@@ -137,6 +138,7 @@ async def predict(
     truncate: bool,
     param: str,
     strategy: Strategy | None = None,
+    task: Task | None = None,
 ) -> Answered[list[Any]]:
     """Return the predictions of a fine-tuned model.
 
@@ -147,13 +149,14 @@ async def predict(
         truncate: Whether an input may lose tokens.
         param: The field that has the inputs.
         strategy: Of a tagger: how the tags of subwords become entities; None: as it was trained.
+        task: Its task with other settings for prediction; None: as it is.
 
     Raises:
         Refused: As `embed`, or the task cannot read an input.
         UserError: An input is invalid.
     """
     try:
-        task = with_aggregation(model.predicting, strategy)
+        task = with_aggregation(task or model.predicting, strategy)
     except UserError as error:
         raise Refused(422, "input", str(error), "aggregation_strategy") from None
     sizes = [characters(value) for value in inputs]
@@ -168,9 +171,11 @@ async def predict(
 
 
 async def fill_masks(
-    call: Call, model: ServedModel, texts: list[str], top_k: int, param: str
+    call: Call, model: ServedModel, texts: list[str], top_k: int, param: str, candidates: np.ndarray | None = None
 ) -> Answered[list[list[list[MaskPrediction]]]]:
     """Return the `top_k` most probable tokens at every mask of every text. Texts are never truncated.
+
+    candidates: int [K]: the ids of the tokens among which to choose; None: the vocabulary.
 
     Raises:
         Refused: As `embed`, or a text has no mask, or there are too many masks.
@@ -179,11 +184,11 @@ async def fill_masks(
     sizes = list(map(len, texts))
     check_sizes(sizes, call.service.limits, param)
     masks = sum(text.count(model.mask_token or "") for text in texts)
-    if (count := top_k * masks) > MAX_CANDIDATES:
+    if (count := max(top_k, 0 if candidates is None else len(candidates)) * masks) > MAX_CANDIDATES:
         remedy = "split the request, or lower top_k"
         raise too_large("predictions (masks × top_k)", count, MAX_CANDIDATES, remedy, param=param)
     call.reserve(MASK_BYTES * masks)
-    encode = _each(model.encode_masked, param)
+    encode = _each(partial(model.encode_masked, candidates=candidates), param)
     job = await _run(call, model, "fill-mask", encode, list(enumerate(texts)), sizes, True, param)
     results = await call.service.offload(count, _candidates, model, job.results, top_k)
     return Answered(results, *_cost(call, model, job))

@@ -42,9 +42,9 @@ def class_relevance(task: Task, label: str) -> Callable[[Any], float] | None:
     labels = task.labels
     found = [label] if label else [name for name in labels if name.lower() in POSITIVE]
     unclear = not label and (len(labels) != 2 or len(found) != 1)
-    if not label and not task.paired:
-        if task.paired is False or unclear or found[0].lower() == OF_ONE_TEXT:
-            return None
+    single = task.paired is False or unclear or found[0].lower() == OF_ONE_TEXT
+    if not label and not task.paired and single:
+        return None
     if unclear:
         raise UsageError(f'label: name the class that means "relevant"; the classes are {join_names(labels)}')
     if found[0] not in labels:

@@ -72,7 +72,7 @@ def test_config_json_or_the_operator_names_widths(predictors: dict[str, Predicto
     (tmp_path / "config.json").write_text('{"matryoshka_dimensions": ["8"]}')
     with pytest.raises(UserError, match="expected a list of widths"):
         shorter_widths(model)
-    with pytest.raises(UsageError, match="--dimensions 32: the vectors of .* have width 32: give 1 to 31"):
+    with pytest.raises(UsageError, match=r"--dimensions 32: the vectors of .* have width 32: give 1 to 31"):
         shorter_widths(model, (8, 32))
 
 
@@ -130,7 +130,7 @@ def test_two_classes_of_another_library_are_those_of_pairs(models: dict[str, Pre
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_the_vector_of_an_empty_text_is_that_of_sentence_transformers(tmp_path: Path, pretrained: Path) -> None:
+def test_the_vector_of_an_empty_text_is_that_of_sentence_transformers(pretrained: Path) -> None:
     sentence_transformers = pytest.importorskip("sentence_transformers")
     reference = sentence_transformers.SentenceTransformer(str(pretrained), device="cpu")
     expected = reference.encode(["", " ", "kopa"])

@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from bertie.serve.dialects.dialect import Dialect, Endpoint
+from bertie.serve.dialects.hf import HF
 from bertie.serve.dialects.v1 import V1
 
-DIALECTS: tuple[Dialect, ...] = (V1,)
+DIALECTS: tuple[Dialect, ...] = (V1, HF)
 
 
 def routes(chosen: str = "") -> Iterator[tuple[str, Dialect, Endpoint]]:
@@ -27,11 +28,14 @@ def routes(chosen: str = "") -> Iterator[tuple[str, Dialect, Endpoint]]:
     for dialect in DIALECTS:
         for each in dialect.endpoints:
             yield dialect.base + each.path, dialect, each
+            if dialect.base and each.path == "/":
+                yield dialect.base, dialect, each
             claim = (each.method, each.path)
-            if dialect.base and each.path and claim not in own and (claims[claim] == 1 or dialect.name == chosen):
+            if dialect.base and each.bare and claim not in own and (claims[claim] == 1 or dialect.name == chosen):
                 yield each.path, dialect, each
 
 
-def claimants(path: str) -> list[Dialect]:
+def claimants(method: str, path: str) -> list[Dialect]:
     """Return the dialects that claim a path without their base."""
-    return [dialect for dialect in DIALECTS if dialect.base and path in {each.path for each in dialect.endpoints}]
+    claim = (method, path)
+    return [each for each in DIALECTS if each.base and claim in {(one.method, one.path) for one in each.endpoints}]

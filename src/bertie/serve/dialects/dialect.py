@@ -21,6 +21,8 @@ class Endpoint:
     """Type of the response; None: plain text."""
     request: Any = None
     """Type of the message in the body; None: no body."""
+    bare: bool = True
+    """Whether it may also be served without the base."""
     protected: bool = True
     """Whether it needs a key, if the server has keys."""
     statuses: tuple[int, ...] = ()
