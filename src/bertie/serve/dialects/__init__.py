@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from bertie.serve.dialects.cohere import COHERE
 from bertie.serve.dialects.dialect import Dialect, Endpoint
 from bertie.serve.dialects.hf import HF
 from bertie.serve.dialects.v1 import V1
 
-DIALECTS: tuple[Dialect, ...] = (V1, HF)
+DIALECTS: tuple[Dialect, ...] = (V1, HF, COHERE)
 
 
 def routes(chosen: str = "") -> Iterator[tuple[str, Dialect, Endpoint]]:
