@@ -19,7 +19,9 @@ from .conftest import Server
 
 OPERATIONS = [(path, method.upper()) for path, methods in openapi()["paths"].items() for method in methods]
 MODELS = {"/v1/predict": "classifier"}
-UNNAMED = {path for path, _ in OPERATIONS if path in ("/", "/hf") or path.startswith(("/hf/", "/models/", "/pipeline/"))}
+UNNAMED = {
+    path for path, _ in OPERATIONS if path in ("/", "/hf") or path.startswith(("/hf/", "/models/", "/pipeline/"))
+}
 """Paths of messages that name no model: their path does, or the server has one model."""
 quick = settings(
     max_examples=40,

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from bertie.serve.dialects.cohere import COHERE
 from bertie.serve.dialects.dialect import Dialect, Endpoint
 from bertie.serve.dialects.hf import HF
+from bertie.serve.dialects.ollama import OLLAMA
 from bertie.serve.dialects.v1 import V1
 
-DIALECTS: tuple[Dialect, ...] = (V1, HF, COHERE)
+DIALECTS: tuple[Dialect, ...] = (V1, HF, COHERE, OLLAMA)
 
 
 def routes(chosen: str = "") -> Iterator[tuple[str, Dialect, Endpoint]]:
