@@ -46,7 +46,7 @@ class Args:
     """The dialect that answers on paths that several have, such as POST /. Each dialect has all its paths below its base, such
     as /tei."""
     dimensions: tuple[int, ...] = ()
-    """Smaller widths of vectors that requests may ask for, too, such as 64,128: for models that were trained for them.
+    """Smaller widths of vectors that requests may ask for, too, such as 64 128: for models that were trained for them.
     Without it: the matryoshka_dimensions in the config.json of each model."""
     no_access_log: bool = False
     """Log no requests, only what happens to the server."""

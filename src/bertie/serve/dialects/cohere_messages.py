@@ -28,8 +28,8 @@ class CohereEmbedV1(CohereRequest, kw_only=True):
     texts: Texts = None
     images: list[str] | None = None
     """Refused: bertie reads texts."""
-    input_type: str | None = None
-    """search_query, search_document, classification or clustering: the model's prompt for it is put before each text."""
+    input_type: Literal["search_query", "search_document", "classification", "clustering", "image"] | None = None
+    """The model's prompt for it is put before each text. image is refused."""
     embedding_types: list[EmbeddingType] | None = None
     """float, base64 (bytes of little-endian float32 numbers), ubinary (the signs of the numbers, eight in a byte) or binary
     (the same minus 128). int8 and uint8 are refused: Cohere does not publish their ranges."""

@@ -1,4 +1,4 @@
-"""The dialect of Cohere's API. The messages are those that cohere 7.3 sends; `tests/long/clients.py` runs the client itself."""
+"""The dialect of Cohere's API. The messages are those that cohere 7.3 sends; `tests/long/service_clients.py` runs the client itself."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ RANK: dict[str, Any] = {"model": "mlm", "query": "a", "documents": ["b"]}
         ("v2/embed", {**EMBED, "max_tokens": 63}, 422, "max_tokens: the model reads 64 tokens"),
         ("v1/embed", {**EMBED, "truncate": "START"}, 422, "texts lose their end"),
         ("v1/embed", {**EMBED, "texts": ["b", "a " * 99], "truncate": "NONE"}, 422, "texts[1] has 101 tokens"),
-        ("v1/embed", {**EMBED, "input_type": "songs"}, 422, "there is no such prompt"),
+        ("v1/embed", {**EMBED, "input_type": "songs"}, 422, "input_type: Invalid enum value"),
         ("v2/embed", {**EMBED, "model": "prompts", "input_type": "clustering"}, 422, "the prompts of the model are"),
         ("v1/embed", {**EMBED, "model": "embed-v4.0"}, 404, "no model has this name"),
         ("v1/rerank", {**RANK, "max_chunks_per_doc": 10}, 422, "only the beginning is read"),
