@@ -11,6 +11,7 @@ import dataclasses
 import importlib
 import importlib.util
 import json
+import re
 import sys
 import typing
 from collections.abc import Iterator
@@ -237,13 +238,16 @@ def http_api(described: dict[str, Any]) -> str:
         for method, operation in methods.items()
     ]
     parts.append(table(["Endpoint", "What it does"], rows))
+    sections: dict[tuple[Any, ...], list[str]] = {}  # a path with and without the base of its dialect: one section
     for path, methods in described["paths"].items():
         for operation in methods.values():
             if "requestBody" in operation:
-                names = [_schema_name(operation["requestBody"]), _schema_name(operation["responses"]["200"])]
-                fields = [field_table(schemas[name]) for name in names]
-                parts += [f"## {path}", operation["description"], fields[0], "The response:", fields[1]]
-                used |= dict.fromkeys(names)
+                names = [_schema_names(operation["requestBody"]), _schema_names(operation["responses"]["200"])]
+                sections.setdefault((operation["description"], *names), []).append(path)
+    for (description, requests, responses), paths in sections.items():
+        asked, answered = ([field_table(schemas[name]) for name in names] for names in (requests, responses))
+        parts += [f"## {', '.join(paths)}", description, *asked, *(["The response:"] if answered else []), *answered]
+        used |= dict.fromkeys((*requests, *responses))
     parts.append("## Other messages")
     for name in sorted(schemas.keys() - used.keys()):
         parts += [f"### {name}", schemas[name].get("description", ""), field_table(schemas[name])]
@@ -253,8 +257,10 @@ def http_api(described: dict[str, Any]) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def _schema_name(body: dict[str, Any]) -> str:
-    return body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+def _schema_names(body: dict[str, Any]) -> tuple[str, ...]:
+    """Return the messages in the schema of a body. A response of any form has none."""
+    found = re.findall(r'"\$ref": "[^"]*/(\w+)"', json.dumps(body["content"]["application/json"]["schema"]))
+    return tuple(dict.fromkeys(found))
 
 
 def field_table(schema: dict[str, Any]) -> str:

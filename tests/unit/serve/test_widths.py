@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sentence_transformers import SentenceTransformer
 
 import bertie
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
@@ -131,7 +132,6 @@ def test_two_classes_of_another_library_are_those_of_pairs(models: dict[str, Pre
 
 
 def test_the_vector_of_an_empty_text_is_that_of_sentence_transformers(pretrained: Path) -> None:
-    sentence_transformers = pytest.importorskip("sentence_transformers")
-    reference = sentence_transformers.SentenceTransformer(str(pretrained), device="cpu")
+    reference = SentenceTransformer(str(pretrained), device="cpu")
     expected = reference.encode(["", " ", "kopa"])
     np.testing.assert_allclose(bertie.load(pretrained, threads=1).embed(["", " ", "kopa"]), expected, atol=1e-5)

@@ -1,7 +1,9 @@
 """The dialects of the server: one file for each, with its paths, messages and errors.
 
 `dialect.py` says what a dialect is. `v1.py` has bertie's own API, which is that of OpenAI where that has the same, with the
-messages of `v1_messages.py`. Every other dialect answers below its base, such as /tei, and without the base where no other
+messages of `v1_messages.py`. `hf.py` has Hugging Face's inference API, with the tasks of `hf_tasks.py` and the messages of
+`hf_messages.py`; `cohere.py` has Cohere's, with `cohere_messages.py`; `ollama.py` has Ollama's, with `ollama_messages.py`.
+Every other dialect answers below its base, such as /tei, and without the base where no other
 dialect claims the path, or --dialect chooses it.
 """
 

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 EmbeddingType = Literal["float", "int8", "uint8", "binary", "ubinary", "base64"]
-Texts = list[str] | None
-AtLeast1 = Annotated[int, Meta(ge=1)]
+CohereCount = Annotated[int, Meta(ge=1)]
 
 
 class CohereRequest(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -25,7 +24,7 @@ class CohereRequest(Struct, forbid_unknown_fields=True, kw_only=True):
 class CohereEmbedV1(CohereRequest, kw_only=True):
     """Texts to embed."""
 
-    texts: Texts = None
+    texts: list[str] | None = None
     images: list[str] | None = None
     """Refused: bertie reads texts."""
     input_type: Literal["search_query", "search_document", "classification", "clustering", "image"] | None = None
@@ -56,7 +55,7 @@ class CohereEmbedV2(CohereEmbedV1, kw_only=True):
     """Texts to embed, as `texts` or as `inputs`."""
 
     inputs: list[CohereInput] | None = None
-    max_tokens: AtLeast1 | None = None
+    max_tokens: CohereCount | None = None
     """Tokens of a text that are read. Refused if the model reads more."""
     output_dimension: int | None = None
     """Width of the vectors: the model's own, or a smaller one that it was trained for. Shorter vectors have length 1."""
@@ -69,13 +68,13 @@ class CohereRerankV1(CohereRequest, kw_only=True):
 
     query: str
     documents: Annotated[list[str | dict[str, str]], Meta(min_length=1)]
-    top_n: AtLeast1 | None = None
+    top_n: CohereCount | None = None
     """Most results. Without it: all documents."""
     rank_fields: Annotated[list[str], Meta(min_length=1)] | None = None
     """Of documents that are objects: the fields to read, one line each in this order. Without it: text."""
     return_documents: bool = False
     """Repeat each document in its result."""
-    max_chunks_per_doc: AtLeast1 | None = None
+    max_chunks_per_doc: CohereCount | None = None
     """Only 1 is possible: of a long document, the beginning is read."""
 
 
@@ -84,9 +83,9 @@ class CohereRerankV2(CohereRequest, kw_only=True):
 
     query: str
     documents: Annotated[list[str], Meta(min_length=1)]
-    top_n: AtLeast1 | None = None
+    top_n: CohereCount | None = None
     """Most results. Without it: all documents."""
-    max_tokens_per_doc: AtLeast1 | None = None
+    max_tokens_per_doc: CohereCount | None = None
     """Tokens of a document that are read. Refused if the model reads more."""
     priority: int | None = None
     """Without effect."""

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from bertie.tasks.aggregation import Strategy
 
 HfInputs = str | list[str | dict[str, str]] | dict[str, str | list[str]]
-AtLeast1 = Annotated[int, Meta(ge=1)]
+HfCount = Annotated[int, Meta(ge=1)]
 
 
 class HfVectorFields(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -33,7 +33,7 @@ class HfVectorFields(Struct, forbid_unknown_fields=True, kw_only=True):
 class HfParameters(HfVectorFields, kw_only=True):
     """The parameters of all tasks. One that another task has is refused."""
 
-    top_k: AtLeast1 | None = None
+    top_k: HfCount | None = None
     """Text classification: classes in the answer, by default all. Fill-mask: tokens per mask, by default 5. Question
     answering: answers; without it, or with 1, the answer is an object and no list."""
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
@@ -53,11 +53,11 @@ class HfParameters(HfVectorFields, kw_only=True):
     """Of question answering: tokens that the windows of a long context share. Without it: as the model was trained."""
     handle_impossible_answer: bool | None = None
     """Of question answering: whether "no answer", an empty text, may win. Without it: as the model was trained."""
-    max_answer_len: AtLeast1 | None = None
+    max_answer_len: HfCount | None = None
     """Of question answering: tokens of the longest answer. Without it: as the model was trained."""
-    max_question_len: AtLeast1 | None = None
+    max_question_len: HfCount | None = None
     """Of question answering: tokens of the question that are read."""
-    max_seq_len: AtLeast1 | None = None
+    max_seq_len: HfCount | None = None
     """Of question answering: tokens of a window. Only what the model reads, or more, is possible."""
 
 

@@ -1,4 +1,7 @@
-"""The dialect of Cohere's API. The messages are those that cohere 7.3 sends; `tests/long/service_clients.py` runs the client itself."""
+"""The dialect of Cohere's API. The messages are those that cohere 7.3 sends;
+
+`tests/long/service_clients.py` runs the client itself.
+"""
 
 from __future__ import annotations
 

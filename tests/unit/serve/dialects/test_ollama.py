@@ -1,4 +1,7 @@
-"""The dialect of Ollama's API. The messages are those that ollama 0.6 sends; `tests/long/service_clients.py` runs the client itself."""
+"""The dialect of Ollama's API. The messages are those that ollama 0.6 sends;
+
+`tests/long/service_clients.py` runs the client itself.
+"""
 
 from __future__ import annotations
 
