@@ -44,6 +44,8 @@ async def rerank_v1(call: Call, request: m.CohereRerankV1) -> m.CohereRanking:
     if (request.max_chunks_per_doc or 1) > 1:
         problem = "of a long document, only the beginning is read: send 1, or omit it"
         raise Refused(422, "validation", f"max_chunks_per_doc: {problem}", "max_chunks_per_doc")
+    if len(set(request.rank_fields or ())) < len(request.rank_fields or ()):
+        raise Refused(422, "validation", "rank_fields: a field is named twice: name it once", "rank_fields")
     texts = [_text(document, request.rank_fields, i) for i, document in enumerate(request.documents)]
     shown = [{"text": each} if isinstance(each, str) else each for each in request.documents]
     return await _rank(call, request, texts, shown if request.return_documents else None, "1")

@@ -35,7 +35,7 @@ class HfParameters(HfVectorFields, kw_only=True):
 
     top_k: HfCount | None = None
     """Text classification: classes in the answer, by default all. Fill-mask: tokens per mask, by default 5. Question
-    answering: answers; without it, or with 1, the answer is an object and no list."""
+    answering: answers, at most 100; without it, or with 1, the answer is an object and no list."""
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
     """Of text classification. Only what the model was trained with is possible."""
     aggregation_strategy: Strategy | None = None
@@ -44,13 +44,15 @@ class HfParameters(HfVectorFields, kw_only=True):
     ignore_labels: list[str] | None = None
     """Of token classification: labels to leave out. O must be one of them."""
     stride: Annotated[int, Meta(ge=0)] | None = None
-    """Of token classification: tokens that the windows of a long text share. Without it: as the model was trained."""
+    """Of token classification: tokens that the windows of a long text share, at most three quarters. Without it: as
+    the model was trained."""
     targets: list[str] | str | None = None
     """Of fill-mask: the tokens among which to choose. Of one that is not in the vocabulary, the first piece counts."""
     align_to_words: bool | None = None
     """Of question answering: true extends answers to whole words."""
     doc_stride: Annotated[int, Meta(ge=0)] | None = None
-    """Of question answering: tokens that the windows of a long context share. Without it: as the model was trained."""
+    """Of question answering: tokens that the windows of a long context share, at most three quarters. Without it: as
+    the model was trained."""
     handle_impossible_answer: bool | None = None
     """Of question answering: whether "no answer", an empty text, may win. Without it: as the model was trained."""
     max_answer_len: HfCount | None = None

@@ -16,7 +16,7 @@ from bertie.serve import work
 from bertie.serve.dialects import hf_messages as m
 from bertie.serve.exchange import Call
 from bertie.serve.inputs import Example
-from bertie.serve.limits import Refused
+from bertie.serve.limits import Refused, check_sizes
 from bertie.serve.operations import MAX_TOP_K, Operation, ServedModel
 from bertie.serve.widths import require_width, shorten_vectors, unit
 from bertie.tasks.aggregation import with_aggregation
@@ -30,6 +30,7 @@ Given = dict[str, Any]
 OWN_FUNCTION = {"": "softmax", "single_label_classification": "softmax", "multi_label_classification": "sigmoid"}
 """What makes probabilities of the outputs of a head, by `HeadFacts.problem_type`. A number has its activation."""
 OUTSIDE = "O"
+MOST_SHARED = 0.75  # of a window that the next one may share: otherwise a text would cost too many windows
 ELSEWHERE = 1 << 20  # size of a work that is not done in the event loop
 
 
@@ -109,9 +110,8 @@ async def classify_tokens(call: Call, model: ServedModel, inputs: m.HfInputs, gi
         window = model.predictor.max_length - special_tokens(model.predictor.tokenizer, 1)
         if strategy == "none":
             raise _refused("stride", "it joins the entities of windows, and aggregation_strategy is none: omit one")
-        if stride >= window:
-            raise _refused("stride", f"windows of {window} tokens cannot share {stride}: give less")
-        task = replace(cast(Any, task), truncation="windows", doc_stride=window - stride)
+        step = _step(window, stride, "stride")
+        task = replace(cast(Any, task), truncation="windows", doc_stride=step)
     found = await work.predict(call, model, list(texts), True, "inputs", strategy, task)
     ignored, single = given.get("ignore_labels", []), strategy == "none"
     answer = [
@@ -126,7 +126,13 @@ async def fill_masks(call: Call, model: ServedModel, inputs: m.HfInputs, given: 
     texts, top_k, targets = _texts(inputs), given.get("top_k", 5), given.get("targets")
     if top_k > MAX_TOP_K:
         raise _refused("top_k", f"give at most {MAX_TOP_K} for tokens at masks")
-    candidates = None if targets is None else _target_ids(model.predictor.tokenizer, targets)
+    candidates = None
+    if targets is not None:
+        targets = [targets] if isinstance(targets, str) else targets
+        if not targets:
+            raise _refused("parameters.targets", "there is no target: give at least one, or omit it")
+        check_sizes(list(map(len, targets)), call.service.limits, "parameters.targets")
+        candidates = await call.service.offload(ELSEWHERE, _target_ids, model.predictor.tokenizer, targets)
     found = await work.fill_masks(call, model, texts, top_k, "inputs", candidates)
     answer = await call.service.offload(ELSEWHERE, _fillings, model, texts, found.results)
     return answer[0] if isinstance(inputs, str) else answer
@@ -136,6 +142,14 @@ async def answer_question(call: Call, model: ServedModel, inputs: m.HfInputs, gi
     """Return the best answer, or the `top_k` best ones."""
     values = _fields(inputs, {"question": str, "context": str})
     question, context = values["question"], values["context"]
+    check_sizes(
+        [len(question), len(context)],
+        call.service.limits,
+        "inputs",
+        where=("inputs.question", "inputs.context").__getitem__,
+    )
+    if given.get("top_k", 1) > MAX_TOP_K:
+        raise _refused("top_k", f"give at most {MAX_TOP_K}")
     most, task, tokenizer = model.predictor.max_length, cast(Any, model.predicting), model.predictor.tokenizer
     if given.get("max_seq_len", most) < most:
         raise _refused("max_seq_len", f"windows have the {most} tokens that the model reads: omit it")
@@ -150,9 +164,7 @@ async def answer_question(call: Call, model: ServedModel, inputs: m.HfInputs, gi
         [sized] = await call.service.offload(len(question), tokenizer.encode, [question])
         room = most - special_tokens(tokenizer, 2)
         window = room - min(len(sized), changes["max_query_length"], room // 2)
-        if given["doc_stride"] >= window:
-            raise _refused("doc_stride", f"windows of {window} tokens cannot share {given['doc_stride']}: give less")
-        changes["doc_stride"] = window - given["doc_stride"]
+        changes["doc_stride"] = _step(window, given["doc_stride"], "doc_stride")
     pair: Example = [question, context]
     found = await work.predict(call, model, [pair], True, "inputs", task=replace(task, **changes))
     [best] = found.results
@@ -234,17 +246,23 @@ def _entity(found: Entity, single: bool) -> m.HfEntity:
     return m.HfEntity(found.score, found.text, found.start, found.end, **kind)
 
 
-def _target_ids(tokenizer: Tokenizer, targets: list[str] | str) -> np.ndarray:
+def _step(window: int, shared: int, param: str) -> int:
+    """Return the tokens from the start of a window to the start of the next, if they share some. Raises Refused."""
+    most = int(MOST_SHARED * window)
+    if shared > most:
+        raise _refused(param, f"windows of {window} tokens share at most {most} here: give less")
+    return window - shared
+
+
+def _target_ids(tokenizer: Tokenizer, targets: list[str]) -> np.ndarray:
     """Return the id of each target, or of its first piece, each once. Raises Refused."""
     known = {token: number for number, token in enumerate(tokenizer.vocabulary)}
     found = []
-    for number, target in enumerate([targets] if isinstance(targets, str) else targets):
+    for number, target in enumerate(targets):
         pieces = [known[target]] if target in known else tokenizer.encode([target])[0].tolist()
         if not pieces:
             raise _refused(f"parameters.targets[{number}]", "it has no tokens: give words")
         found.append(pieces[0])
-    if not found:
-        raise _refused("parameters.targets", "there is no target: give at least one, or omit it")
     return np.array(list(dict.fromkeys(found)))
 
 

@@ -135,6 +135,7 @@ RANK: dict[str, Any] = {"model": "mlm", "query": "a", "documents": ["b"]}
         ("v1/rerank", {**RANK, "max_chunks_per_doc": 10}, 422, "only the beginning is read"),
         ("v1/rerank", {**RANK, "documents": [{"title": "b"}]}, 422, "documents[0] has no field 'text'"),
         ("v1/rerank", {**RANK, "documents": [{"a": "b"}], "rank_fields": ["a", "c"]}, 422, "has no field 'c'"),
+        ("v1/rerank", {**RANK, "rank_fields": ["text", "text"]}, 422, "a field is named twice"),
         ("v2/rerank", {**RANK, "max_tokens_per_doc": 9}, 422, "max_tokens_per_doc: the model reads 64"),
         ("v2/rerank", {**RANK, "documents": [{"text": "b"}]}, 422, "documents[0]"),
         ("v2/rerank", {**RANK, "documents": []}, 422, "documents"),

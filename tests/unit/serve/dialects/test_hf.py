@@ -96,9 +96,9 @@ def test_settings_of_tags(server: Server, predictors: Predictors, small_texts: l
     text = " ".join(small_texts[:10])
     asked = {"ignore_labels": ["O", "X"], "aggregation_strategy": "first"}
     assert server.post("/hf/models/tagger", {"inputs": text, "parameters": asked}).json == []
-    task = replace(predictors["tagger"].task, truncation="windows", doc_stride=62 - 50)
+    task = replace(predictors["tagger"].task, truncation="windows", doc_stride=62 - 46)
     [wanted] = replace(predictors["tagger"], task=task).predict([text])
-    found = client(server, "tagger").token_classification(text, stride=50, aggregation_strategy="first")
+    found = client(server, "tagger").token_classification(text, stride=46, aggregation_strategy="first")
     assert len(found) == len(wanted.entities) > 0
     np.testing.assert_allclose([each.score for each in found], [each.score for each in wanted.entities], atol=1e-5)
 
@@ -188,10 +188,13 @@ REFUSED = [
     ("mlm", {"inputs": {"source_sentence": "a", "sentences": ["a"], "x": "b"}}, 422, "inputs.x: unknown field"),
     ("mlm", {"inputs": {"question": "a", "context": "b"}}, 422, "lacks a task"),
     ("span", {"inputs": {"question": "a", "context": "b"}, "parameters": {"max_seq_len": 9}}, 422, "64 tokens"),
-    ("span", {"inputs": {"question": "a", "context": "b"}, "parameters": {"doc_stride": 61}}, 422, "cannot share 61"),
+    ("span", {"inputs": {"question": "a", "context": "b"}, "parameters": {"doc_stride": 61}}, 422, "share at most"),
+    ("span", {"inputs": {"question": "a", "context": "b"}, "parameters": {"top_k": 101}}, 422, "give at most 100"),
+    ("span", {"inputs": {"context": "a", "question": "b" * 100_001}}, 413, "shorten inputs.question"),
+    ("mlm", {"inputs": "[MASK]", "parameters": {"targets": ["a"] * 2049}}, 413, "2,049 texts"),
     ("span", {"inputs": "a"}, 422, "this task reads an object with question and context"),
     ("tagger", {"inputs": "a", "parameters": {"ignore_labels": []}}, 422, "add O"),
-    ("tagger", {"inputs": "a", "parameters": {"stride": 62}}, 422, "windows of 62 tokens cannot share 62"),
+    ("tagger", {"inputs": "a", "parameters": {"stride": 47}}, 422, "windows of 62 tokens share at most 46"),
     ("tagger", {"inputs": "a", "parameters": {"stride": 1, "aggregation_strategy": "none"}}, 422, "omit one"),
     ("classifier", {"inputs": "a", "parameters": {"function_to_apply": "none"}}, 422, "are made with softmax"),
     ("cross-encoder", {"inputs": "a", "parameters": {"function_to_apply": "sigmoid"}}, 422, "are made with none"),
