@@ -45,6 +45,9 @@ class Args:
     dialect: DialectName = ""
     """The dialect that answers on paths that several have, such as POST /. Each dialect has all its paths below its base, such
     as /tei."""
+    dimensions: tuple[int, ...] = ()
+    """Smaller widths of vectors that requests may ask for, too, such as 64 128: for models that were trained for them.
+    Without it: the matryoshka_dimensions in the config.json of each model."""
     no_access_log: bool = False
     """Log no requests, only what happens to the server."""
     limits: Flat[Limits] = Limits()
@@ -57,6 +60,7 @@ def run(args: Args) -> dict[str, Any]:
         from bertie.serve.operations import serve_model
         from bertie.serve.server import announce, listen, serve
         from bertie.serve.service import Service
+        from bertie.serve.widths import shorter_widths
     except ImportError as error:
         raise UsageError(f"bertie serve needs {error.name}: {install('serve')}") from error
     if not 0 <= args.port <= 65_535:
@@ -68,9 +72,10 @@ def run(args: Args) -> dict[str, Any]:
         if not re.fullmatch(r"https?://[^/\s]+|\*", origin):
             raise UsageError(f"--cors {origin}: give a scheme, a host and maybe a port, as in https://example.org:8443")
     with listen(args.host, args.port) as listener:  # before models are loaded, which can take long
+        loaded = {name: load(source, threads=args.threads, engine=args.engine) for name, source in sources.items()}
         models = {
-            name: serve_model(name, load(source, threads=args.threads, engine=args.engine), args.limits.queue_tokens)
-            for name, source in sources.items()
+            name: serve_model(name, each, args.limits.queue_tokens, shorter_widths(each, args.dimensions))
+            for name, each in loaded.items()
         }
         service = Service(models, args.limits, JsonLog(not args.no_access_log), keys)
         if not keys.digests and args.host not in ("127.0.0.1", "localhost", "::1"):

@@ -162,9 +162,29 @@ class TokenModel:
 
         return infer(self.model, sequences, compute, BATCH_TOKENS)
 
-    def masked_sequences(self, contexts: Iterable[tuple[np.ndarray, np.ndarray]]) -> list[Sequence]:
-        """Return sequences that remember their positions. contexts: as in `log_distributions`."""
-        return [self._sequence(ids, _Wanted(positions)) for ids, positions in contexts]
+    def best_tokens(self, sequences: list[Sequence], top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """As `top_tokens`. Of sequences with candidates: all candidates, most probable first."""
+        wanted = _wanted(sequences)
+        free, given = (
+            [s for s, own in zip(sequences, wanted, strict=True) if (own.tokens is None) == is_free]
+            for is_free in (True, False)
+        )
+        best, scored = iter(self.top_tokens(free, top_k)), iter(infer(self.model, given, self._of_tokens, BATCH_TOKENS))
+        return [next(best) if own.tokens is None else _most_probable(own.tokens, next(scored)) for own in wanted]
+
+    def masked_sequences(
+        self, contexts: Iterable[tuple[np.ndarray, np.ndarray]], candidates: np.ndarray | None = None
+    ) -> list[Sequence]:
+        """Return sequences that remember their positions.
+
+        Args:
+            contexts: As in `log_distributions`.
+            candidates: int [K]: the ids among which `best_tokens` chooses; None: the vocabulary.
+        """
+        return [
+            self._sequence(ids, _Wanted(at, None if candidates is None else np.tile(candidates, (len(at), 1))))
+            for ids, at in contexts
+        ]
 
     def log_probabilities(self, queries: list[Query]) -> np.ndarray:
         """Return the natural logarithm of the probability of each token, float64 [queries].
@@ -240,6 +260,13 @@ class TokenModel:
 
     def _sequence(self, ids: np.ndarray, wanted: _Wanted) -> Sequence:
         return Sequence(ids, np.zeros_like(ids), self.tokenizer.word_starts_table[ids], target=wanted)
+
+
+def _most_probable(ids_PK: np.ndarray, log_p_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sort the candidates of each position by their log probabilities, float32 [P · K]."""
+    log_p_PK = log_p_N.reshape(ids_PK.shape)
+    order_PK = np.argsort(-log_p_PK, axis=1, kind="stable")
+    return np.take_along_axis(ids_PK, order_PK, 1), np.take_along_axis(log_p_PK, order_PK, 1)
 
 
 def _wanted(members: list[Sequence]) -> list[_Wanted]:

@@ -9,8 +9,8 @@ A request passes these files in order:
    `openapi.py` describes them.
 4. `work.py` does what a request asks, in no dialect's words: sequences, their computation, predictions. `operations.py`
    says what a model offers, and turns texts into sequences. `inputs.py` reads the inputs of tasks, `tokens.py` token ids and
-   vectors of tokens, `scales.py` has scores before and after the activation, and `attention.py` bounds the answer with
-   attention.
+   vectors of tokens, `scales.py` has scores before and after the activation, `widths.py` says which widths vectors may
+   have, `prompts.py` which prompt a kind of input has, and `attention.py` bounds the answer with attention.
 5. `service.py` holds models, queue and worker: `queue.py` keeps the sequences until `worker.py` computes them in packed
    batches.
 

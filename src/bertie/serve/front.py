@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-DialectName = Literal["", "tei", "infinity", "vllm"]
+DialectName = Literal["", "tei", "infinity", "vllm", "hf", "cohere", "ollama"]
 """The dialects beside bertie's own, which is empty."""
 
 

@@ -118,8 +118,8 @@ def _operation(path: str, dialect: Dialect, endpoint: Endpoint, contents: Conten
     }
     if endpoint.request is not None:
         found["requestBody"] = {"required": True, "content": contents[endpoint.request]}
-    if "{" in endpoint.path:
-        found["parameters"] = [{"name": "model", "in": "path", "required": True, "schema": STRING}]
+    if names := re.findall(r"\{(\w+)", path):
+        found["parameters"] = [{"name": each, "in": "path", "required": True, "schema": STRING} for each in names]
     if endpoint.protected:
         found["security"] = [{}, {"key": []}]
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -52,6 +52,8 @@ class ServedModel:
     """Width of its vectors."""
     health: Health
     """Whether it computes."""
+    shorter_widths: Collection[int] = ()
+    """Smaller widths that its vectors may have, too: their first numbers, scaled to length 1."""
 
     @property
     def task(self) -> Task | None:
@@ -123,10 +125,13 @@ class ServedModel:
         [sequence] = truncation.to_sequences(tokenizer, [read], self.predictor.max_length)
         return sequence
 
-    def encode_masked(self, text: str) -> Sequence:
-        """Return the sequence of a text with [MASK]. Raises UserError or UsageError, as `Predictor.fill_mask`."""
+    def encode_masked(self, text: str, candidates: np.ndarray | None = None) -> Sequence:
+        """Return the sequence of a text with [MASK]. Raises UserError or UsageError, as `Predictor.fill_mask`.
+
+        candidates: int [K]: the ids among which to choose; None: the vocabulary.
+        """
         model = self.token_model()
-        [sequence] = model.masked_sequences([encode_masked(model, text)])
+        [sequence] = model.masked_sequences([encode_masked(model, text)], candidates)
         return sequence
 
     def encode_attention(self, texts: list[str]) -> Sequence:
@@ -158,13 +163,14 @@ class ServedModel:
         return self.predictor.token_model(only_masks=True)
 
 
-def serve_model(name: str, predictor: Predictor, capacity: int) -> ServedModel:
+def serve_model(name: str, predictor: Predictor, capacity: int, shorter_widths: Collection[int] = ()) -> ServedModel:
     """Prepare a model for serving.
 
     Args:
         name: Name in requests.
         predictor: The model.
         capacity: Most of its tokens that may wait.
+        shorter_widths: Smaller widths that its vectors may have, too.
 
     Raises:
         UserError: JSON cannot hold a label.
@@ -186,10 +192,9 @@ def serve_model(name: str, predictor: Predictor, capacity: int) -> ServedModel:
         compute["attention"] = partial(attention_in, predictor.model)
     lanes: dict[Operation, Lane] = {operation: Lane(function, share) for operation, function in compute.items()}
     probe = vectors.encode(predictor.tokenizer, ["probe " * PROBE_WORDS], min(PROBE_WORDS, predictor.max_length))
-    return ServedModel(
-        name, predictor, share, lanes, predictor.vector_width(), Health(partial(embed, probe), len(probe[0]))
-    )
+    health = Health(partial(embed, probe), len(probe[0]))
+    return ServedModel(name, predictor, share, lanes, predictor.vector_width(), health, shorter_widths)
 
 
 def _fill(predictor: Predictor, sequences: list[Sequence]) -> list[Any]:
-    return predictor.token_model(only_masks=True).top_tokens(sequences, MAX_TOP_K)
+    return predictor.token_model(only_masks=True).best_tokens(sequences, MAX_TOP_K)

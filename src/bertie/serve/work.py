@@ -122,10 +122,7 @@ async def score_pairs(
         Refused: As `embed`, or it is unclear which class means "relevant".
         UserError: A text is invalid.
     """
-    try:
-        score = relevance(model.task, label)
-    except UserError as error:
-        raise Refused(422, "input", str(error), "label") from None
+    score = _relevance(model, label)
     firsts = first * len(second) if len(first) == 1 else first
     if score is not None:
         pairs: list[Example] = [list(pair) for pair in zip(firsts, second, strict=True)]
@@ -148,6 +145,12 @@ async def score_pairs(
     return Answered(scores, *cost(call, model, job))
 
 
+def rank_method(model: ServedModel, label: str = "") -> str:
+    """Return how `rank` scores documents: "cross-encoder", or how vectors are compared. Raises Refused as `rank`."""
+    paired = _relevance(model, label) is not None
+    return "cross-encoder" if paired else model.predictor.text_embedding.similarity
+
+
 async def predict(
     call: Call,
     model: ServedModel,
@@ -155,6 +158,7 @@ async def predict(
     truncate: bool,
     param: str,
     strategy: Strategy | None = None,
+    task: Task | None = None,
 ) -> Answered[list[Any]]:
     """Return the predictions of a fine-tuned model.
 
@@ -165,13 +169,14 @@ async def predict(
         truncate: Whether an input may lose tokens.
         param: The field that has the inputs.
         strategy: Of a tagger: how the tags of subwords become entities; None: as it was trained.
+        task: Its task with other settings for prediction; None: as it is.
 
     Raises:
         Refused: As `embed`, or the task cannot read an input.
         UserError: An input is invalid.
     """
     try:
-        task = with_aggregation(model.predicting, strategy)
+        task = with_aggregation(task or model.predicting, strategy)
     except UserError as error:
         raise Refused(422, "input", str(error), "aggregation_strategy") from None
     job, examples = await _run_task(call, model, task, inputs, truncate, param)
@@ -211,9 +216,11 @@ async def _run_task(
 
 
 async def fill_masks(
-    call: Call, model: ServedModel, texts: list[str], top_k: int, param: str
+    call: Call, model: ServedModel, texts: list[str], top_k: int, param: str, candidates: np.ndarray | None = None
 ) -> Answered[list[list[list[MaskPrediction]]]]:
     """Return the `top_k` most probable tokens at every mask of every text. Texts are never truncated.
+
+    candidates: int [K]: the ids of the tokens among which to choose; None: the vocabulary.
 
     Raises:
         Refused: As `embed`, or a text has no mask, or there are too many masks.
@@ -222,11 +229,11 @@ async def fill_masks(
     sizes = list(map(len, texts))
     check_sizes(sizes, call.service.limits, param)
     masks = sum(text.count(model.mask_token or "") for text in texts)
-    if (count := top_k * masks) > MAX_CANDIDATES:
+    if (count := max(top_k, 0 if candidates is None else len(candidates)) * masks) > MAX_CANDIDATES:
         remedy = "split the request, or lower top_k"
         raise too_large("predictions (masks × top_k)", count, MAX_CANDIDATES, remedy, param=param)
     call.reserve(MASK_BYTES * masks)
-    encode = each_of(model.encode_masked, param)
+    encode = each_of(partial(model.encode_masked, candidates=candidates), param)
     job = await run(call, model, "fill-mask", encode, list(enumerate(texts)), sizes, True, param)
     results = await call.service.offload(count, _candidates, model, job.results, top_k)
     return Answered(results, *cost(call, model, job))
@@ -254,6 +261,13 @@ def _pair_similarities(similarity: Similarity, vectors: np.ndarray, count: int) 
     if count == 1:
         return similarities(similarity, first, second)[0].tolist()
     return [similarities(similarity, a[None], b[None]).item() for a, b in zip(first, second, strict=True)]
+
+
+def _relevance(model: ServedModel, label: str) -> Callable[[Any], float] | None:
+    try:
+        return relevance(model.task, label)
+    except UserError as error:
+        raise Refused(422, "input", str(error), "label") from None
 
 
 def _candidates(model: ServedModel, results: list[Any], top_k: int) -> list[list[list[MaskPrediction]]]:

@@ -9,8 +9,12 @@ from bertie.errors import UsageError
 from bertie.tasks.data.rows import join_names, none_of, shorten
 from bertie.tasks.task import Task
 
-POSITIVE = frozenset({"1", "yes", "true", "relevant", "positive", "entailment", "duplicate", "equivalent", "match"})
-"""Names of a class that mean "relevant"."""
+POSITIVE = frozenset(
+    {"1", "label_1", "yes", "true", "relevant", "positive", "entailment", "duplicate", "equivalent", "match"}
+)
+"""Names of a class that mean "relevant". label_1: what transformers calls the second of two classes without names."""
+OF_ONE_TEXT = "positive"
+"""The name in `POSITIVE` that usually is a class of single texts."""
 
 
 def relevance(task: Task | None, label: str = "") -> Callable[[Any], float] | None:
@@ -29,16 +33,19 @@ def class_relevance(task: Task, label: str) -> Callable[[Any], float] | None:
 
     Args:
         task: The task.
-        label: The class. Empty: the one of two classes whose name is in `POSITIVE`.
+        label: The class. Empty: the one of two classes whose name is in `POSITIVE`. The files of other libraries do not say
+            whether a model reads pairs: then two such classes mean that it does, except "positive".
 
     Raises:
         UsageError: `label` is unknown, or it is unclear which class means "relevant".
     """
-    if not label and not task.paired:
-        return None
     labels = task.labels
     found = [label] if label else [name for name in labels if name.lower() in POSITIVE]
-    if not label and (len(labels) != 2 or len(found) != 1):
+    unclear = not label and (len(labels) != 2 or len(found) != 1)
+    single = task.paired is False or unclear or found[0].lower() == OF_ONE_TEXT
+    if not label and not task.paired and single:
+        return None
+    if unclear:
         raise UsageError(f'label: name the class that means "relevant"; the classes are {join_names(labels)}')
     if found[0] not in labels:
         raise UsageError(none_of(label, labels, "classes"))

@@ -28,6 +28,10 @@ OPERATIONS = [
 ]
 CLASSIFY = ("/v1/predict", "/tei/models/{model}/predict", "/infinity/classify", "/vllm/classify")
 MODELS: dict[str, str] = dict.fromkeys(CLASSIFY, "classifier")
+UNNAMED = NAMED | {path for path, _ in OPERATIONS if path.startswith("/hf")}
+"""Paths of messages that name no model: their path does, or the server has one model."""
+RARELY_ACCEPTED = {"images", "max_tokens", "output_dimension"}
+"""Fields of which few values are accepted, so that requests with them would all be refused."""
 quick = settings(
     max_examples=40,
     deadline=None,
@@ -60,17 +64,21 @@ def test_valid_requests_are_answered_as_described(path: str, method: str, schema
     @quick
     @given(operation.as_strategy(generation_mode=GenerationMode.POSITIVE))
     def check(case: Case) -> None:
-        if isinstance(case.body, dict) and path not in NAMED:
-            case.body["model"] = MODELS.get(path, "mlm")
-        if path in NAMED:
-            case.path_parameters["model"] = MODELS.get(path, "mlm")
+        name = MODELS.get(path, "mlm")
+        if "model" in case.path_parameters:
+            case.path_parameters["model"] = name
+        if "task" in case.path_parameters:
+            case.path_parameters["task"] = f"feature-extraction/{name}"
+        if isinstance(case.body, dict) and path not in UNNAMED:
+            case.body["model"] = name
+            case.body |= dict.fromkeys(RARELY_ACCEPTED & case.body.keys())
         response = case.call()
         statuses.add(response.status_code)
         case.validate_response(response, excluded_checks=[positive_data_acceptance])
 
     check()
     assert statuses <= {200, 422} | ({404} if method == "GET" else set()) | ({413} if "attention" in path else set())
-    assert 200 in statuses or path in ("/v1/models/{model}", "/v1/fill-mask") or path.endswith("/score")
+    assert 200 in statuses or path in ("/v1/fill-mask", "/hf/") or path.endswith("/score")
 
 
 @pytest.mark.parametrize(("path", "method"), [each for each in OPERATIONS if each[1] == "POST"])

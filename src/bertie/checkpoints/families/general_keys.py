@@ -55,6 +55,7 @@ WITHOUT_EFFECT = (
     *("cross_attention_hidden_size", "tie_last_hidden_states", "is_composition", "language", "tags", "license"),
     # read with the files of sentence-transformers
     *("sentence_transformers", "sbert_ce_default_activation_function", "initializer_range", "transformers.js_config"),
+    *("matryoshka_dimensions", "is_matryoshka"),  # `bertie serve` reads them
     # BERT's first conversions and Google's files
     *("directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head"),
     *("pooler_type", "eos_token_ids"),

@@ -6,7 +6,10 @@ dialect claims the path, or --dialect chooses it:
 
 - `tei.py`: text-embeddings-inference, with `tei_messages.py`;
 - `infinity.py`: infinity, with `infinity_messages.py`, and `coded_errors.py`, which vLLM has, too;
-- `vllm.py`: vLLM, with `vllm_messages.py`.
+- `vllm.py`: vLLM, with `vllm_messages.py`;
+- `hf.py`: Hugging Face's inference API, with the tasks of `hf_tasks.py` and the messages of `hf_messages.py`;
+- `cohere.py`: Cohere's API, with `cohere_messages.py`;
+- `ollama.py`: Ollama's API, with `ollama_messages.py`.
 """
 
 from __future__ import annotations
@@ -14,13 +17,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from bertie.serve.dialects.cohere import COHERE
 from bertie.serve.dialects.dialect import Dialect, Endpoint
+from bertie.serve.dialects.hf import HF
 from bertie.serve.dialects.infinity import INFINITY
+from bertie.serve.dialects.ollama import OLLAMA
 from bertie.serve.dialects.tei import TEI
 from bertie.serve.dialects.v1 import V1
 from bertie.serve.dialects.vllm import VLLM
 
-DIALECTS: tuple[Dialect, ...] = (V1, TEI, INFINITY, VLLM)
+DIALECTS: tuple[Dialect, ...] = (V1, TEI, INFINITY, VLLM, HF, COHERE, OLLAMA)
 
 
 def routes(chosen: str = "") -> Iterator[tuple[str, Dialect, Endpoint]]:

@@ -22,6 +22,8 @@ from bertie.serve.dialects.dialect import Dialect, Endpoint
 from bertie.serve.exchange import Call, json_response
 from bertie.serve.limits import Refused
 from bertie.serve.operations import ServedModel
+from bertie.serve.prompts import prompt_name
+from bertie.serve.widths import require_width, shorten_vectors
 
 COSINE_BYTES = 24  # of a cosine: in JSON, and as a number
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -30,11 +32,11 @@ PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 async def embeddings(call: Call, request: m.EmbeddingsRequest) -> m.EmbeddingsResponse:
     """Return the vectors of texts or of token ids."""
     model = call.service.model(request.model, "embed")
-    if request.dimensions not in (None, model.vector_width):
-        message = f"dimensions: the vectors have width {model.vector_width}, and cannot be shortened: omit it"
-        raise Refused(422, "dimensions", message, "dimensions")
-    found = await tokens.vectors(call, model, request.input, request.truncate, "input", request.prompt_name)
-    data = await call.service.offload(len(found.results), encoded_embeddings, found.results, request.encoding_format)
+    require_width(model, request.dimensions)
+    prompt = prompt_name(model, request.prompt_name, request.input_type)
+    found = await tokens.vectors(call, model, request.input, request.truncate, "input", prompt)
+    vectors = shorten_vectors(model, found.results, request.dimensions)
+    data = await call.service.offload(len(vectors), encoded_embeddings, vectors, request.encoding_format)
     return m.EmbeddingsResponse(data, **_answer(model, found))
 
 
@@ -69,10 +71,10 @@ async def rerank(call: Call, request: m.RerankRequest) -> m.RerankResponse:
     model = call.service.model(request.model, "embed")
     texts = [document if isinstance(document, str) else document.text for document in request.documents]
     found = await work.rank(call, model, request.query, texts, request.truncate, request.label)
-    scores, shown = found.results, request.return_documents
+    scores, shown, method = found.results, request.return_documents, work.rank_method(model, request.label)
     best = sorted(range(len(texts)), key=lambda i: -scores[i])[: request.top_n]
     results = [m.RerankResult(i, scores[i], m.Document(texts[i]) if shown else None) for i in best]
-    return m.RerankResponse(call.id, results, **_answer(model, found))
+    return m.RerankResponse(call.id, results, method, **_answer(model, found))
 
 
 async def predict(call: Call, request: m.PredictRequest) -> m.PredictResponse:

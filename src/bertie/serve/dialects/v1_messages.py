@@ -42,10 +42,13 @@ class EmbeddingsRequest(Request, kw_only=True):
     encoding_format: Literal["float", "base64"] = "float"
     """base64: the bytes of little-endian float32 numbers."""
     dimensions: int | None = None
-    """Width of the vectors. Only the model's own width is possible."""
+    """Width of the vectors: the model's own, or a smaller one that it was trained for. Shorter vectors have length 1."""
     prompt_name: str | None = None
     """Name of the model's prompt that is put before each text, such as query or document. Without it: the model's default,
     usually none."""
+    input_type: str | None = None
+    """Instead of `prompt_name`: query, document, classification or clustering. The model's prompt for it is put before each
+    text."""
     user: str | None = None
     """Accepted for compatibility, and ignored."""
 
@@ -192,6 +195,8 @@ class RerankResponse(ModelAnswer, tag_field="object", tag="list"):
 
     id: str
     results: list[RerankResult]
+    method: str
+    """What made the scores: cross-encoder, or how vectors were compared, usually cosine."""
 
 
 class PredictResponse(ModelAnswer):
