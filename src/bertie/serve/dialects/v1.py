@@ -167,7 +167,7 @@ def _with_tokens(model: ServedModel, message: m.TokenizeResponse, found: list[Se
         inside = tokens.text_slice(model, sequence)
         shown = range(len(sequence)) if special else range(inside.start, inside.stop)
         assert sequence.offsets is not None
-        offsets = [tuple(sequence.offsets[i].tolist()) if inside.start <= i < inside.stop else None for i in shown]
+        offsets = [sequence.offsets[i].tolist() if inside.start <= i < inside.stop else None for i in shown]
         ids = sequence.input_ids[shown.start : shown.stop].tolist()
         row = m.TokenList(ids, tokenizer.tokens(ids), offsets)
         # Text by text: as objects of Python, all tokens would take several times their memory.

@@ -166,7 +166,7 @@ class TokenList(Struct):
     ids: list[int]
     tokens: list[str]
     """Their entries in the vocabulary."""
-    offsets: list[tuple[int, int] | None]
+    offsets: list[Annotated[list[int], Meta(min_length=2, max_length=2)] | None]
     """Start and end of each token in characters of prompt and text. null: a special token that the text does not have."""
 
 
