@@ -14,6 +14,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.model.vector_modules import Normalize
 from bertie.predict.predictor import Predictor
+from bertie.serve.front import Front
 from bertie.serve.operations import serve_model
 from bertie.serve.service import Service
 
@@ -47,7 +48,7 @@ def test_features_obey_the_files_of_the_model(make_service: Callable[..., Servic
     how = SentenceEmbedding(modules=(Normalize(),), prompts={"query": "ban the "})
     model = replace(predictors["mlm"], text_embedding=how)
     service = replace(make_service("mlm"), models={"it": serve_model("it", model, 10_000, (8,))})
-    with serving(service) as server:
+    with serving(service, Front(dialect="hf")) as server:
         for base in ("", "/hf", "/hf/"):
             hub = InferenceClient(model=server.url + base, token="none")
             np.testing.assert_allclose(
