@@ -30,6 +30,11 @@ NUMBER_BYTES = 24  # of one of them, in JSON and as a number
 TOKEN_BYTES = 96  # of a token in JSON
 
 
+def has_ids(given: Input) -> bool:
+    """Return whether there are token ids in the input of a request."""
+    return not isinstance(given, str) and not all(isinstance(each, str) for each in given)
+
+
 async def vectors(
     call: Call,
     model: ServedModel,

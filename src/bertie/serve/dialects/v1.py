@@ -33,6 +33,8 @@ async def embeddings(call: Call, request: m.EmbeddingsRequest) -> m.EmbeddingsRe
     """Return the vectors of texts or of token ids."""
     model = call.service.model(request.model, "embed")
     require_width(model, request.dimensions)
+    if request.input_type is not None and tokens.has_ids(request.input):
+        raise Refused(422, "validation", "input_type: token ids have no prompt: give texts", "input_type")
     prompt = prompt_name(model, request.prompt_name, request.input_type)
     found = await tokens.vectors(call, model, request.input, request.truncate, "input", prompt)
     vectors = shorten_vectors(model, found.results, request.dimensions)

@@ -181,7 +181,7 @@ def test_the_base_does_what_the_kind_of_the_model_asks_for(
 
 def test_one_model_needs_no_name(make_service: Callable[..., Service], predictors: Predictors) -> None:
     """The client of huggingface_hub, with /tei as its base URL."""
-    with serving(make_service("mlm")) as server:
+    with serving(make_service("mlm"), Front(dialect="tei")) as server:
         for base in (f"{server.url}/tei", f"{server.url}/tei/", server.url):
             client = huggingface_hub.InferenceClient(base)
             expected = unit(predictors["mlm"].embed(["kopa"]))
