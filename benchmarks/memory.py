@@ -1,11 +1,12 @@
-"""What a memory is worth to Transformer-XL: the loss far inside of held-out books, with and without it, at equal time.
+"""What a memory is worth to Transformer-XL: the loss far inside of held-out books, with and without it, at equal processor time.
 
     python benchmarks/memory.py gutenberg.jsonl.xz --work FOLDER --out FILE.json
-        [--minutes 8] [--seeds 0 1 2] [--books 400] [--eval-books 24] [--vocab-size 8000] [--threads 2]
+        [--minutes 8] [--seeds 0 1 2] [--books 400] [--eval-books 24] [--vocab-size 8000]
 
-Prepares books, and trains `mini-transformer-xl` with `--budget`, for each seed twice: with its memory of 128 tokens, and with
-memory_length = 0, which has the same segments of 128 tokens. Each run gets the same minutes of the same processor. Then both
-read the same held-out books, cut to 4,096 tokens, as in their training: with the memory through the whole book, or without.
+Prepares books, and trains `mini-transformer-xl` on one thread, for each seed twice: with its memory of 128 tokens, and with
+memory_length = 0, which has the same segments of 128 tokens. The number of steps is what the minutes of processor time hold,
+by the processor time of short runs of both, in turns; the time that each run then took is in the results. Both read the same
+held-out books, cut to 4,096 tokens, as in their training: with the memory through the whole book, or without.
 
 Prints the loss of tokens by their place in the book, and the difference with and without a memory for those after the first
 512: its mean over seeds and books, and a 95 % confidence interval of Student's t over the seeds. A finished run is not repeated.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
+import resource
 import subprocess
 import sys
 from itertools import islice, pairwise
@@ -34,6 +36,7 @@ from results import environment
 FAR = 512  # tokens after so many count
 BOOK_TOKENS = 4096
 PLACES = (0, 128, FAR, 1024, 2048, BOOK_TOKENS)
+STEPS = 12  # of a run that tells the time of a step
 MODELS = {"memory": 128, "none": 0}
 
 
@@ -47,29 +50,27 @@ def main() -> None:
     parser.add_argument("--books", type=int, default=400, help="books for training")
     parser.add_argument("--eval-books", type=int, default=24)
     parser.add_argument("--vocab-size", type=int, default=8000)
-    parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     shards = prepared(args)
     books = held_out(shards, args)
     rows = list[dict[str, Any]]()
+    seconds = calibrated(shards, args)
     for seed in args.seeds:
-        for name, memory in MODELS.items():
+        for name in MODELS:
             run = args.work / f"{name}-{seed}-{args.minutes:g}m"
-            if not (run / "manifest.json").exists():
-                words = ("--model.memory-length", memory, "--seed", seed, "--budget", f"{args.minutes * 60:g}s")
-                quiet = ("--training.eval-every", 0, "--training.max-eval-tokens", 1, "--threads", args.threads)
-                call("pretrain", "mini-transformer-xl", "--data", shards, "--out", run, *words, *quiet)
-            losses = measured(run, books, args.threads)
+            steps = round(args.minutes * 60 / seconds[name])
+            took = trained(shards, run, name, seed, steps) / 60
+            losses = measured(run, books)
             tokens = read_metrics(run, "train")[-1]["tokens"]
-            row = {"model": name, "seed": seed, "million_tokens": tokens / 1e6, "far": float(losses[:, FAR:].mean())}
-            spans = pairwise(PLACES)
+            row = {"model": name, "seed": seed, "minutes": took, "steps": steps, "million_tokens": tokens / 1e6}
             row |= {
-                "places": {f"{a}-{b}": float(losses[:, a:b].mean()) for a, b in spans},
+                "far": float(losses[:, FAR:].mean()),
+                "places": {f"{a}-{b}": float(losses[:, a:b].mean()) for a, b in pairwise(PLACES)},
                 "books": losses[:, FAR:].mean(1).tolist(),
             }
             rows.append(row)
             print({**row, "books": len(books)}, flush=True)
-    result = {"environment": environment(args.threads), "minutes": args.minutes, "runs": rows} | compared(rows)
+    result = {"environment": environment(1), "seconds_per_step": seconds, "runs": rows} | compared(rows)
     storage.write_json(args.out, result)
     print(
         f"loss with the memory minus without, after {FAR} tokens: {result['difference']:+.4f}, 95 % {result['interval']}"
@@ -101,9 +102,41 @@ def held_out(shards: Path, args: argparse.Namespace) -> list[np.ndarray]:
     return found
 
 
-def measured(run: Path, books: list[np.ndarray], threads: int) -> np.ndarray:
+def calibrated(shards: Path, args: argparse.Namespace) -> dict[str, float]:
+    """Return the seconds of processor time of a step of each model: the median of runs in turns. Kept in a file."""
+    path, found = args.work / "seconds.json", dict[str, list[float]]()
+    if path.exists():
+        return storage.read_json(path)
+    for turn in range(3):
+        for name in MODELS:
+            few, many = (trained(shards, args.work / f"time-{name}-{turn}-{n}", name, 0, n) for n in (2, STEPS))
+            found.setdefault(name, []).append((many - few) / (STEPS - 2))
+    seconds = {name: float(np.median(each)) for name, each in found.items()}
+    storage.write_json(path, seconds)
+    return seconds
+
+
+def trained(shards: Path, run: Path, name: str, seed: int, steps: int) -> float:
+    """Train a model, unless the run is finished. Returns the seconds of processor time that it took."""
+    path = run.with_suffix(".seconds")
+    if not path.exists():
+        quiet = ("--training.eval-every", 0, "--training.max-eval-tokens", 1, "--threads", 1)
+        words = ("--model.memory-length", MODELS[name], "--seed", seed, "--training.steps", steps)
+        before = processor_seconds()
+        call("pretrain", "mini-transformer-xl", "--data", shards, "--out", run, *words, *quiet)
+        path.write_text(str(processor_seconds() - before))
+    return float(path.read_text())
+
+
+def processor_seconds() -> float:
+    """Return the processor time of all processes that this one has started and waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def measured(run: Path, books: list[np.ndarray]) -> np.ndarray:
     """Return the loss of every token of the books, in nats: [books, BOOK_TOKENS]."""
-    return -np.stack(bertie.load(run, threads=threads).token_model().next_log_probabilities(books)).astype(np.float64)
+    return -np.stack(bertie.load(run, threads=1).token_model().next_log_probabilities(books)).astype(np.float64)
 
 
 def compared(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -68,7 +68,9 @@ def test_classes_of_the_client(server: Server, predictors: Predictors) -> None:
         [wanted] = predictors[name].predict(["ban the kopa"])
         expected = sorted(wanted.probabilities.items(), key=lambda each: -each[1])
         for top_k in (None, 1, 2):
-            found = client(server, name).text_classification("ban the kopa", top_k=top_k, function_to_apply=function)
+            found = client(server, name).text_classification(
+                "ban the kopa", top_k=top_k, function_to_apply=cast(Any, function)
+            )
             assert [each.label for each in found] == [label for label, _ in expected[:top_k]]
             np.testing.assert_allclose(
                 [each.score for each in found], [score for _, score in expected[:top_k]], atol=1e-5
@@ -97,7 +99,7 @@ def test_settings_of_tags(server: Server, predictors: Predictors, small_texts: l
     text = " ".join(small_texts[:10])
     asked = {"ignore_labels": ["O", "X"], "aggregation_strategy": "first"}
     assert server.post("/hf/models/tagger", {"inputs": text, "parameters": asked}).json == []
-    task = replace(predictors["tagger"].task, truncation="windows", doc_stride=62 - 46)
+    task = replace(cast(Any, predictors["tagger"].task), truncation="windows", doc_stride=62 - 46)
     [wanted] = replace(predictors["tagger"], task=task).predict([text])
     found = client(server, "tagger").token_classification(text, stride=46, aggregation_strategy="first")
     assert len(found) == len(wanted.entities) > 0
@@ -131,7 +133,7 @@ def test_answers_of_the_client(server: Server, predictors: Predictors) -> None:
     question = "who is the ban"
 
     def expected(**changes: Any) -> list[tuple[str, int, int, float]]:
-        [found] = replace(model, task=replace(model.task, **changes)).predict([(question, CONTEXT)])
+        [found] = replace(model, task=replace(cast(Any, model.task), **changes)).predict([(question, CONTEXT)])
         return [(each.text, each.start, each.end, each.probability) for each in found.guesses]
 
     def asked(**given: Any) -> list[tuple[str, int, int, float]]:
