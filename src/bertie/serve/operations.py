@@ -17,6 +17,7 @@ from bertie.contracts import Sequence
 from bertie.errors import UserError
 from bertie.inspect.attention import attention_in, shows_attention
 from bertie.model.config import TransformerConfig
+from bertie.model.vector_modules import Normalize
 from bertie.predict import vectors
 from bertie.predict.fill_mask import encode_masked
 from bertie.predict.predictor import Predictor
@@ -65,6 +66,11 @@ class ServedModel:
         """Names of what it offers, for clients. Every model embeds, and what embeds also compares, reranks and tokenizes."""
         of_all = ["embeddings", "similarity", "rerank", "tokenize"]
         return of_all + [name for name in self.lanes if name not in ("embed", "tokens")]
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether its files say that its vectors have length 1."""
+        return any(isinstance(each, Normalize) for each in self.predictor.text_embedding.modules)
 
     @property
     def mask_token(self) -> str | None:

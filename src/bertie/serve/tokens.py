@@ -9,8 +9,6 @@ from typing import Any, Literal, cast
 
 import msgspec
 import numpy as np
-import torch
-import torch.nn.functional as F
 from starlette.responses import Response
 
 from bertie.contracts import Sequence
@@ -117,11 +115,6 @@ def vectors_response(vectors: list[np.ndarray]) -> Response:
     """Return the vectors of tokens as a response: lists of texts, of tokens and of numbers."""
     # Text by text: as objects of Python, all numbers would take three times their memory.
     return json_response([msgspec.Raw(msgspec.json.encode(each.tolist())) for each in vectors])
-
-
-def normalized(vectors: np.ndarray) -> np.ndarray:
-    """Scale vectors to length 1, along the last axis. One of zeros stays."""
-    return F.normalize(torch.from_numpy(np.ascontiguousarray(vectors)), dim=-1).numpy()
 
 
 def fingerprint(model: ServedModel) -> str:

@@ -67,6 +67,6 @@ def shorten_vectors(model: ServedModel, vectors: list[np.ndarray], dimensions: i
     return [unit(vector[:dimensions]) for vector in vectors]
 
 
-def unit(vector: np.ndarray) -> np.ndarray:
-    """Return a vector scaled to length 1; zeros stay zeros."""
-    return vector / max(float(np.linalg.norm(vector)), 1e-12)
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Return a vector, or the rows of a matrix, scaled to length 1; zeros stay zeros."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

@@ -9,7 +9,6 @@ from typing import Any, cast
 import numpy as np
 
 from bertie.errors import UserError
-from bertie.model.vector_modules import Normalize
 from bertie.predict.fill_mask import MaskPrediction
 from bertie.predict.vectors import similarities
 from bertie.serve import work
@@ -57,8 +56,7 @@ async def extract_features(call: Call, model: ServedModel, inputs: m.HfInputs, g
         raise _refused(
             "truncation_direction", "texts lose their end, not their beginning: send right, or shorter texts"
         )
-    normalized = any(isinstance(module, Normalize) for module in model.predictor.text_embedding.modules)
-    if given.get("normalize") is False and normalized:
+    if given.get("normalize") is False and model.normalizes:
         raise _refused("normalize", "the model itself normalizes its vectors: send true, or omit it")
     found = await work.embed(
         call, model, _texts(inputs), given.get("truncate", True), "inputs", given.get("prompt_name")

@@ -15,7 +15,6 @@ from starlette.responses import Response
 
 from bertie import __version__
 from bertie.contracts import Sequence
-from bertie.model.vector_modules import Normalize
 from bertie.predict.vectors import cosines
 from bertie.serve import tokens, work
 from bertie.serve.dialects import tei_messages as m
@@ -26,14 +25,14 @@ from bertie.serve.inputs import Example
 from bertie.serve.limits import Refused
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.scales import ONLY, Scores
+from bertie.serve.widths import unit
 
 
 async def embed(call: Call, request: m.TeiEmbedRequest) -> list[list[float]]:
     """Return the vectors of texts or of token ids."""
     model = _model(call, "embed")
     _require_right(request)
-    modules = model.predictor.text_embedding.modules
-    if not request.normalize and any(isinstance(each, Normalize) for each in modules):
+    if not request.normalize and model.normalizes:
         message = f"normalize: the files of {model.name} normalize its vectors: omit it"
         raise Refused(422, "validation", message, "normalize")
     width = request.dimensions or model.vector_width
@@ -210,7 +209,7 @@ def _kind(model: ServedModel) -> str:
 
 def _shortened(vectors: list[np.ndarray], width: int, normalize: bool) -> list[list[float]]:
     kept = (vector[:width] for vector in vectors)
-    return [tokens.normalized(vector).tolist() if normalize else vector.tolist() for vector in kept]
+    return [unit(vector).tolist() if normalize else vector.tolist() for vector in kept]
 
 
 def _examples(inputs: m.PredictInput) -> tuple[list[Example], bool]:

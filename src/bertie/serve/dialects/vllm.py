@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 from starlette.responses import Response
 
-from bertie.model.vector_modules import Normalize
 from bertie.serve import tokens, work
 from bertie.serve.dialects import vllm_messages as m
 from bertie.serve.dialects.coded_errors import CodedErrorResponse, coded_form
@@ -23,6 +22,7 @@ from bertie.serve.inputs import Example
 from bertie.serve.limits import Refused
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.scales import ScoreScale
+from bertie.serve.widths import unit
 from bertie.text import truncation
 
 FIELDS = (("text_1", "text_2"), ("queries", "documents"), ("queries", "items"), ("data_1", "data_2"))
@@ -147,11 +147,10 @@ def _fields(request: m.VllmScoreRequest) -> tuple[str, str]:
 
 def _activated(model: ServedModel, use: bool | None, vectors: list[np.ndarray]) -> list[np.ndarray]:
     """Return vectors with length 1, if the request, or else the files of the model, ask for that. Raises Refused."""
-    own = any(isinstance(each, Normalize) for each in model.predictor.text_embedding.modules)
-    if use is False and own:
+    if use is False and model.normalizes:
         message = f"use_activation: the files of {model.name} normalize its vectors: omit it"
         raise Refused(422, "validation", message, "use_activation")
-    return [tokens.normalized(each) for each in vectors] if use or own else vectors
+    return [unit(each) for each in vectors] if use or model.normalizes else vectors
 
 
 def _pooled(message: m.VllmPooling, arrays: list[np.ndarray], encoding_format: str) -> Response:
