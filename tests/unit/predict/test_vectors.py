@@ -152,7 +152,7 @@ def test_pooling_of_a_model_that_names_none(
     sentence_transformers_format.write(tmp_path, tiny_config, SentenceEmbedding(("cls",), (Normalize(),)), 64)
     named = bertie.load(tmp_path, threads=1, pooling="cls")
     np.testing.assert_array_equal(named.embed(TEXTS), bertie.load(tmp_path, threads=1).embed(TEXTS))
-    with pytest.raises(UsageError, match="--pooling mean: the files of .* name the pooling cls: omit it"):
+    with pytest.raises(UsageError, match=r"--pooling mean: the files of .* name the pooling cls: omit it"):
         bertie.load(tmp_path, threads=1, pooling="mean")
 
 
