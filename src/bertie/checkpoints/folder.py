@@ -51,6 +51,7 @@ def write_model(
     source: Checkpoint | None = None,
     max_length: int | None = None,
     mapped: Mapped | None = None,
+    copied: dict[str, Tensor] | None = None,
 ) -> None:
     """Write config.json, model.safetensors, the tokenizer's files and the model card.
 
@@ -67,13 +68,14 @@ def write_model(
             and with those that no head of bertie reads.
         max_length: Tokens in the longest sequence. None: what the task says, or else as many as there are positions.
         mapped: The places of the weights that are mapped (`read_weights`).
+        copied: Weights by name, on the CPU, to write instead of the model's, which training may have changed since.
     """
     labels = tuple((task or {}).get("labels", ())) or (source.labels if source else ())
     family = family_of(model.encoder.config)
     if source and (own := family_named(source.model_type)) is not None and own.settings.fits(model.encoder.config):
         family = own
     own = source.weights if source else {}
-    state = dict(own) or {name: tensor.cpu() for name, tensor in model.state_dict().items()}
+    state = dict(own) or copied or {name: tensor.cpu() for name, tensor in model.state_dict().items()}
     pad_id = tokenizer.pad_id if tokenizer.special.pad is not None or family.needs_padding else None
     weights = to_huggingface(
         family, state | family.derived(model.encoder.config), shapes_of(model, family), pad_id or 0
