@@ -12,7 +12,6 @@ from typing import Any
 
 from bertie import console
 
-
 _PIPE: list[int] = []  # its ends; Python writes to the second one when a signal comes
 
 

@@ -135,7 +135,7 @@ def _report_space(job: TrainingJob, out: Path) -> dict[str, int]:
     kept = job.keep_checkpoints + 1
     console.result(
         f"space        {_bytes(memory)} of free memory; {_bytes(checkpoint)} per checkpoint, of which {kept} are kept "
-        f"while another is written; {_bytes(free)} of free disk space"
+        f"while another is written, from a copy in memory; {_bytes(free)} of free disk space"
     )
     if checkpoint * (kept + 1) > free:
         console.warn(f"{existing} has no space for {kept + 1} checkpoints: lower --training.keep-checkpoints")

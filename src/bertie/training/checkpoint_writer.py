@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event, Thread
 
 from bertie import console
@@ -41,7 +41,7 @@ class CheckpointWriter:
             save: Writes it. It must read nothing that the training changes.
         """
         self._save, self._hurry = save, Event()
-        self._thread = Thread(target=self._run, args=(save, self._hurry), name="checkpoint")
+        self._thread = Thread(target=self._run, args=(save, self._hurry), name="checkpoint", daemon=True)
         self._thread.start()
 
     def complete(self) -> None:
@@ -98,10 +98,17 @@ class CheckpointWriter:
 
 @contextmanager
 def checkpoint_writer() -> Iterator[CheckpointWriter]:
-    """Yield a writer. At the end of the block, the checkpoint in flight is complete, or its error is raised."""
+    """Yield a writer. At the end of the block, the checkpoint in flight is complete, or its error is raised.
+
+    KeyboardInterrupt leaves at once: after the first signal nothing is in flight, and a second one asks not to wait.
+    """
     writer = CheckpointWriter()
     try:
         yield writer
-        writer.complete()
-    finally:
-        writer._join()
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        with suppress(Exception):
+            writer.settle()
+        raise
+    writer.complete()
