@@ -41,9 +41,8 @@ class Ranks:
         return self.rank == 0
 
     def own_range(self, number: int) -> range:
-        """Return this rank's part of range(number). `number` must be a multiple of the number of ranks."""
-        size = number // self.count
-        return range(self.rank * size, (self.rank + 1) * size)
+        """Return this rank's part of range(number). The sizes of the parts differ by at most 1."""
+        return range(self.rank * number // self.count, (self.rank + 1) * number // self.count)
 
     def sum_values(self, values: Sequence[float]) -> list[float]:
         """Return the elementwise sums over all ranks."""
