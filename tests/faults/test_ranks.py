@@ -48,6 +48,21 @@ def test_number_of_ranks_changes_only_rounding(nursery: Nursery, shards: Path, t
     assert records(tmp_path / "again") == records(tmp_path / "run")
 
 
+def test_ranks_share_the_products_of_muon(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
+    """3 ranks share the matrices of 2 layers."""
+    recipe = tmp_path / "muon.toml"
+    recipe.write_text('extends = "tiny"\n[optimizer]\nkind = "muon"\n')
+
+    def command(name: str) -> list[str]:
+        _, _, *rest = pretrain_command(shards, tmp_path / name)
+        return ["pretrain", str(recipe), *rest, "--training.row-tokens", "128"]
+
+    assert nursery.run(command("alone"))[0] == 0
+    together = nursery.start(command("run"), ranks=3)
+    assert together.wait() == 0, together.texts
+    assert_close(records(tmp_path / "run"), records(tmp_path / "alone"))
+
+
 @pytest.fixture(scope="module")
 def whole(nursery: Nursery, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of two ranks without faults."""

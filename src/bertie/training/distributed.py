@@ -58,6 +58,18 @@ class Ranks:
             with _translated_errors():
                 dist.all_reduce(tensor)
 
+    def gather_rows(self, own: Tensor, number: int) -> Tensor:
+        """Return all `number` rows of a tensor of which each rank has those of its `own_range`. The host does not wait."""
+        if self.count == 1:
+            return own
+        sizes = [len(Ranks(rank, self.count).own_range(number)) for rank in range(self.count)]
+        padded = own.new_zeros(max(sizes), *own.shape[1:])
+        padded[: len(own)] = own
+        gathered = own.new_empty(self.count * max(sizes), *own.shape[1:])
+        with _translated_errors():
+            dist.all_gather_into_tensor(gathered, padded)
+        return torch.cat([part[:size] for part, size in zip(gathered.chunk(self.count), sizes, strict=True)])
+
     def any(self, flag: bool) -> bool:
         """Return whether the flag is true on at least one rank."""
         return self.sum_values([float(flag)])[0] > 0
