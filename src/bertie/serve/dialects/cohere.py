@@ -54,7 +54,8 @@ async def rerank_v1(call: Call, request: m.CohereRerankV1) -> m.CohereRanking:
 async def rerank_v2(call: Call, request: m.CohereRerankV2) -> m.CohereRanking:
     """Sort documents by their relevance for a query."""
     _require_whole(call.service.model(request.model, "embed"), request.max_tokens_per_doc, "max_tokens_per_doc")
-    return await _rank(call, request, request.documents, None, "2")
+    shown = [{"text": each} for each in request.documents] if request.return_documents else None
+    return await _rank(call, request, request.documents, shown, "2")
 
 
 def form(refused: Refused) -> m.CohereError:

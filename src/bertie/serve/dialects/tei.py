@@ -33,7 +33,7 @@ async def embed(call: Call, request: m.TeiEmbedRequest) -> list[list[float]]:
     model = _model(call, "embed")
     _require_right(request)
     if not request.normalize and model.normalizes:
-        message = f"normalize: the files of {model.name} normalize its vectors: omit it"
+        message = f"normalize: the files of {model.name} normalize its vectors: send true, or omit it"
         raise Refused(422, "validation", message, "normalize")
     width = request.dimensions or model.vector_width
     if width > model.vector_width:
