@@ -8,7 +8,7 @@ from typing import Any
 from bertie.serve import work
 from bertie.serve.dialects import infinity_messages as m
 from bertie.serve.dialects.coded_errors import coded_form
-from bertie.serve.dialects.dialect import Dialect, Endpoint
+from bertie.serve.dialects.dialect import Dialect, Endpoint, require_ready
 from bertie.serve.dialects.v1 import encoded_embeddings, metrics
 from bertie.serve.dialects.v1_messages import Usage
 from bertie.serve.exchange import Call
@@ -69,9 +69,7 @@ async def models(call: Call, _: None) -> m.InfinityModels:
 
 async def health(call: Call, _: None) -> m.InfinityHealth:
     """Tell whether to send requests to this process."""
-    call.facts["logged"] = False  # probes come every few seconds
-    if problems := call.service.ready_problems():
-        raise Refused(503, "unhealthy", "; ".join(problems))
+    require_ready(call)
     return m.InfinityHealth(time.time())
 
 

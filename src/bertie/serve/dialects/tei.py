@@ -19,7 +19,7 @@ from bertie.predict.vectors import cosines
 from bertie.serve import tokens, work
 from bertie.serve.dialects import tei_messages as m
 from bertie.serve.dialects import v1
-from bertie.serve.dialects.dialect import Dialect, Endpoint
+from bertie.serve.dialects.dialect import Dialect, Endpoint, require_ready
 from bertie.serve.exchange import Call, invalid, json_response
 from bertie.serve.inputs import Example
 from bertie.serve.limits import Refused
@@ -142,9 +142,7 @@ async def info(call: Call, _: None) -> m.TeiInfo:
 
 async def health(call: Call, _: None) -> Response:
     """Tell whether to send requests to this process."""
-    call.facts["logged"] = False  # probes come every few seconds
-    if problems := call.service.ready_problems():
-        raise Refused(503, "unhealthy", "; ".join(problems))
+    require_ready(call)
     return Response(b"", media_type="text/plain")
 
 

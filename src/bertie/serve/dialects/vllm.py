@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
@@ -15,14 +13,14 @@ from starlette.responses import Response
 from bertie.serve import tokens, work
 from bertie.serve.dialects import vllm_messages as m
 from bertie.serve.dialects.coded_errors import CodedErrorResponse, coded_form
-from bertie.serve.dialects.dialect import Dialect, Endpoint
+from bertie.serve.dialects.dialect import Dialect, Endpoint, require_ready
 from bertie.serve.dialects.v1_messages import Document, Usage
 from bertie.serve.exchange import Call, json_response
 from bertie.serve.inputs import Example
 from bertie.serve.limits import Refused
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.scales import ScoreScale
-from bertie.serve.widths import require_width, shorten_vectors, unit
+from bertie.serve.widths import base64_of, require_width, shorten_vectors, unit
 from bertie.text import truncation
 
 FIELDS = (("text_1", "text_2"), ("queries", "documents"), ("queries", "items"), ("data_1", "data_2"))
@@ -95,9 +93,7 @@ async def pooling(call: Call, request: m.VllmPoolingRequest) -> Response:
 
 async def health(call: Call, _: None) -> Response:
     """Tell whether to send requests to this process."""
-    call.facts["logged"] = False  # probes come every few seconds
-    if problems := call.service.ready_problems():
-        raise Refused(503, "unhealthy", "; ".join(problems))
+    require_ready(call)
     return Response(b"", media_type="text/plain")
 
 
@@ -160,9 +156,7 @@ def _activated(model: ServedModel, use: bool | None, vectors: list[np.ndarray]) 
 
 
 def _pooled(message: m.VllmPooling, arrays: list[np.ndarray], encoding_format: str) -> Response:
-    encode: Callable[[np.ndarray], Any] = np.ndarray.tolist
-    if encoding_format == "base64":
-        encode = lambda array: base64.b64encode(array.astype("<f4").tobytes()).decode()  # noqa: E731
+    encode = base64_of if encoding_format == "base64" else np.ndarray.tolist
     # Text by text: as objects of Python, all numbers would take three times their memory.
     rows = (msgspec.json.encode(m.VllmPooled(number, encode(each))) for number, each in enumerate(arrays))
     message.data = cast(Any, [msgspec.Raw(row) for row in rows])
