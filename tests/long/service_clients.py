@@ -2,7 +2,7 @@
 
     python tests/long/service_clients.py [--environments FOLDER] [--only NAME ...]
 
-Each environment of ENVIRONMENTS gets the clients that its file names with their versions, unless it has them: 1.2 GB in all,
+Each environment of ENVIRONMENTS gets the clients that its file names with their versions, unless it has them: 1.5 GB in all,
 without torch. The environment `node` needs npm, and `here` is that of bertie. The calls are in tests/long/service_clients_sides
 and in docs/how-to/clients.md, whose Python snippets run as they are. The models are stand-ins of tests/parity/hub_table.py.
 Fails if a call raises an error, or an answer differs by more than 1e-4 from that of `bertie.load`, or, with huggingface_hub, from

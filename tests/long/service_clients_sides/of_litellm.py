@@ -62,6 +62,12 @@ def litellm_huggingface() -> object:
     return embedded("huggingface/e5", "/hf/models/e5", input_type="embed")
 
 
+@refuses("input_type: unknown field")
+def litellm_huggingface_sentence_transformers() -> object:
+    # With this name, litellm asks for similarities instead of vectors.
+    return embedded("huggingface/sentence-transformers/e5", "/hf/models/e5", input_type="embed")
+
+
 @gives("unit")
 def litellm_huggingface_tei() -> object:
     return embedded("huggingface/e5", "/tei/models/e5", input_type="embed")
