@@ -55,6 +55,7 @@ PREFIXES = Sentences("mean", normalize=False, prompts={"query": "query: ", "docu
 """Of e5: vectors with and without a prompt differ, and so do those that are scaled to length 1."""
 TEXT, TEXTS = "the cat sat on the mat", ["the cat sat on the mat", "a dog in the garden", "rain"]
 LIMIT = 1e-4
+KEY = "key-of-all-clients-but-the-snippets"
 SIDES = Path(__file__).parent / "service_clients_sides"
 ENVIRONMENTS = {
     "clients": ("of_openai", "of_hugging_face", "of_litellm", "of_cohere"),
@@ -143,7 +144,7 @@ def hub_answers(url: str, folders: dict[str, Path]) -> Iterator[tuple[str, Any, 
     """Yield calls of huggingface_hub with their answers, and those of transformers or bertie."""
 
     def client(name: str) -> InferenceClient:
-        return InferenceClient(f"{url}/hf/models/{name}", token="none")
+        return InferenceClient(f"{url}/hf/models/{name}", token=KEY)
 
     def pipe(task: Any, name: str, **settings: Any) -> Any:
         return pipeline(task, str(folders[name]), device="cpu", **settings)
@@ -183,7 +184,7 @@ def hub_answers(url: str, folders: dict[str, Path]) -> Iterator[tuple[str, Any, 
         client("other").feature_extraction(TEXT)
     except HfHubHTTPError as error:
         yield "an unknown model", "no model has this name" in str(error), True
-    healthy = InferenceClient(f"{url}/hf", provider="hf-inference", token="none").health_check()
+    healthy = InferenceClient(f"{url}/hf", provider="hf-inference", token=KEY).health_check()
     yield "health_check", healthy, True
 
 
@@ -253,8 +254,9 @@ def snippets(environment: str, url: str) -> list[tuple[str, str]]:
 
 def surroundings(url: str) -> dict[str, str]:
     """Return environment variables that clients read when they are imported."""
-    # chromadb has no setting for Cohere's base URL. litellm would download a table of prices.
-    return os.environ | {"CO_API_URL": f"{url}/cohere", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "HF_TOKEN": "none"}
+    # chromadb has no setting for Cohere's base URL, and Ollama's clients none for a key. litellm would download prices.
+    given = {"CO_API_URL": f"{url}/cohere", "OLLAMA_API_KEY": KEY, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    return os.environ | given
 
 
 def side(
@@ -278,18 +280,19 @@ def side(
             yield name, differences(found, values[0] if len(values) == 1 else values)
 
 
-def sides(folder: Path, only: list[str], url: str, tei: str, folders: dict[str, Path]) -> Iterator[tuple[str, str]]:
-    """Yield the calls of the clients in other environments, and what is wrong with each."""
+def sides(folder: Path, only: list[str], urls: dict[str, str], folders: dict[str, Path]) -> Iterator[tuple[str, str]]:
+    """Yield the calls of the clients in other environments, and what is wrong with each. urls: by what asks there."""
     wanted = answers(folders, TEXT, TEXTS)
     of_snippets = answers(folders, "a question", ["one text", "another"])
+    given = {**urls, "key": KEY, "text": TEXT, "texts": TEXTS}
     for name, modules in ENVIRONMENTS.items():
         if name in only:
-            job = {"url": url, "tei": tei, "text": TEXT, "texts": TEXTS, "snippets": snippets(name, url)}
+            job = {**given, "snippets": snippets(name, urls["snippets"])}
             command = [folder / name / "bin" / "python", SIDES / "run.py", json.dumps(job), *modules]
-            yield from side(command, url, wanted, of_snippets)
+            yield from side(command, urls["url"], wanted, of_snippets)
     if "node" in only:
-        job = json.dumps({"url": url, "text": TEXT, "texts": TEXTS})
-        yield from side(["node", folder / "node" / "of_node.mjs", job], url, wanted, of_snippets)
+        command = ["node", folder / "node" / "of_node.mjs", json.dumps(given)]
+        yield from side(command, urls["url"], wanted, of_snippets)
 
 
 def main() -> None:
@@ -314,10 +317,18 @@ def main() -> None:
             model = next(model for model in HUB_MODELS if model.name == MODELS[name])
             build(replace(model, sentences=PREFIXES) if name == "e5" else model, path)
         folders[HOSTED] = folders["e5"]
-        only_one = {"reranker": folders["reranker"]}
-        with served(folders, "--dimensions", "8", "16") as url, served(only_one, "--dialect", "tei") as tei:
+        keys = Path(place) / "keys"
+        keys.write_text(f"{KEY}\n")
+        two = {name: folders[name] for name in ("e5", "reranker")}
+        one = {"reranker": folders["reranker"]}
+        with (
+            served(folders, "--dimensions", "8", "16", "--api-keys", str(keys)) as url,
+            served(one, "--dialect", "tei") as tei,
+            served(two) as open_url,
+        ):
+            urls = {"url": url, "tei": tei, "snippets": open_url}
             checked = [*_here(url, folders)] if "here" in only else []
-            for name, problem in [*checked, *sides(folder, only, url, tei, folders)]:
+            for name, problem in [*checked, *sides(folder, only, urls, folders)]:
                 wrong += bool(problem)
                 print(f"{'differs' if problem else 'passes'}  {name}{f': {problem}' if problem else ''}")
     sys.exit(bool(wrong))

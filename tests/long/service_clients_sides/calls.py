@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 JOB: dict[str, Any] = json.loads(sys.argv[1])
-"""`url`: the URL of the server; `tei`: of one with a single model and --dialect tei; `text` and `texts`; `snippets`: their names
-and code."""
+"""`url`: the URL of the server, and `key`: its key; `tei`: the URL of a server with one model and --dialect tei, without keys;
+`text` and `texts`; `snippets`: their names and code."""
+KEY: str = JOB["key"]
 CALLS: list[tuple[str, str, str, Callable[[], Any]]] = []
 """Name, kind, what is wanted, and function."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import cohere
 import ollama
-from calls import JOB, gives, refuses
+from calls import JOB, KEY, gives, refuses
 from chromadb.utils.embedding_functions import CohereEmbeddingFunction, OllamaEmbeddingFunction
 from haystack import Document
 from haystack.utils import Secret
@@ -15,9 +15,9 @@ from langchain_ollama import OllamaEmbeddings
 from llama_index.embeddings.ollama import OllamaEmbedding
 
 COHERE, OLLAMA, TEXT, TEXTS = f"{JOB['url']}/cohere", f"{JOB['url']}/ollama", JOB["text"], JOB["texts"]
-FIRST, SECOND = cohere.Client("none", base_url=COHERE), cohere.ClientV2("none", base_url=COHERE)
+FIRST, SECOND = cohere.Client(KEY, base_url=COHERE), cohere.ClientV2(KEY, base_url=COHERE)
 LOCAL = ollama.Client(OLLAMA)
-KEY = Secret.from_token("none")
+SECRET = Secret.from_token(KEY)
 
 
 @gives("queries")
@@ -54,7 +54,7 @@ def cohere_unknown_model() -> object:
 
 @gives("documents", "query")
 def haystack_cohere() -> object:
-    settings = {"api_key": KEY, "model": "e5", "api_base_url": COHERE}
+    settings = {"api_key": SECRET, "model": "e5", "api_base_url": COHERE}
     found = CohereDocumentEmbedder(**settings).run([Document(content=text) for text in TEXTS])["documents"]
     return [[each.embedding for each in found], CohereTextEmbedder(**settings).run(TEXTS[0])["embedding"]]
 
@@ -62,18 +62,18 @@ def haystack_cohere() -> object:
 @gives("ranks")
 def haystack_cohere_ranker() -> object:
     documents = [Document(content=text, meta={"number": number}) for number, text in enumerate(TEXTS)]
-    ranker = CohereRanker(model="reranker", api_key=KEY, api_base_url=COHERE)
+    ranker = CohereRanker(model="reranker", api_key=SECRET, api_base_url=COHERE)
     return [[each.meta["number"], each.score] for each in ranker.run(query=TEXT, documents=documents)["documents"]]
 
 
 @refuses("no model has this name")
 def haystack_cohere_unknown_model() -> object:
-    return CohereTextEmbedder(api_key=KEY, model="embed-v4.0", api_base_url=COHERE).run("one")
+    return CohereTextEmbedder(api_key=SECRET, model="embed-v4.0", api_base_url=COHERE).run("one")
 
 
 @gives("documents")
 def chroma_cohere() -> object:
-    return [*CohereEmbeddingFunction(api_key="none", model_name="e5")(TEXTS)]
+    return [*CohereEmbeddingFunction(api_key=KEY, model_name="e5")(TEXTS)]
 
 
 @gives("unit")
@@ -132,7 +132,7 @@ def chroma_ollama() -> object:
 
 @refuses("no model has this name")
 def chroma_cohere_unknown_model() -> object:
-    return CohereEmbeddingFunction(api_key="none", model_name="large")(["one"])
+    return CohereEmbeddingFunction(api_key=KEY, model_name="large")(["one"])
 
 
 @refuses("no model has this name")
@@ -157,4 +157,4 @@ def chroma_ollama_unknown_model() -> object:
 
 @refuses("no model has this name")
 def haystack_cohere_ranker_unknown_model() -> object:
-    return CohereRanker(model="rerank-v3.5", api_key=KEY, api_base_url=COHERE).run(TEXT, [Document(content="one")])
+    return CohereRanker(model="rerank-v3.5", api_key=SECRET, api_base_url=COHERE).run(TEXT, [Document(content="one")])

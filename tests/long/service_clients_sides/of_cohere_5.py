@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calls import JOB, gives, refuses
+from calls import JOB, KEY, gives, refuses
 from langchain_cohere import CohereEmbeddings, CohereRerank
 from langchain_core.documents import Document
 from llama_index.core.schema import NodeWithScore, TextNode
@@ -15,7 +15,7 @@ HOSTED = "embed-english-v3.0"
 
 
 def langchain(model: str = "e5") -> CohereEmbeddings:
-    return CohereEmbeddings(model=model, cohere_api_key="none", base_url=URL, max_retries=1)
+    return CohereEmbeddings(model=model, cohere_api_key=KEY, base_url=URL, max_retries=1)
 
 
 @gives("documents", "query")
@@ -30,12 +30,12 @@ async def langchain_cohere_async() -> object:
 
 @gives("ranks")
 def langchain_cohere_rerank() -> object:
-    return CohereRerank(model="reranker", cohere_api_key="none", base_url=URL).rerank(TEXTS, TEXT)
+    return CohereRerank(model="reranker", cohere_api_key=KEY, base_url=URL).rerank(TEXTS, TEXT)
 
 
 @gives("two ranks")
 def langchain_cohere_compress() -> object:
-    ranker = CohereRerank(model="reranker", cohere_api_key="none", base_url=URL, top_n=2)
+    ranker = CohereRerank(model="reranker", cohere_api_key=KEY, base_url=URL, top_n=2)
     documents = [Document(text, metadata={"number": number}) for number, text in enumerate(TEXTS)]
     return [
         [each.metadata["number"], each.metadata["relevance_score"]]
@@ -50,23 +50,23 @@ def langchain_cohere_unknown_model() -> object:
 
 @gives("documents", "query")
 def llama_index_cohere() -> object:
-    client = CohereEmbedding(model_name=HOSTED, api_key="none", base_url=URL)
+    client = CohereEmbedding(model_name=HOSTED, api_key=KEY, base_url=URL)
     return [client.get_text_embedding_batch(TEXTS), client.get_query_embedding(TEXTS[0])]
 
 
 @refuses("e5 is not a valid model name")
 def llama_index_cohere_other_name() -> object:
-    return CohereEmbedding(model_name="e5", api_key="none", base_url=URL)
+    return CohereEmbedding(model_name="e5", api_key=KEY, base_url=URL)
 
 
 @refuses("no model has this name")
 def llama_index_cohere_unknown_model() -> object:
-    return CohereEmbedding(model_name="embed-v4.0", api_key="none", base_url=URL).get_text_embedding("one")
+    return CohereEmbedding(model_name="embed-v4.0", api_key=KEY, base_url=URL).get_text_embedding("one")
 
 
 @gives("two ranks")
 def llama_index_cohere_rerank() -> object:
-    ranker = LlamaRerank(model="reranker", api_key="none", base_url=URL, top_n=2)
+    ranker = LlamaRerank(model="reranker", api_key=KEY, base_url=URL, top_n=2)
     nodes = [NodeWithScore(node=TextNode(text=text, id_=str(number))) for number, text in enumerate(TEXTS)]
     return [[int(each.node_id), each.score] for each in ranker.postprocess_nodes(nodes, query_str=TEXT)]
 
@@ -74,9 +74,9 @@ def llama_index_cohere_rerank() -> object:
 @refuses("no model has this name")
 def llama_index_cohere_rerank_unknown_model() -> object:
     nodes = [NodeWithScore(node=TextNode(text=text)) for text in TEXTS]
-    return LlamaRerank(model="rerank-v3.5", api_key="none", base_url=URL).postprocess_nodes(nodes, query_str=TEXT)
+    return LlamaRerank(model="rerank-v3.5", api_key=KEY, base_url=URL).postprocess_nodes(nodes, query_str=TEXT)
 
 
 @refuses("no model has this name")
 def langchain_cohere_rerank_unknown_model() -> object:
-    return CohereRerank(model="rerank-v3.5", cohere_api_key="none", base_url=URL).rerank(TEXTS, TEXT)
+    return CohereRerank(model="rerank-v3.5", cohere_api_key=KEY, base_url=URL).rerank(TEXTS, TEXT)

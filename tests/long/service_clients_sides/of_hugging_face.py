@@ -3,7 +3,7 @@ chromadb."""
 
 from __future__ import annotations
 
-from calls import JOB, gives, refuses
+from calls import JOB, KEY, gives, refuses
 from chromadb.utils.embedding_functions import HuggingFaceEmbeddingServer
 from haystack import Document
 from haystack.utils import Secret
@@ -23,8 +23,8 @@ TEXT, TEXTS = JOB["text"], JOB["texts"]
 
 
 def langchain(url: str) -> HuggingFaceEndpointEmbeddings:
-    found = HuggingFaceEndpointEmbeddings(model="e5", huggingfacehub_api_token="none")
-    found.client, found.async_client = InferenceClient(url, token="none"), AsyncInferenceClient(url, token="none")
+    found = HuggingFaceEndpointEmbeddings(model="e5", huggingfacehub_api_token=KEY)
+    found.client, found.async_client = InferenceClient(url, token=KEY), AsyncInferenceClient(url, token=KEY)
     return found
 
 
@@ -55,24 +55,28 @@ def langchain_huggingface_unknown_model() -> object:
 
 @gives("unit", "unit first")
 def llama_index_tei() -> object:
-    client = TextEmbeddingsInference(model_name="e5", base_url=f"{TEI}/e5")
+    client = TextEmbeddingsInference(model_name="e5", base_url=f"{TEI}/e5", auth_token=KEY)
     return [client.get_text_embedding_batch(TEXTS), client.get_query_embedding(TEXTS[0])]
 
 
 @gives("unit")
 async def llama_index_tei_async() -> object:
-    return await TextEmbeddingsInference(model_name="e5", base_url=f"{TEI}/e5").aget_text_embedding_batch(TEXTS)
+    return await TextEmbeddingsInference(
+        model_name="e5", base_url=f"{TEI}/e5", auth_token=KEY
+    ).aget_text_embedding_batch(TEXTS)
 
 
 # llama-index and chromadb do not read the status of an answer of text-embeddings-inference, and so show no message.
 @refuses("KeyError: 0")
 def llama_index_tei_unknown_model() -> object:
-    return TextEmbeddingsInference(model_name="e5", base_url=f"{TEI}/other").get_text_embedding("one")
+    return TextEmbeddingsInference(model_name="e5", base_url=f"{TEI}/other", auth_token=KEY).get_text_embedding("one")
 
 
 @refuses("Input should be a valid list [type=list_type, input_value={'error': 'no model has")
 def llama_index_tei_unknown_model_batch() -> object:
-    return TextEmbeddingsInference(model_name="e5", base_url=f"{TEI}/other").get_text_embedding_batch(["one", "two"])
+    return TextEmbeddingsInference(model_name="e5", base_url=f"{TEI}/other", auth_token=KEY).get_text_embedding_batch(
+        ["one", "two"]
+    )
 
 
 def nodes() -> list[NodeWithScore]:
@@ -81,18 +85,20 @@ def nodes() -> list[NodeWithScore]:
 
 @gives("sigmoid ranks")
 def llama_index_tei_rerank() -> object:
-    ranker = TextEmbeddingInference(base_url=f"{TEI}/reranker", top_n=3)
+    ranker = TextEmbeddingInference(base_url=f"{TEI}/reranker", top_n=3, auth_token=f"Bearer {KEY}")
     return [[int(each.node_id), each.score] for each in ranker.postprocess_nodes(nodes(), query_str=TEXT)]
 
 
 @refuses("AssertionError")
 def llama_index_tei_rerank_unknown_model() -> object:
-    return TextEmbeddingInference(base_url=f"{TEI}/other").postprocess_nodes(nodes(), query_str=TEXT)
+    return TextEmbeddingInference(base_url=f"{TEI}/other", auth_token=f"Bearer {KEY}").postprocess_nodes(
+        nodes(), query_str=TEXT
+    )
 
 
 def haystack(url: str, **settings: object) -> dict[str, object]:
     fixed = {"api_type": "text_embeddings_inference", "api_params": {"url": url}}
-    return fixed | {"token": Secret.from_token("none")} | settings
+    return fixed | {"token": Secret.from_token(KEY)} | settings
 
 
 @gives("whole", "first")
@@ -129,7 +135,7 @@ def haystack_tei_unknown_model() -> object:
 
 
 def haystack_rank(url: str) -> object:
-    ranker = HuggingFaceTEIRanker(url=url, max_retries=0, token=Secret.from_token("none"))
+    ranker = HuggingFaceTEIRanker(url=url, max_retries=0, token=Secret.from_token(KEY))
     documents = [Document(content=text, meta={"number": number}) for number, text in enumerate(TEXTS)]
     return [[each.meta["number"], each.score] for each in ranker.run(query=TEXT, documents=documents)["documents"]]
 
@@ -147,9 +153,9 @@ def haystack_tei_ranker_below_a_path() -> object:
 
 @gives("unit")
 def chroma_hugging_face_server() -> object:
-    return [*HuggingFaceEmbeddingServer(f"{TEI}/e5/embed", api_key="none")(TEXTS)]
+    return [*HuggingFaceEmbeddingServer(f"{TEI}/e5/embed", api_key=KEY)(TEXTS)]
 
 
 @refuses("ValueError: could not convert string to float: 'error'")
 def chroma_hugging_face_server_unknown_model() -> object:
-    return HuggingFaceEmbeddingServer(f"{TEI}/other/embed", api_key="none")(["one", "two"])
+    return HuggingFaceEmbeddingServer(f"{TEI}/other/embed", api_key=KEY)(["one", "two"])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from calls import JOB, gives, refuses
-from infinity_client import Client
+from calls import JOB, KEY, gives, refuses
+from infinity_client import AuthenticatedClient
 from infinity_client.api.default import classify, embeddings, health, models, rerank
 from infinity_client.models import ClassifyInput, OpenAIEmbeddingInputText, RerankInput
 
 TEXT, TEXTS = JOB["text"], JOB["texts"]
-CLIENT = Client(base_url=f"{JOB['url']}/infinity", raise_on_unexpected_status=True)
+CLIENT = AuthenticatedClient(base_url=f"{JOB['url']}/infinity", token=KEY, raise_on_unexpected_status=True)
 
 
 @gives("whole")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import litellm
-from calls import JOB, gives, refuses
+from calls import JOB, KEY, gives, refuses
 
 URL, TEXT, TEXTS = JOB["url"], JOB["text"], JOB["texts"]
 litellm.suppress_debug_info = True
 
 
 def embedded(model: str, base: str, **settings: object) -> list[list[float]]:
-    settings = {"input": TEXTS, "api_key": "none", "max_retries": 0} | settings
+    settings = {"input": TEXTS, "api_key": KEY, "max_retries": 0} | settings
     return [each["embedding"] for each in litellm.embedding(model, api_base=f"{URL}{base}", **settings).data]
 
 
 def ranked(model: str, base: str, **settings: object) -> object:
-    settings = {"query": TEXT, "documents": TEXTS, "api_key": "none"} | settings
+    settings = {"query": TEXT, "documents": TEXTS, "api_key": KEY} | settings
     return litellm.rerank(model, api_base=f"{URL}{base}", **settings).results
 
 
