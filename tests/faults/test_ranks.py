@@ -115,7 +115,7 @@ def test_a_rank_that_is_gone_is_said(nursery: Nursery, shards: Path, tmp_path: P
     victim = nursery.start_held(pretrain_command(shards, tmp_path / "run"), "hold_at", "pretrain", step, 1, ranks=2)
     os.kill(victim.pids[1], signal.SIGKILL)
     assert victim.wait() == 1
-    assert "bertie: another process of this training has ended" in victim.text
+    assert "bertie: another rank has ended" in victim.text
     assert "Traceback" not in victim.text
 
 

@@ -15,10 +15,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from bertie import console, runtime
+from bertie import console
 from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UserError
 from bertie.model.model import Model
+from bertie.threads import torchrun_ranks
 from bertie.training.rendezvous import fresh_store
 
 T = TypeVar("T")
@@ -55,7 +56,7 @@ class Ranks:
     def sum_inplace(self, tensor: Tensor) -> None:
         """Replace a tensor by its sum over all ranks. The host does not wait for a GPU tensor."""
         if self.count > 1:
-            with _translated_errors():
+            with translated_errors():
                 dist.all_reduce(tensor)
 
     def gather_rows(self, own: Tensor, number: int) -> Tensor:
@@ -66,7 +67,7 @@ class Ranks:
         padded = own.new_zeros(max(sizes), *own.shape[1:])
         padded[: len(own)] = own
         gathered = own.new_empty(self.count * max(sizes), *own.shape[1:])
-        with _translated_errors():
+        with translated_errors():
             dist.all_gather_into_tensor(gathered, padded)
         return torch.cat([part[:size] for part, size in zip(gathered.chunk(self.count), sizes, strict=True)])
 
@@ -80,7 +81,7 @@ class Ranks:
             return value
         content = json.dumps(value).encode() if self.first else b""
         size = torch.tensor(len(content))
-        with _translated_errors():
+        with translated_errors():
             dist.broadcast(size, 0)
             payload = torch.zeros(int(size), dtype=torch.uint8)
             if self.first:
@@ -106,7 +107,7 @@ class Ranks:
                     key: torch.zeros(shape, dtype=getattr(torch, dtype.split(".")[1]), device=device)
                     for key, (shape, dtype, device) in state.items()
                 }
-            with _translated_errors():
+            with translated_errors():
                 for tensor in (parameter.detach(), *optimizer.state[parameter].values()):
                     dist.broadcast(tensor, 0)
 
@@ -129,7 +130,7 @@ class LossFunction:
     def gradient_sync(self, last: bool) -> Iterator[None]:
         """Wrap one forward and backward pass. Gradients are exchanged only in the last pass of a step."""
         if isinstance(self._model, DistributedDataParallel):
-            with _translated_errors(), nullcontext() if last else self._model.no_sync():
+            with translated_errors(), nullcontext() if last else self._model.no_sync():
                 yield
         else:
             yield
@@ -151,14 +152,14 @@ def process_group() -> Iterator[Ranks]:
     Yields:
         The ranks; SINGLE_PROCESS if the process was not started by torchrun.
     """
-    rank, count, local = runtime.torchrun_ranks()
+    rank, count, local = torchrun_ranks()
     if count == 1:
         yield SINGLE_PROCESS
         return
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.set_device(local)
-    with _translated_errors():
+    with translated_errors():
         [store, *_] = next(dist.rendezvous("env://"))  # pyright: ignore[reportPrivateImportUsage]
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
         dist.init_process_group(backend, store=fresh_store(store, rank, count), rank=rank, world_size=count)
@@ -171,7 +172,7 @@ def process_group() -> Iterator[Ranks]:
 
 
 @contextmanager
-def _translated_errors() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
     """Turn a communication error of torch into a UserError that names its cause."""
     try:
         yield
@@ -179,4 +180,4 @@ def _translated_errors() -> Iterator[None]:
         reason = str(error).strip().splitlines()[0]
         if not re.search("gloo|nccl|connection|broken pipe|store", reason, re.IGNORECASE):
             raise
-        raise UserError(f"another process of this training has ended or cannot be reached: {reason}") from error
+        raise UserError(f"another rank has ended or cannot be reached: {reason}") from error
