@@ -47,7 +47,7 @@ def torchrun_ranks() -> tuple[int, int, int]:
     """
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
     values = [os.environ.get(name, "") for name in names]
-    if not values[1]:
+    if values[1] in ("", "1"):
         return 0, 1, 0
     if not all(re.fullmatch(r"\d+", value) for value in values) or not int(values[0]) < int(values[1]):
         raise UsageError(

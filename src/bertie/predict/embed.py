@@ -115,8 +115,7 @@ def embed(
         unit: What gets a vector, texts or words, and how it is pooled.
         source: Which columns of the file to read.
         dtype: Type of the numbers in the file.
-        language: As in `load`. A loaded model has a language already.
-        engine: As in `load`. A loaded model has an engine already.
+        language, engine: As in `load`. A loaded model has both already.
         strict: Fail at the first unreadable row.
         share: Shares the texts out over several processes.
 
@@ -137,10 +136,7 @@ def embed(
     width = unit.width(predictor)
     started = time.monotonic()
     first = count = 0
-    with (
-        vector_file(out, width, dtype, words) as write,
-        console.progress("embed", total, "texts") as bar,
-    ):
+    with vector_file(out, width, dtype, words) as write, console.progress("embed", total, "texts") as bar:
         for rows, columns, vectors in vector_blocks(predictor, unit, rows_of(inputs, source)):
             write(columns, vectors)
             first, count = first + rows, count + len(vectors)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -71,6 +72,19 @@ class Ranks:
             dist.all_gather_into_tensor(gathered, padded)
         return torch.cat([part[:size] for part, size in zip(gathered.chunk(self.count), sizes, strict=True)])
 
+    def sum_gradients(self, model: nn.Module) -> None:
+        """Replace the gradients of a model by their sums over all ranks, some of which may have none."""
+        if self.count == 1:
+            return
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        numbers = self.sum_values([float(parameter.grad is not None) for parameter in trained])
+        used = [parameter for parameter, number in zip(trained, numbers, strict=True) if number]
+        own = [torch.zeros_like(each) if each.grad is None else each.grad for each in used]
+        sums = torch.cat([gradient.flatten() for gradient in own])
+        self.sum_inplace(sums)
+        for parameter, part in zip(used, sums.split([each.numel() for each in used]), strict=True):
+            parameter.grad = part.view_as(parameter)
+
     def any(self, flag: bool) -> bool:
         """Return whether the flag is true on at least one rank."""
         return self.sum_values([float(flag)])[0] > 0
@@ -112,16 +126,22 @@ class Ranks:
                     dist.broadcast(tensor, 0)
 
 
+SINGLE_PROCESS = Ranks()
+
+
 class LossFunction:
     """Computes the losses of a micro-batch by head, and exchanges gradients after the last micro-batch of a step.
 
-    Multiply each loss by `scale` before the backward pass: DistributedDataParallel averages gradients over the ranks,
-    and the training loop needs their sums.
+    DistributedDataParallel exchanges them during the last backward pass, if each rank has one in every step, which gives
+    all weights gradients. Multiply each loss by `scale` before the backward pass: it averages gradients over the ranks, and
+    the training loop needs their sums.
     """
 
-    def __init__(self, model: Model, ranks: int):
-        self._model = DistributedDataParallel(model, gradient_as_bucket_view=True) if ranks > 1 else model
-        self.scale = float(ranks)
+    def __init__(self, model: Model, ranks: Ranks = SINGLE_PROCESS, all_have_work: bool = True):
+        parallel = ranks.count > 1 and all_have_work
+        self._model = DistributedDataParallel(model, gradient_as_bucket_view=True) if parallel else model
+        self._sums_later = None if parallel else ranks
+        self.scale = float(ranks.count) if parallel else 1.0
 
     def __call__(self, micro: MicroBatch) -> dict[str, Loss]:
         return self._model(micro)
@@ -135,8 +155,11 @@ class LossFunction:
         else:
             yield
 
+    def sum_gradients(self) -> None:
+        """Exchange the gradients after the last pass of a step, if that has not done it."""
+        if self._sums_later:
+            self._sums_later.sum_gradients(self._model)
 
-SINGLE_PROCESS = Ranks()
 
 # Dropping the last reference to a process group joins its threads. DistributedDataParallel drops it while it holds the
 # GIL, which these threads may need in order to end: after the kill of another rank, one rank in five hung. Clearing
@@ -146,8 +169,12 @@ atexit.register(_GROUPS.clear)
 
 
 @contextmanager
-def process_group() -> Iterator[Ranks]:
+def process_group(timeout: timedelta | None = None) -> Iterator[Ranks]:
     """Join the process group of torchrun for the `with` block. Ranks other than 0 print nothing.
+
+    Args:
+        timeout: The longest wait for another rank that lives; None: torch's, 30 minutes over gloo. The end of a rank is
+            noticed at once.
 
     Yields:
         The ranks; SINGLE_PROCESS if the process was not started by torchrun.
@@ -162,7 +189,9 @@ def process_group() -> Iterator[Ranks]:
     with translated_errors():
         [store, *_] = next(dist.rendezvous("env://"))  # pyright: ignore[reportPrivateImportUsage]
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
-        dist.init_process_group(backend, store=fresh_store(store, rank, count), rank=rank, world_size=count)
+        dist.init_process_group(
+            backend, store=fresh_store(store, rank, count), rank=rank, world_size=count, timeout=timeout
+        )
     _GROUPS.append(dist.group.WORLD)
     try:
         with console.silenced() if rank else nullcontext():

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -14,6 +15,9 @@ import torch.distributed as dist
 from bertie import console
 from bertie.errors import SaidElsewhereError, UsageError, UserError
 from bertie.training.distributed import SINGLE_PROCESS, Ranks, process_group, translated_errors
+
+# Others wait while rank 0 counts the rows of a large file, or scores all predictions, or its reader pauses (`| less`).
+LONGEST_WAIT = timedelta(days=30)
 
 
 @dataclass(frozen=True)
@@ -185,7 +189,7 @@ def shared_work(command: object) -> Iterator[Sharing]:
     Args:
         command: What this rank was asked for. Rank 0 refuses ranks that were asked for something else.
     """
-    with process_group() as ranks:
+    with process_group(LONGEST_WAIT) as ranks:
         sharing = Sharing(ranks, {"command": repr(command)})
         try:
             yield sharing
@@ -193,6 +197,16 @@ def shared_work(command: object) -> Iterator[Sharing]:
             sharing.end(error)
             raise
         sharing.end()
+
+
+def gather(ranks: Ranks, own: list[Any]) -> list[Any]:
+    """Return on rank 0 the items of all ranks, of which each rank has every `ranks.count`-th one; on others nothing."""
+    if not ranks.first:
+        _send(own, 0)
+        return []
+    parts = [own, *(_receive(rank) for rank in range(1, ranks.count))]
+    number = sum(map(len, parts))
+    return [parts[i % ranks.count][i // ranks.count] for i in range(number)]
 
 
 def _exit_code(error: Exception | None) -> int:
