@@ -73,6 +73,11 @@ class ServedModel:
         return any(isinstance(each, Normalize) for each in self.predictor.text_embedding.modules)
 
     @property
+    def sentence_vectors(self) -> bool:
+        """Whether it was trained for the vectors of sentences: its files or its head say how to compute them."""
+        return self.predictor.text_embedding.stated
+
+    @property
     def mask_token(self) -> str | None:
         """The token of the vocabulary that stands for a mask. None: it fills no masks."""
         return self.predictor.tokenizer.special.mask if "fill-mask" in self.lanes else None

@@ -219,6 +219,7 @@ def _card(call: Call, model: ServedModel) -> m.ModelCard:
         task=task.kind if task is not None else None,
         labels=list(task.labels) if task is not None else [],
         paired=task.paired if task is not None else None,
+        sentence_vectors=model.sentence_vectors,
         mask_token=model.mask_token,
         languages=list(transformer.languages) if transformer else [],
         language=transformer.language if transformer else "",

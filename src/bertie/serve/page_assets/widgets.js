@@ -69,13 +69,20 @@ function fewBars(entries, most, choose, chosen) {
   return [shown, html("details", {}, [html("summary", {}, `${entries.length - most} more`), others])];
 }
 
+/** Return a box that scrolls sideways, below a hint that is there while some of its content is outside. */
+function scrolling(box) {
+  const hint = html("p", { class: "hint sideways", hidden: "" }, "Scroll sideways to see all columns.");
+  new ResizeObserver(() => hint.toggleAttribute("hidden", box.scrollWidth <= box.clientWidth)).observe(box);
+  return html("div", {}, [hint, box]);
+}
+
 /** Return a table with a header row. Cells are texts or numbers; numbers are aligned. */
 function table(header, rows, caption) {
   const cell = (value) => html("td", typeof value === "number" ? { class: "number" } : { dir: "auto" }, shownCell(value));
   const head = html("tr", {}, header.map((name) => html("th", { scope: "col" }, name)));
   const body = rows.map((row) => html("tr", {}, row.map(cell)));
   const parts = [html("caption", { class: "hidden" }, caption), html("thead", {}, [head]), html("tbody", {}, body)];
-  return html("div", { class: "box" }, [html("table", {}, parts)]);
+  return scrolling(html("div", { class: "box" }, [html("table", {}, parts)]));
 }
 
 const shownCell = (value) => (typeof value === "number" ? decimal(value, 3) : value);
