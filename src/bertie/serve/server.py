@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from bertie import console
 from bertie.errors import UserError
-from bertie.serve.app import build_app
+from bertie.serve.app import build_app, with_cors
 from bertie.serve.connection import MAX_FRAMES, BoundedConnection
 from bertie.serve.dialects.v1 import V1
 from bertie.serve.exchange import error_response
@@ -101,7 +101,7 @@ def start_server(service: Service, front: Front) -> uvicorn.Server:
         seconds = service.limits.read_timeout
         most_bytes = max(MAX_FRAMES * service.limits.max_bytes, 2**20)
         most_connections = service.limits.max_connections
-        refuse = staticmethod(_refuse_connection)
+        refuse = staticmethod(with_cors(_refuse_connection, front))
 
     config = uvicorn.Config(
         build_app(service, front),

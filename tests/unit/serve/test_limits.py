@@ -296,6 +296,34 @@ def test_browsers_may_use_it_from_named_origins_only(make_service: Build) -> Non
         assert "access-control-allow-origin" not in answer.headers
 
 
+def test_the_clients_of_a_page_may_send_their_headers_and_read_the_servers(make_service: Build) -> None:
+    """As a browser asks for OpenAI's client, which sends headers of its own."""
+    origin = {"Origin": "https://page.example"}
+    sent = "authorization,content-type,x-vocabulary,x-stainless-arch,x-stainless-os,x-stainless-retry-count"
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": sent}
+    with serving(make_service("mlm", max_connections=20), Front(("https://page.example",))) as server:
+        allowed = server.request("OPTIONS", "/v1/embeddings", None, origin | asked)
+        assert allowed.status == 200
+        assert set(allowed.headers["access-control-allow-headers"].split(",")) == set(sent.split(","))
+        assert "access-control-allow-credentials" not in allowed.headers
+        tokens = server.post("/v1/tokenize", {"texts": ["a"]}, **origin)
+        refused = server.post("/v1/embeddings", {"input": 1}, **origin)
+        held = held_connections(server, 20)
+        busy = server.post("/v1/embeddings", {"input": "a"}, **origin)
+        for connection in held:
+            connection.close()
+        for answer, status in ((tokens, 200), (refused, 422), (busy, 503)):
+            assert answer.status == status
+            assert answer.headers["access-control-allow-origin"] == "https://page.example"
+            exposed = answer.headers["access-control-expose-headers"].split(", ")
+            assert set(exposed) == {"X-Request-Id", "Retry-After", "Server-Timing", "X-Vocabulary"}
+        assert {"x-request-id", "server-timing", "x-vocabulary"} <= set(tokens.headers)
+        assert "retry-after" in busy.headers
+        other = server.request("OPTIONS", "/v1/embeddings", None, asked | {"Origin": "https://other.example"})
+        assert other.status == 400
+        assert "access-control-allow-origin" not in other.headers
+
+
 def test_the_memory_of_bodies_is_bounded(make_service: Build) -> None:
     service = make_service("mlm", buffer_bytes=1000)
     gate = Gate(service)
@@ -343,12 +371,18 @@ def test_logs_have_one_line_per_request_and_no_texts(make_service: Build, capfd:
     assert "secret" not in json.dumps(lines)
 
 
+def held_connections(server: Server, count: int) -> list[http.client.HTTPConnection]:
+    """Open connections that stay open."""
+    held = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=300) for _ in range(count)]
+    for connection in held:
+        connection.request("GET", "/livez")
+        assert connection.getresponse().read()
+    return held
+
+
 def test_too_many_connections_get_503_and_probes_an_answer(make_service: Build) -> None:
     with serving(make_service("mlm", max_connections=3)) as server:
-        held = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=300) for _ in range(3)]
-        for connection in held:
-            connection.request("GET", "/livez")
-            assert connection.getresponse().read()
+        held = held_connections(server, 3)
         refused = server.post("/v1/embeddings", {"input": "a"})
         assert (refused.status, refused.error["code"], refused.headers["retry-after"]) == (503, "connections", "1")
         assert server.get("/livez").status == server.get("/readyz").status == 200
