@@ -170,6 +170,26 @@ def test_a_matrix_has_numbers_instead_of_long_labels():
     assert ">4,000</td>" in page.parts[0]
 
 
+def test_a_heat_map_has_its_numbers_and_the_color_of_the_page():
+    page = Page("t")
+    page.heat_map(EVIL, ["0", EVIL], [[1.0, -0.25], [math.nan, 0.5]])
+    reader = read(page)
+    assert "script" not in reader.tags
+    assert reader.open == []
+    assert re.findall(r"--share:([\d.]+);--hue:var\(--(\w+)\)\">([^<]*)<", page.parts[0]) == [
+        ("1.000", "accent", "1.00"),
+        ("0.000", "accent", "−0.25"),
+        ("0.500", "accent", "0.50"),
+    ]
+    assert page.parts[0].count("<td>–</td>") == 1
+
+
+def test_the_axis_of_shares_is_in_percent():
+    page = Page("t")
+    page.line_chart({"a": ([1, 2], [0.25, 0.5])}, "layer", "accuracy", shares=True)
+    assert re.findall(r">([\d.]+ %)<", page.parts[0])[:2] == ["25 %", "30 %"]
+
+
 def test_passages_and_their_legend_are_escaped():
     page = Page("t")
     page.legend({"gold": EVIL})

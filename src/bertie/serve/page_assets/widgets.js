@@ -23,11 +23,6 @@ const line = () => html("input", { type: "text", dir: "auto", autocomplete: "off
 /** Return the lines of a text that are not blank. */
 const linesOf = (text) => text.split("\n").map((each) => each.trim()).filter(Boolean);
 
-function percent(share) {
-  const points = 100 * share;
-  return points > 0 && points < 0.1 ? "< 0.1 %" : `${points.toFixed(1)} %`;
-}
-
 /** Return a number with some decimals, and the sign of mathematics. */
 function decimal(value, digits) {
   const text = value.toFixed(digits);
