@@ -45,8 +45,8 @@ class TextSpan(NamedTuple):
 
 
 def _is_number(value: object) -> bool:
-    """Return whether a table cell is aligned as a number. Percentages and dashes (missing values) are."""
-    return isinstance(value, int | float) or re.fullmatch(r"[\d.]+ %|–", str(value)) is not None
+    """Return whether a table cell is aligned as a number. Percentages, signed numbers and dashes (missing values) are."""
+    return isinstance(value, int | float) or re.fullmatch(r"[\d.]+ %|[+−-][\d.,]+( %)?|–", str(value)) is not None
 
 
 def _cell(value: object) -> str:
@@ -235,8 +235,9 @@ class Page:
                 f"{_cell(count) if count else ''}</td>"
                 for column, count in enumerate(row, 1)
             ]
-            prefix = "" if named else f"<b>{number}</b>"
-            lines.append(f'<tr><th scope="row">{prefix}{escape(label)}</th>{"".join(cells)}</tr>')
+            name = escape(label)
+            name = name if named else f'<span class="numbered"><b>{number}</b><span>{name}</span></span>'
+            lines.append(f'<tr><th scope="row">{name}</th>{"".join(cells)}</tr>')
         head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
         body = "\n".join(lines)
         narrow = " many" if len(labels) > 12 else ""

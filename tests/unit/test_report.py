@@ -154,6 +154,13 @@ def test_all_values_of_a_column_have_the_same_number_of_decimals():
     assert found == ["0.5000", "12.00", "5", "0.3333", "0.13", "70"]
 
 
+def test_signed_numbers_and_percentages_are_aligned_as_numbers():
+    page = Page("t")
+    page.table(["gain", "share", "interval"], [["+4.1", "3.0 %", "+1 to +7"], ["−1,000.5", "–", "–"]])
+    assert page.parts[0].count('<td class="number">') == 4
+    assert page.parts[0].count('<td class="word">') == 2
+
+
 def test_a_matrix_has_numbers_instead_of_long_labels():
     page = Page("t")
     page.matrix(["yes", EVIL[:20]], [[3, 1], [0, 4000]])
@@ -161,7 +168,7 @@ def test_a_matrix_has_numbers_instead_of_long_labels():
     reader = read(page)
     assert "script" not in reader.tags
     assert re.findall(r'scope="col">(.*?)<', page.parts[1]) == ["1", "2"]
-    assert "<b>1</b>" + "a" * 39 + "…" in page.parts[1]
+    assert f'<span class="numbered"><b>1</b><span>{"a" * 39}…</span></span>' in page.parts[1]
     assert re.findall(r"--share:([\d.]+);--hue:var\(--(\w+)\)", page.parts[0])[:3] == [
         ("0.750", "accent"),
         ("0.250", "bad"),
