@@ -235,7 +235,7 @@ def _add_layers(page: Page, tables: Mapping[str, Table]) -> None:
     grid = np.full((size, size), np.nan)
     for row in own:
         grid[row["layer_a"], row["layer_b"]] = np.nan if row["cka_debiased"] is None else row["cka_debiased"]
-    page.heat_map("CKA of two layers", [str(layer) for layer in range(size)], grid)
+    page.heat_map("CKA of two layers", [str(layer) for layer in range(size)], grid.tolist())
     _add_comparison(page, own, {name: rows for name, rows in others.items() if name not in steps})
     _add_checkpoints(page, {steps[name]: others[name] for name in sorted(steps, key=lambda name: steps[name])})
 

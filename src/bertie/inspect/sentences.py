@@ -92,7 +92,7 @@ def sentences_of_text(predictor: Predictor, texts: TextFile) -> list[Sentence]:
     given = texts.first_texts()
     encoded = truncation.encode(texts.tokenizer, given, max_length=texts.max_length)
     suitable = [n for n, each in enumerate(encoded) if SHORTEST <= len(each) <= LONGEST and not each.truncated]
-    chosen, sequences = ([values[n] for n in suitable[:EXAMPLES]] for values in (given, encoded))
+    chosen, sequences = [given[n] for n in suitable[:EXAMPLES]], [encoded[n] for n in suitable[:EXAMPLES]]
     return _read(predictor, sequences, chosen, _sources(chosen, sequences), [[] for _ in sequences])
 
 
