@@ -35,7 +35,7 @@ from bertie.checkpoints import training_state
 from bertie.cli import main
 from bertie.commands import convert, embed, finetune, glue, pretrain  # noqa: F401
 from bertie.predict import export
-from bertie.training import trainer
+from bertie.training import trainer, watchdog
 
 
 def die() -> None:
@@ -87,11 +87,13 @@ def die_before(what: str, number: int) -> None:
 
 
 def hold_before(place: str, what: str, number: int) -> None:
+    holding.listen()
     before(what, number, lambda: holding.wait_for_signal(place))
 
 
 def hold_torn(place: str, number: int) -> None:
     """In the writing of the `number`th file of tensors, with half of the bytes of its first tensor in it."""
+    holding.listen()
     write, files = model_folder._write, list[str]()
 
     def patched(file: Any, tensor: Any) -> None:
@@ -104,6 +106,10 @@ def hold_torn(place: str, number: int) -> None:
         write(file, tensor)
 
     model_folder._write = patched
+
+
+def impatient_watchdog(seconds: float) -> None:
+    watchdog.LEAST_SECONDS = seconds
 
 
 def hold_at(place: str, title: str, number: int, rank: int = 0) -> None:
@@ -156,6 +162,7 @@ PATCHES = (
     hold_before,
     hold_torn,
     hold_at,
+    impatient_watchdog,
     disk_full,
     disk_full_after_step,
     forget,
