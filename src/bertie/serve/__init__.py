@@ -12,7 +12,7 @@ A request passes these files in order:
    vectors of tokens, `scales.py` has scores before and after the activation, `widths.py` says which widths vectors may
    have, `prompts.py` which prompt a kind of input has, and `attention.py` bounds the answer with attention.
 5. `service.py` holds models, queue and worker: `queue.py` keeps the sequences until `worker.py` computes them in packed
-   batches.
+   batches. `speed.py` learns how long that takes.
 
 `app.py` puts the paths together, and `server.py` starts and stops it all. `front.py` and `limits.py` have the settings,
 `keys.py` the API keys. `logs.py` and `metrics.py` tell

@@ -32,7 +32,7 @@ class Limits:
     """Most characters in one text (else 413). The bound of the time for tokenizing it."""
     queue_tokens: Annotated[int, Range(1)] = 262_144
     """Most tokens that wait or are computed for one model. A request that does not fit gets status 429, and so does one
-    that would wait longer than half of `timeout`, by the speed of the last batches. One with more tokens gets 413."""
+    that would be computed only after half of `timeout`, unless nothing waits. One with more tokens gets 413."""
     buffer_bytes: Annotated[int, Range(1)] = 256 * 2**20
     """Most bytes in the bodies of all requests that have no answer yet, in the attention and cosines that they ask for, and
     in large answers that clients have not read yet (else 429)."""

@@ -17,9 +17,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any, NamedTuple
 
 from bertie.contracts import Sequence
+from bertie.serve.speed import Speed
 
 TURNS = 4  # a request gives at most this part of a batch, then of the tokens that its lane computes
 
@@ -69,6 +71,8 @@ class Lane:
     """Computes the results of sequences, in order."""
     owner: QueueShare
     """The model's share of the queue."""
+    speed: Speed = field(default_factory=Speed)
+    """How long its batches take."""
     jobs: list[tuple[int, int, QueuedJob]] = field(default_factory=list)
     """Jobs with sequences to take, cancelled ones among them: a heap by the time of their next turn, then by order."""
     tokens: int = 0
@@ -125,6 +129,9 @@ class TokenQueue:
         self.batch_tokens, self.max_wait = batch_tokens, max_wait
         self._changed = threading.Condition()
         self._lanes: deque[Lane] = deque()  # those with jobs; the next to serve is first
+        self._running: tuple[Lane, int, float] | None = (
+            None  # the batch that is computed: its tokens, and when it began
+        )
         self.closed = False
         """Whether new jobs are refused."""
 
@@ -147,6 +154,26 @@ class TokenQueue:
             job.lane.added += 1
             heapq.heappush(job.lane.jobs, (job.lane.clock, job.lane.added, job))
             self._changed.notify()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits. A batch may be computed."""
+        with self._changed:
+            return not any(lane.tokens for lane in self._lanes)
+
+    def wait(self, lane: Lane, tokens: int) -> float:
+        """Predict the seconds until what waits in a lane, and some more tokens, are computed.
+
+        The batch that is computed now comes first. Lanes take turns, so each batch of the lane waits for one batch of each
+        of the others.
+        """
+        with self._changed:
+            seconds = self._remaining(time.monotonic())
+            turns = ceil((lane.tokens + tokens) / self.batch_tokens)
+            for each in self._lanes:
+                if each is not lane:
+                    seconds += each.speed.seconds(min(each.tokens, turns * self.batch_tokens), self.batch_tokens)
+            return seconds + lane.speed.seconds(lane.tokens + tokens, self.batch_tokens)
 
     def cancel(self, job: QueuedJob) -> None:
         """Remove what the worker has not taken of a job. It will not be notified."""
@@ -178,6 +205,7 @@ class TokenQueue:
         """Store the results of a batch. Returns the jobs that are now complete and wanted."""
         complete, position, now = [], 0, time.monotonic()
         with self._changed:
+            self._running = None
             for job, first, last in batch.slices:
                 job.results[first:last] = results[position : position + last - first]
                 position += last - first
@@ -200,6 +228,13 @@ class TokenQueue:
         job.lane.owner.tokens -= tokens
         job.lane.owner.sequences -= len(sequences)
         return tokens
+
+    def _remaining(self, now: float) -> float:
+        """Return the seconds that the batch still needs which is computed now."""
+        if self._running is None:
+            return 0.0
+        lane, tokens, began = self._running
+        return max(lane.speed.batch(tokens) - (now - began), 0.0)
 
     def _drop_empty_lanes(self) -> None:
         for _ in range(len(self._lanes)):
@@ -242,7 +277,9 @@ class TokenQueue:
                 break
             lane.clock = max(lane.clock, due) + given
             room -= given
-        lane.tokens -= self.batch_tokens - room
+        tokens = self.batch_tokens - room
+        lane.tokens -= tokens
+        self._running = lane, tokens, now
         if lane.jobs:
             self._lanes.append(lane)
         return LaneBatch(lane, slices)

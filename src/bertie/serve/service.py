@@ -20,7 +20,7 @@ from bertie.serve.limits import Limits, Refused, too_large
 from bertie.serve.logs import JsonLog, places
 from bertie.serve.metrics import Metrics
 from bertie.serve.operations import Operation, ServedModel
-from bertie.serve.queue import Lane, QueuedJob, QueueFull, QueueShare, TokenQueue
+from bertie.serve.queue import Lane, QueuedJob, QueueFull, TokenQueue
 from bertie.serve.worker import ComputedBatch, Failure, Worker
 from bertie.text.batching import batches
 
@@ -70,7 +70,9 @@ class Service:
         """Warm each model up, and start the worker. Called in the event loop."""
         self._loop = asyncio.get_running_loop()
         for model in self.models.values():
-            model.health.warm_up()
+            seconds = model.health.warm_up()
+            for lane in model.lanes.values():
+                lane.speed.count(model.health.probe_tokens, seconds)
         self.worker.start()
 
     def stop(self, timeout: float) -> bool:
@@ -134,10 +136,10 @@ class Service:
 
     # Work
 
-    def require_room(self, model: ServedModel) -> None:
+    def require_room(self, lane: Lane) -> None:
         """Raise Refused, with status 429, if the queue is full. Called before anything is tokenized."""
-        if model.share.tokens >= model.share.capacity or self._too_long(model.share, 0):
-            raise self._overloaded(model.share)
+        if lane.owner.tokens >= lane.owner.capacity or self._too_long(lane, 0):
+            raise self._overloaded(lane)
 
     async def offload(self, size: int, work: Callable[..., R], *arguments: Any) -> R:
         """Return the result of some work: in the tokenizers' thread if its size is large, so that the loop goes on.
@@ -225,26 +227,22 @@ class Service:
         capacity = job.lane.owner.capacity
         if job.tokens > capacity:
             raise too_large("tokens in the request", job.tokens, capacity, "split it", "--queue-tokens")
-        seconds, limit = self.models[job.lane.owner.name].health.seconds(job.tokens), self.limits.timeout
-        if seconds > limit:
-            message = (
-                f"computing {job.tokens:,} tokens would take {seconds:.0f} s, and requests time out after {limit:g} s"
-            )
-            raise Refused(413, "timeout", f"{message}: split it (--timeout)")
-        if self._too_long(job.lane.owner, job.tokens):
-            raise self._overloaded(job.lane.owner)
+        if self._too_long(job.lane, job.tokens):
+            raise self._overloaded(job.lane)
         try:
             self.queue.add(job)
         except QueueFull:
-            raise self._overloaded(job.lane.owner) from None
+            raise self._overloaded(job.lane) from None
 
-    def _too_long(self, share: QueueShare, tokens: int) -> bool:
-        """Whether what waits, and some more tokens, take too long. Otherwise all requests of an overload would time out."""
-        seconds = self.models[share.name].health.seconds(share.tokens + tokens)
-        return share.tokens > 0 and seconds > WAIT_SHARE * self.limits.timeout
+    def _too_long(self, lane: Lane, tokens: int) -> bool:
+        """Whether what waits, and some more tokens, take too long. Otherwise all requests of an overload would time out.
 
-    def _overloaded(self, share: QueueShare) -> Refused:
-        seconds = math.ceil(self.models[share.name].health.seconds(share.tokens))
+        If nothing waits, nothing is too long: only a computation shows whether the predicted speed is right.
+        """
+        return self.queue.wait(lane, tokens) > WAIT_SHARE * self.limits.timeout and not self.queue.idle
+
+    def _overloaded(self, lane: Lane) -> Refused:
+        seconds = math.ceil(self.queue.wait(lane, 0))
         wait = min(max(seconds, 1), MAX_RETRY_AFTER)
         return Refused(429, "queue", f"too much work waits: try again in {wait} s", retry_after=wait)
 

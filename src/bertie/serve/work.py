@@ -335,7 +335,7 @@ async def run(
         UserError: A value is invalid.
     """
     service = call.service
-    service.require_room(model)
+    service.require_room(model.lanes[operation])
     call.facts |= {"model": model.name, "texts": len(values)}
     started = time.monotonic()
     sequences = await service.tokenize(encode, values, sizes, call.remaining)

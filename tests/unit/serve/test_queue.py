@@ -125,6 +125,60 @@ def test_the_queue_is_bounded_in_tokens_for_each_model() -> None:
     queue.add(job(where, 100))
 
 
+def lane_at(rate: float, name: str = "m", overhead: float = 0.0) -> Lane:
+    """A lane whose batches take a known time."""
+    found = lane(name=name)
+    for tokens in (10, 100):
+        found.speed.count(tokens, overhead + tokens / rate)
+    return found
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The clock of the queue, which stands still."""
+    now = [100.0]
+    monkeypatch.setattr("bertie.serve.queue.time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def test_the_predicted_wait_counts_what_waits_and_what_is_computed(clock: list[float]) -> None:
+    queue, where = TokenQueue(100), lane_at(10, overhead=1)
+    assert queue.idle
+    assert queue.wait(where, 50) == pytest.approx(1 + 5)
+    queue.add(job(where, *[50] * 5))
+    assert not queue.idle
+    assert queue.wait(where, 0) == pytest.approx(3 + 25)
+    batch = queue.take(0)
+    clock[0] += 4
+    assert queue.wait(where, 50) == pytest.approx(11 - 4 + 2 + 20)
+    clock[0] += 100  # the batch takes longer than predicted
+    assert queue.wait(where, 50) == pytest.approx(2 + 20)
+    assert batch is not None
+    queue.finish(batch, [0, 0])
+    gone = job(where, 100)
+    queue.add(gone)
+    assert queue.wait(where, 0) == pytest.approx(3 + 25)
+    queue.cancel(gone)
+    assert queue.wait(where, 0) == pytest.approx(2 + 15)
+
+
+def test_nothing_waits_while_a_batch_has_all(clock: list[float]) -> None:  # noqa: ARG001
+    queue, where = TokenQueue(100), lane_at(10)
+    queue.add(job(where, 50))
+    assert not queue.idle
+    assert queue.take(0) is not None
+    assert queue.idle
+
+
+def test_the_predicted_wait_counts_the_turns_of_other_models(clock: list[float]) -> None:  # noqa: ARG001
+    queue, busy, rare = TokenQueue(100), lane_at(10, "busy"), lane_at(100, "rare")
+    queue.add(job(busy, *[50] * 8))
+    assert queue.wait(rare, 50) == pytest.approx(10 + 0.5)  # one batch of the busy model
+    assert queue.wait(rare, 150) == pytest.approx(20 + 1.5)
+    queue.add(job(rare, 50))
+    assert queue.wait(busy, 0) == pytest.approx(40 + 0.5)
+
+
 def test_a_cancelled_job_leaves_the_queue_and_its_room() -> None:
     queue, where = TokenQueue(30), lane(100)
     gone, kept = job(where, 30, 30, 30), job(where, 10)
@@ -274,17 +328,12 @@ def test_a_sequence_that_fails_does_not_fail_the_others(running: Running) -> Non
     assert not running.health.broken
 
 
-def test_small_batches_hardly_change_the_estimate_of_the_speed() -> None:
-    """A batch with one short text takes long for its few tokens. What waits is computed in large batches."""
-    health = Health(lambda: None, 1)
-    for _ in range(20):
-        health.count(4000, 1.0)
-    for _ in range(60):
-        health.count(3, 0.01)
-    assert health.seconds(4000) == pytest.approx(1.0, abs=0.1)
-    for _ in range(40):
-        health.count(4000, 2.0)
-    assert health.seconds(4000) == pytest.approx(2.0, abs=0.1)
+def test_the_worker_learns_from_batches_that_succeed(running: Running) -> None:
+    running.run(20, 20)
+    learned = running.lane.speed.batch(40)
+    assert learned > 0
+    running.run(13)
+    assert running.lane.speed.batch(40) == learned
 
 
 def test_an_engine_that_fails_repeatedly_is_broken_until_it_computes_again(

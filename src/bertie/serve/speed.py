@@ -1,0 +1,63 @@
+"""How long batches take: overhead + tokens / rate, learned from the batches that a server computes."""
+
+from __future__ import annotations
+
+from collections import deque
+from math import ceil
+
+KEPT = 16  # batches of a size that are remembered
+FORGOTTEN, LEAST = 0.99, 0.01  # a size loses this share of its weight with every batch of another size, down to LEAST
+
+
+class Speed:
+    """The seconds of batches, as a line over their tokens. The worker's thread counts, and the event loop asks.
+
+    Short queries cost little more than the overhead of a batch, and say little about the rate. So batches are remembered
+    by size, in classes that double: thousands of short ones do not push out the few large ones. The mean of a class leaves
+    out its slowest batch, because another program may have held up one.
+    """
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._batches: dict[int, deque[tuple[int, float]]] = {}
+        self._points: dict[int, tuple[float, float]] = {}  # mean tokens and mean seconds of each class
+        self._weights: dict[int, float] = {}
+        self._line = (0.0, 0.0)  # seconds of a batch, and of a token: one object, because two threads use it
+
+    def count(self, tokens: int, seconds: float) -> None:
+        """Learn from a batch."""
+        size = tokens.bit_length()
+        kept = self._batches.setdefault(size, deque(maxlen=KEPT))
+        kept.append((tokens, seconds))
+        counted = sorted(kept, key=lambda batch: batch[1] / batch[0])[: max(len(kept) - 1, 1)]
+        self._points[size] = sum(t for t, _ in counted) / len(counted), sum(s for _, s in counted) / len(counted)
+        self._weights = {each: max(FORGOTTEN * weight, LEAST) for each, weight in self._weights.items()} | {size: 1.0}
+        self._line = self._fitted()
+
+    def batch(self, tokens: int) -> float:
+        """Return the seconds of one batch; 0 if nothing was counted yet."""
+        return self._line[0] + self._line[1] * tokens
+
+    def seconds(self, tokens: int, batch_tokens: int) -> float:
+        """Return the seconds of some tokens, in batches of at most `batch_tokens`; 0 if nothing was counted yet."""
+        return self._line[0] * ceil(tokens / batch_tokens) + self._line[1] * tokens
+
+    def within(self, seconds: float) -> int:
+        """Return the tokens of the largest batch that takes at most some seconds; 0 if the overhead alone takes longer."""
+        overhead, each = self._line
+        return max(int((seconds - overhead) / max(each, 1e-9)), 0)
+
+    def _fitted(self) -> tuple[float, float]:
+        """Return the line through the points, by least squares. Neither number is negative.
+
+        An error of a share of a large batch counts more than the same share of a small one, but less than by its seconds.
+        """
+        points = [(self._weights[size] / max(s, 1e-9), t, s) for size, (t, s) in self._points.items()]
+        total = sum(w for w, _, _ in points)
+        mean_t, mean_s = (sum(w * point[i] for w, *point in points) / total for i in (0, 1))
+        spread = sum(w * (t - mean_t) ** 2 for w, t, _ in points)
+        rate = sum(w * (t - mean_t) * (s - mean_s) for w, t, s in points) / spread if spread else 0.0
+        overhead = mean_s - rate * mean_t
+        if rate <= 0 or overhead < 0:  # too few sizes, or noise: the largest error would be that for large batches
+            return 0.0, sum(w * t * s for w, t, s in points) / sum(w * t * t for w, t, _ in points)
+        return overhead, rate
