@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from bertie.errors import UserError
 from bertie.serve.limits import Refused, too_large
 from bertie.serve.logs import places
+from bertie.serve.queue import QueuedJob
 from bertie.serve.service import ClientGone, Service
 from bertie.tasks.data.rows import shorten
 
@@ -47,10 +48,14 @@ class Call:
     """Its id, in the header X-Request-Id and in the log."""
     started: float = field(default_factory=time.monotonic)
     """When its header was complete."""
+    received: float = 0.0
+    """When its body was complete."""
     stages: dict[str, float] = field(default_factory=dict)
     """Seconds in each stage."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What the log says besides: model, texts, tokens."""
+    job: QueuedJob | None = None
+    """What it computed last."""
     reserve: Callable[[int], None] = lambda _: None
     """Counts bytes that the request keeps in memory until its response is complete. Raises Refused, with status 429."""
 
@@ -58,6 +63,11 @@ class Call:
     def remaining(self) -> float:
         """Seconds until the request times out."""
         return self.service.limits.timeout - (time.monotonic() - self.started)
+
+    @property
+    def spent(self) -> float:
+        """Seconds since its body was complete: the time that counts for the target. A slow client is none of the server's."""
+        return time.monotonic() - self.received
 
     async def gone(self) -> None:
         """Wait until the client goes away."""
@@ -177,6 +187,7 @@ async def _read(call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
         raise Refused(
             408, "slow_body", f"the body did not arrive within {seconds:g} s: send it again, faster"
         ) from None
+    call.received = time.monotonic()
     # A body can hold a million lists, and the garbage collector would look at all of them again and again.
     gc.disable()
     try:
@@ -254,6 +265,8 @@ def complete(call: Call, name: str, response: Response, reason: str) -> None:
     response.headers["server-timing"] = call.server_timing()
     service, status = call.service, response.status_code
     service.metrics.request(name, status, seconds, call.stages, reason)
+    if call.job is not None:
+        service.learn(call.job)
     if service.log.requests and call.facts.pop("logged", True):
         stages = {f"{stage}_ms": round(1000 * duration, 3) for stage, duration in call.stages.items()}
         client = call.request.client

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from bertie.config import Range, ranges
+from bertie.config import Range, check_ranges
+from bertie.errors import UsageError
 
 ErrorType = Literal[
     "invalid_request_error",
@@ -42,6 +43,10 @@ class Limits:
     """How long a batch that is not full waits for more sequences. 0: never, because packed batches need not be full."""
     timeout: Annotated[float, Range(0, 86_400, above=True)] = 30.0
     """Seconds until a request without an answer gets status 504, and its sequences leave the queue."""
+    latency_target: Annotated[float, Range(0, 86_400)] = 0.0
+    """Seconds in which an admitted request should be answered. One that would take longer, by the predicted time of what
+    waits and of its own tokens, gets status 429. One that takes longer even alone is computed only if nothing waits, after
+    all others. 0: requests wait up to half of `timeout`, which gives the highest throughput."""
     read_timeout: Annotated[float, Range(0, 86_400, above=True)] = 10.0
     """Seconds in which a client must send the header of a request, then the body, and later read the response."""
     hang_timeout: Annotated[float, Range(0, 86_400, above=True)] = 60.0
@@ -53,7 +58,11 @@ class Limits:
     drain_delay: Annotated[float, Range(0, 86_400)] = 0.0
     """Seconds after SIGTERM in which requests are still accepted, while /readyz fails: time for a load balancer to notice."""
 
-    __post_init__ = ranges("")
+    def __post_init__(self) -> None:
+        check_ranges("", self)
+        if self.latency_target >= self.timeout:
+            problem = f"a request times out after {self.timeout:g} s"
+            raise UsageError(f"--latency-target {self.latency_target:g}: {problem}: give less, or raise --timeout")
 
 
 class Refused(Exception):  # noqa: N818 - not every refusal is an error of the server

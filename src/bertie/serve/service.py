@@ -21,6 +21,7 @@ from bertie.serve.logs import JsonLog, places
 from bertie.serve.metrics import Metrics
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.queue import Lane, QueuedJob, QueueFull, TokenQueue
+from bertie.serve.speed import Correction
 from bertie.serve.worker import ComputedBatch, Failure, Worker
 from bertie.text.batching import batches
 
@@ -59,7 +60,10 @@ class Service:
 
     def __post_init__(self) -> None:
         default = 16_384 if torch.cuda.is_available() else 4096
-        self.queue = TokenQueue(self.limits.batch_tokens or default, self.limits.max_wait_ms / 1000)
+        self.queue = TokenQueue(
+            self.limits.batch_tokens or default, self.limits.max_wait_ms / 1000, self.limits.latency_target
+        )
+        self._correction = Correction()
         self.metrics = Metrics(model.share for model in self.models.values())
         health = {name: model.health for name, model in self.models.items()}
         self.worker = Worker(self.queue, health, self._deliver, self._measure, self.limits.hang_timeout)
@@ -136,10 +140,16 @@ class Service:
 
     # Work
 
-    def require_room(self, lane: Lane) -> None:
-        """Raise Refused, with status 429, if the queue is full. Called before anything is tokenized."""
-        if lane.owner.tokens >= lane.owner.capacity or self._too_long(lane, 0):
+    def require_room(self, lane: Lane, spent: float) -> None:
+        """Raise Refused, with status 429, if the queue is full. Called before anything is tokenized.
+
+        Args:
+            lane: The operation.
+            spent: Seconds since the body of the request arrived.
+        """
+        if lane.owner.tokens >= lane.owner.capacity:
             raise self._overloaded(lane)
+        self._require_time(self.queue.wait(lane, 1), spent, lane)
 
     async def offload(self, size: int, work: Callable[..., R], *arguments: Any) -> R:
         """Return the result of some work: in the tokenizers' thread if its size is large, so that the loop goes on.
@@ -187,7 +197,7 @@ class Service:
         return found
 
     async def compute(
-        self, lane: Lane, sequences: list[Sequence], gone: Callable[[], Awaitable[object]], timeout: float
+        self, lane: Lane, sequences: list[Sequence], gone: Callable[[], Awaitable[object]], timeout: float, spent: float
     ) -> QueuedJob:
         """Compute sequences, in turns with other requests.
 
@@ -196,6 +206,7 @@ class Service:
             sequences: The sequences.
             gone: Waits until the client goes away.
             timeout: Seconds to wait.
+            spent: Seconds since the body of the request arrived.
 
         Raises:
             Refused: The queue is full, or the time is over, or computing failed.
@@ -204,7 +215,7 @@ class Service:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         job = QueuedJob(sequences, lane, waiter)
-        self._admit(job)
+        self._admit(job, spent)
         watch = asyncio.ensure_future(gone())
         watch.add_done_callback(lambda _: _fail(waiter, ClientGone()))
         timer = loop.call_later(max(timeout, 0), _fail, waiter, self._too_slow())
@@ -223,23 +234,51 @@ class Service:
         seconds = self.limits.timeout
         return Refused(504, "timeout", f"no result after {seconds:g} s: send fewer or shorter texts, or try later")
 
-    def _admit(self, job: QueuedJob) -> None:
+    def learn(self, job: QueuedJob) -> None:
+        """Learn how wrong the prediction for a job was, now that its request has its answer.
+
+        Short waits say little: their times are those of the event loop, not of the queue.
+        """
+        if job.wait > self.limits.latency_target / 4:
+            now = time.monotonic()
+            self._correction.observe(job.wait, now - job.admitted, now)
+
+    def _admit(self, job: QueuedJob, spent: float) -> None:
         capacity = job.lane.owner.capacity
         if job.tokens > capacity:
             raise too_large("tokens in the request", job.tokens, capacity, "split it", "--queue-tokens")
-        if self._too_long(job.lane, job.tokens):
-            raise self._overloaded(job.lane)
+        wait = self.queue.wait(job.lane, job.tokens)
+        in_time = self._require_time(wait, spent, job.lane)
+        if self.limits.latency_target:
+            job.late, job.wait = not in_time, wait * in_time
         try:
             self.queue.add(job)
         except QueueFull:
             raise self._overloaded(job.lane) from None
 
-    def _too_long(self, lane: Lane, tokens: int) -> bool:
-        """Whether what waits, and some more tokens, take too long. Otherwise all requests of an overload would time out.
+    def _require_time(self, wait: float, spent: float, lane: Lane) -> bool:
+        """Refuse a request that would wait for too long. Otherwise all requests of an overload would be late.
 
-        If nothing waits, nothing is too long: only a computation shows whether the predicted speed is right.
+        If nothing waits, nothing is refused: only a computation shows whether the predicted speed is right.
+
+        Args:
+            wait: The predicted seconds until it is computed.
+            spent: Seconds since its body arrived.
+            lane: The operation.
+
+        Returns:
+            Whether it will be computed in time.
+
+        Raises:
+            Refused: It would not, and something waits; status 429.
         """
-        return self.queue.wait(lane, tokens) > WAIT_SHARE * self.limits.timeout and not self.queue.idle
+        if target := self.limits.latency_target:
+            in_time = spent + wait * self._correction.factor(time.monotonic()) <= target
+        else:
+            in_time = wait <= WAIT_SHARE * self.limits.timeout
+        if not in_time and not self.queue.idle:
+            raise self._overloaded(lane)
+        return in_time
 
     def _overloaded(self, lane: Lane) -> Refused:
         seconds = math.ceil(self.queue.wait(lane, 0))

@@ -1,4 +1,5 @@
-"""How long batches take: overhead + tokens / rate, learned from the batches that a server computes."""
+"""How long batches take: overhead + tokens / rate, learned from the batches that a server computes. And how far predictions
+that were made from this were wrong."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections import deque
 from math import ceil
 
 KEPT = 16  # batches of a size that are remembered
+HALF_LIFE = 5.0  # seconds after which a correction is half as large
 FORGOTTEN, LEAST = 0.99, 0.01  # a size loses this share of its weight with every batch of another size, down to LEAST
 
 
@@ -61,3 +63,24 @@ class Speed:
         if rate <= 0 or overhead < 0:  # too few sizes, or noise: the largest error would be that for large batches
             return 0.0, sum(w * t * s for w, t, s in points) / sum(w * t * t for w, t, _ in points)
         return overhead, rate
+
+
+class Correction:
+    """How many times as long as predicted requests take, at least 1: the worst of the last seconds.
+
+    It rises at once by half of what the latest request took beyond it, and falls back over time. So it forgets a disturbance
+    also if nothing is admitted that would show its end.
+    """
+
+    def __init__(self) -> None:
+        """Begin without a correction."""
+        self._excess, self._at = 0.0, 0.0
+
+    def factor(self, now: float) -> float:
+        """Return it. now: seconds of `time.monotonic`."""
+        return 1.0 + self._excess * 0.5 ** ((now - self._at) / HALF_LIFE)
+
+    def observe(self, predicted: float, measured: float, now: float) -> None:
+        """Learn from a request: its predicted and its measured seconds."""
+        before = self.factor(now)
+        self._excess, self._at = before - 1.0 + 0.5 * max(measured / predicted - before, 0.0), now

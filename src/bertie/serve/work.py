@@ -335,7 +335,7 @@ async def run(
         UserError: A value is invalid.
     """
     service = call.service
-    service.require_room(model.lanes[operation])
+    service.require_room(model.lanes[operation], call.spent)
     call.facts |= {"model": model.name, "texts": len(values)}
     started = time.monotonic()
     sequences = await service.tokenize(encode, values, sizes, call.remaining)
@@ -343,7 +343,8 @@ async def run(
     if not truncate:
         _refuse_truncated(model, sequences, where or items_of(param))
     check(sequences)
-    job = await service.compute(model.lanes[operation], sequences, call.gone, call.remaining)
+    job = await service.compute(model.lanes[operation], sequences, call.gone, call.remaining, call.spent)
+    call.job = job
     call.stages |= {"queue": job.started - job.admitted, "compute": job.finished - job.started}
     return job
 

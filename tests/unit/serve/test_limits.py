@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
 from bertie.serve.front import Front
 from bertie.serve.keys import ApiKeys
-from bertie.serve.limits import Limits
+from bertie.serve.limits import Limits, Refused
+from bertie.serve.queue import QueuedJob
 from bertie.serve.service import Service
 from bertie.serve.speed import Speed
 
@@ -160,6 +162,76 @@ def test_a_queue_that_would_take_too_long_is_full(make_service: Build) -> None:
         assert server.post("/v1/embeddings", {"input": "a"}).status == 200
 
 
+def ids(tokens: int) -> list[int]:
+    return [7] * (tokens - 2)
+
+
+def test_what_would_miss_the_target_is_refused_at_once(make_service: Build) -> None:
+    """The batch that is computed, what waits, and the tokens of the request itself count."""
+    service = make_service("mlm", timeout=600, latency_target=400, batch_tokens=64)
+    gate = Gate(service)
+    with serving(service) as server:
+        knows = server.knowing_ids
+        set_speed(service, 1)
+        first = in_thread(lambda: server.post("/v1/embeddings", {"input": [ids(60)] * 2}, **knows))
+        assert gate.entered.wait(300)
+        wait_until(lambda: service.models["mlm"].share.tokens == 120)
+        found = [server.post("/v1/embeddings", {"input": [ids(50)] * 6}, **knows)]
+        second = in_thread(lambda: server.post("/v1/embeddings", {"input": [ids(60)] * 2}, **knows))
+        wait_until(lambda: service.models["mlm"].share.tokens == 240)
+        found.append(server.post("/v1/embeddings", {"input": [ids(50)] * 3}, **knows))
+        for answer in found:
+            assert (answer.status, answer.error["code"]) == (429, "queue")
+            assert int(answer.headers["retry-after"]) >= 60
+        gate.opened.set()
+        first.join(300)
+        second.join(300)
+        assert service.models["mlm"].share.tokens == 0
+        assert server.post("/v1/embeddings", {"input": [ids(60)]}, **knows).status == 200
+
+
+def test_a_request_that_alone_misses_the_target_is_computed_if_nothing_waits(make_service: Build) -> None:
+    service = make_service("mlm", timeout=600, latency_target=400, batch_tokens=64)
+    gate = Gate(service)
+    with serving(service) as server:
+        knows = server.knowing_ids
+        set_speed(service, 1)
+        order: list[str] = []
+
+        def post(name: str, count: int) -> int:
+            answer = server.post("/v1/embeddings", {"input": [ids(60)] * count}, **knows)
+            order.append(name)
+            return answer.status
+
+        large = in_thread(lambda: post("large", 8))
+        assert gate.entered.wait(300)
+        wait_until(lambda: service.models["mlm"].share.tokens == 480)
+        assert post("another", 8) == 429
+        small = in_thread(lambda: post("small", 1))
+        wait_until(lambda: service.models["mlm"].share.tokens == 540)
+        gate.opened.set()
+        small.join(300)
+        large.join(300)
+        assert order == ["another", "small", "large"]
+
+
+def test_predictions_that_were_too_short_are_corrected(make_service: Build) -> None:
+    service = make_service("mlm", latency_target=20)
+    lane = service.models["mlm"].lanes["embed"]
+    service.queue.add(QueuedJob([], lane))  # so that something waits
+    lane.tokens = 1
+    assert service._require_time(9.0, 1.0, lane)
+    job = QueuedJob([], lane)
+    job.wait, job.admitted = 10.0, time.monotonic() - 30
+    for _ in range(10):
+        service.learn(job)
+    with pytest.raises(Refused, match="too much work waits"):
+        service._require_time(9.0, 1.0, lane)
+    assert service._require_time(5.0, 1.0, lane)
+    with pytest.raises(Refused, match="too much work waits"):
+        service._require_time(5.0, 10.0, lane)  # the time that it has spent counts, too
+
+
 def test_the_speed_is_known_before_the_first_request(make_service: Build) -> None:
     """An overload from the first second on is refused in time, too."""
     service = make_service("mlm")
@@ -287,6 +359,8 @@ def test_limits_are_checked() -> None:
     for name, value in (("queue_tokens", 0), ("timeout", 0), ("batch_tokens", -1), ("max_connections", 10**6)):
         with pytest.raises(UsageError, match=name):
             Limits(**{name: value})
+    with pytest.raises(UsageError, match="--latency-target 5: a request times out after 5 s: give less, or raise"):
+        Limits(timeout=5, latency_target=5)
 
 
 def test_browsers_may_use_it_from_named_origins_only(make_service: Build) -> None:
