@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 
 from bertie.contracts import Sequence
+from bertie.errors import NonFiniteError, UserError
 from bertie.serve.keys import ApiKeys
 from bertie.serve.limits import Limits, Refused, too_large
 from bertie.serve.logs import JsonLog, places
@@ -22,7 +23,7 @@ from bertie.serve.metrics import Metrics
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.queue import Lane, QueuedJob, QueueFull, TokenQueue
 from bertie.serve.speed import Correction
-from bertie.serve.worker import ComputedBatch, Failure, Worker
+from bertie.serve.worker import ComputedBatch, Worker
 from bertie.text.batching import batches
 
 T = TypeVar("T")
@@ -71,10 +72,18 @@ class Service:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Warm each model up, and start the worker. Called in the event loop."""
+        """Warm each model up, and start the worker. Called in the event loop.
+
+        Raises:
+            UserError: The vectors of a model are NaN or infinity.
+        """
         self._loop = asyncio.get_running_loop()
         for model in self.models.values():
-            seconds = model.health.warm_up()
+            try:
+                seconds = model.health.warm_up()
+            except NonFiniteError:
+                problem = "its vectors are NaN or infinity: the model is damaged, or its training diverged"
+                raise UserError(f"{model.predictor.folder}: {problem}: serve another one") from None
             for lane in model.lanes.values():
                 lane.speed.count(model.health.probe_tokens, seconds)
         self.worker.start()
@@ -208,8 +217,11 @@ class Service:
             timeout: Seconds to wait.
             spent: Seconds since the body of the request arrived.
 
+        Returns:
+            The job with all results, of which some may be failures.
+
         Raises:
-            Refused: The queue is full, or the time is over, or computing failed.
+            Refused: The queue is full, or the time is over.
             ClientGone: The client has gone away.
         """
         loop = asyncio.get_running_loop()
@@ -225,9 +237,6 @@ class Service:
             watch.cancel()
             timer.cancel()
             self.queue.cancel(job)  # what is complete stays
-        if any(isinstance(result, Failure) for result in job.results):
-            message = "the model could not compute a text of this request: its operator finds the error in the log"
-            raise Refused(500, "engine", message)
         return job
 
     def _too_slow(self) -> Refused:
@@ -294,10 +303,10 @@ class Service:
         self.metrics.batch(batch)
         if batch.error is not None:
             name = f"{type(batch.error).__module__}.{type(batch.error).__qualname__}"
-            counts = {"sequences": batch.failures, "of": batch.sequences}
-            self.log.event(
-                "batch_failed", "error", model=batch.model, error=name, **counts, where=places(batch.error)[-1]
-            )
+            facts: dict[str, Any] = {"sequences": batch.failures, "of": batch.sequences}
+            if raised := places(batch.error):
+                facts["where"] = raised[-1]
+            self.log.event("batch_failed", "error", model=batch.model, error=name, **facts)
 
 
 def _renumbered(sequence: Sequence, before: int) -> Sequence:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from bertie import runtime
 from bertie.contracts import Sequence
+from bertie.errors import NonFiniteError
 from bertie.serve.queue import LaneBatch, QueuedJob, TokenQueue
 
 MAX_FAILURES = 3  # consecutive failures after which a model counts as broken
@@ -23,7 +24,7 @@ PROBE_SECONDS = 5.0  # between two attempts to compute the probe of a broken mod
 
 
 class Failure(NamedTuple):
-    """In place of a result: computing it raised an exception."""
+    """In place of a result: computing it raised an exception, or the result is not finite."""
 
     error: Exception
 
@@ -37,6 +38,8 @@ class ComputedBatch(NamedTuple):
     seconds: float
     failures: int
     """Sequences that failed."""
+    nonfinite: int
+    """Those of them whose outputs are NaN or infinity."""
     error: Exception | None
     """The first exception."""
 
@@ -46,7 +49,7 @@ class Health:
     """Whether a model computes."""
 
     probe: Callable[[], object]
-    """Computes something small."""
+    """Computes something small. Raises an exception if the result is not finite."""
     probe_tokens: int
     """Tokens that the probe computes."""
     failures: int = 0
@@ -151,7 +154,9 @@ class Worker:
         if not failed:
             batch.lane.speed.count(tokens, seconds)
         error = failed[0].error if failed else None
-        self.measure(ComputedBatch(batch.lane.owner.name, len(sequences), tokens, seconds, len(failed), error))
+        nonfinite = sum(isinstance(each.error, NonFiniteError) for each in failed)
+        name = batch.lane.owner.name
+        self.measure(ComputedBatch(name, len(sequences), tokens, seconds, len(failed), nonfinite, error))
 
     def _probe(self) -> None:
         """Try to compute something with each broken model."""
