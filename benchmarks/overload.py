@@ -3,10 +3,10 @@
 python benchmarks/overload.py MODEL
 python benchmarks/overload.py MODEL --infinity ENVIRONMENT/bin/infinity_emb
 
-Each round measures the capacity of `bertie serve` with clients that wait for their answers. Then it sends requests with 1 to
-16 texts at random times, at a multiple of this capacity, to a server with its defaults, to one with a target, and to infinity
-(github.com/michaelfeil/infinity), one after the other. Clients and servers share the processors. The latency is that of
-answered requests, from the time at which they were due, which includes delays in the client.
+Each round measures the capacity of `bertie serve` with clients that wait for their answers. Then it sends requests with one
+or several texts at random times, at a multiple of this capacity, to a server with its defaults, to one with a target, and
+to infinity (github.com/michaelfeil/infinity), one after the other. Clients and servers share the processors. The latency is
+that of answered requests, from the time at which they were due, which includes delays in the client.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from bertie import storage
 from results import environment
 from serve import Client, texts_of
 
-SIZES = (1, 1, 1, 1, 2, 4, 8, 16)  # texts per request
 CONNECTIONS = 3000
 WARM_UP = 10.0  # seconds
 GIVE_UP = 30.0  # seconds after which a client closes its connection
@@ -68,13 +67,13 @@ class Seen:
         return {**at, "refusal_p99": refused, **facts}
 
 
-def requests(model: bertie.Predictor, name: str, count: int) -> list[Request]:
-    """Return requests with texts of Python's documentation."""
+def requests(model: bertie.Predictor, name: str, count: int, sizes: list[int]) -> list[Request]:
+    """Return requests with texts of Python's documentation. sizes: numbers of texts to choose from."""
     rng, texts = np.random.default_rng(0), texts_of(None, 2000)
     tokens = [len(each) for each in model.text_sequences(texts, "")]
     found = []
     for _ in range(count):
-        chosen = rng.integers(0, len(texts), rng.choice(SIZES)).tolist()
+        chosen = rng.integers(0, len(texts), rng.choice(sizes)).tolist()
         message = {"model": name, "input": [texts[i] for i in chosen], "encoding_format": "base64"}
         found.append(Request(json.dumps(message).encode(), sum(tokens[i] for i in chosen)))
     return found
@@ -208,6 +207,9 @@ def main() -> None:
     parser.add_argument("model", help="a run, a model folder or a hub id")
     parser.add_argument("--target", type=float, default=1.0, help="seconds")
     parser.add_argument("--share", type=float, default=2.0, help="of the capacity")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[1, 1, 1, 1, 2, 4], help="texts of a request, at random"
+    )
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--before", type=float, default=20.0, help="seconds until the queue of a server is full")
     parser.add_argument("--seconds", type=float, default=20.0, help="seconds that are measured")
@@ -216,7 +218,7 @@ def main() -> None:
     parser.add_argument("--infinity", default="", help="the program infinity_emb")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/overload.json"))
     args = parser.parse_args()
-    given = requests(bertie.load(args.model, threads=args.threads), "m", 500)
+    given = requests(bertie.load(args.model, threads=args.threads), "m", 500, args.sizes)
     rounds: list[dict[str, Any]] = []
     for number in range(args.runs):
         found: dict[str, Any] = {}
@@ -228,7 +230,7 @@ def main() -> None:
             found[name] = seen.summary(args.seconds)
             print(f"round {number + 1}, {rate:.0f} requests/s, {name}: {found[name]}", flush=True)
         rounds.append({"requests_per_second": round(rate, 1), "servers": found})
-        settings = {key: getattr(args, key) for key in ("target", "share", "before", "seconds", "engine")}
+        settings = {key: getattr(args, key) for key in ("target", "share", "sizes", "before", "seconds", "engine")}
         storage.write_json(args.out, {"environment": environment(args.threads), **settings, "rounds": rounds})
     print(table(rounds))
 

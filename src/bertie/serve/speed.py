@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections import deque
 from math import ceil
+from statistics import fmean, median_low
 
-KEPT = 16  # batches of a size that are remembered
+KEPT = 8  # batches of a size that are remembered
+SLOW = 2.0  # times the median of its size that a batch counts at most
 HALF_LIFE = 5.0  # seconds after which a correction is half as large
 FORGOTTEN, LEAST = 0.99, 0.01  # a size loses this share of its weight with every batch of another size, down to LEAST
 
@@ -15,8 +17,8 @@ class Speed:
     """The seconds of batches, as a line over their tokens. The worker's thread counts, and the event loop asks.
 
     Short queries cost little more than the overhead of a batch, and say little about the rate. So batches are remembered
-    by size, in classes that double: thousands of short ones do not push out the few large ones. The mean of a class leaves
-    out its slowest batch, because another program may have held up one.
+    by size, in classes that double: thousands of short ones do not push out the few large ones. In the mean of a class, a
+    batch counts at most twice the median, because another program may have held up one.
     """
 
     def __init__(self) -> None:
@@ -31,8 +33,8 @@ class Speed:
         size = tokens.bit_length()
         kept = self._batches.setdefault(size, deque(maxlen=KEPT))
         kept.append((tokens, seconds))
-        counted = sorted(kept, key=lambda batch: batch[1] / batch[0])[: max(len(kept) - 1, 1)]
-        self._points[size] = sum(t for t, _ in counted) / len(counted), sum(s for _, s in counted) / len(counted)
+        most = SLOW * median_low(s / t for t, s in kept)
+        self._points[size] = fmean(t for t, _ in kept), fmean(min(s, most * t) for t, s in kept)
         self._weights = {each: max(FORGOTTEN * weight, LEAST) for each, weight in self._weights.items()} | {size: 1.0}
         self._line = self._fitted()
 
