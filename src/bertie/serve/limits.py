@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
+from random import randrange
 from typing import Annotated, Literal
 
 from bertie.config import Range, check_ranges
@@ -48,7 +50,8 @@ class Limits:
     waits and of its own tokens, gets status 429. One that takes longer even alone is computed only if nothing waits, after
     all others. 0: requests wait up to half of `timeout`, which gives the highest throughput."""
     read_timeout: Annotated[float, Range(0, 86_400, above=True)] = 10.0
-    """Seconds in which a client must send the header of a request, then the body, and later read the response."""
+    """Seconds in which a client must send the header of a request, then the body, and after which it must have taken a
+    further part of the response."""
     hang_timeout: Annotated[float, Range(0, 86_400, above=True)] = 60.0
     """Seconds after which a batch that is still being computed counts as hanging: /livez and /readyz fail."""
     max_connections: Annotated[int, Range(1, 100_000)] = 1024
@@ -92,6 +95,17 @@ class Refused(Exception):  # noqa: N818 - not every refusal is an error of the s
             **dict.fromkeys((429, 503), "overloaded_error"),
         }
         return types.get(self.status, "invalid_request_error")
+
+
+def try_later(status: int, reason: str, problem: str, seconds: float) -> Refused:
+    """Return the refusal of a request that may be sent again after some seconds at the earliest.
+
+    Clients that were refused together would return together, and be refused again. So each is told a random time, which is
+    up to twice as long.
+    """
+    least = max(ceil(seconds), 1)
+    wait = least + randrange(least + 1)
+    return Refused(status, reason, f"{problem}: try again in {wait} s", retry_after=wait)
 
 
 def too_large(what: str, size: int, limit: int, remedy: str, flag: str = "", param: str | None = None) -> Refused:

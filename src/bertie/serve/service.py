@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ import torch
 from bertie.contracts import Sequence
 from bertie.errors import NonFiniteError, UserError
 from bertie.serve.keys import ApiKeys
-from bertie.serve.limits import Limits, Refused, too_large
+from bertie.serve.limits import Limits, Refused, too_large, try_later
 from bertie.serve.logs import JsonLog, places
 from bertie.serve.metrics import Metrics
 from bertie.serve.operations import Operation, ServedModel
@@ -28,7 +27,6 @@ from bertie.text.batching import batches
 
 T = TypeVar("T")
 R = TypeVar("R")
-MAX_RETRY_AFTER = 60
 WAIT_SHARE = 0.5  # of the timeout that the work in the queue may take
 AT_ONCE = 32_768  # characters that are tokenized before another request has its turn
 FEW_TEXTS = 32  # whose outputs are decoded in the event loop
@@ -122,9 +120,7 @@ class Service:
             message = f"the model {found.name} has no {operation}: {found.lacks(operation)}"
             raise Refused(422, "operation", message, "model")
         if problem := "its last computations failed" if found.health.broken else self.worker.problem():
-            raise Refused(
-                503, "broken", f"the model {found.name} is not available: {problem}: try again in 10 s", retry_after=10
-            )
+            raise try_later(503, "broken", f"the model {found.name} is not available: {problem}", 10)
         return found
 
     @contextmanager
@@ -138,7 +134,7 @@ class Service:
         def count(size: int) -> None:
             nonlocal own
             if self.buffered + size > self.limits.buffer_bytes:
-                raise Refused(429, "buffer", "the memory for requests is full: try again in 1 s", retry_after=1)
+                raise try_later(429, "buffer", "the memory for requests is full", 1)
             own += size
             self.buffered += size
 
@@ -290,9 +286,7 @@ class Service:
         return in_time
 
     def _overloaded(self, lane: Lane) -> Refused:
-        seconds = math.ceil(self.queue.wait(lane, 0))
-        wait = min(max(seconds, 1), MAX_RETRY_AFTER)
-        return Refused(429, "queue", f"too much work waits: try again in {wait} s", retry_after=wait)
+        return try_later(429, "queue", "too much work waits", self.queue.wait(lane, 0))
 
     def _deliver(self, jobs: list[QueuedJob]) -> None:
         if jobs and self._loop is not None:

@@ -17,7 +17,7 @@ from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
 from bertie.serve.front import Front
 from bertie.serve.keys import ApiKeys
-from bertie.serve.limits import Limits, Refused
+from bertie.serve.limits import Limits, Refused, try_later
 from bertie.serve.queue import QueuedJob
 from bertie.serve.service import Service
 from bertie.serve.speed import Speed
@@ -119,7 +119,7 @@ def test_a_full_queue_refuses_one_text_and_a_list_alike(given: Any, make_service
         wait_until(lambda: service.models["mlm"].share.tokens == 30)
         answer = server.post("/v1/embeddings", {"input": given})
         assert (answer.status, answer.error["type"]) == (429, "overloaded_error")
-        assert 1 <= int(answer.headers["retry-after"]) <= 60
+        assert int(answer.headers["retry-after"]) >= 1
         assert server.get("/readyz").status == 200  # overload is no reason to restart
         gate.opened.set()
         first.join(300)
@@ -356,6 +356,13 @@ def test_key_files_are_checked(text: str, problem: str, tmp_path: Path) -> None:
         ApiKeys.read(tmp_path / "none")
 
 
+def test_refused_clients_do_not_return_together() -> None:
+    for seconds, least in ((0.0, 1), (1.0, 1), (7.2, 8), (300.0, 300)):
+        refused = [try_later(429, "queue", "too much", seconds) for _ in range(5000)]
+        assert {each.retry_after for each in refused} == set(range(least, 2 * least + 1))
+        assert all(each.message == f"too much: try again in {each.retry_after} s" for each in refused)
+
+
 def test_limits_are_checked() -> None:
     for name, value in (("queue_tokens", 0), ("timeout", 0), ("batch_tokens", -1), ("max_connections", 10**6)):
         with pytest.raises(UsageError, match=name):
@@ -433,7 +440,8 @@ def test_too_many_connections_get_503_and_probes_an_answer(make_service: Build) 
             connection.request("GET", "/livez")
             assert connection.getresponse().read()
         refused = server.post("/v1/embeddings", {"input": "a"})
-        assert (refused.status, refused.error["code"], refused.headers["retry-after"]) == (503, "connections", "1")
+        assert (refused.status, refused.error["code"]) == (503, "connections")
+        assert refused.headers["retry-after"] in ("1", "2")
         assert server.get("/livez").status == server.get("/readyz").status == 200
         for connection in held:
             connection.close()
