@@ -21,6 +21,7 @@ from bertie.serve.attention import answer_bytes, encode_whole
 from bertie.serve.exchange import Call
 from bertie.serve.inputs import Example, characters, encode_inputs, read_inputs, texts_in
 from bertie.serve.limits import Refused, Where, check_count, check_sizes, items_of, too_large
+from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import MAX_TOP_K, Operation, ServedModel
 from bertie.serve.queue import QueuedJob
 from bertie.serve.scales import Scores, ScoreScale, scores_of
@@ -261,8 +262,9 @@ def _pair_similarities(similarity: Similarity, vectors: np.ndarray, count: int) 
     """Compare the first `count` vectors with the others: the only one with each, or each with its own."""
     first, second = vectors[:count], vectors[count:]
     if count == 1:
-        return similarities(similarity, first, second)[0].tolist()
-    return [similarities(similarity, a[None], b[None]).item() for a, b in zip(first, second, strict=True)]
+        return json_numbers(similarities(similarity, first, second)[0])
+    rows = zip(first, second, strict=True)
+    return json_numbers(np.concatenate([similarities(similarity, a[None], b[None])[0] for a, b in rows]))
 
 
 def _relevance(model: ServedModel, label: str) -> Callable[[Any], float] | None:

@@ -205,9 +205,10 @@ def test_with_a_target_jobs_of_all_lanes_are_computed_in_the_order_of_their_admi
 
 
 def test_with_a_target_batches_are_small_enough(clock: list[float]) -> None:  # noqa: ARG001
-    queue, where = TokenQueue(4096, target=8), lane_at(1000, overhead=0.2)
-    queue.add(job(where, *[100] * 20))
-    assert lengths(queue) == [100] * 7  # 0.9 s, and 8 would take a full second and no more
+    for overhead, count in ((0.05, 13), (0.2, 25), (0.5, 30)):  # 1 s, 10 times the overhead, and 8 / 3 s
+        queue = TokenQueue(4096, target=8)
+        queue.add(job(lane_at(1000, overhead=overhead), *[70] * 40))
+        assert lengths(queue) == [70] * count
     slow = TokenQueue(4096, target=0.1)
     slow.add(job(lane_at(1000, overhead=0.2), *[16] * 20))
     assert lengths(slow) == [16] * 4
@@ -236,9 +237,9 @@ def test_late_jobs_come_last_and_delay_no_other(clock: list[float]) -> None:
 
 
 def test_the_predicted_wait_with_a_target_is_that_of_full_batches(clock: list[float]) -> None:
-    queue, where, other = TokenQueue(100, max_wait=1, target=80), lane_at(10, "a", 1), lane_at(20, "b")
-    assert queue.wait(where, 1) == pytest.approx(10 + 1)  # 90 tokens in 10 s
-    queue.add(job(other, 100, 100, 30))
+    queue, where, other = TokenQueue(90, max_wait=1, target=80), lane_at(10, "a", 1), lane_at(20, "b")
+    assert queue.wait(where, 1) == pytest.approx(10 + 1)
+    queue.add(job(other, 90, 90, 50))
     queue.add(job(where, 50))
     assert queue.wait(where, 40) == pytest.approx(11.5 + 10 + 1)
     assert queue.wait(where, 41) == pytest.approx(11.5 + 2 * 10 + 1)
@@ -246,7 +247,7 @@ def test_the_predicted_wait_with_a_target_is_that_of_full_batches(clock: list[fl
     batch = queue.take(0)
     assert batch is not None
     clock[0] += 2
-    assert queue.wait(where, 41) == pytest.approx(3 + 6.5 + 2 * 10 + 1)
+    assert queue.wait(where, 41) == pytest.approx(2.5 + 7 + 2 * 10 + 1)
 
 
 @given(
