@@ -47,7 +47,7 @@ class Limits:
     """Seconds until a request without an answer gets status 504, and its sequences leave the queue."""
     latency_target: Annotated[float, Range(0, 86_400)] = 0.0
     """Seconds in which an admitted request should be answered. One that would take longer, by the predicted time of what
-    waits and of its own tokens, gets status 429. One that takes longer even alone is computed only if nothing waits, after
+    waits and of its own tokens, gets status 429. One that takes longer even alone is computed only if the server is idle, after
     all others. 0: requests wait up to half of `timeout`, which gives the highest throughput."""
     read_timeout: Annotated[float, Range(0, 86_400, above=True)] = 10.0
     """Seconds in which a client must send the header of a request, then the body, and after which it must have taken a

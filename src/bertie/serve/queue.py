@@ -29,8 +29,8 @@ from bertie.serve.speed import Speed
 
 TURNS = 4  # a request gives at most this part of a batch, then of the tokens that its lane computes
 # With a target: who arrives during a batch waits for its end, so it takes an eighth of the target. If that is less than ten
-# times the overhead of a batch, it takes longer, up to a third, or too much time would be overhead.
-PARTS, FEWEST_PARTS, OVERHEADS = 8, 3, 10
+# times the overhead of a batch, it takes longer, up to a quarter, or too much time would be overhead.
+PARTS, FEWEST_PARTS, OVERHEADS = 8, 4, 10
 LEAST_BATCH = 64  # tokens of a batch, however short the target is
 
 
@@ -174,9 +174,9 @@ class TokenQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits. A batch may be computed."""
+        """Whether nothing waits. A batch may be computed, but not with a target."""
         with self._changed:
-            return not any(lane.tokens for lane in self._lanes)
+            return not any(lane.tokens for lane in self._lanes) and not (self.target and self._running)
 
     def wait(self, lane: Lane, tokens: int) -> float:
         """Predict the seconds until what waits in a lane, and some more tokens, are computed.

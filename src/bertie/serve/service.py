@@ -28,6 +28,7 @@ from bertie.text.batching import batches
 T = TypeVar("T")
 R = TypeVar("R")
 WAIT_SHARE = 0.5  # of the timeout that the work in the queue may take
+TARGET_SHARE = 0.8  # of the target that a prediction may take: batches vary, and answers wait for the event loop, too
 AT_ONCE = 32_768  # characters that are tokenized before another request has its turn
 FEW_TEXTS = 32  # whose outputs are decoded in the event loop
 INLINE = 512  # characters that are tokenized without a change of threads, which would take longer
@@ -264,7 +265,8 @@ class Service:
     def _require_time(self, wait: float, spent: float, lane: Lane) -> bool:
         """Refuse a request that would wait for too long. Otherwise all requests of an overload would be late.
 
-        If nothing waits, nothing is refused: only a computation shows whether the predicted speed is right.
+        If nothing waits, and with a target nothing is computed, nothing is refused: only a computation shows whether the
+        predicted speed is right.
 
         Args:
             wait: The predicted seconds until it is computed.
@@ -272,18 +274,19 @@ class Service:
             lane: The operation.
 
         Returns:
-            Whether it will be computed in time.
+            Whether it will be computed in time. On an idle server, only the prediction itself counts.
 
         Raises:
-            Refused: It would not, and something waits; status 429.
+            Refused: It would not, and the server is not idle; status 429.
         """
-        if target := self.limits.latency_target:
-            in_time = spent + wait * self._correction.factor(time.monotonic()) <= target
+        target = self.limits.latency_target
+        if target:
+            in_time = spent + wait * self._correction.factor(time.monotonic()) <= TARGET_SHARE * target
         else:
             in_time = wait <= WAIT_SHARE * self.limits.timeout
         if not in_time and not self.queue.idle:
             raise self._overloaded(lane)
-        return in_time
+        return in_time or wait <= target
 
     def _overloaded(self, lane: Lane) -> Refused:
         return try_later(429, "queue", "too much work waits", self.queue.wait(lane, 0))

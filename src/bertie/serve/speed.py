@@ -9,6 +9,7 @@ from statistics import fmean, median_low
 
 KEPT = 8  # batches of a size that are remembered
 SLOW = 2.0  # times the median of its size that a batch counts at most
+RISE = 0.2  # of the difference to a request that took longer than corrected
 HALF_LIFE = 5.0  # seconds after which a correction is half as large
 FORGOTTEN, LEAST = 0.99, 0.01  # a size loses this share of its weight with every batch of another size, down to LEAST
 
@@ -70,8 +71,8 @@ class Speed:
 class Correction:
     """How many times as long as predicted requests take, at least 1: the worst of the last seconds.
 
-    It rises at once by half of what the latest request took beyond it, and falls back over time. So it forgets a disturbance
-    also if nothing is admitted that would show its end.
+    It rises with every request that takes even longer, and falls back over time. So it forgets a disturbance also if nothing
+    is admitted that would show its end.
     """
 
     def __init__(self) -> None:
@@ -85,4 +86,4 @@ class Correction:
     def observe(self, predicted: float, measured: float, now: float) -> None:
         """Learn from a request: its predicted and its measured seconds."""
         before = self.factor(now)
-        self._excess, self._at = before - 1.0 + 0.5 * max(measured / predicted - before, 0.0), now
+        self._excess, self._at = before - 1.0 + RISE * max(measured / predicted - before, 0.0), now

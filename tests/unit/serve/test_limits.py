@@ -224,13 +224,16 @@ def test_predictions_that_were_too_short_are_corrected(make_service: Build) -> N
     assert service._require_time(9.0, 1.0, lane)
     job = QueuedJob([], lane)
     job.wait, job.admitted = 10.0, time.monotonic() - 30
-    for _ in range(10):
+    for _ in range(40):
         service.learn(job)
     with pytest.raises(Refused, match="too much work waits"):
         service._require_time(9.0, 1.0, lane)
-    assert service._require_time(5.0, 1.0, lane)
+    assert service._require_time(4.0, 1.0, lane)
     with pytest.raises(Refused, match="too much work waits"):
-        service._require_time(5.0, 10.0, lane)  # the time that it has spent counts, too
+        service._require_time(4.0, 10.0, lane)  # the time that it has spent counts, too
+    lane.tokens = 0
+    assert service._require_time(19.0, 5.0, lane)  # the server is idle
+    assert not service._require_time(21.0, 0.0, lane)
 
 
 def test_the_speed_is_known_before_the_first_request(make_service: Build) -> None:

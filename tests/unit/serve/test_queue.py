@@ -205,7 +205,7 @@ def test_with_a_target_jobs_of_all_lanes_are_computed_in_the_order_of_their_admi
 
 
 def test_with_a_target_batches_are_small_enough(clock: list[float]) -> None:  # noqa: ARG001
-    for overhead, count in ((0.05, 13), (0.2, 25), (0.5, 30)):  # 1 s, 10 times the overhead, and 8 / 3 s
+    for overhead, count in ((0.05, 13), (0.2, 25), (0.5, 21)):  # 1 s, 10 times the overhead, and 8 / 4 s
         queue = TokenQueue(4096, target=8)
         queue.add(job(lane_at(1000, overhead=overhead), *[70] * 40))
         assert lengths(queue) == [70] * count
@@ -248,6 +248,16 @@ def test_the_predicted_wait_with_a_target_is_that_of_full_batches(clock: list[fl
     assert batch is not None
     clock[0] += 2
     assert queue.wait(where, 41) == pytest.approx(2.5 + 7 + 2 * 10 + 1)
+
+
+def test_with_a_target_a_server_that_computes_is_not_idle() -> None:
+    queue, where = TokenQueue(100, target=80), lane()
+    queue.add(job(where, 50))
+    batch = queue.take(0)
+    assert batch is not None
+    assert not queue.idle
+    queue.finish(batch, [0])
+    assert queue.idle
 
 
 @given(

@@ -86,7 +86,9 @@ def test_a_correction_rises_at_once_and_falls_back_over_time() -> None:
     assert found.factor(100) == 1
     found.observe(1.0, 0.5, 100)  # shorter than predicted
     assert found.factor(100) == 1
-    for _ in range(10):
+    found.observe(1.0, 3.0, 100)
+    assert 1.1 < found.factor(100) < 2
+    for _ in range(40):
         found.observe(1.0, 3.0, 100)
     assert found.factor(100) == pytest.approx(3, abs=0.01)
     assert found.factor(100 + HALF_LIFE) == pytest.approx(2, abs=0.01)
