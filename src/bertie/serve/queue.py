@@ -25,7 +25,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from bertie.contracts import Sequence
-from bertie.serve.speed import Speed
+from bertie.serve.speed import BatchSpeed
 
 TURNS = 4  # a request gives at most this part of a batch, then of the tokens that its lane computes
 # With a target: who arrives during a batch waits for its end, so it takes an eighth of the target. If that is less than ten
@@ -83,7 +83,7 @@ class Lane:
     """Computes the results of sequences, in order."""
     owner: QueueShare
     """The model's share of the queue."""
-    speed: Speed = field(default_factory=Speed)
+    speed: BatchSpeed = field(default_factory=BatchSpeed)
     """How long its batches take."""
     jobs: list[tuple[int, int, QueuedJob]] = field(default_factory=list)
     """Jobs with sequences to take, cancelled ones among them: a heap by the time of their next turn, then by order. With a

@@ -14,7 +14,7 @@ HALF_LIFE = 5.0  # seconds after which a correction is half as large
 FORGOTTEN, LEAST = 0.99, 0.01  # a size loses this share of its weight with every batch of another size, down to LEAST
 
 
-class Speed:
+class BatchSpeed:
     """The seconds of batches, as a line over their tokens. The worker's thread counts, and the event loop asks.
 
     Short queries cost little more than the overhead of a batch, and say little about the rate. So batches are remembered
@@ -30,7 +30,9 @@ class Speed:
         self._line = (0.0, 0.0)  # seconds of a batch, and of a token: one object, because two threads use it
 
     def count(self, tokens: int, seconds: float) -> None:
-        """Learn from a batch."""
+        """Learn from a batch. One without tokens, such as an empty text without special tokens, teaches nothing."""
+        if not tokens:
+            return
         size = tokens.bit_length()
         kept = self._batches.setdefault(size, deque(maxlen=KEPT))
         kept.append((tokens, seconds))

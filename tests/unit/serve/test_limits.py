@@ -20,7 +20,7 @@ from bertie.serve.keys import ApiKeys
 from bertie.serve.limits import Limits, Refused, try_later
 from bertie.serve.queue import QueuedJob
 from bertie.serve.service import Service
-from bertie.serve.speed import Speed
+from bertie.serve.speed import BatchSpeed
 
 from .conftest import Server, serving, wait_until
 
@@ -130,7 +130,7 @@ def test_a_full_queue_refuses_one_text_and_a_list_alike(given: Any, make_service
 def set_speed(service: Service, rate: float) -> None:
     """Let the service believe that a model computes some tokens per second."""
     for lane in service.models["mlm"].lanes.values():
-        lane.speed = Speed()
+        lane.speed = BatchSpeed()
         lane.speed.count(1000, 1000 / rate)
 
 

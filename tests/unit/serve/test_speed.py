@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bertie.serve.speed import HALF_LIFE, KEPT, Correction, Speed
+from bertie.serve.speed import HALF_LIFE, KEPT, BatchSpeed, Correction
 
 
-def taught(*batches: tuple[int, float]) -> Speed:
-    found = Speed()
+def taught(*batches: tuple[int, float]) -> BatchSpeed:
+    found = BatchSpeed()
     for tokens, seconds in batches:
         found.count(tokens, seconds)
     return found
@@ -20,7 +20,7 @@ def line(tokens: int) -> float:
 
 
 def test_nothing_is_predicted_before_the_first_batch() -> None:
-    assert Speed().batch(4000) == Speed().seconds(10**6, 4000) == 0
+    assert BatchSpeed().batch(4000) == BatchSpeed().seconds(10**6, 4000) == 0
 
 
 def test_one_size_tells_the_rate_alone() -> None:
@@ -72,6 +72,11 @@ def test_a_slow_start_is_forgotten() -> None:
     found = taught((128, 10 * line(128)), *((size, line(size)) for size in (10, 1000, 4000) * 300))
     for tokens in (1000, 4000):
         assert found.batch(tokens) == pytest.approx(line(tokens), rel=0.05)
+
+
+def test_a_batch_without_tokens_teaches_nothing() -> None:
+    assert taught((100, 1.0), (0, 5.0)).batch(100) == 1
+    assert taught((0, 5.0)).batch(100) == 0
 
 
 def test_no_batch_takes_less_than_nothing() -> None:
