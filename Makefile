@@ -15,9 +15,10 @@ PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n a
 test: .venv/dev
 	$(PYTEST)
 
-# With the tests marked slow, which `make test` leaves out.
+# With the tests marked slow, which `make test` leaves out, and with the clients of the server, which npm and PyPI install once.
 test-all: .venv/dev
 	$(PYTEST) -m ""
+	$(BIN)/python tests/long/service_clients.py --environments .venv/clients
 
 check: .venv/dev
 	$(BIN)/ruff check .

@@ -36,7 +36,7 @@ from bertie.contracts import FILLER, Batch, MicroBatch, Ragged, Sequence
 from bertie.model.attention import automatic, eager
 from bertie.model.attention_window import AttentionInput, Pattern
 from bertie.model.config import TransformerConfig
-from bertie.pretraining.feed import label_row, rows_per_pass
+from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
 from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
@@ -115,6 +115,11 @@ def random_sequence(length: int, pair: bool, tokenizer: Tokenizer, rng: np.rando
     return Sequence(ids, segments, np.ones(length, bool), pair_label=int(rng.integers(2)) if pair else -1)
 
 
+def largest_divisor(rows: int, most: int) -> int:
+    """Return the largest divisor of `rows` that is not above `most`."""
+    return next(size for size in range(min(most, rows), 0, -1) if rows % size == 0)
+
+
 def steps_of(rows: list[Row], per_step: int, per_pass: int) -> list[Step]:
     """Join rows into steps with forward passes of `per_pass` rows."""
     passes = [join(rows[start : start + per_pass]) for start in range(0, len(rows), per_pass)]
@@ -170,7 +175,7 @@ class Bench:
         most = self.rows_per_step
         if self.device.type == "cuda" and most > 1:
             most = rows_that_fit(self.model, optimizer, [lambda n: join(rows[:n])], self.precision, SINGLE_PROCESS)
-        return rows_per_pass(self.rows_per_step, most)
+        return largest_divisor(self.rows_per_step, most)
 
     def _build_peer(self) -> None:
         """Build the model of transformers, load bertie's weights, and lower `per_pass` until a padded step fits."""
@@ -197,7 +202,7 @@ class Bench:
                 if not is_out_of_memory(error) or self.per_pass == 1:
                     raise
             self.recover()
-            self.per_pass = rows_per_pass(self.rows_per_step, self.per_pass - 1)
+            self.per_pass = largest_divisor(self.rows_per_step, self.per_pass - 1)
 
     def _measure_peer_loss(self) -> None:
         self._switch("sdpa", False)

@@ -2,8 +2,9 @@
 
     python benchmarks/memory.py gutenberg.jsonl.xz --work FOLDER --out FILE.json
         [--minutes 8] [--seeds 0 1 2] [--books 400] [--eval-books 24] [--vocab-size 8000]
+        [--recipe benchmarks/memory.toml]
 
-Prepares books, and trains `mini-transformer-xl` on one thread, for each seed twice: with its memory of 128 tokens, and with
+Prepares books, and trains a recipe of Transformer-XL on one thread, for each seed twice: with its memory of 128 tokens, and with
 memory_length = 0, which has the same segments of 128 tokens. The number of steps is what the minutes of processor time hold,
 by the processor time of short runs of both, in turns; the time that each run then took is in the results. Both read the same
 held-out books, cut to 4,096 tokens, as in their training: with the memory through the whole book, or without.
@@ -36,7 +37,7 @@ from results import environment
 FAR = 512  # tokens after so many count
 BOOK_TOKENS = 4096
 PLACES = (0, 128, FAR, 1024, 2048, BOOK_TOKENS)
-STEPS = 12  # of a run that tells the time of a step
+STEPS = 42  # of a run that tells the time of a step
 MODELS = {"memory": 128, "none": 0}
 
 
@@ -50,6 +51,9 @@ def main() -> None:
     parser.add_argument("--books", type=int, default=400, help="books for training")
     parser.add_argument("--eval-books", type=int, default=24)
     parser.add_argument("--vocab-size", type=int, default=8000)
+    parser.add_argument(
+        "--recipe", default=str(Path(__file__).with_suffix(".toml")), help="with segments of 128 tokens"
+    )
     args = parser.parse_args()
     shards = prepared(args)
     books = held_out(shards, args)
@@ -59,7 +63,7 @@ def main() -> None:
         for name in MODELS:
             run = args.work / f"{name}-{seed}-{args.minutes:g}m"
             steps = round(args.minutes * 60 / seconds[name])
-            took = trained(shards, run, name, seed, steps) / 60
+            took = trained(args.recipe, shards, run, name, seed, steps) / 60
             losses = measured(run, books)
             tokens = read_metrics(run, "train")[-1]["tokens"]
             row = {"model": name, "seed": seed, "minutes": took, "steps": steps, "million_tokens": tokens / 1e6}
@@ -70,7 +74,12 @@ def main() -> None:
             }
             rows.append(row)
             print({**row, "books": len(books)}, flush=True)
-    result = {"environment": environment(1), "seconds_per_step": seconds, "runs": rows} | compared(rows)
+    result = {
+        "environment": environment(1),
+        "recipe": args.recipe,
+        "seconds_per_step": seconds,
+        "runs": rows,
+    } | compared(rows)
     storage.write_json(args.out, result)
     print(
         f"loss with the memory minus without, after {FAR} tokens: {result['difference']:+.4f}, 95 % {result['interval']}"
@@ -109,21 +118,23 @@ def calibrated(shards: Path, args: argparse.Namespace) -> dict[str, float]:
         return storage.read_json(path)
     for turn in range(3):
         for name in MODELS:
-            few, many = (trained(shards, args.work / f"time-{name}-{turn}-{n}", name, 0, n) for n in (2, STEPS))
+            few, many = (
+                trained(args.recipe, shards, args.work / f"time-{name}-{turn}-{n}", name, 0, n) for n in (2, STEPS)
+            )
             found.setdefault(name, []).append((many - few) / (STEPS - 2))
     seconds = {name: float(np.median(each)) for name, each in found.items()}
     storage.write_json(path, seconds)
     return seconds
 
 
-def trained(shards: Path, run: Path, name: str, seed: int, steps: int) -> float:
+def trained(recipe: str, shards: Path, run: Path, name: str, seed: int, steps: int) -> float:
     """Train a model, unless the run is finished. Returns the seconds of processor time that it took."""
     path = run.with_suffix(".seconds")
     if not path.exists():
         quiet = ("--training.eval-every", 0, "--training.max-eval-tokens", 1, "--threads", 1)
         words = ("--model.memory-length", MODELS[name], "--seed", seed, "--training.steps", steps)
         before = processor_seconds()
-        call("pretrain", "mini-transformer-xl", "--data", shards, "--out", run, *words, *quiet)
+        call("pretrain", recipe, "--data", shards, "--out", run, *words, *quiet)
         path.write_text(str(processor_seconds() - before))
     return float(path.read_text())
 

@@ -12,29 +12,31 @@ from typing import Any
 
 from bertie import console
 
+_PIPE: list[int] = []  # its ends; Python writes to the second one when a signal comes
+
+
+def listen() -> None:
+    """Note signals from now on, so that any thread can wait for one. Only the main thread can call this."""
+    if not _PIPE:
+        _PIPE.extend(os.pipe())
+        os.set_blocking(_PIPE[1], False)
+        signal.set_wakeup_fd(_PIPE[1])
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+
 
 def wait_for_signal(place: str | Path) -> None:
     """Write the file `place`, so that the test sees it, and wait for SIGINT, SIGTERM or SIGUSR1, which only ends the wait.
 
-    A file that exists is from an earlier process that waited there: this one goes on.
+    `listen` comes before. A file that exists is from an earlier process that waited there: this one goes on.
     """
-    if Path(place).exists():
-        return
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    before = signal.set_wakeup_fd(writer), signal.signal(signal.SIGUSR1, lambda *_: None)
-    try:
+    if not Path(place).exists():
         Path(place).touch()
-        os.read(reader, 1)  # a signal that comes before this line is in the pipe already
-    finally:
-        signal.set_wakeup_fd(before[0])
-        signal.signal(signal.SIGUSR1, before[1])
-        os.close(reader)
-        os.close(writer)
+        os.read(_PIPE[0], 1)
 
 
 def at_progress(place: str | Path, title: str, number: int) -> None:
     """Wait when the bar of that title advances for the `number`th time in this process."""
+    listen()
     advance, passed = console.Progress.advance, count(1)
 
     def patched(bar: console.Progress, amount: float = 1, detail: str = "") -> None:
@@ -48,6 +50,7 @@ def at_progress(place: str | Path, title: str, number: int) -> None:
 
 def at_call(place: str | Path, module: Any, name: str) -> None:
     """Wait before the function of that name in the module does anything."""
+    listen()
     act: Callable[..., Any] = getattr(module, name)
 
     def patched(*args: Any, **named: Any) -> Any:

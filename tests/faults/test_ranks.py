@@ -30,9 +30,9 @@ def assert_close(found: list[dict[str, Any]], expected: list[dict[str, Any]]) ->
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=2e-4)
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", [3, *(pytest.param(count, marks=pytest.mark.slow) for count in (2, 4))])
 def test_number_of_ranks_changes_only_rounding(nursery: Nursery, shards: Path, tmp_path: Path, ranks: int) -> None:
-    """With dropout. A second run with the same number of ranks gives exactly the same records."""
+    """With dropout, and 4 rows a step, which 3 ranks share as 1, 1 and 2. A second run with as many gives the same records."""
 
     def command(name: str) -> list[str]:
         return [*pretrain_command(shards, tmp_path / name), "--training.row-tokens", "128"]
@@ -46,6 +46,21 @@ def test_number_of_ranks_changes_only_rounding(nursery: Nursery, shards: Path, t
     assert not any(together.texts[1:])  # only rank 0 prints
     assert nursery.start(command("again"), ranks=ranks).wait() == 0
     assert records(tmp_path / "again") == records(tmp_path / "run")
+
+
+def test_ranks_share_the_products_of_muon(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
+    """3 ranks share the matrices of 2 layers."""
+    recipe = tmp_path / "muon.toml"
+    recipe.write_text('extends = "tiny"\n[optimizer]\nkind = "muon"\n')
+
+    def command(name: str) -> list[str]:
+        _, _, *rest = pretrain_command(shards, tmp_path / name)
+        return ["pretrain", str(recipe), *rest, "--training.row-tokens", "128"]
+
+    assert nursery.run(command("alone"))[0] == 0
+    together = nursery.start(command("run"), ranks=3)
+    assert together.wait() == 0, together.texts
+    assert_close(records(tmp_path / "run"), records(tmp_path / "alone"))
 
 
 @pytest.fixture(scope="module")
@@ -104,11 +119,12 @@ def test_a_rank_that_is_gone_is_said(nursery: Nursery, shards: Path, tmp_path: P
     assert "Traceback" not in victim.text
 
 
-def test_batch_that_ranks_cannot_share_is_refused(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
-    victim = nursery.start(pretrain_command(shards, tmp_path / "run"), ranks=3)
+def test_more_ranks_than_rows_are_refused(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
+    command = [*pretrain_command(shards, tmp_path / "run"), "--training.row-tokens", "512"]
+    victim = nursery.start(command, ranks=2)
     victim.wait()
-    assert victim.codes == [2, 2, 2]
-    assert "3 ranks cannot share equally: lower training.row_tokens" in victim.text
+    assert victim.codes == [2, 2]
+    assert "has 1 row of 512 tokens, and each of the 2 ranks needs one: lower training.row_tokens" in victim.text
     assert not (tmp_path / "run").exists()
 
 

@@ -87,11 +87,13 @@ def die_before(what: str, number: int) -> None:
 
 
 def hold_before(place: str, what: str, number: int) -> None:
+    holding.listen()
     before(what, number, lambda: holding.wait_for_signal(place))
 
 
 def hold_torn(place: str, number: int) -> None:
     """In the writing of the `number`th file of tensors, with half of the bytes of its first tensor in it."""
+    holding.listen()
     write, files = model_folder._write, list[str]()
 
     def patched(file: Any, tensor: Any) -> None:

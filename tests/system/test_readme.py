@@ -20,7 +20,7 @@ from bertie import cli, config
 from bertie.batches.loader import Position
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
-from bertie.checkpoints.training_state import Counters, save_state
+from bertie.checkpoints.training_state import Counters, copied_tensors, save_state
 from bertie.cli import HELP, VERBS, main
 from bertie.commands.parser import parse
 from bertie.finetuning.recipe import FinetuneConfig
@@ -166,7 +166,7 @@ def test_route_from_save_to_automodel(tmp_path: Path, pretrained: Path) -> None:
     optimizer = torch.optim.AdamW(model.parameters())
 
     def save() -> None:
-        save_state(tmp_path, model, optimizer, checkpoint.tokenizer, None, Counters(step=1), 1)
+        save_state(tmp_path, model, copied_tensors(model, optimizer), checkpoint.tokenizer, None, Counters(step=1), 1)
 
     assert set(files) <= files_that_run(save)
     transformers = pytest.importorskip("transformers", reason="needs the package transformers")

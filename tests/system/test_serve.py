@@ -18,8 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import bertie
 from bertie.cli import main
 
 
@@ -232,6 +234,15 @@ def test_requests_that_cannot_be_completed_in_time_get_503(pretrained: Path, sma
     assert set(statuses) <= {429, 503}
     logged = Counter(event["status"] for event in events if event.get("path") == "/v1/embeddings")
     assert logged == statuses
+
+
+def test_pooling_of_a_model_that_names_none(pretrained: Path, small_texts: list[str]) -> None:
+    with process(str(pretrained), "--pooling", "cls") as server:
+        status, answer = server.post({"input": small_texts[:3]})
+        assert status == 200
+        found = [each["embedding"] for each in answer["data"]]
+        np.testing.assert_allclose(found, bertie.load(pretrained).embed(small_texts[:3], "cls"), atol=1e-5)
+        assert server.stop() == 0
 
 
 def test_wrong_arguments(pretrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

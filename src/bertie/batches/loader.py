@@ -59,8 +59,12 @@ class Step:
     """Position of this step."""
     after: Position
     """Position of the next step."""
-    first: int = 0
-    """Number, within the step, of the first micro-batch of this rank. Other ranks have the ones before."""
+    numbers: tuple[int, ...] = ()
+    """Of each micro-batch a number that no other one of the step has, on any rank. Empty: 0, 1, 2 …"""
+
+    def number(self, index: int) -> int:
+        """Return the number of a micro-batch of this rank. It seeds dropout."""
+        return self.numbers[index] if self.numbers else index
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,8 +6,9 @@ import io
 import json
 import os
 import struct
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ from bertie.checkpoints.huggingface import (
 )
 from bertie.checkpoints.mapped import Mapped
 from bertie.checkpoints.model_card import About, write_card
+from bertie.checkpoints.tensorflow import folder as google
 from bertie.checkpoints.weight_files import NUMBERS
 from bertie.errors import UserError
 from bertie.model.electra import generator_sizes
@@ -49,6 +51,7 @@ def write_model(
     source: Checkpoint | None = None,
     max_length: int | None = None,
     mapped: Mapped | None = None,
+    copied: dict[str, Tensor] | None = None,
 ) -> None:
     """Write config.json, model.safetensors, the tokenizer's files and the model card.
 
@@ -65,13 +68,14 @@ def write_model(
             and with those that no head of bertie reads.
         max_length: Tokens in the longest sequence. None: what the task says, or else as many as there are positions.
         mapped: The places of the weights that are mapped (`read_weights`).
+        copied: Weights by name, on the CPU, to write instead of the model's, which training may have changed since.
     """
     labels = tuple((task or {}).get("labels", ())) or (source.labels if source else ())
     family = family_of(model.encoder.config)
     if source and (own := family_named(source.model_type)) is not None and own.settings.fits(model.encoder.config):
         family = own
     own = source.weights if source else {}
-    state = dict(own) or {name: tensor.cpu() for name, tensor in model.state_dict().items()}
+    state = dict(own) or copied or {name: tensor.cpu() for name, tensor in model.state_dict().items()}
     pad_id = tokenizer.pad_id if tokenizer.special.pad is not None or family.needs_padding else None
     weights = to_huggingface(
         family, state | family.derived(model.encoder.config), shapes_of(model, family), pad_id or 0
@@ -189,27 +193,42 @@ def _write(file: io.RawIOBase, tensor: Tensor) -> None:
         rest = rest[file.write(rest) :]  # the system writes at most 2 GiB at once
 
 
-def write_manifest(folder: Path) -> None:
-    """Write the manifest: sizes and checksums of the model's files and of training_state/. It completes a checkpoint."""
-    state = sorted((folder / "training_state").glob("*"))
-    found = sorted(folder.glob(f"{sentence_transformers_format.IN_MODULES}/*"))
-    names = dict.fromkeys((*MODEL_FILES, *TASK_FILES, *(path.relative_to(folder).as_posix() for path in found)))
-    files = [path for name in names if (path := folder / name).is_file()] + state
-    for path in files:
+def write_manifest(folder: Path, others: Iterable[str] = ()) -> None:
+    """Write the manifest: sizes and checksums of the model's files and of training_state/. It completes a checkpoint.
+
+    Args:
+        folder: The folder.
+        others: Files in it that bertie does not read: `verify` reads their checksums if it is asked to.
+    """
+    patterns = (f"{sentence_transformers_format.IN_MODULES}/*", "training_state/*")
+    modules, state = (sorted(folder.glob(pattern)) for pattern in patterns)
+    named = (folder / name for name in (*MODEL_FILES, *TASK_FILES))
+    files = [path for path in dict.fromkeys([*named, *modules]) if path.is_file()]
+    files += google.files_in(folder) + state
+    unread = [folder / name for name in others]
+    for path in (*files, *unread):
         storage.fsync(path)
-    storage.write_json(folder / MANIFEST, {"format": 1, "files": storage.checksums(folder, files)})
+    values = {"format": 1, "files": storage.checksums(folder, files)}
+    storage.write_json(folder / MANIFEST, values | ({"others": storage.checksums(folder, unread)} if unread else {}))
 
 
-def verify(folder: Path) -> None:
+def verify(folder: Path, part: Literal["files", "others"] = "files") -> None:
     """Compare a folder with its manifest. Folders without a manifest pass.
+
+    Args:
+        folder: The folder.
+        part: files: those that bertie reads. others: those for other programs.
 
     Raises:
         UserError: A file or the manifest is missing, altered or damaged. The message names it.
     """
     if (folder / MANIFEST).is_file():
-        manifest, remedy = storage.read_json(folder / MANIFEST), "restore it, or take another checkpoint"
+        manifest, remedy = (
+            {"others": {}} | storage.read_json(folder / MANIFEST),
+            "restore it, or take another checkpoint",
+        )
         try:
-            untrusted.require_inside(folder, manifest["files"])
-            storage.verify(folder, manifest["files"], remedy)
+            untrusted.require_inside(folder, manifest[part])
+            storage.verify(folder, manifest[part], remedy)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{folder / MANIFEST} is damaged: {remedy}") from error

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from bertie import config, console, storage
 from bertie.checkpoints.checkpoint import load_weights
@@ -69,10 +70,57 @@ class Counters:
     """Evaluations since the best one, for early stopping."""
 
 
+@dataclass(frozen=True)
+class StateTensors:
+    """The tensors of a checkpoint, by name, on the CPU."""
+
+    weights: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    """Named `key|parameter name`."""
+
+    @property
+    def bytes(self) -> int:
+        return sum(tensor.nbytes for part in (self.weights, self.optimizer) for tensor in part.values())
+
+
+def copied_tensors(model: Model, optimizer: torch.optim.Optimizer, into: StateTensors | None = None) -> StateTensors:
+    """Return copies of the tensors of a checkpoint, which training does not change.
+
+    Args:
+        model: The model.
+        optimizer: Its optimizer.
+        into: What an earlier call returned, and nothing reads any more: its memory is used again.
+    """
+    parts = _tensors_of(model, optimizer)
+    places = (into.weights, into.optimizer) if into else ({}, {})
+    found = tuple(
+        {name: _copied(tensor, place.get(name)) for name, tensor in part.items()}
+        for part, place in zip(parts, places, strict=True)
+    )
+    if next(model.parameters()).device.type == "cuda":
+        torch.cuda.current_stream().synchronize()  # copies into pinned memory do not wait
+    return StateTensors(*found)
+
+
+def _copied(tensor: Tensor, place: Tensor | None) -> Tensor:
+    if place is None or place.shape != tensor.shape or place.dtype != tensor.dtype:
+        place = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+    return place.copy_(tensor, non_blocking=True)
+
+
+def _tensors_of(model: Model, optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    states = {
+        f"{key}|{name}": tensor.detach()
+        for name, parameter in model.named_parameters()
+        for key, tensor in optimizer.state.get(parameter, {}).items()
+    }
+    return {name: tensor.detach() for name, tensor in model.state_dict().items()}, states
+
+
 def save_state(
     run: Path,
     model: Model,
-    optimizer: torch.optim.Optimizer,
+    tensors: StateTensors,
     tokenizer: Tokenizer,
     task: dict[str, Any] | None,
     counters: Counters,
@@ -82,8 +130,8 @@ def save_state(
 
     Args:
         run: Folder of the run.
-        model: Model to save.
-        optimizer: Its optimizer.
+        model: Model to save. Its weights are not read.
+        tensors: The weights, and the optimizer's state.
         tokenizer: Its tokenizer.
         task: Contents of task.json, for fine-tuning.
         counters: Progress of the run.
@@ -96,12 +144,13 @@ def save_state(
     checkpoints.mkdir(exist_ok=True)
     final = checkpoints / f"step-{counters.step:08d}"
     if not final.exists():
-        _require_disk_space(final, model, optimizer)
+        _require_disk_space(final, tensors.bytes)
+        about = About(f"Training state after step {counters.step}.")
         with storage.atomic_folder(final) as folder:
-            write_model(folder, model, tokenizer, task, About(f"Training state after step {counters.step}."))
+            write_model(folder, model, tokenizer, task, about, copied=tensors.weights)
             state = folder / "training_state"
             state.mkdir()
-            save_tensors(_optimizer_tensors(optimizer, model), state / "optimizer.safetensors")
+            save_tensors(tensors.optimizer, state / "optimizer.safetensors")
             storage.write_json(state / "counters.json", asdict(counters))
             write_manifest(folder)
     for old in (folder for folder in list_checkpoints(run)[:-keep] if int(folder.name[5:]) != counters.best_step):
@@ -111,16 +160,14 @@ def save_state(
         shutil.rmtree(temporary)
 
 
-def _require_disk_space(final: Path, model: Model, optimizer: torch.optim.Optimizer) -> None:
+def _require_disk_space(final: Path, size: int) -> None:
     """Raise a UserError if the disk has too little space for a checkpoint."""
-    state = [tensor for values in optimizer.state.values() for tensor in values.values()]
-    size = sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *state))
     free = shutil.disk_usage(final.parent).free
     if size > free:
         raise UserError(
             f"cannot write {final}: it takes {size / 1e6:,.1f} MB and the disk has {free / 1e6:,.1f} MB free, so "
-            f"{(size - free) / 1e6:,.1f} MB are missing; free some space and repeat the command to resume from the "
-            "previous checkpoint"
+            f"{(size - free) / 1e6:,.1f} MB are missing: free some space (a repeated command resumes from the previous "
+            "checkpoint)"
         )
 
 
@@ -201,7 +248,7 @@ def load_optimizer(folder: Path, model: Model, optimizer: torch.optim.Optimizer,
         UserError: The file is damaged or missing.
     """
     path = folder / "training_state" / "optimizer.safetensors"
-    states: dict[str, dict[str, torch.Tensor]] = {}
+    states: dict[str, dict[str, Tensor]] = {}
     for key, tensor in read_tensors(path).items():
         kind, _, name = key.partition("|")
         states.setdefault(name, {})[kind] = tensor
@@ -230,12 +277,3 @@ def load_optimizer(folder: Path, model: Model, optimizer: torch.optim.Optimizer,
 def _require(path: Path) -> None:
     if not path.is_file():
         raise UserError(f"{path} is missing: restore it, or give another --out to start over")
-
-
-def _optimizer_tensors(optimizer: torch.optim.Optimizer, model: Model) -> dict[str, torch.Tensor]:
-    """Return all tensors of the optimizer's state, named `key|parameter name`."""
-    return {
-        f"{key}|{name}": tensor.detach().cpu().contiguous()
-        for name, parameter in model.named_parameters()
-        for key, tensor in optimizer.state.get(parameter, {}).items()
-    }

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
+from bertie.commands.common import given
 from bertie.commands.flags import Flat, Positional
 from bertie.errors import UsageError, install
+from bertie.model.pooling import Pooling
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
 from bertie.serve.front import DialectName, Front
@@ -48,6 +50,9 @@ class Args:
     dimensions: tuple[int, ...] = ()
     """Smaller widths of vectors that requests may ask for, too, such as 64 128: for models that were trained for them.
     Without it: the matryoshka_dimensions in the config.json of each model."""
+    pooling: Pooling | None = None
+    """Pooling of the token vectors into the vector of a text, for models whose files do not say it. By default what suits the
+    encoder, usually the mean."""
     no_access_log: bool = False
     """Log no requests, only what happens to the server."""
     limits: Flat[Limits] = Limits()
@@ -72,7 +77,8 @@ def run(args: Args) -> dict[str, Any]:
         if not re.fullmatch(r"https?://[^/\s]+|\*", origin):
             raise UsageError(f"--cors {origin}: give a scheme, a host and maybe a port, as in https://example.org:8443")
     with listen(args.host, args.port) as listener:  # before models are loaded, which can take long
-        loaded = {name: load(source, threads=args.threads, engine=args.engine) for name, source in sources.items()}
+        options = given(args, "threads", "engine", "pooling")
+        loaded = {name: load(source, **options) for name, source in sources.items()}
         models = {
             name: serve_model(name, each, args.limits.queue_tokens, shorter_widths(each, args.dimensions))
             for name, each in loaded.items()

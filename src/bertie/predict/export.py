@@ -127,7 +127,7 @@ def _write(
         result = _compare(job, before, folder, out, exported, data, max_loss)
         checked = time.monotonic()
         _write_card(job, folder, card, data, result)
-        write_manifest(folder)
+        write_manifest(folder, transformers_js.FILES.values() if job.to == "transformers.js" else ())
     seconds = time.monotonic() - checked + written - started
     times = {"seconds": round(seconds, 2), "check_seconds": round(checked - written, 2)}
     return {**times, "memory": memory, **result}

@@ -12,11 +12,12 @@ from bertie.checkpoints.named_weights import unused_weights_allowed
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding, embedding_of
 from bertie.checkpoints.sentence_transformers_reader import read as read_embedding
-from bertie.errors import UserError
+from bertie.errors import UsageError, UserError
 from bertie.model.electra import build_generator
-from bertie.model.encoder import EncoderConfig, build_encoder, text_vector, with_language
+from bertie.model.encoder import build_encoder, text_vector, with_language
 from bertie.model.initialization import Uninitialized
 from bertie.model.model import Model
+from bertie.model.pooling import Pooling
 from bertie.objectives.heads import build_heads, objectives_named
 from bertie.predict.checkpoint_task import choose_task, trained_length, with_tokens_of
 from bertie.predict.engines import choose
@@ -35,6 +36,7 @@ def load(
     language: str = "",
     threads: int = 0,
     engine: EngineName | None = None,
+    pooling: Pooling | None = None,
     allow_unused: bool = False,
 ) -> Predictor:
     """Load a model for inference.
@@ -48,6 +50,8 @@ def load(
         threads: Processor threads; 0: all that this process may use.
         engine: What computes the encoder (`EngineName`). None: the engine that a converted model was made for, and for
             other models "plain": torch in fp32, as in training.
+        pooling: How to pool tokens into the vector of a text, for a model whose files do not say it. None: for such a model
+            what suits its encoder, usually the mean.
         allow_unused: Ignore weights without a place in the model, such as those of an adapter, instead of refusing them.
 
     Returns:
@@ -55,7 +59,7 @@ def load(
 
     Raises:
         UsageError: There is no model at `source`, `task` has other labels than the model, the model does not know
-            `language`, or the engine cannot run here.
+            `language`, its files name another `pooling`, or the engine cannot run here.
         UserError: The model is damaged.
     """
     runtime.use_threads(threads)
@@ -65,7 +69,7 @@ def load(
         checkpoint = read_checkpoint(source, None if task is None else task.facts.shape)
     exported = read_exported(checkpoint.folder)
     checkpoint = replace(checkpoint, config=with_language(checkpoint.config, language))
-    checkpoint, loaded = build(checkpoint, task)
+    checkpoint, loaded = build(checkpoint, task, pooling)
     model = loaded.model
     result = load_weights(model, checkpoint, move=True)
     if result.initialized:
@@ -74,12 +78,15 @@ def load(
     return replace(loaded, engine=choose.use(model, engine, exported))
 
 
-def build(checkpoint: Checkpoint, task: AnyTask | None = None) -> tuple[Checkpoint, Predictor]:
+def build(
+    checkpoint: Checkpoint, task: AnyTask | None = None, pooling: Pooling | None = None
+) -> tuple[Checkpoint, Predictor]:
     """Build the model of a checkpoint, without its weights.
 
     Args:
         checkpoint: The checkpoint.
         task: As in `load`.
+        pooling: As in `load`.
 
     Returns:
         The checkpoint, with the names that the model has for its heads, and the model.
@@ -101,14 +108,16 @@ def build(checkpoint: Checkpoint, task: AnyTask | None = None) -> tuple[Checkpoi
             heads[task.kind] = build_head(task, checkpoint.config, width)
             checkpoint = checkpoint.with_head(task.facts.shape, task.kind)
     model = Model(encoder, heads, features, generator).eval()
-    embedding, length = _as_trained(embedding, embedding_of(model), encoder.config), trained_length(checkpoint)
-    return checkpoint, Predictor(checkpoint.folder, checkpoint.tokenizer, model, task, length, text_embedding=embedding)
+    named, length = _as_trained(embedding, embedding_of(model)), trained_length(checkpoint)
+    if named and pooling and named.pooling != (pooling,):
+        theirs = " and ".join(named.pooling)
+        raise UsageError(f"--pooling {pooling}: the files of {checkpoint.folder} name the pooling {theirs}: omit it")
+    how = named or SentenceEmbedding((pooling or text_vector(encoder.config),))
+    return checkpoint, Predictor(checkpoint.folder, checkpoint.tokenizer, model, task, length, text_embedding=how)
 
 
-def _as_trained(
-    files: SentenceEmbedding | None, head: SentenceEmbedding | None, config: EncoderConfig
-) -> SentenceEmbedding:
+def _as_trained(files: SentenceEmbedding | None, head: SentenceEmbedding | None) -> SentenceEmbedding | None:
     """Return how the files say that vectors are computed, but with the pooling of the head, if the model has one."""
     if files and head and files.pooling != head.pooling:
         return files.with_pooling(head.pooling[0])
-    return files or head or SentenceEmbedding((text_vector(config),))
+    return files or head

@@ -10,6 +10,7 @@ from bertie import console, runtime
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import family_of
 from bertie.checkpoints.find import find_model_folder
+from bertie.checkpoints.folder import verify as require_unaltered
 from bertie.checkpoints.read import read_checkpoint
 from bertie.errors import UsageError
 from bertie.predict.compare_libraries import Library, compare, require, wrong
@@ -82,6 +83,7 @@ def verify(source: str | Path, against: Library | None = None, *, threads: int =
         )
     with console.collected() as warnings:
         checkpoint = read_checkpoint(source)
+        require_unaltered(checkpoint.folder, "others")
         _require_class(checkpoint, against)
         predictor = load(source, threads=threads, engine="plain")
         facts = describe(checkpoint, predictor)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from bertie import console
 from bertie.model.model import Model
-from bertie.pretraining.feed import Feed, rows_per_pass
+from bertie.pretraining.feed import Feed
 from bertie.training.memory import is_out_of_memory, one_pass
 
 
@@ -26,8 +26,8 @@ def compile_if_possible(model: Model, feed: Feed, precision: Literal["fp32", "bf
     try:
         for phase in feed.phases:
             plan = feed.first_step(phase)
-            rows = rows_per_pass(len(feed.ranks.own_range(plan.rows)), feed.micro_batch)
-            one_pass(model, feed.first_rows(plan, rows), precision)
+            for rows in feed.pass_sizes(plan):
+                one_pass(model, feed.first_rows(plan, rows), precision)
     except Exception as error:  # compilers, drivers and kernels raise many kinds of errors
         if isinstance(error, RuntimeError) and is_out_of_memory(error):
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -17,7 +17,6 @@ from bertie.batches.loader import Position
 from bertie.checkpoints.find import list_checkpoints
 from bertie.checkpoints.training_state import Counters, has_checkpoint, load_state
 from bertie.contracts import FILLER, MicroBatch
-from bertie.pretraining.feed import rows_per_pass
 from bertie.pretraining.pretrain import Setup, set_up
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.repetition import warn_of_repetition
@@ -98,7 +97,7 @@ def _report_phase(setup: Setup, number: int, micro_batch: int) -> dict[str, Any]
     """Report one phase: its size, what it predicts, its memory, and its first sequence."""
     phase, feed = setup.feed.phases[number], setup.feed
     plan = feed.first_step(phase)
-    rows = rows_per_pass(len(feed.ranks.own_range(plan.rows)), micro_batch)
+    rows = max(replace(feed, micro_batch=micro_batch).pass_sizes(plan))
     micro = feed.first_rows(plan, rows)
     epochs = setup.epochs(phase.steps * phase.tokens)
     filler = 1 - micro.tokens / len(micro.batch.input_ids)
@@ -135,7 +134,7 @@ def _report_space(job: TrainingJob, out: Path) -> dict[str, int]:
     kept = job.keep_checkpoints + 1
     console.result(
         f"space        {_bytes(memory)} of free memory; {_bytes(checkpoint)} per checkpoint, of which {kept} are kept "
-        f"while another is written; {_bytes(free)} of free disk space"
+        f"while another is written, from a copy in memory; {_bytes(free)} of free disk space"
     )
     if checkpoint * (kept + 1) > free:
         console.warn(f"{existing} has no space for {kept + 1} checkpoints: lower --training.keep-checkpoints")

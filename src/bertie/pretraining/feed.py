@@ -6,10 +6,10 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count, islice
+from itertools import count, islice, pairwise
 from typing import Any
 
-from bertie import seeding
+from bertie import console, seeding
 from bertie.batches.collate import join
 from bertie.batches.loader import Position, Step, StepPlan
 from bertie.batches.prefetch import prefetch
@@ -49,12 +49,11 @@ class Feed:
 
     def __post_init__(self) -> None:
         for number, phase in enumerate(self.phases):
-            if phase.shape.rows % self.ranks.count:
+            if phase.shape.rows < self.ranks.count:
                 raise UsageError(
-                    f"a step of phase {number + 1} has {phase.shape.rows} rows of {phase.shape.row_tokens} tokens, "
-                    f"which {self.ranks.count} ranks cannot share equally: lower training.row_tokens "
-                    "(training.batch_size × the phase's max_length must be a multiple of row_tokens × ranks), or raise "
-                    "training.batch_size"
+                    f"a step of phase {number + 1} has {console.plural(phase.shape.rows, 'row')} of "
+                    f"{phase.shape.row_tokens} tokens, and each of the {self.ranks.count} ranks needs one: lower "
+                    "training.row_tokens, or raise training.batch_size"
                 )
 
     def steps(self, first: int, position: Position) -> Generator[Step]:
@@ -88,18 +87,24 @@ class Feed:
     def build(self, plan: StepPlan) -> Step:
         """Build this rank's micro-batches of a step."""
         own = self.ranks.own_range(plan.rows)
-        size = rows_per_pass(len(own), self.micro_batch)
-        return Step(self.micro_batches(plan, own, size), plan.position, plan.after, first=own.start // size)
+        parts = passes(own, self.micro_batch)
+        micro_batches = self.micro_batches(plan, parts)
+        return Step(micro_batches, plan.position, plan.after, tuple(part.start for part in parts))
 
-    def micro_batches(self, plan: StepPlan, rows: range, size: int) -> list[MicroBatch]:
-        """Build the given rows of a step as micro-batches of `size` rows, masked and labeled."""
+    def micro_batches(self, plan: StepPlan, parts: list[range]) -> list[MicroBatch]:
+        """Build a micro-batch of each of the given parts of the rows of a step, masked and labeled."""
         stream = (seeding.LABELS, plan.source_epoch, plan.position.step)
         tokenizer, progress = self.shards.tokenizer, plan.progress
-        labeled = [
-            label_row(plan.build_row(row), self.objectives, tokenizer, self.seed, *stream, row, progress=progress)
-            for row in rows
-        ]
-        return [join(labeled[start : start + size]) for start in range(0, len(labeled), size)]
+
+        def labeled(row: int) -> tuple[Batch, dict[str, Any]]:
+            batch = plan.build_row(row)
+            return label_row(batch, self.objectives, tokenizer, self.seed, *stream, row, progress=progress)
+
+        return [join([labeled(row) for row in part]) for part in parts]
+
+    def pass_sizes(self, plan: StepPlan) -> list[int]:
+        """Return the different numbers of rows in the forward passes of this rank, in ascending order."""
+        return sorted({len(part) for part in passes(self.ranks.own_range(plan.rows), self.micro_batch)})
 
     def first_step(self, phase: ResolvedPhase) -> StepPlan:
         """Plan a step of a phase as a sample: the first step of epoch 0. Raise UserError if the corpus is too small."""
@@ -107,13 +112,25 @@ class Feed:
 
     def first_rows(self, plan: StepPlan, rows: int) -> MicroBatch:
         """Build the first rows of a step as one micro-batch."""
-        [micro] = self.micro_batches(plan, range(rows), rows)
+        [micro] = self.micro_batches(plan, [range(rows)])
         return micro
 
 
-def rows_per_pass(rows: int, most: int) -> int:
-    """Return the rows per forward pass: the largest divisor of `rows` that is not above `most`."""
-    return next(size for size in range(min(most, rows), 0, -1) if rows % size == 0)
+def passes(rows: range, most: int) -> list[range]:
+    """Split rows into forward passes.
+
+    They have the same size, which GPUs compute fastest, if there is a divisor that is large enough; otherwise, their sizes
+    differ by 1.
+
+    Args:
+        rows: The rows.
+        most: Most rows of a pass.
+    """
+    count = -(-len(rows) // most)
+    equal = next(parts for parts in range(count, len(rows) + 1) if len(rows) % parts == 0)
+    count = equal if equal < 2 * count else count
+    ends = [rows.start + len(rows) * part // count for part in range(count + 1)]
+    return [range(*pair) for pair in pairwise(ends)]
 
 
 def label_row(

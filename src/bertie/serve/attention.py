@@ -5,7 +5,6 @@ N  heads of a layer    L  tokens of the text
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ from jaxtyping import Float
 from bertie.contracts import Sequence
 from bertie.serve.limits import Refused
 from bertie.serve.operations import ServedModel
+from bertie.serve.widths import base64_of
 
 DECIMALS = 5
 TOKENS_PER_CHARACTER = 4  # at most, but for rare characters: byte-level BPE has up to one token per byte
@@ -44,7 +44,7 @@ def encode_whole(model: ServedModel, values: list[list[str]]) -> list[Sequence]:
 def attention_json(attention: Float[np.ndarray, "layers N L L"], encoding_format: str) -> Any:
     """Return the probabilities as a value for JSON: lists, already encoded, or base64."""
     if encoding_format == "base64":
-        return base64.b64encode(attention.astype("<f4").tobytes()).decode()
+        return base64_of(attention)
     # Layer by layer: as objects of Python, all numbers would take ten times their memory.
     rounded = (layer.astype(np.float64).round(DECIMALS).tolist() for layer in attention)
     return [msgspec.Raw(msgspec.json.encode(layer)) for layer in rounded]

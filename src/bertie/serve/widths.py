@@ -1,8 +1,9 @@
-"""Widths of vectors that a request may ask for: models that were trained for shorter vectors name them (Kusupati et al. 2022,
-"Matryoshka Representation Learning")."""
+"""What a request may ask for about vectors: their width, length and encoding. Models that were trained for shorter vectors name
+the widths (Kusupati et al. 2022, "Matryoshka Representation Learning")."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Collection
 
 import numpy as np
@@ -70,3 +71,8 @@ def shorten_vectors(model: ServedModel, vectors: list[np.ndarray], dimensions: i
 def unit(vectors: np.ndarray) -> np.ndarray:
     """Return a vector, or the rows of a matrix, scaled to length 1; zeros stay zeros."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
+def base64_of(array: np.ndarray) -> str:
+    """Return the bytes of an array's numbers, as little-endian float32, in base64."""
+    return base64.b64encode(array.astype("<f4").tobytes()).decode()

@@ -41,9 +41,8 @@ class Ranks:
         return self.rank == 0
 
     def own_range(self, number: int) -> range:
-        """Return this rank's part of range(number). `number` must be a multiple of the number of ranks."""
-        size = number // self.count
-        return range(self.rank * size, (self.rank + 1) * size)
+        """Return this rank's part of range(number). The sizes of the parts differ by at most 1."""
+        return range(self.rank * number // self.count, (self.rank + 1) * number // self.count)
 
     def sum_values(self, values: Sequence[float]) -> list[float]:
         """Return the elementwise sums over all ranks."""
@@ -58,6 +57,18 @@ class Ranks:
         if self.count > 1:
             with _translated_errors():
                 dist.all_reduce(tensor)
+
+    def gather_rows(self, own: Tensor, number: int) -> Tensor:
+        """Return all `number` rows of a tensor of which each rank has those of its `own_range`. The host does not wait."""
+        if self.count == 1:
+            return own
+        sizes = [len(Ranks(rank, self.count).own_range(number)) for rank in range(self.count)]
+        padded = own.new_zeros(max(sizes), *own.shape[1:])
+        padded[: len(own)] = own
+        gathered = own.new_empty(self.count * max(sizes), *own.shape[1:])
+        with _translated_errors():
+            dist.all_gather_into_tensor(gathered, padded)
+        return torch.cat([part[:size] for part, size in zip(gathered.chunk(self.count), sizes, strict=True)])
 
     def any(self, flag: bool) -> bool:
         """Return whether the flag is true on at least one rank."""

@@ -121,6 +121,7 @@ def _step_function(
     losses, heads = LossFunction(model, ranks.count), list(settings.loss_weights)
     norm, seed, precision = settings.max_grad_norm, settings.seed, settings.precision
     function = StepFunction(model, optimizer, heads, norm, seed, precision, ranks, losses)
+    optimizer.ranks = ranks  # pyright: ignore[reportAttributeAccessIssue] - Muon shares its work out
     device = model.device
     if settings.constant_tokens and device.type == "cuda" and ranks.count == 1 and model.capturable:
         return CapturedSteps(function, partial(CudaGraphs, device)), losses.scale

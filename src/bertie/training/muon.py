@@ -18,6 +18,7 @@ from torch import Tensor, nn, optim
 from bertie.config import Range
 from bertie.errors import UsageError
 from bertie.model.matrices import HasMatrices
+from bertie.training.distributed import SINGLE_PROCESS, Ranks
 from bertie.training.parameter_groups import check, parameter_groups, replace_unless
 
 # Coefficients of the iteration x ← a x + b x³ + c x⁵ of the singular values, as published by Jordan et al. Five iterations
@@ -81,6 +82,7 @@ class _Muon(optim.Optimizer):
     """Updates its own groups, and lets AdamW update the others. Both share the state and the groups."""
 
     found_inf: Tensor | None = None  # 1: skip this step, as in torch's fused optimizers
+    ranks: Ranks = SINGLE_PROCESS  # those that share the work
 
     def __init__(self, groups: list[dict[str, Any]], rest: optim.AdamW):
         super().__init__([*groups, *rest.param_groups], {"lr": 0.0})
@@ -97,7 +99,7 @@ class _Muon(optim.Optimizer):
                 self._update([parameter for parameter in parameters if parameter.shape == shape], group)
 
     def _update(self, parameters: list[nn.Parameter], group: dict[str, Any]) -> None:
-        """Update matrices of the same shape."""
+        """Update matrices of the same shape. Each rank orthogonalizes some of the updates, and all have all of them."""
         directions = []
         for parameter in parameters:
             state = self.state[parameter]
@@ -108,7 +110,9 @@ class _Muon(optim.Optimizer):
             replace_unless(self.found_inf, before, mean)
         stacked = torch.stack(directions).unflatten(1, (group["parts"], -1)).flatten(0, 1)
         scale = RMS_OF_ADAM * max(stacked.shape[1:]) ** 0.5
-        updates = orthogonalized(stacked, group["iterations"]).unflatten(0, (len(parameters), -1)).flatten(1, 2)
+        own = self.ranks.own_range(len(stacked))
+        found = orthogonalized(stacked[own.start : own.stop], group["iterations"])
+        updates = self.ranks.gather_rows(found, len(stacked)).unflatten(0, (len(parameters), -1)).flatten(1, 2)
         for parameter, update in zip(parameters, updates, strict=True):
             decayed = parameter * (1 - group["lr"] * group["weight_decay"])
             updated = decayed - group["lr"] * scale * update.to(parameter.dtype)

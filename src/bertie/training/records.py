@@ -76,7 +76,8 @@ def progress_detail(record: dict[str, Any]) -> str:
 def batch_arrays(work: Step) -> dict[str, Any]:
     """Flatten the micro-batches of a step into named arrays: "0.input_ids", "0.cu_seqlens", "0.mlm.label", …"""
     arrays: dict[str, Any] = {}
-    for number, micro in enumerate(work.micro_batches, work.first):
+    for index, micro in enumerate(work.micro_batches):
+        number = work.number(index)
         arrays |= {f"{number}.{name}": array for name, array in micro.batch.arrays.items()}
         arrays |= {f"{number}.cu_seqlens": micro.batch.ragged.cu_seqlens, f"{number}.rows": micro.rows}
         for head, targets in micro.targets.items():

@@ -66,7 +66,7 @@ class StepFunction:
 
     def seed_dropout(self, step: int, work: Step, number: int) -> None:
         """Seed torch for a micro-batch of a step."""
-        runtime.reseed_torch(self.seed, seeding.DROPOUT, step, work.first + number)
+        runtime.reseed_torch(self.seed, seeding.DROPOUT, step, work.number(number))
 
     def add_gradients(self, micro: MicroBatch, factors: Sequence[float] | Sequence[Tensor]) -> Float[Tensor, "H 3"]:
         """Add the gradients of a micro-batch to those of the weights. Return the total, count and hits of each head."""

@@ -20,6 +20,7 @@ import math
 import time
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -30,8 +31,9 @@ from bertie.checkpoints.checkpoint import load_weights
 from bertie.checkpoints.folder import write_manifest, write_model
 from bertie.checkpoints.model_card import About
 from bertie.checkpoints.read import read_checkpoint
-from bertie.checkpoints.training_state import Counters, restore_newest, save_state
+from bertie.checkpoints.training_state import Counters, StateTensors, copied_tensors, restore_newest, save_state
 from bertie.errors import DivergedError
+from bertie.training.checkpoint_writer import CheckpointWriter, checkpoint_writer
 from bertie.training.interrupts import deferred_interrupts
 from bertie.training.job import TrainingJob
 from bertie.training.length import Length
@@ -62,7 +64,12 @@ def train(job: TrainingJob, run: RunFolder | None) -> Counters:
     done, length = counters.step, session.length
     units = length.total, length.unit, length.done(done, counters.seconds)
     bars = console.progress(job.title, *units, passing=run is None)
-    with Trackers(job.trackers, run, done) as session.trackers, bars as bar, deferred_interrupts() as interrupts:
+    with (
+        Trackers(job.trackers, run, done) as session.trackers,
+        bars as bar,
+        deferred_interrupts() as interrupts,
+        checkpoint_writer() as session.writer,
+    ):
         session.start(bar, interrupts)
         # `closing` ends the worker processes behind the stream, also after an exception.
         with closing(job.stream(done, Position(counters.epoch, counters.epoch_step))) as stream:
@@ -109,8 +116,9 @@ class _Session:
         self.is_recorded = job.ranks.any(run is not None)
         # Step and progress. The numbers of the last one may still be in a GPU's queue.
         self.unlogged: list[tuple[StepResult, dict[str, Any]]] = []
-        self.trackers = Trackers((), None, 0)  # until the training begins
+        self.trackers, self.writer = Trackers((), None, 0), CheckpointWriter()  # until the training begins
         self.last_save, self.saved_step = time.monotonic(), self.counters.step
+        self.copied: StateTensors | None = None  # of the last checkpoint
         self.best_weights: dict[str, torch.Tensor] = {}  # kept in memory if there is no run folder
 
     @property
@@ -135,6 +143,8 @@ class _Session:
         counters.step, counters.seconds = result.step + 1, now - self.run_start
         counters.epoch, counters.epoch_step = result.work.after.epoch, result.work.after.step
         counters.tokens += result.tokens
+        for seconds in self.writer.poll():
+            self.length.measure("checkpoint", seconds)
         self.length.tick(now - self.step_start, job.eval_tokens / max(result.tokens, 1))
         self.follow_length(result)
         last = self.length.is_over(counters.step)
@@ -152,7 +162,7 @@ class _Session:
         elif saves:
             saves = self.length.fits("checkpoint")
         if saves:
-            self.save()
+            self.save(wait=last)
         if (evaluates or saves) and not last:
             self.length.update()
             self.follow_length(result)
@@ -274,7 +284,7 @@ class _Session:
 
     def save_and_stop(self) -> NoReturn:
         """Save a checkpoint and raise KeyboardInterrupt."""
-        self.save()
+        self.save(wait=True)
         # Wait for the rank that saves: torchrun may kill all ranks as soon as one has ended.
         self.job.ranks.any(False)
         if self.run is not None:
@@ -283,18 +293,27 @@ class _Session:
             )
         raise KeyboardInterrupt
 
-    def save(self) -> None:
-        """Write a checkpoint, and remove all but the newest ones and the best one."""
+    def save(self, wait: bool = False) -> None:
+        """Write a checkpoint in the background, and then remove all but the newest ones and the best one.
+
+        wait: Until it is complete.
+        """
         self.log_steps()
-        if self.run is None or self.saved_step == self.counters.step:
+        if self.run is None:
             return
         counters, job, begun = self.counters, self.job, time.monotonic()
-        counters.seconds = begun - self.run_start
-        counters.metrics_bytes, counters.metrics_sha256 = self.run.flush()
-        self.update_best()
-        save_state(self.run.path, job.model, job.optimizer, job.tokenizer, job.task, counters, job.keep_checkpoints)
-        self.last_save, self.saved_step = time.monotonic(), counters.step
-        self.length.measure("checkpoint", time.monotonic() - begun)
+        if self.saved_step != counters.step:
+            counters.seconds = begun - self.run_start
+            counters.metrics_bytes, counters.metrics_sha256 = self.run.flush()
+            self.update_best()
+            self.writer.settle()
+            self.copied = copied_tensors(job.model, job.optimizer, self.copied)
+            saved = Counters(**asdict(counters))
+            arguments = self.run.path, job.model, self.copied, job.tokenizer, job.task, saved, job.keep_checkpoints
+            self.writer.write(partial(save_state, *arguments))
+            self.last_save, self.saved_step = begun, counters.step
+        if wait:
+            self.writer.complete()
 
     def update_best(self) -> None:
         """Make this step the best one if its last evaluation has the lowest loss on its evaluation set."""

@@ -13,6 +13,7 @@ from bertie.checkpoints import training_state
 from bertie.checkpoints.folder import write_manifest
 from bertie.checkpoints.training_state import (
     Counters,
+    copied_tensors,
     has_checkpoint,
     load_optimizer,
     load_state,
@@ -52,7 +53,7 @@ def test_resuming_reproduces_the_same_weights(
 ) -> None:
     model, optimizer = trained(tiny_config, kind, 3)
     counters = Counters(step=3, epoch=1, tokens=17)
-    save_state(tmp_path, model, optimizer, small_tokenizer, (), counters, keep=2)
+    save_state(tmp_path, model, copied_tensors(model, optimizer), small_tokenizer, (), counters, keep=2)
     resumed, resumed_optimizer = trained(tiny_config, kind, 0)
     assert restore_newest(tmp_path, resumed, resumed_optimizer) == counters
     train(model, optimizer, 2)
@@ -68,7 +69,7 @@ def test_only_the_newest_checkpoints_are_kept(
     assert not has_checkpoint(tmp_path)
     assert restore_newest(tmp_path, model, optimizer) is None
     for step in (9, 10, 200):
-        save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(step), keep=2)
+        save_state(tmp_path, model, copied_tensors(model, optimizer), small_tokenizer, (), Counters(step), keep=2)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000010", "step-00000200"]
     assert has_checkpoint(tmp_path)
     assert restore_newest(tmp_path, model, optimizer) == Counters(200)
@@ -78,13 +79,13 @@ def test_a_full_disk_is_reported_before_anything_is_written(
     tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, optimizer = trained(tiny_config, AdamW(), 1)
-    save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(1), keep=1)
+    save_state(tmp_path, model, copied_tensors(model, optimizer), small_tokenizer, (), Counters(1), keep=1)
     size = 3 * 4 * model.size + 4 * len(list(model.parameters()))
     monkeypatch.setattr(training_state.shutil, "disk_usage", lambda _: SimpleNamespace(free=size))
-    save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(2), keep=1)
+    save_state(tmp_path, model, copied_tensors(model, optimizer), small_tokenizer, (), Counters(2), keep=1)
     monkeypatch.setattr(training_state.shutil, "disk_usage", lambda _: SimpleNamespace(free=size - 1))
     with pytest.raises(UserError, match=r"step-00000003: it takes 0\.5 MB .* the previous checkpoint"):
-        save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(3), keep=1)
+        save_state(tmp_path, model, copied_tensors(model, optimizer), small_tokenizer, (), Counters(3), keep=1)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000002"]
 
 
@@ -92,7 +93,7 @@ def test_a_checkpoint_of_another_model_is_refused(
     tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer
 ) -> None:
     model, optimizer = trained(tiny_config, AdamW(), 1)
-    save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(1), keep=1)
+    save_state(tmp_path, model, copied_tensors(model, optimizer), small_tokenizer, (), Counters(1), keep=1)
     folder = tmp_path / "checkpoints" / "step-00000001"
     for config in (replace(tiny_config, intermediate_size=128), replace(tiny_config, num_hidden_layers=1)):
         with pytest.raises(UserError, match="step-00000001"):
@@ -107,7 +108,7 @@ def test_a_damaged_file_is_named(
     tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer, name: str
 ) -> None:
     model, optimizer = trained(tiny_config, AdamW(), 1)
-    save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(1), keep=1)
+    save_state(tmp_path, model, copied_tensors(model, optimizer), small_tokenizer, (), Counters(1), keep=1)
     path = tmp_path / "checkpoints" / "step-00000001" / "training_state" / name
     path.write_bytes(path.read_bytes()[:-1] + b"\x01")
     with pytest.raises(UserError, match=name):
@@ -120,7 +121,7 @@ def test_resuming_uses_the_newest_intact_checkpoint(
 ) -> None:
     model, optimizer = trained(tiny_config, AdamW(), 1)
     for step in (1, 2, 3):
-        save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(step), keep=3)
+        save_state(tmp_path, model, copied_tensors(model, optimizer), small_tokenizer, (), Counters(step), keep=3)
         train(model, optimizer, 1)
     checkpoints = tmp_path / "checkpoints"
     (checkpoints / "step-00000002" / "model.safetensors").unlink()
@@ -149,7 +150,7 @@ def test_impossible_counters_are_reported_as_damage(
     tmp_path: Path, tiny_config: TransformerConfig, small_tokenizer: Tokenizer
 ) -> None:
     model, optimizer = trained(tiny_config, AdamW(), 1)
-    save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(1), keep=1)
+    save_state(tmp_path, model, copied_tensors(model, optimizer), small_tokenizer, (), Counters(1), keep=1)
     path = tmp_path / "checkpoints" / "step-00000001" / "training_state" / "counters.json"
     for change in ({"step": 2}, {"epoch": -1}, {"seconds": float("nan")}, {"epoch_step": "1"}):
         storage.write_json(path, asdict(Counters(1)) | change)
@@ -164,7 +165,7 @@ def test_an_optimizer_state_that_does_not_fit_is_refused(
 ) -> None:
     """A valid checksum does not prevent this. The fused optimizer would read past the end of a short tensor."""
     model, optimizer = trained(tiny_config, kind, 1)
-    save_state(tmp_path, model, optimizer, small_tokenizer, (), Counters(1), keep=1)
+    save_state(tmp_path, model, copied_tensors(model, optimizer), small_tokenizer, (), Counters(1), keep=1)
     folder = tmp_path / "checkpoints" / "step-00000001"
     path = folder / "training_state" / "optimizer.safetensors"
     intact, key = load_file(path), "exp_avg|encoder.embeddings.word.weight"

@@ -130,6 +130,10 @@ def test_a_classifier_predicts_the_same(
 def test_a_checkpoint_of_googles_code_becomes_one_of_transformers(pretrained: Path, tmp_path: Path) -> None:
     """By way of a file without bertie's additions, in a folder with another checkpoint."""
     convert(pretrained, tmp_path / "tf", "tf", threads=1)
+    damaged = shutil.copytree(tmp_path / "tf", tmp_path / "damaged") / "bert_model.ckpt.data-00000-of-00001"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    with pytest.raises(UserError, match=r"bert_model\.ckpt\.data-00000-of-00001 was altered"):
+        read_checkpoint(tmp_path / "damaged")
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "manifest.json", "checkpoint"):
         (tmp_path / "tf" / name).unlink()
     (tmp_path / "tf" / "other.index").touch()

@@ -28,6 +28,7 @@ from bertie.model.vector_modules import Dropout, LayerNorm, Normalize
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.predict import export_checks, transformers_js
 from bertie.predict.engines import onnx
+from bertie.predict.verify import verify
 from bertie.pretraining.initial_weights import new_model
 from bertie.tasks import Choose, Classify, Tag
 from bertie.tasks.task import build_head
@@ -78,6 +79,16 @@ def test_the_folder_has_a_file_of_each_precision(source: Path, converted: tuple[
     assert all(each.dtype == np.float32 for each in states)
     found = [bertie.load(folder, threads=1).predict(["the gudon"])[0].probabilities for folder in (source, out)]
     assert found[0] == pytest.approx(found[1])
+
+
+def test_a_damaged_file_for_other_programs_is_found(converted: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    folder = shutil.copytree(converted[0], tmp_path / "copy")
+    verify(folder)
+    half = folder / transformers_js.FILES["fp16"]
+    half.write_bytes(half.read_bytes()[:-1] + b"x")
+    bertie.load(folder, threads=1)  # it reads none of these files
+    with pytest.raises(UserError, match=r"model_fp16\.onnx was altered"):
+        verify(folder)
 
 
 def test_a_head_without_a_class_is_left_out_of_the_files(

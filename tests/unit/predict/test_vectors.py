@@ -142,6 +142,20 @@ def test_prompts_lowercasing_and_modules(
     assert found.embed(TEXTS, "mean", "sum_all", prompt="").shape == (len(TEXTS), size)
 
 
+def test_pooling_of_a_model_that_names_none(
+    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    plain = model(tiny_config, small_tokenizer, tmp_path)
+    for pooling in ("cls", "mean", "lasttoken"):
+        found = bertie.load(tmp_path, threads=1, pooling=pooling)
+        np.testing.assert_array_equal(found.embed(TEXTS), plain.embed(TEXTS, pooling))
+    sentence_transformers_format.write(tmp_path, tiny_config, SentenceEmbedding(("cls",), (Normalize(),)), 64)
+    named = bertie.load(tmp_path, threads=1, pooling="cls")
+    np.testing.assert_array_equal(named.embed(TEXTS), bertie.load(tmp_path, threads=1).embed(TEXTS))
+    with pytest.raises(UsageError, match=r"--pooling mean: the files of .* name the pooling cls: omit it"):
+        bertie.load(tmp_path, threads=1, pooling="mean")
+
+
 def test_prompts_of_commands(
     tiny_config: TransformerConfig,
     small_tokenizer: Tokenizer,

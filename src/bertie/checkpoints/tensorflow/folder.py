@@ -183,6 +183,12 @@ def write_model(folder: Path, model: Model, tokenizer: Tokenizer, labels: tuple[
     storage.write_json(folder / CONFIGS[kind], values)
 
 
+def files_in(folder: Path) -> list[Path]:
+    """Return the files in a folder that `write_model` wrote and that hold the model."""
+    named = [folder / name for name in dict.fromkeys(CONFIGS.values())]
+    return [path for path in named if path.is_file()] + sorted(folder.glob(f"{PREFIX}.*"))
+
+
 def _latest(path: Path) -> str:
     """Return the name of the latest checkpoint that a file `checkpoint` names; "" if it names none."""
     try:

@@ -5,7 +5,6 @@ Source: the client cohere 7.3 with its descriptions of fields.
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from bertie.serve.limits import Refused
 from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import ServedModel
 from bertie.serve.prompts import prompt_name
-from bertie.serve.widths import require_width, shorten_vectors
+from bertie.serve.widths import base64_of, require_width, shorten_vectors
 
 
 async def embed_v1(call: Call, request: m.CohereEmbedV1) -> m.CohereFloats | m.CohereByType:
@@ -55,7 +54,8 @@ async def rerank_v1(call: Call, request: m.CohereRerankV1) -> m.CohereRanking:
 async def rerank_v2(call: Call, request: m.CohereRerankV2) -> m.CohereRanking:
     """Sort documents by their relevance for a query."""
     _require_whole(call.service.model(request.model, "embed"), request.max_tokens_per_doc, "max_tokens_per_doc")
-    return await _rank(call, request, request.documents, None, "2")
+    shown = [{"text": each} for each in request.documents] if request.return_documents else None
+    return await _rank(call, request, request.documents, shown, "2")
 
 
 def form(refused: Refused) -> m.CohereError:
@@ -167,10 +167,6 @@ def _text(document: str | dict[str, str], fields: list[str] | None, number: int)
     return "\n".join(document[name] for name in names)
 
 
-def _base64(vector: np.ndarray) -> str:
-    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
-
-
 def _ubinary(vector: np.ndarray) -> list[int]:
     return np.packbits(vector > 0).tolist()
 
@@ -185,7 +181,7 @@ def _encode(vectors: list[np.ndarray], types: list[m.EmbeddingType]) -> m.Cohere
 
 
 FIELDS = {"float": "floats"}
-ENCODINGS: dict[str, Any] = {"float": json_numbers, "base64": _base64, "binary": _binary, "ubinary": _ubinary}
+ENCODINGS: dict[str, Any] = {"float": json_numbers, "base64": base64_of, "binary": _binary, "ubinary": _ubinary}
 
 
 def _meta(found: work.Answered[Any], version: str) -> m.CohereMeta:

@@ -85,6 +85,8 @@ class CohereRerankV2(CohereRequest, kw_only=True):
     documents: Annotated[list[str], Meta(min_length=1)]
     top_n: CohereCount | None = None
     """Most results. Without it: all documents."""
+    return_documents: bool = False
+    """Repeat each document in its result. Newer clients of Cohere do not send it, others do."""
     max_tokens_per_doc: CohereCount | None = None
     """Tokens of a document that are read. Refused if the model reads more."""
     priority: int | None = None

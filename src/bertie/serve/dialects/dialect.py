@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bertie.serve.exchange import ErrorForm, Handler
+from bertie.serve.exchange import Call, ErrorForm, Handler
+from bertie.serve.limits import Refused
 
 
 @dataclass(frozen=True)
@@ -43,3 +44,10 @@ class Dialect:
     """The form of its errors."""
     error: type
     """Type of the message that `form` returns."""
+
+
+def require_ready(call: Call) -> None:
+    """Check, for a probe, whether this process takes requests. Raises Refused with status 503."""
+    call.facts["logged"] = False  # probes come every few seconds
+    if problems := call.service.ready_problems():
+        raise Refused(503, "unhealthy", "; ".join(problems))

@@ -12,7 +12,7 @@ from typing import Any
 from starlette.responses import Response
 
 from bertie.serve.dialects import hf_messages as m
-from bertie.serve.dialects.dialect import Dialect, Endpoint
+from bertie.serve.dialects.dialect import Dialect, Endpoint, require_ready
 from bertie.serve.dialects.hf_tasks import TASKS, VECTOR_FIELDS
 from bertie.serve.exchange import Call, json_response
 from bertie.serve.limits import Refused
@@ -43,10 +43,7 @@ async def pipeline(call: Call, request: m.HfRequest) -> Any:
 
 async def health(call: Call, _: None) -> Response:
     """Tell whether to send requests to this process."""
-    problems = call.service.ready_problems()
-    call.facts["logged"] = False
-    if problems:
-        raise Refused(503, "unavailable", "; ".join(problems))
+    require_ready(call)
     return json_response(m.HfHealth("ok"))
 
 

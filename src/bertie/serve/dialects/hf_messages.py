@@ -37,7 +37,7 @@ class HfParameters(HfVectorFields, kw_only=True):
     """Text classification: classes in the answer, by default all. Fill-mask: tokens per mask, by default 5. Question
     answering: answers, at most 100; without it, or with 1, the answer is an object and no list."""
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
-    """Of text classification. Only what the model was trained with is possible."""
+    """Of text classification: what makes scores of the outputs of the head. Without it: as the model was trained."""
     aggregation_strategy: Strategy | None = None
     """Of token classification: how predictions for subwords become entities. Without it: simple, or none if the tags mark no
     entities."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
+from scipy.special import expit, softmax
 
 from bertie.errors import UserError
 from bertie.predict.fill_mask import MaskPrediction
@@ -18,6 +19,7 @@ from bertie.serve.inputs import Example
 from bertie.serve.limits import Refused, check_sizes
 from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import MAX_TOP_K, Operation, ServedModel
+from bertie.serve.scales import ONLY
 from bertie.serve.widths import require_width, shorten_vectors, unit
 from bertie.tasks.aggregation import with_aggregation
 from bertie.tasks.predictions import Entity, SpanCandidate
@@ -27,8 +29,8 @@ from bertie.text.truncation import special_tokens
 
 Given = dict[str, Any]
 """The parameters that a request gives, by name."""
-OWN_FUNCTION = {"": "softmax", "single_label_classification": "softmax", "multi_label_classification": "sigmoid"}
-"""What makes probabilities of the outputs of a head, by `HeadFacts.problem_type`. A number has its activation."""
+FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"sigmoid": expit, "softmax": softmax, "none": np.asarray}
+"""What makes scores of the outputs of a head, float [classes], by the name in a request."""
 OUTSIDE = "O"
 MOST_SHARED = 0.75  # of a window that the next one may share: otherwise a text would cost too many windows
 ELSEWHERE = 1 << 20  # size of a work that is not done in the event loop
@@ -85,14 +87,13 @@ async def compare_sentences(call: Call, model: ServedModel, inputs: m.HfInputs, 
 
 async def classify_texts(call: Call, model: ServedModel, inputs: m.HfInputs, given: Given) -> list[list[m.HfLabel]]:
     """Return the classes of each text or pair of texts, most probable first."""
-    task = model.predicting
-    activation = {"identity": "none"}.get(getattr(task, "activation", ""), "sigmoid")
-    own = activation if not task.labels else OWN_FUNCTION[task.facts.problem_type]
-    if given.get("function_to_apply", own) != own:
-        raise _refused("function_to_apply", f"the scores of this model are made with {own}: send {own}, or omit it")
-    values = inputs if isinstance(inputs, list) else [inputs]
-    found = await work.predict(call, model, [_text_or_pair(value) for value in values], True, "inputs")
-    return [_labels(prediction)[: given.get("top_k")] for prediction in found.results]
+    values = [_text_or_pair(value) for value in (inputs if isinstance(inputs, list) else [inputs])]
+    apply = FUNCTIONS.get(given.get("function_to_apply", ""))
+    if apply is None:
+        found = await work.predict(call, model, values, True, "inputs")
+    else:
+        found = await work.outputs(call, model, values, True, "inputs", "raw")
+    return [_labels(each, apply or np.asarray)[: given.get("top_k")] for each in found.results]
 
 
 async def classify_tokens(call: Call, model: ServedModel, inputs: m.HfInputs, given: Given) -> Any:
@@ -235,10 +236,11 @@ def _text_or_pair(value: Any) -> Example:
     return _fields(value, {"text": str})["text"]
 
 
-def _labels(prediction: Any) -> list[m.HfLabel]:
-    """Return the scores of a prediction for a text, highest first. transformers calls a single output LABEL_0."""
-    scores = getattr(prediction, "probabilities", None) or {"LABEL_0": prediction.score}
-    return sorted((m.HfLabel(label, score) for label, score in scores.items()), key=lambda each: -each.score)
+def _labels(found: Any, apply: Callable[[np.ndarray], np.ndarray]) -> list[m.HfLabel]:
+    """Return a function of the scores or probabilities of a text, highest first."""
+    scores = getattr(found, "probabilities", None) or {ONLY: found.score}
+    values = apply(np.array(list(scores.values()))).tolist()
+    return sorted(map(m.HfLabel, scores, values), key=lambda each: -each.score)
 
 
 def _entity(found: Entity, single: bool) -> m.HfEntity:

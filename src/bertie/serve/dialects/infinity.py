@@ -7,24 +7,25 @@ from typing import Any
 
 from bertie.serve import work
 from bertie.serve.dialects import infinity_messages as m
-from bertie.serve.dialects.coded_errors import CodedErrorResponse, coded_form
-from bertie.serve.dialects.dialect import Dialect, Endpoint
+from bertie.serve.dialects.coded_errors import coded_form
+from bertie.serve.dialects.dialect import Dialect, Endpoint, require_ready
 from bertie.serve.dialects.v1 import encoded_embeddings, metrics
 from bertie.serve.dialects.v1_messages import Usage
 from bertie.serve.exchange import Call
 from bertie.serve.limits import Refused
 from bertie.serve.operations import Operation, ServedModel
+from bertie.serve.widths import require_width, shorten_vectors
 
 
 async def embeddings(call: Call, request: m.InfinityEmbeddingsRequest) -> m.InfinityEmbeddings:
     """Return the vectors of texts, as the files of the model say: normalized if these do."""
     model = _model(call, request, "embed")
-    if request.dimensions not in (0, model.vector_width):
-        message = f"dimensions: the vectors have width {model.vector_width}: omit it"
-        raise Refused(422, "dimensions", message, "dimensions")
+    dimensions = request.dimensions or None
+    require_width(model, dimensions)
     texts = [request.input] if isinstance(request.input, str) else request.input
     found = await work.embed(call, model, texts, True, "input")
-    data = await call.service.offload(len(texts), encoded_embeddings, found.results, request.encoding_format)
+    vectors = shorten_vectors(model, found.results, dimensions)
+    data = await call.service.offload(len(texts), encoded_embeddings, vectors, request.encoding_format)
     return m.InfinityEmbeddings(data=data, **_answer(call, model, found))
 
 
@@ -62,16 +63,20 @@ async def models(call: Call, _: None) -> m.InfinityModels:
         if model.task is not None and model.task.facts.shape == "text":
             capabilities.append("classify")
         created, engine = int(call.service.started), model.predictor.engine
-        found.append(m.InfinityModel(model.name, stats, "bertie", created, engine, capabilities))
+        found.append(m.InfinityModel(model.name, stats, "infinity", created, engine, capabilities))
     return m.InfinityModels(found)
 
 
 async def health(call: Call, _: None) -> m.InfinityHealth:
     """Tell whether to send requests to this process."""
-    call.facts["logged"] = False  # probes come every few seconds
-    if problems := call.service.ready_problems():
-        raise Refused(503, "unhealthy", "; ".join(problems))
+    require_ready(call)
     return m.InfinityHealth(time.time())
+
+
+def form(refused: Refused) -> m.InfinityError:
+    """Return the message of an error."""
+    detail = m.InfinityDetail(["body", *([refused.param] if refused.param else [])], refused.message, refused.type)
+    return m.InfinityError(coded_form(refused).error, [detail])
 
 
 ENDPOINTS = (
@@ -83,7 +88,7 @@ ENDPOINTS = (
     Endpoint("GET", "/metrics", metrics, "Metrics for Prometheus", None),
 )
 
-INFINITY = Dialect("infinity", "/infinity", ENDPOINTS, coded_form, CodedErrorResponse)
+INFINITY = Dialect("infinity", "/infinity", ENDPOINTS, form, m.InfinityError)
 
 
 def _model(call: Call, request: m.InfinityRequest, operation: Operation) -> ServedModel:

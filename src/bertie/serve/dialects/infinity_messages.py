@@ -6,7 +6,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from bertie.serve.dialects.coded_errors import CodedError
 from bertie.serve.dialects.v1_messages import Embedding, Texts, Usage
+from bertie.serve.limits import ErrorType
 
 UNNAMED = "default/not-specified"
 """What infinity calls the model of a request that names none."""
@@ -26,7 +28,8 @@ class InfinityEmbeddingsRequest(InfinityRequest, kw_only=True):
     encoding_format: Literal["float", "base64"] = "float"
     """base64: the bytes of little-endian float32 numbers."""
     dimensions: Annotated[int, Meta(ge=0)] = 0
-    """Width of the vectors. Only the model's own width is possible. 0: that."""
+    """Width of the vectors: the model's own, also as 0, or a smaller one that it was trained for. Shorter vectors have length
+    1."""
     modality: Literal["text"] = "text"
     user: str | None = None
     """Ignored: it has no effect on the answer."""
@@ -115,7 +118,8 @@ class InfinityModel(Struct, tag_field="object", tag="model"):
 
     id: str
     stats: InfinityStats
-    owned_by: str
+    owned_by: Literal["infinity"]
+    """Clients refuse any other value."""
     created: int
     backend: str
     """What computes the model."""
@@ -126,6 +130,22 @@ class InfinityModels(Struct, tag_field="object", tag="list"):
     """The models of the server."""
 
     data: list[InfinityModel]
+
+
+class InfinityDetail(Struct):
+    """Why a request was refused, as FastAPI says it."""
+
+    loc: list[str]
+    """Where: body, and the field."""
+    msg: str
+    type: ErrorType
+
+
+class InfinityError(Struct):
+    """The response to a request that was refused: for clients of OpenAI, and for infinity_client."""
+
+    error: CodedError
+    detail: list[InfinityDetail]
 
 
 class InfinityHealth(Struct):

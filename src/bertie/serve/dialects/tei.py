@@ -19,7 +19,7 @@ from bertie.predict.vectors import cosines
 from bertie.serve import tokens, work
 from bertie.serve.dialects import tei_messages as m
 from bertie.serve.dialects import v1
-from bertie.serve.dialects.dialect import Dialect, Endpoint
+from bertie.serve.dialects.dialect import Dialect, Endpoint, require_ready
 from bertie.serve.exchange import Call, invalid, json_response
 from bertie.serve.inputs import Example
 from bertie.serve.limits import Refused
@@ -34,7 +34,7 @@ async def embed(call: Call, request: m.TeiEmbedRequest) -> list[list[float]]:
     model = _model(call, "embed")
     _require_right(request)
     if not request.normalize and model.normalizes:
-        message = f"normalize: the files of {model.name} normalize its vectors: omit it"
+        message = f"normalize: the files of {model.name} normalize its vectors: send true, or omit it"
         raise Refused(422, "validation", message, "normalize")
     width = request.dimensions or model.vector_width
     if width > model.vector_width:
@@ -143,9 +143,7 @@ async def info(call: Call, _: None) -> m.TeiInfo:
 
 async def health(call: Call, _: None) -> Response:
     """Tell whether to send requests to this process."""
-    call.facts["logged"] = False  # probes come every few seconds
-    if problems := call.service.ready_problems():
-        raise Refused(503, "unhealthy", "; ".join(problems))
+    require_ready(call)
     return Response(b"", media_type="text/plain")
 
 

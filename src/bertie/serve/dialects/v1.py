@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
@@ -24,7 +23,7 @@ from bertie.serve.limits import Refused
 from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import ServedModel
 from bertie.serve.prompts import prompt_name
-from bertie.serve.widths import require_width, shorten_vectors
+from bertie.serve.widths import base64_of, require_width, shorten_vectors
 
 COSINE_BYTES = 24  # of a cosine: in JSON, and as a number
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -181,7 +180,7 @@ def _with_tokens(model: ServedModel, message: m.TokenizeResponse, found: list[Se
 def encoded_embeddings(vectors: list[np.ndarray], encoding_format: str) -> list[m.Embedding]:
     """Return vectors as OpenAI's API has them. encoding_format: float or base64."""
     if encoding_format == "base64":
-        encoded = [base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in vectors]
+        encoded = [base64_of(vector) for vector in vectors]
     else:
         encoded = json_numbers(np.stack(vectors))
     return [m.Embedding(number, vector) for number, vector in enumerate(encoded)]

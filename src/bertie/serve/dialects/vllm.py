@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
@@ -15,14 +13,14 @@ from starlette.responses import Response
 from bertie.serve import tokens, work
 from bertie.serve.dialects import vllm_messages as m
 from bertie.serve.dialects.coded_errors import CodedErrorResponse, coded_form
-from bertie.serve.dialects.dialect import Dialect, Endpoint
+from bertie.serve.dialects.dialect import Dialect, Endpoint, require_ready
 from bertie.serve.dialects.v1_messages import Document, Usage
 from bertie.serve.exchange import Call, json_response
 from bertie.serve.inputs import Example
 from bertie.serve.limits import Refused
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.scales import ScoreScale
-from bertie.serve.widths import unit
+from bertie.serve.widths import base64_of, require_width, shorten_vectors, unit
 from bertie.text import truncation
 
 FIELDS = (("text_1", "text_2"), ("queries", "documents"), ("queries", "items"), ("data_1", "data_2"))
@@ -34,7 +32,8 @@ async def rerank(call: Call, request: m.VllmRerankRequest) -> m.VllmRanks:
     documents = _listed(request.documents)
     found = await work.rank(call, model, request.query, documents, truncate, scale=_scale(request))
     best = sorted(enumerate(found.results), key=lambda each: -each[1])[: request.top_n or None]
-    results = [m.VllmRank(i, Document(documents[i]), score) for i, score in best]
+    shown = request.return_documents
+    results = [m.VllmRank(i, score, Document(documents[i]) if shown else None) for i, score in best]
     return m.VllmRanks(results=results, **_answer("rerank", call, model, found))
 
 
@@ -68,9 +67,12 @@ async def classify(call: Call, request: m.VllmClassifyRequest) -> m.VllmClasses:
 async def pooling(call: Call, request: m.VllmPoolingRequest) -> Response:
     """Return vectors of texts, vectors of their tokens, or scores of their classes."""
     model, truncate = _model(call, request, "predict" if request.task == "classify" else "embed")
-    if request.dimensions not in (None, model.vector_width) or (request.dimensions and request.task == "classify"):
-        message = f"dimensions: the vectors have width {model.vector_width}: omit it"
-        raise Refused(422, "dimensions", message, "dimensions")
+    shorter = request.dimensions not in (None, model.vector_width)
+    require_width(model, request.dimensions)
+    unusual = request.task != "embed" or request.use_activation is False
+    if (shorter and unusual) or (request.dimensions and request.task == "classify"):
+        problem = "only the vectors of texts can be shortened, and then have length 1"
+        raise Refused(422, "dimensions", f"dimensions: {problem}: omit it", "dimensions")
     if request.task == "classify":
         texts = _listed(request.input)
         if wrong := [each for each in texts if not isinstance(each, str)]:
@@ -82,16 +84,16 @@ async def pooling(call: Call, request: m.VllmPoolingRequest) -> Response:
     else:
         operation = "embed" if request.task == "embed" else "tokens"
         found = await tokens.vectors(call, model, request.input, truncate, "input", operation=operation)
-        found = work.Answered(_activated(model, request.use_activation, found.results), found.tokens, found.truncated)
+        vectors = _activated(model, request.use_activation, found.results)
+        vectors = shorten_vectors(model, vectors, request.dimensions)
+        found = work.Answered(vectors, found.tokens, found.truncated)
     message = m.VllmPooling(data=[], **_answer("pool", call, model, found), created=int(time.time()))
     return await call.service.offload(found.tokens, _pooled, message, found.results, request.encoding_format)
 
 
 async def health(call: Call, _: None) -> Response:
     """Tell whether to send requests to this process."""
-    call.facts["logged"] = False  # probes come every few seconds
-    if problems := call.service.ready_problems():
-        raise Refused(503, "unhealthy", "; ".join(problems))
+    require_ready(call)
     return Response(b"", media_type="text/plain")
 
 
@@ -148,15 +150,13 @@ def _fields(request: m.VllmScoreRequest) -> tuple[str, str]:
 def _activated(model: ServedModel, use: bool | None, vectors: list[np.ndarray]) -> list[np.ndarray]:
     """Return vectors with length 1, if the request, or else the files of the model, ask for that. Raises Refused."""
     if use is False and model.normalizes:
-        message = f"use_activation: the files of {model.name} normalize its vectors: omit it"
+        message = f"use_activation: the files of {model.name} normalize its vectors: send true, or omit it"
         raise Refused(422, "validation", message, "use_activation")
     return [unit(each) for each in vectors] if use or model.normalizes else vectors
 
 
 def _pooled(message: m.VllmPooling, arrays: list[np.ndarray], encoding_format: str) -> Response:
-    encode: Callable[[np.ndarray], Any] = np.ndarray.tolist
-    if encoding_format == "base64":
-        encode = lambda array: base64.b64encode(array.astype("<f4").tobytes()).decode()  # noqa: E731
+    encode = base64_of if encoding_format == "base64" else np.ndarray.tolist
     # Text by text: as objects of Python, all numbers would take three times their memory.
     rows = (msgspec.json.encode(m.VllmPooled(number, encode(each))) for number, each in enumerate(arrays))
     message.data = cast(Any, [msgspec.Raw(row) for row in rows])

@@ -49,6 +49,8 @@ class VllmRerankRequest(VllmRequest, kw_only=True):
     documents: str | Texts
     top_n: Annotated[int, Meta(ge=0)] = 0
     """Most results. 0: all documents."""
+    return_documents: bool = True
+    """Repeat each document in its result. vLLM always does; litellm says whether it wants that."""
 
 
 class VllmScoreRequest(VllmRequest, kw_only=True):
@@ -94,7 +96,8 @@ class VllmPoolingRequest(VllmInput, kw_only=True):
     endianness: Literal["native", "little"] = "native"
     """Of base64. native: little."""
     dimensions: int | None = None
-    """Width of the vectors. Only the model's own width is possible."""
+    """Width of the vectors: the model's own, or of the task embed a smaller one that it was trained for. Shorter vectors have
+    length 1."""
 
 
 class VllmAnswer(Struct, kw_only=True):
@@ -113,13 +116,13 @@ class VllmList(VllmAnswer, kw_only=True):
     """When the request was answered, in seconds since 1970."""
 
 
-class VllmRank(Struct):
+class VllmRank(Struct, omit_defaults=True):
     """A document with its relevance."""
 
     index: int
     """Number of the document in the request, from 0."""
-    document: Document
     relevance_score: float
+    document: Document | None = None
 
 
 class VllmRanks(VllmAnswer, kw_only=True):

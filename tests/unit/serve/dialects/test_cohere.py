@@ -92,6 +92,14 @@ def test_ranking(served: Server, models: dict[str, Predictor], name: str) -> Non
         np.testing.assert_allclose([each["relevance_score"] for each in results], np.sort(scores)[::-1][:2], atol=1e-4)
         assert all(each.keys() == {"index", "relevance_score"} for each in results)
         assert answer["meta"]["api_version"] == {"version": path[9]}
+        asked = {
+            "model": name,
+            "query": "kopa",
+            "documents": TEXTS,
+            "return_documents": True,
+        }  # of version 2, from litellm
+        found = served.post(path, asked).json["results"]
+        assert [each["document"] for each in found] == [{"text": TEXTS[each["index"]]} for each in found]
 
 
 def test_version_1_ranks_objects(served: Server, models: dict[str, Predictor]) -> None:

@@ -82,6 +82,28 @@ def test_classes_of_the_client(server: Server, predictors: Predictors) -> None:
     np.testing.assert_allclose([text[0]["score"] for text in found], wanted, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["classifier", "labels", "cross-encoder"])
+def test_scores_after_another_function(name: str, server: Server) -> None:
+    def scores(function: str | None) -> dict[str, float]:
+        inputs = {"text": "ban", "text_pair": "kopa"} if name == "cross-encoder" else "ban the kopa"
+        message = {"inputs": [inputs], "parameters": {"function_to_apply": function}}
+        [found] = server.post(f"/hf/models/{name}", message).json
+        assert [each["score"] for each in found] == sorted((each["score"] for each in found), reverse=True)
+        return {each["label"]: each["score"] for each in found}
+
+    raw = scores("none")
+    outputs = np.array(list(raw.values()))
+    expected = {
+        "none": outputs,
+        "sigmoid": 1 / (1 + np.exp(-outputs)),
+        "softmax": np.exp(outputs) / np.exp(outputs).sum(),
+    }
+    for function, wanted in expected.items():
+        assert scores(function) == pytest.approx(dict(zip(raw, wanted.tolist(), strict=True)), abs=1e-5)
+    trained = {"classifier": "softmax", "labels": "sigmoid", "cross-encoder": "none"}[name]
+    assert scores(trained) == pytest.approx(scores(None), abs=1e-5)
+
+
 @pytest.mark.parametrize("strategy", [None, "none", "simple", "first", "average", "max"])
 def test_tags_of_the_client(server: Server, predictors: Predictors, small_texts: list[str], strategy: Any) -> None:
     text = " ".join(small_texts[:10])
@@ -199,8 +221,7 @@ REFUSED = [
     ("tagger", {"inputs": "a", "parameters": {"ignore_labels": []}}, 422, "add O"),
     ("tagger", {"inputs": "a", "parameters": {"stride": 47}}, 422, "windows of 62 tokens share at most 46"),
     ("tagger", {"inputs": "a", "parameters": {"stride": 1, "aggregation_strategy": "none"}}, 422, "omit one"),
-    ("classifier", {"inputs": "a", "parameters": {"function_to_apply": "none"}}, 422, "are made with softmax"),
-    ("cross-encoder", {"inputs": "a", "parameters": {"function_to_apply": "sigmoid"}}, 422, "are made with none"),
+    ("classifier", {"inputs": "a", "parameters": {"function_to_apply": "tanh"}}, 422, "Invalid enum value 'tanh'"),
     ("classifier", {"inputs": {"question": "a", "context": "b"}}, 422, "was not fine-tuned for question-answering"),
     ("choice", {"inputs": "a"}, 404, "there is no task 'multiple-choice'"),
     ("nothing", {"inputs": "a"}, 404, "no model has this name"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from bertie.predict.predictor import Predictor
 from bertie.serve.front import Front
 from bertie.serve.keys import ApiKeys, _digest
+from bertie.serve.operations import serve_model
 from bertie.serve.service import Service
 
 from ..conftest import Answer, Server, serving
@@ -41,12 +43,25 @@ def test_vectors(server: Server, predictors: Predictors) -> None:
     np.testing.assert_allclose(vector, predictors["mlm"].embed(["b " * 99])[0], atol=1e-5)
 
 
+def test_vectors_may_be_shorter(make_service: Callable[..., Service], predictors: Predictors) -> None:
+    model = serve_model("mlm", predictors["mlm"], 10_000, (8,))
+    with serving(replace(make_service("mlm"), models={"mlm": model})) as server:
+        found = answered(server.post("/infinity/embeddings", {"input": TEXTS, "dimensions": 8}), "list")["data"]
+        whole = predictors["mlm"].embed(TEXTS)[:, :8]
+        expected = whole / np.linalg.norm(whole, axis=1, keepdims=True)
+        np.testing.assert_allclose([each["embedding"] for each in found], expected, atol=1e-5)
+        refused = server.post("/infinity/embeddings", {"input": TEXTS, "dimensions": 9})
+        assert (refused.status, "give 8 or 32" in refused.error["message"]) == (422, True)
+
+
 def test_the_client_of_openai_works(server: Server, predictors: Predictors) -> None:
     client = openai.OpenAI(base_url=f"{server.url}/infinity", api_key="none", max_retries=0)
     [found] = client.embeddings.create(input=["kopa"], model="mlm").data
     np.testing.assert_allclose(found.embedding, predictors["mlm"].embed(["kopa"])[0], atol=1e-5)
     assert {each.id for each in client.models.list().data} == set(predictors)
-    with pytest.raises(openai.UnprocessableEntityError, match="dimensions: the vectors have width 32: omit it"):
+    with pytest.raises(
+        openai.UnprocessableEntityError, match="dimensions: the vectors have width 32, and cannot be shortened: omit it"
+    ):
         client.embeddings.create(input="kopa", model="mlm", dimensions=16)
     with pytest.raises(openai.NotFoundError, match="no model has this name"):
         client.embeddings.create(input="kopa", model="other")
@@ -88,6 +103,7 @@ def test_models_and_health(make_service: Callable[..., Service], server: Server,
     assert cards["mlm"]["capabilities"] == ["embed", "rerank"]
     assert cards["labels"]["capabilities"] == ["embed", "rerank", "classify"]
     assert cards["mlm"]["stats"]["queue_absolute"] == 0
+    assert {each["owned_by"] for each in cards.values()} == {"infinity"}  # infinity_client refuses any other
     with serving(make_service("mlm")) as one:
         assert one.get("/infinity/health").json["unix"] > one.service.started - 1
         assert one.post("/infinity/embeddings", {"input": "a", "model": "default/not-specified"}).json["model"] == "mlm"
@@ -119,6 +135,9 @@ def test_wrong_requests_are_refused_in_its_form(
     answer = server.post(f"/infinity/{path}", message)
     assert (answer.status, answer.error["code"], answer.error["param"]) == (status, status, param), answer.body
     assert text in answer.error["message"]
+    # infinity_client reads this instead.
+    loc = ["body", param] if param else ["body"]
+    assert answer.json["detail"] == [{"loc": loc, "msg": answer.error["message"], "type": answer.error["type"]}]
 
 
 def test_contested_paths_are_those_of_the_chosen_dialect(make_service: Callable[..., Service]) -> None:

@@ -46,6 +46,8 @@ def test_ranks(server: Server, predictors: Predictors) -> None:
                 assert [each["index"] for each in results] == shown
                 assert [each["document"] for each in results] == [{"text": TEXTS[i]} for i in shown]
                 np.testing.assert_allclose([each["relevance_score"] for each in results], expected[shown], atol=1e-4)
+        bare = answered(server.post("/vllm/rerank", {**asked, "return_documents": False}))["results"]
+        assert [each.keys() for each in bare] == [{"index", "relevance_score"}] * 3
 
 
 def test_scores_of_pairs(server: Server, predictors: Predictors) -> None:
@@ -102,6 +104,19 @@ def test_vectors_of_texts_and_of_tokens(server: Server, predictors: Predictors) 
             wanted = states[-1] / np.linalg.norm(states[-1], axis=1, keepdims=True) if use else states[-1]
             vectors = np.frombuffer(base64.b64decode(mine["data"]), "<f4").reshape(-1, 32)
             np.testing.assert_allclose(vectors, wanted, atol=1e-5)
+
+
+def test_vectors_may_be_shorter(make_service: Callable[..., Service], predictors: Predictors) -> None:
+    model, asked = predictors["mlm"], {"input": TEXTS, "dimensions": 8}
+    with serving(replace(make_service("mlm"), models={"it": serve_model("it", model, 10_000, (8,))})) as server:
+        found = answered(server.post("/vllm/pooling", {**asked, "task": "embed"}))["data"]
+        cut = model.embed(TEXTS)[:, :8]
+        expected = cut / np.linalg.norm(cut, axis=1, keepdims=True)
+        np.testing.assert_allclose([each["data"] for each in found], expected, atol=1e-5)
+        wrong = ({"use_activation": False}, {"task": "token_embed"}, {"dimensions": 9})
+        for other in wrong:
+            refused = server.post("/vllm/pooling", {"task": "embed", **asked, **other})
+            assert (refused.status, refused.error["param"]) == (422, "dimensions"), other
 
 
 def test_the_files_of_a_model_decide_whether_vectors_are_normalized(
