@@ -179,10 +179,8 @@ def _with_tokens(model: ServedModel, message: m.TokenizeResponse, found: list[Se
 
 def encoded_embeddings(vectors: list[np.ndarray], encoding_format: str) -> list[m.Embedding]:
     """Return vectors as OpenAI's API has them. encoding_format: float or base64."""
-    if encoding_format == "base64":
-        encoded = [base64_of(vector) for vector in vectors]
-    else:
-        encoded = json_numbers(np.stack(vectors))
+    base64 = encoding_format == "base64"
+    encoded = [base64_of(vector) for vector in vectors] if base64 else json_numbers(np.stack(vectors))
     return [m.Embedding(number, vector) for number, vector in enumerate(encoded)]
 
 
