@@ -119,6 +119,20 @@ def test_a_rank_that_is_gone_is_said(nursery: Nursery, shards: Path, tmp_path: P
     assert "Traceback" not in victim.text
 
 
+def test_each_rank_says_where_it_hangs(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
+    """Rank 1 waits for a signal, and rank 0 for rank 1."""
+    patches = ["impatient_watchdog", 0.5], ["hold_at", str(tmp_path / "held"), "pretrain", 3, 1]
+    victim = nursery.start(pretrain_command(shards, tmp_path / "run"), *patches, ranks=2)
+    victim.wait_until(lambda: all("nothing has happened for" in text for text in victim.texts))
+    victim.go_on(rank=1)
+    assert victim.wait() == 0, victim.texts
+    first, second = victim.texts
+    assert "rank 0 of 2: nothing" in first
+    assert "(all_reduce)" in first
+    assert "rank 1 of 2: nothing" in second
+    assert "(wait_for_signal)" in second
+
+
 def test_more_ranks_than_rows_are_refused(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
     command = [*pretrain_command(shards, tmp_path / "run"), "--training.row-tokens", "512"]
     victim = nursery.start(command, ranks=2)

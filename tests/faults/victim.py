@@ -35,7 +35,7 @@ from bertie.checkpoints import training_state
 from bertie.cli import main
 from bertie.commands import convert, embed, finetune, glue, pretrain  # noqa: F401
 from bertie.predict import export
-from bertie.training import trainer
+from bertie.training import trainer, watchdog
 
 
 def die() -> None:
@@ -108,6 +108,10 @@ def hold_torn(place: str, number: int) -> None:
     model_folder._write = patched
 
 
+def impatient_watchdog(seconds: float) -> None:
+    watchdog.LEAST_SECONDS = seconds
+
+
 def hold_at(place: str, title: str, number: int, rank: int = 0) -> None:
     """At the `number`th advance of the progress bar of that title, in one of the ranks."""
     if int(os.environ.get("RANK", "0")) == rank:
@@ -158,6 +162,7 @@ PATCHES = (
     hold_before,
     hold_torn,
     hold_at,
+    impatient_watchdog,
     disk_full,
     disk_full_after_step,
     forget,

@@ -41,6 +41,7 @@ from bertie.training.loop import StepResult, train_steps
 from bertie.training.records import batch_arrays, loss_metrics, progress_detail, run_progress, train_record
 from bertie.training.run_folder import RunFolder
 from bertie.training.trackers import Trackers
+from bertie.training.watchdog import Watchdog, watchdog
 
 
 def train(job: TrainingJob, run: RunFolder | None) -> Counters:
@@ -69,6 +70,7 @@ def train(job: TrainingJob, run: RunFolder | None) -> Counters:
         bars as bar,
         deferred_interrupts() as interrupts,
         checkpoint_writer() as session.writer,
+        watchdog(job.ranks) as session.dog,
     ):
         session.start(bar, interrupts)
         # `closing` ends the worker processes behind the stream, also after an exception.
@@ -116,7 +118,8 @@ class _Session:
         self.is_recorded = job.ranks.any(run is not None)
         # Step and progress. The numbers of the last one may still be in a GPU's queue.
         self.unlogged: list[tuple[StepResult, dict[str, Any]]] = []
-        self.trackers, self.writer = Trackers((), None, 0), CheckpointWriter()  # until the training begins
+        # Until the training begins.
+        self.trackers, self.writer, self.dog = Trackers((), None, 0), CheckpointWriter(), Watchdog(job.ranks)
         self.last_save, self.saved_step = time.monotonic(), self.counters.step
         self.copied: StateTensors | None = None  # of the last checkpoint
         self.best_weights: dict[str, torch.Tensor] = {}  # kept in memory if there is no run folder
@@ -140,6 +143,7 @@ class _Session:
         """Log a step; evaluate, save and stop if due."""
         counters, job = self.counters, self.job
         now = time.monotonic()
+        self.dog.beat(result.step + 1)
         counters.step, counters.seconds = result.step + 1, now - self.run_start
         counters.epoch, counters.epoch_step = result.work.after.epoch, result.work.after.step
         counters.tokens += result.tokens
@@ -226,7 +230,7 @@ class _Session:
         """Compute and log the held-out losses. With patience, compare them with the best ones."""
         self.log_steps()
         begun = time.monotonic()
-        losses = self.job.evaluate(self.counters.step - 1, lambda: bool(self.interrupts))
+        losses = self.job.evaluate(self.counters.step - 1, self.is_interrupted)
         if losses is None:
             self.save_and_stop()
         values = loss_metrics(losses, self.job.settings.loss_weights)
@@ -240,6 +244,11 @@ class _Session:
         if self.job.patience:
             self.update_patience()
         self.length.measure("evaluation", time.monotonic() - begun)
+
+    def is_interrupted(self) -> bool:
+        """Return whether a signal came. An evaluation asks now and then."""
+        self.dog.beat()
+        return bool(self.interrupts)
 
     def update_patience(self) -> None:
         """Save the weights if the last evaluation is the best so far; else count it."""
