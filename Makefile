@@ -19,6 +19,7 @@ test: .venv/dev
 test-all: .venv/dev
 	$(PYTEST) -m ""
 	$(BIN)/python tests/long/service_clients.py --environments .venv/clients
+	$(BIN)/python tests/long/browser_clients.py --environment .venv/browser-clients
 
 check: .venv/dev
 	$(BIN)/ruff check .

@@ -54,6 +54,10 @@ class DivergedError(UserError):
     """The loss of a training run stays non-finite."""
 
 
+class NonFiniteError(UserError):
+    """What a model computes is NaN or infinity."""
+
+
 class UsageError(UserError):
     """The command line, a flag or a configuration key is wrong, and no work was started. Exit code 2."""
 

@@ -45,8 +45,8 @@ class TextSpan(NamedTuple):
 
 
 def _is_number(value: object) -> bool:
-    """Return whether a table cell is aligned as a number. Percentages and dashes (missing values) are."""
-    return isinstance(value, int | float) or re.fullmatch(r"[\d.]+ %|–", str(value)) is not None
+    """Return whether a table cell is aligned as a number. Percentages, signed numbers and dashes (missing values) are."""
+    return isinstance(value, int | float) or re.fullmatch(r"[\d.]+ %|[+−-][\d.,]+( %)?|–", str(value)) is not None
 
 
 def _cell(value: object) -> str:
@@ -116,11 +116,13 @@ class Page:
         x_label: str,
         y_label: str,
         lines: Mapping[str, float] | None = None,
+        shares: bool = False,
     ) -> None:
         """Add a line chart with the y label as its caption.
 
         `series` has the curves, name -> (xs, ys). `lines` has the baselines, name -> y, drawn as horizontal lines. The
-        names are in a legend above the chart, where they hide no curve.
+        names are in a legend above the chart, where they hide no curve. `shares`: the values are shares, 0 to 1, which the
+        axis shows in percent.
         """
 
         def draw(axes: Axes) -> None:
@@ -131,6 +133,8 @@ class Page:
             axes.margins(x=0.02)
             axes.grid(axis="y")
             axes.locator_params(nbins=6)
+            if shares:
+                axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g} %")
             axes.set_xlabel(x_label)
             names = [*series, *(lines or {})]
             if len(names) > 1:
@@ -231,13 +235,30 @@ class Page:
                 f"{_cell(count) if count else ''}</td>"
                 for column, count in enumerate(row, 1)
             ]
-            prefix = "" if named else f"<b>{number}</b>"
-            lines.append(f'<tr><th scope="row">{prefix}{escape(label)}</th>{"".join(cells)}</tr>')
+            name = escape(label)
+            name = name if named else f'<span class="numbered"><b>{number}</b><span>{name}</span></span>'
+            lines.append(f'<tr><th scope="row">{name}</th>{"".join(cells)}</tr>')
         head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
         body = "\n".join(lines)
         narrow = " many" if len(labels) > 12 else ""
         table = f'<table class="matrix{narrow}"><thead><tr><th></th>{head}</tr></thead>\n<tbody>{body}</tbody></table>'
         self.parts.append(f'<div class="box" tabindex="0">{table}</div>')
+
+    def heat_map(self, caption: str, names: Sequence[str], values: Sequence[Sequence[float]]) -> None:
+        """Add a symmetric table of similarities, 0 to 1, whose color shows them too. NaN is a dash."""
+        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
+        lines = []
+        for name, row in zip(names, values, strict=True):
+            cells = [
+                "<td>–</td>"
+                if value != value
+                else f'<td style="--share:{max(value, 0):.3f};--hue:var(--accent)">{_signed(value)}</td>'
+                for value in row
+            ]
+            lines.append(f'<tr><th scope="row">{escape(name)}</th>{"".join(cells)}</tr>')
+        body, caption = "\n".join(lines), f"<figcaption>{escape(caption)}</figcaption>"
+        table = f'<table class="matrix grid"><thead><tr><th></th>{head}</tr></thead>\n<tbody>{body}</tbody></table>'
+        self.parts.append(f'<figure class="table">{caption}<div class="box" tabindex="0">{table}</div></figure>')
 
     def legend(self, meanings: dict[str, str]) -> None:
         """Add a legend of the marks in passages, mark -> meaning."""
@@ -280,6 +301,10 @@ class Page:
             f"<title>{escape(self.title)}</title>\n<style>\n{style}</style>\n</head>\n"
             f"<body>\n<main>\n<h1>{escape(self.title)}</h1>\n{intro}\n{body}\n</main>\n{scripts}</body>\n</html>\n"
         )
+
+
+def _signed(value: float) -> str:
+    return f"{value:.2f}".replace("-", "−")
 
 
 def _asset(name: str) -> str:

@@ -18,7 +18,15 @@ from typing import Any
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 STEPS = 18  # of the pre-training that most tests disturb: more than two epochs
-TIMING = ("seconds", "tokens_per_second", "utilization", "metrics_bytes", "metrics_sha256")
+TIMING = (
+    "seconds",
+    "tokens_per_second",
+    "utilization",
+    "longest_wait",
+    "awaited_rank",
+    "metrics_bytes",
+    "metrics_sha256",
+)
 OF_EVALUATIONS = ("evaluation_pending", "eval_step", "eval_loss", "eval_set", "best_step", "best_loss", "best_eval_set")
 OF_EVALUATIONS += ("evaluations_without_improvement",)
 TINY = (

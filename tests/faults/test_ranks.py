@@ -43,6 +43,8 @@ def test_number_of_ranks_changes_only_rounding(nursery: Nursery, shards: Path, t
     assert together.codes == [0] * ranks
     assert_close(records(tmp_path / "run"), records(tmp_path / "alone"))
     assert "held-out mlm_loss" in together.text
+    waits = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert all(0 <= each["awaited_rank"] < ranks and each["longest_wait"] >= 0 for each in waits if "lr" in each)
     assert not any(together.texts[1:])  # only rank 0 prints
     assert nursery.start(command("again"), ranks=ranks).wait() == 0
     assert records(tmp_path / "again") == records(tmp_path / "run")

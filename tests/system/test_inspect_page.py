@@ -17,7 +17,7 @@ import bertie
 from bertie.inspect.inspect import Inspection
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page
 
 EVIL = "</script><script>document.title='evil'</script>"
 
@@ -49,19 +49,29 @@ def table(inspection: Path, name: str) -> dict[str, list[Any]]:
     return json.loads((inspection / "inspect.json").read_text())["tables"][name]["columns"]
 
 
+def number(text: str) -> float:
+    """A number as the page shows it: a percentage is a share."""
+    scale = 0.01 if text.endswith(" %") else 1
+    return scale * float(text.removesuffix(" ★").removesuffix(" %").removeprefix("< ").replace("−", "-"))
+
+
+def labeled(cell: Locator) -> float:
+    """The number in the name of a cell: "head 1.1: 5.0 %"."""
+    return number(str(cell.get_attribute("aria-label")).split(": ")[1])
+
+
 def test_the_map_shows_the_numbers_of_the_table(page: Page, inspection: Path) -> None:
     for measure in ("to_previous", "entropy"):
         page.select_option("#measure", measure)
         cells = page.locator("#map .cell")
         assert cells.count() == 8
         values = table(inspection, "heads")[measure]
-        found = [float(cells.nth(i).get_attribute("aria-label").split(": ")[1]) for i in range(8)]  # type: ignore[union-attr]
-        np.testing.assert_allclose(found, values, atol=0.006)
+        np.testing.assert_allclose([labeled(cells.nth(i)) for i in range(8)], values, atol=0.006)
     accuracy = table(inspection, "relation_heads")
     page.select_option("#measure", "relation-obl")
     rows = [i for i, name in enumerate(accuracy["relation"]) if name == "obl"]
     best = np.array([accuracy["accuracy"][i] for i in rows]).reshape(2, 8).max(0)
-    found = [float(page.locator("#map .cell").nth(i).get_attribute("aria-label").split(": ")[1]) for i in range(8)]  # type: ignore[union-attr]
+    found = [labeled(page.locator("#map .cell").nth(i)) for i in range(8)]
     np.testing.assert_allclose(found, best, atol=0.006)
 
 
@@ -71,7 +81,7 @@ def test_a_click_shows_the_head_everywhere(page: Page, inspection: Path) -> None
     assert page.locator("#lines-title").inner_text() == "Head 2.3"
     assert "head=2.3" in page.url
     row = page.locator("#numbers tr", has_text="to previous").first
-    assert float(row.locator("td").nth(1).inner_text()) == pytest.approx(
+    assert number(row.locator("td").nth(1).inner_text()) == pytest.approx(
         table(inspection, "heads")["to_previous"][6], abs=0.006
     )
     for figure in ("#map", "#plan", "#all-heads"):
@@ -154,10 +164,129 @@ def test_every_picture_is_saved(page: Page, tmp_path: Path, figure: str) -> None
 
 
 def test_charts_are_saved_too(page: Page, tmp_path: Path) -> None:
+    chart = page.locator("main > figure", has_text="mean cosine")
     with page.expect_download() as waiting:
-        page.locator("figure .export button", has_text="SVG").first.click()
+        chart.locator(".export button", has_text="SVG").click()
     waiting.value.save_as(tmp_path / "chart.svg")
-    assert "mean cosine" in (tmp_path / "chart.svg").read_text() or "layer" in (tmp_path / "chart.svg").read_text()
+    content = (tmp_path / "chart.svg").read_text()
+    assert "same word" in content
+    assert "var(" not in content
+
+
+def test_shares_are_percentages_everywhere(page: Page) -> None:
+    """The same number is on the map, in the table beside it, and in the sentence: never 75 % and 0.75."""
+    for measure, unit in (("to_previous", True), ("relation-obl", True), ("importance", False), ("entropy", False)):
+        page.select_option("#measure", measure)
+        names = [str(page.locator("#map .cell").nth(i).get_attribute("aria-label")) for i in range(8)]
+        assert [name.endswith(" %") for name in names] == [unit] * 8, measure
+        assert ("In percent." in page.locator("#meaning").inner_text()) == unit, measure
+    rows = page.locator("#numbers tr", has_text="to previous")
+    assert all(cell.endswith(" %") for cell in rows.locator("td.number").all_inner_texts())
+    assert page.locator("#distances .label").first.inner_html().endswith(" %")
+    page.locator("#lines .row").nth(2).hover()
+    assert all(each.endswith(" %") for each in page.locator("#lines .weight").all_text_contents())
+    assert "0.1 is" not in page.locator("main").inner_text()
+
+
+def overlaps(boxes: list[dict[str, float]]) -> int:
+    """How many pairs of rectangles cover each other by more than half a pixel."""
+    return sum(
+        min(a["right"], b["right"]) - max(a["left"], b["left"]) > 0.5
+        and min(a["bottom"], b["bottom"]) - max(a["top"], b["top"]) > 0.5
+        for i, a in enumerate(boxes)
+        for b in boxes[:i]
+    )
+
+
+RECTANGLES = "found => found.map((each) => each.getBoundingClientRect().toJSON())"
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_similar_heads_can_be_told_apart(page: Page, inspection: Path, width: int) -> None:
+    """Also if all heads are at one place, as those of a model whose heads are alike, and in more clusters than colors."""
+    page.set_viewport_size({"width": width, "height": 800})
+    assert page.locator("#plan .cell text").all_text_contents() == [f"{i}.{j}" for i in (1, 2) for j in (1, 2, 3, 4)]
+    clusters = table(inspection, "clusters")
+    legend = [
+        f"cluster {c}: {n} head{'s' * (n != 1)}" for c, n in zip(*map(clusters.get, ("cluster", "heads")), strict=True)
+    ]
+    assert page.locator("#clusters span").all_inner_texts() == legend
+    script = """() => {
+        const element = document.querySelector('#data');
+        const data = JSON.parse(element.textContent);
+        const all = [...Array(96).keys()];
+        Object.assign(data, { layers: 8, heads: 12, measures: data.measures.slice(0, 1), distances: null, sentences: [] });
+        data.measures[0].values = all.map(() => 0.5);
+        const [same, cluster] = [all.map(() => 0), all.map((place) => 1 + (place % 8))];
+        const first = all.map(() => 1);
+        data.plan = { x: same, y: all.map((place) => place % 2), cluster, nearest_layer: first, nearest_head: first };
+        return JSON.stringify(data);
+    }"""
+    content = (inspection / "inspect.html").read_text()
+    before, data, after = content.partition('<script type="application/json" id="data">')
+    crowded = inspection.parent / "crowded.html"
+    rest = after[after.index("</script>") :]
+    crowded.write_text(before + data + page.evaluate(script) + rest)
+    page.goto(crowded.as_uri())
+    boxes = page.locator("#plan .cell rect").evaluate_all(RECTANGLES)
+    assert len(boxes) == 96
+    assert overlaps(boxes) == 0
+    styles = "found => found.map((each) => { const s = getComputedStyle(each); return s.stroke + s.strokeDasharray; })"
+    assert len(set(page.locator("#plan .cell:not(.selected) rect").evaluate_all(styles))) == 8
+
+
+def test_everything_begins_at_one_left_edge(page: Page) -> None:
+    for width in (400, 1400):
+        page.set_viewport_size({"width": width, "height": 800})
+        script = "found => found.map((each) => Math.round(each.getBoundingClientRect().left))"
+        selector = "main > :not(script, noscript, .workbench), .workbench > header, .workbench > div:not(.panel)"
+        assert len(set(page.locator(selector).evaluate_all(script))) == 1
+
+
+def test_wide_tables_keep_their_columns_and_scroll(page: Page) -> None:
+    """What is outside of a narrow window is marked by a shadow, and the names of the rows stay."""
+    page.set_viewport_size({"width": 400, "height": 800})
+    box = page.locator(".box", has_text="attends to")
+    heads = box.locator("th").all_inner_texts()
+    assert heads[-2:] == ["Gain (points)", "Interval"]
+    assert box.evaluate("box => box.scrollWidth > box.clientWidth")
+    style = box.evaluate(
+        "box => { const s = getComputedStyle(box); return [s.overflowX, s.backgroundImage, s.backgroundAttachment]; }"
+    )
+    assert style[0] == "auto"
+    assert style[1].count("linear-gradient") == 4
+    assert style[2].split(", ") == ["local", "local", "scroll", "scroll"]
+    box.evaluate("box => box.scrollTo(10_000, 0)")
+    first, last = (box.locator("tbody tr").first.locator("td").nth(i).bounding_box() for i in (0, -1))
+    assert first
+    assert last
+    assert first["x"] < 20
+    assert last["x"] + last["width"] <= 400
+
+
+def test_the_similarity_of_layers_has_the_colors_of_the_page(page: Page, inspection: Path) -> None:
+    assert page.locator("image, img").count() == 0  # matplotlib draws other heat maps as images
+    cka = table(inspection, "cka")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        rows = page.locator("figure.table tbody tr")
+        shown = [number(cell) for cell in rows.locator("td").all_inner_texts()]
+        np.testing.assert_allclose(shown, cka["cka_debiased"], atol=0.006)
+        accent = page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--accent')")
+        hue = "cell => getComputedStyle(cell).getPropertyValue('--hue')"
+        assert rows.locator("td").first.evaluate(hue) == accent
+
+
+def test_unknown_words_are_those_of_the_user(window: Page, pretrained: Path, tmp_path: Path) -> None:
+    text = "The gat ☃ go\n(Ünïcode) 😀."
+    bertie.inspect_model(pretrained, Inspection(sentences=(text,)), tmp_path / "out")
+    with visited(window, (tmp_path / "out" / "inspect.html").as_uri(), "file:") as page:
+        assert page.locator("#sentence option").inner_text() == "The gat ☃ go (Ünïcode) 😀."
+        rows = page.locator("#lines .row")
+        shown = rows.locator("text").all_text_contents()
+        assert {"☃", "😀"} <= set(shown)
+        assert "[UNK]" not in shown
+        assert rows.nth(shown.index("☃")).locator("title").text_content() == "☃ ([UNK])"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -20,7 +20,9 @@ from tests.system.conftest import visited
 from tests.system.test_serve import process
 
 import bertie
+from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.folder import write_model
+from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
@@ -78,7 +80,9 @@ def models(
             found = bertie.load(folder / name, threads=1).predict([["the", passage] for passage in PASSAGES])
             settings["threshold"] = float(np.median([each.null_score for each in found]))
             write_model(folder / name, model, small_tokenizer, {"kind": task.kind, "max_length": 64, **settings})
-    return {"masked": pretrained, **{name: folder / name for name in TASKS}}
+    shutil.copytree(pretrained, folder / "embedder")
+    sentence_transformers_format.write(folder / "embedder", tiny_config, SentenceEmbedding(), 64)
+    return {"masked": pretrained, **{name: folder / name for name in (*TASKS, "embedder")}}
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +182,13 @@ def test_several_labels(page: Page, predictors: dict[str, Predictor]) -> None:
     run(page, Text="the gat go")
     [found] = predictors["labels"].predict(["the gat go"])
     assert page.locator(".result .answer").inner_text() == (", ".join(found.labels) or "No label")
-    assert page.locator(".result .bars >> text=✓").count() == len(found.labels)
+    for group, predicted in (("found", True), ("others", False)):
+        names = page.locator(f".result .{group} .bars .name").all_inner_texts()
+        assert {name.removeprefix("✓ ") for name in names if name.startswith("✓") == predicted} == {
+            label for label in found.probabilities if (label in found.labels) == predicted
+        }
+    amounts = page.locator(".result .amount").all_inner_texts()  # numbers by themselves, not shares of a whole
+    assert sorted(map(float, amounts)) == pytest.approx(sorted(found.probabilities.values()), abs=0.006)
 
 
 def test_pairs_and_numbers(page: Page, predictors: dict[str, Predictor]) -> None:
@@ -275,6 +285,7 @@ def test_sentences_are_compared_in_a_heat_map(page: Page, predictors: dict[str, 
     shown = [[float(cell.replace("−", "-")) for cell in rows.nth(i).locator("td").all_inner_texts()] for i in range(3)]
     np.testing.assert_allclose(shown, predictors["masked"].similarity(texts), atol=0.006)
     assert EVIL in rows.nth(1).locator("th").inner_text()
+    assert not page.locator(".sideways").is_visible()  # all columns are in the window
 
 
 @pytest.mark.parametrize("model", ["masked", "pairs", "regression"])
@@ -306,6 +317,10 @@ def test_attention_is_drawn(page: Page, tmp_path: Path) -> None:
     np.testing.assert_allclose(sorted(opacities), sorted(weights[weights >= 0.02]), atol=0.006)
     page.get_by_label("attention to special tokens").uncheck()
     assert page.locator(".heads .ray").count() < len(opacities)
+    page.get_by_label("Head", exact=True).select_option("1.4")
+    assert page.locator(".heads .selected").get_attribute("aria-label") == "head 1.4"
+    page.get_by_label("Lines from").select_option(index=3)  # the first one is that of all tokens
+    assert page.locator(".heads .row.chosen").get_attribute("aria-label") == f"attention from {answer['tokens'][2]}"
     for number, suffix in enumerate((".svg", ".png", ".svg", ".png", ".csv")):
         with page.expect_download() as waiting:
             page.locator(".heads .export button").nth(number).click()
@@ -373,6 +388,66 @@ def test_every_control_has_a_name(page: Page, models: dict[str, Path]) -> None:
                 page.get_by_role("tab").nth(number).click()
                 assert page.evaluate(script) == []
             seen.add(name)
+
+
+def boxes(page: Page, selector: str) -> list[tuple[str, dict[str, float]]]:
+    """The visible elements that a selector finds: their markup and their rectangles in the window."""
+    script = """found => found.filter((each) => each.checkVisibility()).map((each) =>
+        [each.outerHTML.slice(0, 100), each.getBoundingClientRect().toJSON()])"""
+    return page.locator(selector).evaluate_all(script)
+
+
+def test_a_narrow_window_has_room_for_fingers(page: Page, models: dict[str, Path]) -> None:
+    """Controls are 44 pixels wide and tall. Those in a drawing have lists beside it that choose the same."""
+    page.set_viewport_size({"width": 400, "height": 844})
+    controls = "button, select, input:not([type=checkbox]), textarea, summary, label.check, a[href]"
+    seen = set()
+    for model in models:
+        page.select_option("#model", model)
+        for number, name in enumerate(page.get_by_role("tab").all_inner_texts()):
+            if name in seen:
+                continue
+            seen.add(name)
+            page.get_by_role("tab").nth(number).click()
+            page.locator(".tries button").last.click()
+            page.wait_for_selector(".result .timing")
+            found = boxes(page, controls)
+            assert len(found) > 8
+            assert [markup for markup, box in found if min(box["width"], box["height"]) < 44] == [], name
+            [(_, title)] = boxes(page, ".code-head h3")
+            [(_, copying)] = boxes(page, ".code-head button.plain")
+            assert copying["top"] < title["bottom"], "the button to copy is below its title"
+            assert copying["bottom"] > title["top"]
+            assert copying["right"] <= 400
+    assert page.locator(".keys").evaluate_all("keys => keys.some((each) => each.checkVisibility())") is False
+    page.set_viewport_size({"width": 1280, "height": 844})
+    assert page.locator(".keys").is_visible()
+
+
+def test_a_wide_heat_map_says_that_it_scrolls(page: Page) -> None:
+    page.set_viewport_size({"width": 400, "height": 844})
+    show(page, "masked", "Compare sentences")
+    run(page, Sentences="\n".join(["the gat go in the ban, and fatun go in the ban"] * 12))
+    page.get_by_text("Scroll sideways").wait_for()
+    numbers, texts = boxes(page, ".numbered b"), boxes(page, ".numbered span")
+    assert len(numbers) == len(texts) == 12
+    for (_, number), (_, text) in zip(numbers, texts, strict=True):
+        assert text["height"] > 30, "the sentence should need several lines"
+        assert abs(number["top"] - text["top"]) < 8
+        assert number["right"] <= text["left"]
+    page.locator(".matrix").evaluate("table => table.parentElement.scrollTo(10_000, 0)")
+    [(_, head), *_] = boxes(page, ".matrix tbody th")
+    assert 0 <= head["left"] < 40, "the sentences do not stay in the window"
+
+
+def test_the_facts_say_what_a_model_was_trained_for(page: Page) -> None:
+    for model, expected in (
+        ("masked", "pre-trained"),
+        ("embedder", "vectors of sentences"),
+        ("labels", "fine-tuned: multi label"),
+    ):
+        page.select_option("#model", model)
+        assert page.locator("#facts").inner_text().split(" · ")[0] == expected
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (800, "light"), (1280, "dark")])
@@ -489,14 +564,20 @@ def test_a_server_with_keys(window: Page, models: dict[str, Path], tmp_path: Pat
         address = f"http://127.0.0.1:{server.port}/"
         with opened(window, address, refused=True) as page:
             assert page.get_by_role("tab").count() == 0
-            page.get_by_label("API key").fill("wrong")
-            page.get_by_role("button", name="Use the key").click()
-            page.get_by_text("give a valid key").wait_for()
+            assert not page.locator("#model").is_visible()
+            assert not page.get_by_role("alert").is_visible()
+            for wrong in ("wrong", "ключ", "two words"):  # a header can hold none of the last two
+                page.get_by_label("API key").fill(wrong)
+                page.get_by_role("button", name="Use the key").click()
+                page.get_by_text("does not accept this key").wait_for()
+                assert page.get_by_label("API key").get_attribute("aria-invalid") == "true"
+                page.evaluate("document.querySelector('#key-problem').hidden = true")
             page.get_by_label("API key").fill(KEY)
             page.get_by_role("button", name="Use the key").click()
             page.get_by_role("tab", name="Compare sentences").click()
             run(page, Sentences="the gat\ngo")
             assert not page.get_by_label("API key").is_visible()
+            assert page.locator("#model").is_visible()
             assert KEY not in page.url
             assert page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]") == [0, 0, ""]
             similarities = json.loads(executed("bash", "-c", program(page, "curl") + " --silent", key=KEY))[

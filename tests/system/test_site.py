@@ -7,10 +7,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from tests.system.conftest import visited
 
 import bertie
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,6 +51,18 @@ def test_the_images_of_every_page_exist(site: Path) -> None:
                 found += 1
                 assert (page.parent / target).is_file(), f"{page.relative_to(site)}: {target}"
     assert found > 3
+
+
+def test_tables_on_a_phone_keep_names_whole_and_show_that_they_scroll(site: Path, window: Page) -> None:
+    with visited(window, (site / "how-to" / "serve.html").as_uri(), "file:", "data:", "blob:") as page:
+        page.set_viewport_size({"width": 400, "height": 800})
+        name = page.locator("td code", has_text="/v1/embeddings").first
+        assert name.evaluate("name => name.getClientRects().length") == 1
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        style = page.locator(".md-typeset__scrollwrap").first.evaluate(
+            "box => getComputedStyle(box).backgroundAttachment"
+        )
+        assert style.split(", ") == ["local", "local", "scroll", "scroll"]
 
 
 def test_site_has_every_public_name_with_its_docstring(site: Path) -> None:

@@ -154,6 +154,13 @@ def test_all_values_of_a_column_have_the_same_number_of_decimals():
     assert found == ["0.5000", "12.00", "5", "0.3333", "0.13", "70"]
 
 
+def test_signed_numbers_and_percentages_are_aligned_as_numbers():
+    page = Page("t")
+    page.table(["gain", "share", "interval"], [["+4.1", "3.0 %", "+1 to +7"], ["−1,000.5", "–", "–"]])
+    assert page.parts[0].count('<td class="number">') == 4
+    assert page.parts[0].count('<td class="word">') == 2
+
+
 def test_a_matrix_has_numbers_instead_of_long_labels():
     page = Page("t")
     page.matrix(["yes", EVIL[:20]], [[3, 1], [0, 4000]])
@@ -161,13 +168,33 @@ def test_a_matrix_has_numbers_instead_of_long_labels():
     reader = read(page)
     assert "script" not in reader.tags
     assert re.findall(r'scope="col">(.*?)<', page.parts[1]) == ["1", "2"]
-    assert "<b>1</b>" + "a" * 39 + "…" in page.parts[1]
+    assert f'<span class="numbered"><b>1</b><span>{"a" * 39}…</span></span>' in page.parts[1]
     assert re.findall(r"--share:([\d.]+);--hue:var\(--(\w+)\)", page.parts[0])[:3] == [
         ("0.750", "accent"),
         ("0.250", "bad"),
         ("0.000", "bad"),
     ]
     assert ">4,000</td>" in page.parts[0]
+
+
+def test_a_heat_map_has_its_numbers_and_the_color_of_the_page():
+    page = Page("t")
+    page.heat_map(EVIL, ["0", EVIL], [[1.0, -0.25], [math.nan, 0.5]])
+    reader = read(page)
+    assert "script" not in reader.tags
+    assert reader.open == []
+    assert re.findall(r"--share:([\d.]+);--hue:var\(--(\w+)\)\">([^<]*)<", page.parts[0]) == [
+        ("1.000", "accent", "1.00"),
+        ("0.000", "accent", "−0.25"),
+        ("0.500", "accent", "0.50"),
+    ]
+    assert page.parts[0].count("<td>–</td>") == 1
+
+
+def test_the_axis_of_shares_is_in_percent():
+    page = Page("t")
+    page.line_chart({"a": ([1, 2], [0.25, 0.5])}, "layer", "accuracy", shares=True)
+    assert re.findall(r">([\d.]+ %)<", page.parts[0])[:2] == ["25 %", "30 %"]
 
 
 def test_passages_and_their_legend_are_escaped():

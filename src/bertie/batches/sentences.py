@@ -21,7 +21,7 @@ SPECIAL = 2  # [CLS] and [SEP] of each sentence
 
 @dataclass(frozen=True)
 class Sentences:
-    """Runs of sentences of one document, each with its own special tokens: [CLS] first [SEP] [CLS] second [SEP] …
+    """Runs of sentences of one document, each with its own special tokens: `[CLS] first [SEP] [CLS] second [SEP] …`
 
     A run has two sentences or more, as many as fit. The next run begins with the last sentence of this one, so an epoch has every
     two neighbors in one run exactly once. A sentence that takes more than half of the maximum length ends at the last word that

@@ -67,6 +67,8 @@ class SentenceEmbedding:
     """How to compare vectors."""
     dimensions: int | None = None
     """Numbers of a vector that are kept, the first ones. None: all."""
+    stated: bool = field(default=False, compare=False)
+    """Whether the files or the head of a model say so, which was trained for it. False: bertie's choice for any encoder."""
 
     def with_pooling(self, pooling: Pooling | None) -> SentenceEmbedding:
         """Return how to compute vectors with another pooling: without modules and truncation, which belong to their own.
@@ -102,7 +104,7 @@ class SentenceEmbedding:
 def embedding_of(model: Model) -> SentenceEmbedding | None:
     """Return how the head of a model computes text vectors; None if it has no such head."""
     heads = (head for head in model.heads.values() if isinstance(head, PoolingHead))
-    return next((SentenceEmbedding((head.pooling,)) for head in heads), None)
+    return next((SentenceEmbedding((head.pooling,), stated=True) for head in heads), None)
 
 
 def write(folder: Path, config: EncoderConfig, how: SentenceEmbedding, max_length: int) -> None:

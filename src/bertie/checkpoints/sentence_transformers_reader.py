@@ -138,7 +138,7 @@ def read(folder: Path, hidden_size: int | None = None) -> SentenceEmbedding | No
     if dimensions is not None and (type(dimensions) is not int or dimensions < 1):
         raise refused(path, "truncate_dim", dimensions, "give at least 1")
     return SentenceEmbedding(
-        pooling, tuple(modules), include_prompt, lowercase, prompts, default, similarity, dimensions
+        pooling, tuple(modules), include_prompt, lowercase, prompts, default, similarity, dimensions, stated=True
     )
 
 

@@ -60,8 +60,8 @@ def _summary(heads: Table, uniform: Table) -> list[str]:
         values = np.asarray(heads.columns[name], np.float64)
         if np.isfinite(values).any():
             best = int(np.nanargmax(values))
-            found = f"most in head {_name(heads, best)}, {values[best]:.2f} on average"
-            lines.append(f"{short_name(name)}: {found} (uniform: {uniform.columns[name][0]:.2f})")
+            found = f"most in head {_name(heads, best)}, {percent(values[best])} on average"
+            lines.append(f"{short_name(name)}: {found} (uniform: {percent(uniform.columns[name][0])})")
     entropy = np.asarray(heads.columns["entropy"], np.float64)
     sharp = int(entropy.argmin())
     found = f"least in head {_name(heads, sharp)}, {entropy[sharp]:.2f} nats on average"

@@ -307,7 +307,8 @@ def masked_losses(losses: HeadLosses) -> tuple[np.ndarray, np.ndarray, np.ndarra
     config, device = encoder.config, losses.model.device
     layers, heads, batches = config.num_hidden_layers, config.num_attention_heads, len(losses.batches)
     whole, counts, without = np.zeros(batches), np.zeros(batches), np.zeros((layers, heads, batches))
-    with console.progress("masking heads", batches * layers * heads, "heads", passing=True) as bar:
+    title = f"masking each of {layers * heads:,} heads"
+    with console.progress(title, batches * layers * heads, "passes", passing=True) as bar:
         for number, batch in enumerate(losses.batches):
             micro = batch.tensors(device)
             states: list[Tensor] = []

@@ -11,7 +11,7 @@ import numpy as np
 from bertie.inspect.statistics import STATISTICS, short_name
 from bertie.inspect.tables import Table
 
-Scale = Literal["share", "number", "difference"]
+Scale = Literal["share", "size", "number", "difference"]
 MeasureKind = Literal["Attention", "Relations", "Coreference", "Loss"]
 
 
@@ -28,7 +28,8 @@ class Measure:
     label: str
     """What it is, in a few words."""
     scale: Scale
-    """A share from 0 to 1, another number, or a difference, which has 0 in the middle of the colors."""
+    """A share from 0 to 1, which is shown in percent; a size, whose colors begin at 0, too; another number; or a difference,
+    which has 0 in the middle of the colors."""
     values: list[float | None]
     """Its values, layer by layer."""
     baseline: float | None = None
@@ -89,7 +90,7 @@ def _coreference(tables: Mapping[str, Table]) -> list[Measure]:
 def _losses(tables: Mapping[str, Table]) -> list[Measure]:
     table = tables["head_importance"]
     columns = table.plain()
-    scales: dict[str, Scale] = {"importance": "share", "loss_increase": "difference"}
+    scales: dict[str, Scale] = {"importance": "size", "loss_increase": "difference"}
     return [
         Measure(name, "Loss", name.replace("_", " "), table.meaning[name], scale, _rounded(columns[name]))
         for name, scale in scales.items()

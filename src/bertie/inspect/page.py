@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from html import escape
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +23,6 @@ from bertie.inspect.measures import measures
 from bertie.inspect.sentences import SENTENCE_TABLE, Sentence
 from bertie.inspect.tables import InputFindings, Table
 from bertie.report import Page
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 FIRST_RELATIONS = ("obj", "dobj", "nsubj", "det")  # the map starts with the first of these that the treebank has
 STYLES = ("page.css", "drawing.css")
@@ -85,7 +82,10 @@ def _distances(tables: Mapping[str, Table], heads: int) -> dict[str, Any] | None
 def _sentence(sentence: Sentence) -> dict[str, Any]:
     attention = np.rint(255 * sentence.attention).astype(np.uint8)
     encoded = base64.b64encode(attention.tobytes()).decode("ascii")
-    return {"tokens": sentence.tokens, "special": sentence.special, "arcs": sentence.arcs, "attention": encoded}
+    return {
+        **{"text": sentence.text, "tokens": sentence.shown, "pieces": sentence.tokens},
+        **{"special": sentence.special, "arcs": sentence.arcs, "attention": encoded},
+    }
 
 
 def _intro(about: dict[str, Any], parts: Many[InputFindings]) -> str:
@@ -131,8 +131,8 @@ list.</p>
 <div><label>Color <select id="measure"></select></label>
 <figure id="map"><figcaption id="meaning"></figcaption><div class="drawing"></div></figure></div>
 """
-_SIMILAR = "Heads with similar attention are close. Number: layer. Color: cluster."
-_PLAN = f"<div><h3>Similar heads</h3>{_figure('plan', _SIMILAR)}</div>"
+_SIMILAR = "Heads with similar attention are close, as far as their names leave room. Color: cluster."
+_PLAN = f'<div><h3>Similar heads</h3>{_figure("plan", _SIMILAR)}<p id="clusters"></p></div>'
 _SENTENCES = f"""<section class="workbench" aria-label="Attention in a sentence">
 <header><h2>Attention in a sentence</h2>
 <p>The stronger a line, the more attention the token on the left pays to the token on the right. Point at a token on the left,
@@ -140,9 +140,9 @@ or use the arrow keys, to see its lines alone.</p>
 <label>Sentence <select id="sentence"></select></label>
 <label><input type="checkbox" id="special" checked> attention to special tokens</label></header>
 <div><h3>All heads</h3>
-{_figure("all-heads", "Rows are layers, columns are heads. Attention below 0.1 is not drawn.")}</div>
+{_figure("all-heads", "Rows are layers, columns are heads. Attention below 10 % is not drawn.")}</div>
 <div class="panel"><h3 id="lines-title"></h3><p id="arcs"></p>
-{_figure("lines", "Attention below 0.02 is not drawn.")}</div>
+{_figure("lines", "Attention below 2 % is not drawn.")}</div>
 </section>"""
 
 
@@ -150,6 +150,7 @@ def _asset(name: str) -> str:
     return resources.files("bertie.inspect").joinpath("page_assets", name).read_text("utf-8")
 
 
+GAIN = "Gain (points)"  # the interval is in points, too
 FEWEST_WORDS = 50  # relations with fewer words are only in tables/
 CURVES = 6  # layers that are drawn by step: as many as there are colors
 FEWEST_CHECKPOINTS = 3  # fewer checkpoints are drawn as other models are
@@ -170,7 +171,7 @@ def _add_relations(page: Page, tables: Mapping[str, Table]) -> None:
         f"For {better} of {plural(len(rows), 'relation')} with at least {FEWEST_WORDS} words, the whole interval of the gain is "
         "above 0: these heads find more than a distance."
     )
-    header = ("Relation", "Words", "Head", "attends to", "Accuracy", "Baseline", "Word at", "Gain", "Interval")
+    header = ("Relation", "Words", "Head", "attends to", "Accuracy", "Baseline", "Word at", GAIN, "Interval")
     cells = []
     for row in rows:
         target, offset = row["held_out_direction"].rpartition(" ")[2], _signed(row["held_out_offset"], "d")
@@ -186,7 +187,7 @@ def _add_coreference(page: Page, tables: Mapping[str, Table]) -> None:
         "the other half."
     )
     rows = [row for row in tables["coreference_best"].rows() if row["held_out_mentions"]]
-    header = ("Mention", "Mentions", "Head", "Accuracy", "Baseline", "Rule", "Gain", "Interval")
+    header = ("Mention", "Mentions", "Head", "Accuracy", "Baseline", "Rule", GAIN, "Interval")
     cells = [
         (row["mention_type"], row["mentions"], _head(row), *_shares(row), row["held_out_rule"], *_gain(row))
         for row in rows
@@ -234,7 +235,7 @@ def _add_layers(page: Page, tables: Mapping[str, Table]) -> None:
     grid = np.full((size, size), np.nan)
     for row in own:
         grid[row["layer_a"], row["layer_b"]] = np.nan if row["cka_debiased"] is None else row["cka_debiased"]
-    page.picture(lambda axes: _heat_map(axes, grid), "CKA of two layers", "CKA of all pairs of layers", height=4.2)
+    page.heat_map("CKA of two layers", [str(layer) for layer in range(size)], grid.tolist())
     _add_comparison(page, own, {name: rows for name, rows in others.items() if name not in steps})
     _add_checkpoints(page, {steps[name]: others[name] for name in sorted(steps, key=lambda name: steps[name])})
 
@@ -272,13 +273,6 @@ def _same_layer(rows: TableRows) -> TableRows:
     return [row for row in rows if row["layer_a"] == row["layer_b"]]
 
 
-def _heat_map(axes: Axes, grid: np.ndarray) -> None:
-    image = axes.imshow(grid, vmin=0, vmax=1, cmap="cividis", origin="lower")
-    axes.set_xlabel("layer")
-    axes.set_ylabel("layer")
-    axes.figure.colorbar(image, ax=axes, shrink=0.8)
-
-
 def _add_probes(page: Page, tables: Mapping[str, Table]) -> None:
     """Add what probes find in attention and in hidden states."""
     page.heading("Probes")
@@ -294,14 +288,14 @@ def _add_probes(page: Page, tables: Mapping[str, Table]) -> None:
     trees = [row for row in tables["structural_probe"].rows() if row["layer"] is not None]
     chain = _levels({row["model"]: row["uuas"] for row in tables["structural_probe"].rows() if row["layer"] is None})
     curves = {name: _points(own, "uuas") for name, own in _by(trees, "model").items()}
-    page.line_chart(curves, "layer", "structural probe: share of the arcs that are found (UUAS)", chain)
+    page.line_chart(curves, "layer", "structural probe: share of the arcs that are found (UUAS)", chain, shares=True)
     for task, own in _by(tables["layer_probes"].rows(), "task").items():
         models = _by(own, "model")
         curves = {name: _points(layers, "accuracy") for name, layers in models.items()}
         first = next(iter(models))
         curves[f"{first}, control task"] = _points(models[first], "control_accuracy")
         usual = _levels({"usual label of the word": own[0]["usual_label"]})
-        page.line_chart(curves, "layer", f"{task}: accuracy", usual)
+        page.line_chart(curves, "layer", f"{task}: accuracy", usual, shares=True)
 
 
 def _levels(values: dict[str, float | None]) -> dict[str, float]:
@@ -313,7 +307,7 @@ def _share(row: dict[str, Any], name: str) -> str:
     value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
     if value is None:
         return "–"
-    return percent(value) if low is None else f"{100 * value:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+    return percent(value) if low is None else f"{percent(value)} ({100 * low:.1f} to {100 * high:.1f})"
 
 
 def _by(rows: TableRows, column: str) -> dict[str, TableRows]:

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from bertie import console
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
 from bertie.inspect.attention import attention_in, require_transformer
@@ -25,6 +24,7 @@ from bertie.inspect.texts import TextFile
 from bertie.inspect.treebank import ParsedSentence, read_treebank
 from bertie.inspect.words import encode_words, words_of
 from bertie.predict.predictor import Predictor
+from bertie.tasks.word_alignment import piece_places
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
@@ -50,8 +50,12 @@ class Arc(NamedTuple):
 class Sentence:
     """A sentence with the attention of all heads."""
 
+    text: str
+    """The sentence as it was given."""
     tokens: list[str]
-    """The tokens, as they are shown."""
+    """The tokens, as `shown_tokens` returns them."""
+    shown: list[str]
+    """The same, but instead of [UNK] the characters of the sentence that it stands for."""
     special: list[int]
     """Numbers of the special tokens, such as [CLS]."""
     arcs: list[Arc]
@@ -80,15 +84,16 @@ def given_sentences(predictor: Predictor, texts: Many[str]) -> list[Sentence]:
             f"--sentences: their attention has {numbers:,} numbers, and the page holds {MOST_NUMBERS:,}: give fewer or "
             "shorter sentences"
         )
-    return _read(predictor, sequences, [[] for _ in sequences])
+    return _read(predictor, sequences, texts, _sources(texts, sequences), [[] for _ in sequences])
 
 
 def sentences_of_text(predictor: Predictor, texts: TextFile) -> list[Sentence]:
     """Read the attention in the first sentences of a file that have a suitable length."""
-    with console.silenced():  # another analysis reads all of the file, and warns
-        found = [sequence for block in islice(texts.blocks(), 1) for sequence in block]
-    chosen = [each for each in found if SHORTEST <= len(each) <= LONGEST and not each.truncated][:EXAMPLES]
-    return _read(predictor, chosen, [[] for _ in chosen])
+    given = texts.first_texts()
+    encoded = truncation.encode(texts.tokenizer, given, max_length=texts.max_length)
+    suitable = [n for n, each in enumerate(encoded) if SHORTEST <= len(each) <= LONGEST and not each.truncated]
+    chosen, sequences = [given[n] for n in suitable[:EXAMPLES]], [encoded[n] for n in suitable[:EXAMPLES]]
+    return _read(predictor, sequences, chosen, _sources(chosen, sequences), [[] for _ in sequences])
 
 
 def sentences_of_treebank(predictor: Predictor, path: Path) -> list[Sentence]:
@@ -103,7 +108,10 @@ def sentences_of_treebank(predictor: Predictor, path: Path) -> list[Sentence]:
         known |= set(parsed[best.example].relations)
         chosen.append(best)
         left = [each for each in left if each is not best]
-    return _read(predictor, chosen, [_arcs(parsed[each.example], each) for each in chosen])
+    trees = [parsed[each.example] for each in chosen]
+    sources = [_word_sources(predictor.tokenizer, *each) for each in zip(trees, chosen, strict=True)]
+    arcs = [_arcs(*each) for each in zip(trees, chosen, strict=True)]
+    return _read(predictor, chosen, [" ".join(tree.words) for tree in trees], sources, arcs)
 
 
 def sentence_table(sentences: Many[Sentence]) -> Table:
@@ -128,13 +136,36 @@ _MEANING = {
 }
 
 
-def _read(predictor: Predictor, sequences: list[Sequence], arcs: list[list[Arc]]) -> list[Sentence]:
+def _read(
+    predictor: Predictor,
+    sequences: list[Sequence],
+    texts: Many[str],
+    sources: list[list[str]],
+    arcs: list[list[Arc]],
+) -> list[Sentence]:
     require_transformer(predictor.model.encoder)
     found = attention_in(predictor.model, sequences)
     tokenizer = predictor.tokenizer
-    shown = [shown_tokens(tokenizer, each.input_ids) for each in sequences]
+    tokens = [shown_tokens(tokenizer, each.input_ids) for each in sequences]
+    shown = [
+        [source if token == tokenizer.special.unk and source else token for token, source in zip(*each, strict=True)]
+        for each in zip(tokens, sources, strict=True)
+    ]
     special = [special_places(tokenizer, each.input_ids) for each in sequences]
-    return [Sentence(*each) for each in zip(shown, special, arcs, found, strict=True)]
+    return [Sentence(*each) for each in zip(texts, tokens, shown, special, arcs, found, strict=True)]
+
+
+def _sources(texts: Many[str], sequences: list[Sequence]) -> list[list[str]]:
+    """Return the characters of each token in its text."""
+    offsets = [each.offsets.tolist() for each in sequences if each.offsets is not None]
+    return [[text[start:end] for start, end in places] for text, places in zip(texts, offsets, strict=True)]
+
+
+def _word_sources(tokenizer: Tokenizer, tree: ParsedSentence, sequence: Sequence) -> list[str]:
+    """Return the characters of each token in its word, from the offsets that `encode_words` sets."""
+    assert sequence.offsets is not None
+    [places] = piece_places(tokenizer, [tree.words])
+    return ["" if word < 0 else tree.words[word][slice(*places[word][piece - 1])] for word, piece in sequence.offsets]
 
 
 def special_places(tokenizer: Tokenizer, ids: np.ndarray) -> list[int]:

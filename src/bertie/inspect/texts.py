@@ -113,6 +113,12 @@ class TextFile:
                 f"{self.path}: truncated {self.truncated:,} of {self.texts:,} texts to {self.max_length} tokens"
             )
 
+    def first_texts(self) -> list[str]:
+        """Return the texts of the first block, without counts and warnings. Raises the same errors as `blocks`."""
+        with console.silenced():
+            blocks = Readable[Text](self.path, "text").blocks(self._rows())
+            return [_joined(text) for text in next(blocks)]
+
     def facts(self) -> dict[str, Any]:
         """Return the file's name and the numbers, for inspect.json."""
         counts = ("texts", "tokens", "truncated", "empty", "unreadable")
@@ -126,8 +132,7 @@ class TextFile:
             raise UsageError(str(error).replace("with --text", "with --text-column")) from error
 
     def _encode(self, texts: list[Text]) -> list[Sequence]:
-        joined = [text if isinstance(text, str) else " ".join(text) for text in texts]
-        sequences = truncation.encode(self.tokenizer, joined, max_length=self.max_length)
+        sequences = truncation.encode(self.tokenizer, list(map(_joined, texts)), max_length=self.max_length)
         special = truncation.special_tokens(self.tokenizer, 1)
         kept = [sequence for sequence in sequences if len(sequence) > special]
         self.empty += len(sequences) - len(kept)
@@ -135,3 +140,7 @@ class TextFile:
         self.tokens += sum(map(len, kept))
         self.truncated += sum(sequence.truncated > 0 for sequence in kept)
         return kept
+
+
+def _joined(text: Text) -> str:
+    return text if isinstance(text, str) else " ".join(text)

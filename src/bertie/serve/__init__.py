@@ -10,9 +10,10 @@ A request passes these files in order:
 4. `work.py` does what a request asks, in no dialect's words: sequences, their computation, predictions. `operations.py`
    says what a model offers, and turns texts into sequences. `inputs.py` reads the inputs of tasks, `tokens.py` token ids and
    vectors of tokens, `scales.py` has scores before and after the activation, `widths.py` says which widths vectors may
-   have, `prompts.py` which prompt a kind of input has, and `attention.py` bounds the answer with attention.
+   have, `prompts.py` which prompt a kind of input has, `attention.py` bounds the answer with attention, and `numbers.py`
+   makes numbers short.
 5. `service.py` holds models, queue and worker: `queue.py` keeps the sequences until `worker.py` computes them in packed
-   batches.
+   batches. `speed.py` learns how long that takes.
 
 `app.py` puts the paths together, and `server.py` starts and stops it all. `front.py` and `limits.py` have the settings,
 `keys.py` the API keys. `logs.py` and `metrics.py` tell

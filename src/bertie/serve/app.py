@@ -6,11 +6,11 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
+from starlette.types import ASGIApp
 
 from bertie.serve.dialects import claimants, routes
 from bertie.serve.dialects.v1 import V1
@@ -22,8 +22,11 @@ from bertie.serve.page import page_routes
 from bertie.serve.service import Service
 from bertie.serve.tokens import VOCABULARY
 
+EXPOSED = ("X-Request-Id", "Retry-After", "Server-Timing", VOCABULARY)
+"""Headers of answers that scripts of other pages may read, besides those that they always may."""
 
-def build_app(service: Service, front: Front) -> Starlette:
+
+def build_app(service: Service, front: Front) -> ASGIApp:
     """Return the ASGI application."""
     description = openapi(front.dialect)
 
@@ -48,16 +51,21 @@ def build_app(service: Service, front: Front) -> Starlette:
         complete(Call(service, request), OTHER, response, "route")
         return response
 
-    cors = Middleware(
-        CORSMiddleware,
-        allow_origins=list(front.origins),
-        allow_methods=["GET", "POST"],
-        allow_headers=["Authorization", "Content-Type", VOCABULARY],
-    )
-    middleware = [cors] if front.origins else []
-    app = Starlette(routes=found, middleware=middleware, exception_handlers={HTTPException: http_error})
+    app = Starlette(routes=found, exception_handlers={HTTPException: http_error})
     app.router.redirect_slashes = False  # a redirect would name the host that the client names
-    return app
+    return with_cors(app, front)
+
+
+def with_cors(app: ASGIApp, front: Front) -> ASGIApp:
+    """Return the application with the headers by which browsers let the pages of `front.origins` use it.
+
+    Such a page may send any header: clients send their own, such as X-Stainless-OS, and the server ignores what it does not
+    know. Cookies are never read.
+    """
+    if not front.origins:
+        return app
+    origins, methods = list(front.origins), ["GET", "POST"]
+    return CORSMiddleware(app, origins, methods, ["*"], expose_headers=EXPOSED, allow_private_network=True)
 
 
 def _http_error(method: str, path: str, error: HTTPException) -> Response:

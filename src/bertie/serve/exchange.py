@@ -8,7 +8,7 @@ import itertools
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -19,8 +19,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from bertie.errors import UserError
-from bertie.serve.limits import Refused, too_large
+from bertie.serve.limits import Refused, too_large, try_later
 from bertie.serve.logs import places
+from bertie.serve.queue import QueuedJob
 from bertie.serve.service import ClientGone, Service
 from bertie.tasks.data.rows import shorten
 
@@ -30,6 +31,12 @@ OTHER = "other"  # in place of a path that does not exist, for metrics
 CLIENT_GONE = 499  # in logs and metrics, as nginx counts it
 NULL_FIELD = re.compile(r"got `null` - at `\$\.\w+`$")
 MAX_MESSAGE, MAX_PARAM = 500, 100  # characters: a message may quote the request
+# A JSON escape of half of a surrogate pair without its other half, after backslashes that are escaped themselves.
+HALF_PAIR = re.compile(
+    rb"(?<!\\)((?:\\\\)*)(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+)
+MARK = "\ufdd0\ufdd1"  # stands for one while the field is searched: code points that no text should have
 _encode = msgspec.json.Encoder().encode
 # Of ids. Fresh random bytes for each would cost a system call.
 _PROCESS, _numbers = secrets.token_hex(10), itertools.count(1)
@@ -47,10 +54,14 @@ class Call:
     """Its id, in the header X-Request-Id and in the log."""
     started: float = field(default_factory=time.monotonic)
     """When its header was complete."""
+    received: float = 0.0
+    """When its body was complete."""
     stages: dict[str, float] = field(default_factory=dict)
     """Seconds in each stage."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What the log says besides: model, texts, tokens."""
+    job: QueuedJob | None = None
+    """What it computed last."""
     reserve: Callable[[int], None] = lambda _: None
     """Counts bytes that the request keeps in memory until its response is complete. Raises Refused, with status 429."""
 
@@ -58,6 +69,11 @@ class Call:
     def remaining(self) -> float:
         """Seconds until the request times out."""
         return self.service.limits.timeout - (time.monotonic() - self.started)
+
+    @property
+    def spent(self) -> float:
+        """Seconds since its body was complete: the time that counts for the target. A slow client is none of the server's."""
+        return time.monotonic() - self.received
 
     async def gone(self) -> None:
         """Wait until the client goes away."""
@@ -109,7 +125,7 @@ def exchange(
             reason, response = "input", refusal(Refused(422, "input", str(error)))
         except asyncio.CancelledError:  # the server stops, and the time to drain is over
             reason = "draining"
-            response = refusal(Refused(503, reason, "the server has stopped: send the request again", retry_after=1))
+            response = refusal(try_later(503, reason, "the server has stopped", 1))
         except (ClientGone, ClientDisconnect):
             reason, response = "client_gone", Response(status_code=CLIENT_GONE)
         except Exception as error:
@@ -177,6 +193,7 @@ async def _read(call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
         raise Refused(
             408, "slow_body", f"the body did not arrive within {seconds:g} s: send it again, faster"
         ) from None
+    call.received = time.monotonic()
     # A body can hold a million lists, and the garbage collector would look at all of them again and again.
     gc.disable()
     try:
@@ -184,6 +201,9 @@ async def _read(call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
     except msgspec.ValidationError as error:
         raise invalid(error, decoder.type) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if field := _half_pair(decoder, body):
+            message = f"{field}: half of a surrogate pair, which is not a character: send whole characters"
+            raise Refused(422, "validation", message, field) from None
         detail = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
         raise Refused(400, "json", f"the body is not valid JSON: {detail}") from None
     finally:
@@ -213,6 +233,38 @@ def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         if len(kept) == len(given):
             raise
         return decoder.decode(_encode(kept))
+
+
+def _half_pair(decoder: msgspec.json.Decoder[Any], body: bytes) -> str:
+    """Return the field of the first text with half of a surrogate pair; "" if this is not what is wrong with a body.
+
+    Raises:
+        Refused: The message does not fit its type.
+    """
+    marked, count = HALF_PAIR.subn(rb"\1" + MARK.encode(), body)
+    if not count:
+        return ""
+    try:
+        return _marked(_decode(decoder, marked), "")
+    except msgspec.ValidationError as error:
+        raise invalid(error, decoder.type) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+
+
+def _marked(value: Any, path: str) -> str:
+    """Return the path of the first text with `MARK` in a message, or ""."""
+    if isinstance(value, str):
+        return path * (MARK in value)
+    parts: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, msgspec.Struct):
+        fields = msgspec.structs.fields(value)
+        parts = ((f"{path}.{each.encode_name}".lstrip("."), getattr(value, each.name)) for each in fields)
+    elif isinstance(value, dict):
+        parts = ((f"{path}.{name}", each) for name, each in value.items())
+    elif isinstance(value, list | tuple):
+        parts = ((f"{path}[{number}]", each) for number, each in enumerate(value))
+    return next((found for name, each in parts if (found := _marked(each, name))), "")
 
 
 def _fields(message_type: Any) -> dict[str, bool]:
@@ -254,6 +306,8 @@ def complete(call: Call, name: str, response: Response, reason: str) -> None:
     response.headers["server-timing"] = call.server_timing()
     service, status = call.service, response.status_code
     service.metrics.request(name, status, seconds, call.stages, reason)
+    if call.job is not None:
+        service.learn(call.job)
     if service.log.requests and call.facts.pop("logged", True):
         stages = {f"{stage}_ms": round(1000 * duration, 3) for stage, duration in call.stages.items()}
         client = call.request.client

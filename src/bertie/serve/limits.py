@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
+from random import randrange
 from typing import Annotated, Literal
 
-from bertie.config import Range, ranges
+from bertie.config import Range, check_ranges
+from bertie.errors import UsageError
 
 ErrorType = Literal[
     "invalid_request_error",
@@ -32,7 +35,7 @@ class Limits:
     """Most characters in one text (else 413). The bound of the time for tokenizing it."""
     queue_tokens: Annotated[int, Range(1)] = 262_144
     """Most tokens that wait or are computed for one model. A request that does not fit gets status 429, and so does one
-    that would wait longer than half of `timeout`, by the speed of the last batches. One with more tokens gets 413."""
+    that would be computed only after half of `timeout`, unless nothing waits. One with more tokens gets 413."""
     buffer_bytes: Annotated[int, Range(1)] = 256 * 2**20
     """Most bytes in the bodies of all requests that have no answer yet, in the attention and cosines that they ask for, and
     in large answers that clients have not read yet (else 429)."""
@@ -42,8 +45,13 @@ class Limits:
     """How long a batch that is not full waits for more sequences. 0: never, because packed batches need not be full."""
     timeout: Annotated[float, Range(0, 86_400, above=True)] = 30.0
     """Seconds until a request without an answer gets status 504, and its sequences leave the queue."""
+    latency_target: Annotated[float, Range(0, 86_400)] = 0.0
+    """Seconds in which an admitted request should be answered. One that would take longer, by the predicted time of what
+    waits and of its own tokens, gets status 429. One that takes longer even alone is computed only if the server is idle, after
+    all others. 0: requests wait up to half of `timeout`, which gives the highest throughput."""
     read_timeout: Annotated[float, Range(0, 86_400, above=True)] = 10.0
-    """Seconds in which a client must send the header of a request, then the body, and later read the response."""
+    """Seconds in which a client must send the header of a request, then the body, and after which it must have taken a
+    further part of the response."""
     hang_timeout: Annotated[float, Range(0, 86_400, above=True)] = 60.0
     """Seconds after which a batch that is still being computed counts as hanging: /livez and /readyz fail."""
     max_connections: Annotated[int, Range(1, 100_000)] = 1024
@@ -53,7 +61,11 @@ class Limits:
     drain_delay: Annotated[float, Range(0, 86_400)] = 0.0
     """Seconds after SIGTERM in which requests are still accepted, while /readyz fails: time for a load balancer to notice."""
 
-    __post_init__ = ranges("")
+    def __post_init__(self) -> None:
+        check_ranges("", self)
+        if self.latency_target >= self.timeout:
+            problem = f"a request times out after {self.timeout:g} s"
+            raise UsageError(f"--latency-target {self.latency_target:g}: {problem}: give less, or raise --timeout")
 
 
 class Refused(Exception):  # noqa: N818 - not every refusal is an error of the server
@@ -83,6 +95,17 @@ class Refused(Exception):  # noqa: N818 - not every refusal is an error of the s
             **dict.fromkeys((429, 503), "overloaded_error"),
         }
         return types.get(self.status, "invalid_request_error")
+
+
+def try_later(status: int, reason: str, problem: str, seconds: float) -> Refused:
+    """Return the refusal of a request that may be sent again after some seconds at the earliest.
+
+    Clients that were refused together would return together, and be refused again. So each is told a random time, which is
+    up to twice as long.
+    """
+    least = max(ceil(seconds), 1)
+    wait = least + randrange(least + 1)
+    return Refused(status, reason, f"{problem}: try again in {wait} s", retry_after=wait)
 
 
 def too_large(what: str, size: int, limit: int, remedy: str, flag: str = "", param: str | None = None) -> Refused:

@@ -43,7 +43,8 @@ class Metrics:
         self._batch_seconds = histogram("batch_seconds", "Time to compute a batch.", SECONDS, "model")
         self._batch_tokens = histogram("batch_tokens", "Tokens of a batch.", TOKENS, "model")
         self._sequences = counter("sequences", "Computed sequences.", "model")
-        self._failed = counter("failed_sequences", "Sequences whose computation raised an exception.", "model")
+        self._failed = counter("failed_sequences", "Sequences that could not be computed.", "model")
+        self._nonfinite = counter("nonfinite_sequences", "Sequences whose outputs were NaN or infinity.", "model")
         tokens = gauge("queue_tokens", "Tokens that wait or are being computed.", "model")
         sequences = gauge("queue_sequences", "Sequences that wait or are being computed.", "model")
         capacity = gauge("queue_capacity_tokens", "Most tokens that may wait.", "model")
@@ -74,6 +75,7 @@ class Metrics:
         self._sequences.labels(batch.model).inc(batch.sequences)
         if batch.failures:
             self._failed.labels(batch.model).inc(batch.failures)
+            self._nonfinite.labels(batch.model).inc(batch.nonfinite)
 
     def text(self) -> bytes:
         """Return all metrics as Prometheus reads them."""

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bertie.contracts import Sequence
-from bertie.errors import UserError
+from bertie.errors import NonFiniteError, UserError
 from bertie.inspect.attention import attention_in, shows_attention
 from bertie.model.config import TransformerConfig
 from bertie.model.vector_modules import Normalize
@@ -23,7 +23,7 @@ from bertie.predict.fill_mask import encode_masked
 from bertie.predict.predictor import Predictor
 from bertie.predict.token_model import TokenModel, filling_head
 from bertie.serve.queue import Lane, QueueShare
-from bertie.serve.worker import Health
+from bertie.serve.worker import Failure, Health
 from bertie.storage import is_unicode
 from bertie.tasks import Task
 from bertie.tasks.inference import outputs
@@ -71,6 +71,11 @@ class ServedModel:
     def normalizes(self) -> bool:
         """Whether its files say that its vectors have length 1."""
         return any(isinstance(each, Normalize) for each in self.predictor.text_embedding.modules)
+
+    @property
+    def sentence_vectors(self) -> bool:
+        """Whether it was trained for the vectors of sentences: its files or its head say how to compute them."""
+        return self.predictor.text_embedding.stated
 
     @property
     def mask_token(self) -> str | None:
@@ -196,10 +201,27 @@ def serve_model(name: str, predictor: Predictor, capacity: int, shorter_widths: 
         compute["fill-mask"] = partial(_fill, predictor)
     if shows_attention(predictor.model.encoder):
         compute["attention"] = partial(attention_in, predictor.model)
-    lanes: dict[Operation, Lane] = {operation: Lane(function, share) for operation, function in compute.items()}
+    lanes: dict[Operation, Lane] = {
+        operation: Lane(partial(_finite, function), share) for operation, function in compute.items()
+    }
     probe = vectors.encode(predictor.tokenizer, ["probe " * PROBE_WORDS], min(PROBE_WORDS, predictor.max_length))
-    health = Health(partial(embed, probe), len(probe[0]))
+    health = Health(partial(_probe, embed, probe), len(probe[0]))
     return ServedModel(name, predictor, share, lanes, predictor.vector_width(), health, shorter_widths)
+
+
+def _finite(compute: Callable[[list[Sequence]], list[Any]], sequences: list[Sequence]) -> list[Any]:
+    """Compute sequences. A failure replaces each result that is NaN or infinity: JSON has neither, and nobody needs them."""
+    results = compute(sequences)
+    finite = [
+        all(np.isfinite(part).all() for part in (each if isinstance(each, tuple) else (each,))) for each in results
+    ]
+    return [each if fine else Failure(NonFiniteError()) for each, fine in zip(results, finite, strict=True)]
+
+
+def _probe(compute: Callable[[list[Sequence]], list[Any]], sequences: list[Sequence]) -> None:
+    """Compute sequences. Raises NonFiniteError if a result is NaN or infinity, and what `compute` raises."""
+    if any(isinstance(each, Failure) for each in _finite(compute, sequences)):
+        raise NonFiniteError
 
 
 def _fill(predictor: Predictor, sequences: list[Sequence]) -> list[Any]:

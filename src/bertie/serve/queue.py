@@ -6,6 +6,10 @@ others give three times as much. So a request with one text never waits for all 
 large request of n tokens is complete after 4n tokens and what waited before it, however many small ones arrive. Sequences
 in a batch need no similar lengths, because batches are packed; the worker sorts them.
 
+With a target for the latency, all requests have the same time, and whoever comes later must not delay who was promised an
+answer. So there are no turns: jobs are computed in the order in which they were admitted, of all models together, in
+smaller batches. Late jobs, which were promised nothing, come after the others.
+
 The server's event loop adds and cancels jobs, and the worker's thread takes them.
 """
 
@@ -17,11 +21,17 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any, NamedTuple
 
 from bertie.contracts import Sequence
+from bertie.serve.speed import BatchSpeed
 
 TURNS = 4  # a request gives at most this part of a batch, then of the tokens that its lane computes
+# With a target: who arrives during a batch waits for its end, so it takes an eighth of the target. If that is less than ten
+# times the overhead of a batch, it takes longer, up to a quarter, or too much time would be overhead.
+PARTS, FEWEST_PARTS, OVERHEADS = 8, 4, 10
+LEAST_BATCH = 64  # tokens of a batch, however short the target is
 
 
 class QueueFull(Exception):  # noqa: N818
@@ -38,6 +48,10 @@ class QueuedJob:
     """Where the job waits."""
     waiter: Any = None
     """What waits for the job: a future of the event loop. The queue only keeps it."""
+    late: bool = False
+    """Whether all others come before it, because the target does not hold for it."""
+    wait: float = 0.0
+    """The predicted seconds from its admission to its end; 0: there is no prediction."""
     results: list[Any] = field(default_factory=list)
     """Results of the sequences, in order; an exception in place of a result that failed."""
     tokens: int = 0
@@ -69,10 +83,15 @@ class Lane:
     """Computes the results of sequences, in order."""
     owner: QueueShare
     """The model's share of the queue."""
+    speed: BatchSpeed = field(default_factory=BatchSpeed)
+    """How long its batches take."""
     jobs: list[tuple[int, int, QueuedJob]] = field(default_factory=list)
-    """Jobs with sequences to take, cancelled ones among them: a heap by the time of their next turn, then by order."""
+    """Jobs with sequences to take, cancelled ones among them: a heap by the time of their next turn, then by order. With a
+    target, the late jobs are at 1, the others at 0."""
     tokens: int = 0
     """Tokens that wait."""
+    late: int = 0
+    """Those of them that belong to late jobs."""
     clock: int = 0
     """The time, in tokens that were taken. It moves on to the next turn if no job is due."""
     added: int = 0
@@ -115,16 +134,20 @@ class LaneBatch(NamedTuple):
 class TokenQueue:
     """Jobs of all models. Its methods are safe to call from any thread."""
 
-    def __init__(self, batch_tokens: int, max_wait: float = 0.0):
+    def __init__(self, batch_tokens: int, max_wait: float = 0.0, target: float = 0.0):
         """Create an empty queue.
 
         Args:
             batch_tokens: Tokens in a batch. A longer sequence makes a batch of its own.
             max_wait: Seconds that the oldest job of a lane waits for others if a batch is not full.
+            target: Seconds in which a job should be computed. 0: jobs take turns.
         """
-        self.batch_tokens, self.max_wait = batch_tokens, max_wait
+        self.batch_tokens, self.max_wait, self.target = batch_tokens, max_wait, target
         self._changed = threading.Condition()
         self._lanes: deque[Lane] = deque()  # those with jobs; the next to serve is first
+        self._running: tuple[Lane, int, float] | None = (
+            None  # the batch that is computed: its tokens, and when it began
+        )
         self.closed = False
         """Whether new jobs are refused."""
 
@@ -140,13 +163,42 @@ class TokenQueue:
                 raise QueueFull
             share.tokens += job.tokens
             share.sequences += len(job.sequences)
-            job.lane.tokens += job.tokens
+            self._count(job, job.tokens)
             job.admitted = time.monotonic()
             if not job.lane.jobs:
                 self._lanes.append(job.lane)
             job.lane.added += 1
-            heapq.heappush(job.lane.jobs, (job.lane.clock, job.lane.added, job))
+            due = job.late if self.target else job.lane.clock
+            heapq.heappush(job.lane.jobs, (due, job.lane.added, job))
             self._changed.notify()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits. A batch may be computed, but not with a target."""
+        with self._changed:
+            return not any(lane.tokens for lane in self._lanes) and not (self.target and self._running)
+
+    def wait(self, lane: Lane, tokens: int) -> float:
+        """Predict the seconds until what waits in a lane, and some more tokens, are computed.
+
+        The batch that is computed now comes first. Lanes take turns, so each batch of the lane waits for one batch of each
+        of the others. With a target, all that was admitted in time comes first, and all batches count as full, because what
+        is admitted later fills them.
+        """
+        with self._changed:
+            seconds = self._remaining(time.monotonic())
+            if self.target:
+                others = [each for each in self._lanes if each is not lane]
+                seconds += sum(each.speed.seconds(each.tokens - each.late, self._size(each)) for each in others)
+                size = self._size(lane)
+                return (
+                    seconds + ceil((lane.tokens - lane.late + tokens) / size) * lane.speed.batch(size) + self.max_wait
+                )
+            turns = ceil((lane.tokens + tokens) / self.batch_tokens)
+            for each in self._lanes:
+                if each is not lane:
+                    seconds += each.speed.seconds(min(each.tokens, turns * self.batch_tokens), self.batch_tokens)
+            return seconds + lane.speed.seconds(lane.tokens + tokens, self.batch_tokens)
 
     def cancel(self, job: QueuedJob) -> None:
         """Remove what the worker has not taken of a job. It will not be notified."""
@@ -154,7 +206,7 @@ class TokenQueue:
             if not job.cancelled and job.missing:
                 job.cancelled = True
                 waiting = len(job.sequences) - job.taken
-                job.lane.tokens -= self._release(job, job.sequences[job.taken :])
+                self._count(job, -self._release(job, job.sequences[job.taken :]))
                 job.missing -= waiting
                 job.taken = len(job.sequences)
 
@@ -178,6 +230,7 @@ class TokenQueue:
         """Store the results of a batch. Returns the jobs that are now complete and wanted."""
         complete, position, now = [], 0, time.monotonic()
         with self._changed:
+            self._running = None
             for job, first, last in batch.slices:
                 job.results[first:last] = results[position : position + last - first]
                 position += last - first
@@ -194,12 +247,31 @@ class TokenQueue:
             self.closed = True
             self._changed.notify_all()
 
+    def _count(self, job: QueuedJob, tokens: int) -> None:
+        """Count tokens of a job that wait from now on, or, if they are negative, no longer."""
+        job.lane.tokens += tokens
+        job.lane.late += job.late * tokens
+
+    def _size(self, lane: Lane) -> int:
+        """Return the tokens of a full batch."""
+        if not self.target:
+            return self.batch_tokens
+        seconds = min(max(self.target / PARTS, OVERHEADS * lane.speed.batch(0)), self.target / FEWEST_PARTS)
+        return min(max(lane.speed.within(seconds), LEAST_BATCH), self.batch_tokens)
+
     def _release(self, job: QueuedJob, sequences: list[Sequence]) -> int:
         """Give the room of sequences back. Returns their tokens."""
         tokens = sum(map(len, sequences))
         job.lane.owner.tokens -= tokens
         job.lane.owner.sequences -= len(sequences)
         return tokens
+
+    def _remaining(self, now: float) -> float:
+        """Return the seconds that the batch still needs which is computed now."""
+        if self._running is None:
+            return 0.0
+        lane, tokens, began = self._running
+        return max(lane.speed.batch(tokens) - (now - began), 0.0)
 
     def _drop_empty_lanes(self) -> None:
         for _ in range(len(self._lanes)):
@@ -210,16 +282,21 @@ class TokenQueue:
                 self._lanes.append(lane)
 
     def _ready_at(self, now: float) -> float:
-        """Return when the first lane may be served, and move the lane that is ready first to the front."""
-        if not self.max_wait or self.closed:
-            return now
+        """Return when the first lane may be served, and move the lane that is ready first to the front.
+
+        With a target, of the lanes that are ready, the one with the oldest job is the first.
+        """
         times = [self._lane_ready_at(lane) for lane in self._lanes]
-        first = next((i for i, each in enumerate(times) if each <= now), times.index(min(times)))
+        ready = [i for i, each in enumerate(times) if each <= now]
+        if self.target and ready:
+            first = min(ready, key=lambda i: (self._lanes[i].jobs[0][0], self._lanes[i].jobs[0][-1].admitted))
+        else:
+            first = ready[0] if ready else times.index(min(times))
         self._lanes.rotate(-first)
         return times[first]
 
     def _lane_ready_at(self, lane: Lane) -> float:
-        if lane.tokens >= self.batch_tokens:
+        if not self.max_wait or self.closed or lane.tokens >= self._size(lane):
             return 0.0
         return min(job.admitted for *_, job in lane.jobs) + self.max_wait
 
@@ -227,36 +304,39 @@ class TokenQueue:
         """Take a batch from the first lane, which then is the last one."""
         lane = self._lanes.popleft()
         slices: list[Slice] = []
-        room = self.batch_tokens
+        size = room = self._size(lane)
+        turn = size if self.target else max(size // TURNS, 1)
         while lane.jobs and room > 0:
             due, number, job = lane.jobs[0]
-            first, given = job.taken, self._take_turn(job, room, not slices)
+            first, given = job.taken, self._take_turn(job, turn, room, not slices)
+            room -= given
             if given:
                 job.started = job.started or now
                 slices.append(Slice(job, first, job.taken))
+                self._count(job, -given)
             if job.taken == len(job.sequences):
                 heapq.heappop(lane.jobs)
-            elif given:
+            elif given and not self.target:
                 heapq.heapreplace(lane.jobs, (due + (TURNS - 1) * given, number, job))
             else:  # a batch that is full leaves the job its turn
                 break
             lane.clock = max(lane.clock, due) + given
-            room -= given
-        lane.tokens -= self.batch_tokens - room
+        self._running = lane, size - room, now
         if lane.jobs:
             self._lanes.append(lane)
         return LaneBatch(lane, slices)
 
-    def _take_turn(self, job: QueuedJob, room: int, alone: bool) -> int:
+    def _take_turn(self, job: QueuedJob, turn: int, room: int, alone: bool) -> int:
         """Take sequences of a job for its turn. Returns their tokens.
 
         Args:
             job: The job.
+            turn: Tokens after which its turn ends.
             room: Tokens that the batch still holds.
             alone: The batch is empty: a sequence that is longer than a batch fits too.
         """
         given = 0
-        while job.taken < len(job.sequences) and given < max(self.batch_tokens // TURNS, 1):
+        while job.taken < len(job.sequences) and given < turn:
             size = len(job.sequences[job.taken])
             if given + size > room and (given or not alone):
                 break

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from bertie.serve.numbers import json_numbers
 from bertie.serve.queue import QueuedJob
 from bertie.tasks import Task
 from bertie.tasks.encoding import by_example
@@ -46,7 +47,7 @@ def scores_of(task: Task, job: QueuedJob, examples: list[Any], scale: ScoreScale
         found = task.decode(job.results, job.sequences, examples)
         return [Scores(each.probabilities if task.labels else {ONLY: each.score}) for each in found]
     grouped = by_example(job.results, job.sequences, len(examples))
-    means = [np.concatenate(rows).mean(0).tolist() for rows in grouped]
+    means: list[list[float]] = json_numbers(np.stack([np.concatenate(rows).mean(0) for rows in grouped]))
     if scale == "sigmoid":
         means = [[0.5 + 0.5 * math.tanh(0.5 * output) for output in each] for each in means]
     return [Scores(dict(zip(task.labels or (ONLY,), each, strict=True))) for each in means]

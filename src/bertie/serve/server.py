@@ -20,12 +20,12 @@ from starlette.types import Receive, Scope, Send
 
 from bertie import console
 from bertie.errors import UserError
-from bertie.serve.app import build_app
+from bertie.serve.app import build_app, with_cors
 from bertie.serve.connection import MAX_FRAMES, BoundedConnection
 from bertie.serve.dialects.v1 import V1
 from bertie.serve.exchange import error_response
 from bertie.serve.front import Front
-from bertie.serve.limits import Refused
+from bertie.serve.limits import try_later
 from bertie.serve.service import Service
 
 KEEP_ALIVE = 65  # seconds that an idle connection stays open: longer than the 60 s of common load balancers
@@ -35,8 +35,8 @@ SWITCH_INTERVAL = 0.0005
 
 async def _refuse_connection(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request on a connection too many, as an ASGI application."""
-    message = "the server has too many open connections: close idle ones, and try again in 1 s"
-    response = error_response(Refused(503, "connections", message, retry_after=1), V1.form)
+    refused = try_later(503, "connections", "the server has too many open connections: close idle ones", 1)
+    response = error_response(refused, V1.form)
     response.headers["connection"] = "close"
     await response(scope, receive, send)
 
@@ -101,7 +101,7 @@ def start_server(service: Service, front: Front) -> uvicorn.Server:
         seconds = service.limits.read_timeout
         most_bytes = max(MAX_FRAMES * service.limits.max_bytes, 2**20)
         most_connections = service.limits.max_connections
-        refuse = staticmethod(_refuse_connection)
+        refuse = staticmethod(with_cors(_refuse_connection, front))
 
     config = uvicorn.Config(
         build_app(service, front),

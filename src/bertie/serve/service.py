@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,19 +14,21 @@ from typing import Any, TypeVar
 import torch
 
 from bertie.contracts import Sequence
+from bertie.errors import NonFiniteError, UserError
 from bertie.serve.keys import ApiKeys
-from bertie.serve.limits import Limits, Refused, too_large
+from bertie.serve.limits import Limits, Refused, too_large, try_later
 from bertie.serve.logs import JsonLog, places
 from bertie.serve.metrics import Metrics
 from bertie.serve.operations import Operation, ServedModel
-from bertie.serve.queue import Lane, QueuedJob, QueueFull, QueueShare, TokenQueue
-from bertie.serve.worker import ComputedBatch, Failure, Worker
+from bertie.serve.queue import Lane, QueuedJob, QueueFull, TokenQueue
+from bertie.serve.speed import Correction
+from bertie.serve.worker import ComputedBatch, Worker
 from bertie.text.batching import batches
 
 T = TypeVar("T")
 R = TypeVar("R")
-MAX_RETRY_AFTER = 60
 WAIT_SHARE = 0.5  # of the timeout that the work in the queue may take
+TARGET_SHARE = 0.8  # of the target that a prediction may take: batches vary, and answers wait for the event loop, too
 AT_ONCE = 32_768  # characters that are tokenized before another request has its turn
 FEW_TEXTS = 32  # whose outputs are decoded in the event loop
 INLINE = 512  # characters that are tokenized without a change of threads, which would take longer
@@ -59,7 +60,10 @@ class Service:
 
     def __post_init__(self) -> None:
         default = 16_384 if torch.cuda.is_available() else 4096
-        self.queue = TokenQueue(self.limits.batch_tokens or default, self.limits.max_wait_ms / 1000)
+        self.queue = TokenQueue(
+            self.limits.batch_tokens or default, self.limits.max_wait_ms / 1000, self.limits.latency_target
+        )
+        self._correction = Correction()
         self.metrics = Metrics(model.share for model in self.models.values())
         health = {name: model.health for name, model in self.models.items()}
         self.worker = Worker(self.queue, health, self._deliver, self._measure, self.limits.hang_timeout)
@@ -67,10 +71,20 @@ class Service:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Warm each model up, and start the worker. Called in the event loop."""
+        """Warm each model up, and start the worker. Called in the event loop.
+
+        Raises:
+            UserError: The vectors of a model are NaN or infinity.
+        """
         self._loop = asyncio.get_running_loop()
         for model in self.models.values():
-            model.health.warm_up()
+            try:
+                seconds = model.health.warm_up()
+            except NonFiniteError:
+                problem = "its vectors are NaN or infinity: the model is damaged, or its training diverged"
+                raise UserError(f"{model.predictor.folder}: {problem}: serve another one") from None
+            for lane in model.lanes.values():
+                lane.speed.count(model.health.probe_tokens, seconds)
         self.worker.start()
 
     def stop(self, timeout: float) -> bool:
@@ -107,9 +121,7 @@ class Service:
             message = f"the model {found.name} has no {operation}: {found.lacks(operation)}"
             raise Refused(422, "operation", message, "model")
         if problem := "its last computations failed" if found.health.broken else self.worker.problem():
-            raise Refused(
-                503, "broken", f"the model {found.name} is not available: {problem}: try again in 10 s", retry_after=10
-            )
+            raise try_later(503, "broken", f"the model {found.name} is not available: {problem}", 10)
         return found
 
     @contextmanager
@@ -123,7 +135,7 @@ class Service:
         def count(size: int) -> None:
             nonlocal own
             if self.buffered + size > self.limits.buffer_bytes:
-                raise Refused(429, "buffer", "the memory for requests is full: try again in 1 s", retry_after=1)
+                raise try_later(429, "buffer", "the memory for requests is full", 1)
             own += size
             self.buffered += size
 
@@ -134,10 +146,16 @@ class Service:
 
     # Work
 
-    def require_room(self, model: ServedModel) -> None:
-        """Raise Refused, with status 429, if the queue is full. Called before anything is tokenized."""
-        if model.share.tokens >= model.share.capacity or self._too_long(model.share, 0):
-            raise self._overloaded(model.share)
+    def require_room(self, lane: Lane, spent: float) -> None:
+        """Raise Refused, with status 429, if the queue is full. Called before anything is tokenized.
+
+        Args:
+            lane: The operation.
+            spent: Seconds since the body of the request arrived.
+        """
+        if lane.owner.tokens >= lane.owner.capacity:
+            raise self._overloaded(lane)
+        self._require_time(self.queue.wait(lane, 1), spent, lane)
 
     async def offload(self, size: int, work: Callable[..., R], *arguments: Any) -> R:
         """Return the result of some work: in the tokenizers' thread if its size is large, so that the loop goes on.
@@ -185,7 +203,7 @@ class Service:
         return found
 
     async def compute(
-        self, lane: Lane, sequences: list[Sequence], gone: Callable[[], Awaitable[object]], timeout: float
+        self, lane: Lane, sequences: list[Sequence], gone: Callable[[], Awaitable[object]], timeout: float, spent: float
     ) -> QueuedJob:
         """Compute sequences, in turns with other requests.
 
@@ -194,15 +212,19 @@ class Service:
             sequences: The sequences.
             gone: Waits until the client goes away.
             timeout: Seconds to wait.
+            spent: Seconds since the body of the request arrived.
+
+        Returns:
+            The job with all results, of which some may be failures.
 
         Raises:
-            Refused: The queue is full, or the time is over, or computing failed.
+            Refused: The queue is full, or the time is over.
             ClientGone: The client has gone away.
         """
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         job = QueuedJob(sequences, lane, waiter)
-        self._admit(job)
+        self._admit(job, spent)
         watch = asyncio.ensure_future(gone())
         watch.add_done_callback(lambda _: _fail(waiter, ClientGone()))
         timer = loop.call_later(max(timeout, 0), _fail, waiter, self._too_slow())
@@ -212,41 +234,62 @@ class Service:
             watch.cancel()
             timer.cancel()
             self.queue.cancel(job)  # what is complete stays
-        if any(isinstance(result, Failure) for result in job.results):
-            message = "the model could not compute a text of this request: its operator finds the error in the log"
-            raise Refused(500, "engine", message)
         return job
 
     def _too_slow(self) -> Refused:
         seconds = self.limits.timeout
         return Refused(504, "timeout", f"no result after {seconds:g} s: send fewer or shorter texts, or try later")
 
-    def _admit(self, job: QueuedJob) -> None:
+    def learn(self, job: QueuedJob) -> None:
+        """Learn how wrong the prediction for a job was, now that its request has its answer.
+
+        Short waits say little: their times are those of the event loop, not of the queue.
+        """
+        if job.wait > self.limits.latency_target / 4:
+            now = time.monotonic()
+            self._correction.observe(job.wait, now - job.admitted, now)
+
+    def _admit(self, job: QueuedJob, spent: float) -> None:
         capacity = job.lane.owner.capacity
         if job.tokens > capacity:
             raise too_large("tokens in the request", job.tokens, capacity, "split it", "--queue-tokens")
-        seconds, limit = self.models[job.lane.owner.name].health.seconds(job.tokens), self.limits.timeout
-        if seconds > limit:
-            message = (
-                f"computing {job.tokens:,} tokens would take {seconds:.0f} s, and requests time out after {limit:g} s"
-            )
-            raise Refused(413, "timeout", f"{message}: split it (--timeout)")
-        if self._too_long(job.lane.owner, job.tokens):
-            raise self._overloaded(job.lane.owner)
+        wait = self.queue.wait(job.lane, job.tokens)
+        in_time = self._require_time(wait, spent, job.lane)
+        if self.limits.latency_target:
+            job.late, job.wait = not in_time, wait * in_time
         try:
             self.queue.add(job)
         except QueueFull:
-            raise self._overloaded(job.lane.owner) from None
+            raise self._overloaded(job.lane) from None
 
-    def _too_long(self, share: QueueShare, tokens: int) -> bool:
-        """Whether what waits, and some more tokens, take too long. Otherwise all requests of an overload would time out."""
-        seconds = self.models[share.name].health.seconds(share.tokens + tokens)
-        return share.tokens > 0 and seconds > WAIT_SHARE * self.limits.timeout
+    def _require_time(self, wait: float, spent: float, lane: Lane) -> bool:
+        """Refuse a request that would wait for too long. Otherwise all requests of an overload would be late.
 
-    def _overloaded(self, share: QueueShare) -> Refused:
-        seconds = math.ceil(self.models[share.name].health.seconds(share.tokens))
-        wait = min(max(seconds, 1), MAX_RETRY_AFTER)
-        return Refused(429, "queue", f"too much work waits: try again in {wait} s", retry_after=wait)
+        If nothing waits, and with a target nothing is computed, nothing is refused: only a computation shows whether the
+        predicted speed is right.
+
+        Args:
+            wait: The predicted seconds until it is computed.
+            spent: Seconds since its body arrived.
+            lane: The operation.
+
+        Returns:
+            Whether it will be computed in time. On an idle server, only the prediction itself counts.
+
+        Raises:
+            Refused: It would not, and the server is not idle; status 429.
+        """
+        target = self.limits.latency_target
+        if target:
+            in_time = spent + wait * self._correction.factor(time.monotonic()) <= TARGET_SHARE * target
+        else:
+            in_time = wait <= WAIT_SHARE * self.limits.timeout
+        if not in_time and not self.queue.idle:
+            raise self._overloaded(lane)
+        return in_time or wait <= target
+
+    def _overloaded(self, lane: Lane) -> Refused:
+        return try_later(429, "queue", "too much work waits", self.queue.wait(lane, 0))
 
     def _deliver(self, jobs: list[QueuedJob]) -> None:
         if jobs and self._loop is not None:
@@ -257,10 +300,10 @@ class Service:
         self.metrics.batch(batch)
         if batch.error is not None:
             name = f"{type(batch.error).__module__}.{type(batch.error).__qualname__}"
-            counts = {"sequences": batch.failures, "of": batch.sequences}
-            self.log.event(
-                "batch_failed", "error", model=batch.model, error=name, **counts, where=places(batch.error)[-1]
-            )
+            facts: dict[str, Any] = {"sequences": batch.failures, "of": batch.sequences}
+            if raised := places(batch.error):
+                facts["where"] = raised[-1]
+            self.log.event("batch_failed", "error", model=batch.model, error=name, **facts)
 
 
 def _renumbered(sequence: Sequence, before: int) -> Sequence:

@@ -15,6 +15,7 @@ from bertie.contracts import Sequence
 from bertie.serve import work
 from bertie.serve.exchange import Call, json_response
 from bertie.serve.limits import Refused, check_sizes, too_large
+from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import ServedModel
 from bertie.serve.work import Answered
 from bertie.text import truncation
@@ -114,7 +115,7 @@ def _texts_or_ids(call: Call, model: ServedModel, given: Input, param: str) -> t
 def vectors_response(vectors: list[np.ndarray]) -> Response:
     """Return the vectors of tokens as a response: lists of texts, of tokens and of numbers."""
     # Text by text: as objects of Python, all numbers would take three times their memory.
-    return json_response([msgspec.Raw(msgspec.json.encode(each.tolist())) for each in vectors])
+    return json_response([msgspec.Raw(msgspec.json.encode(json_numbers(each))) for each in vectors])
 
 
 def fingerprint(model: ServedModel) -> str:

@@ -14,16 +14,18 @@ import numpy as np
 
 from bertie.checkpoints.sentence_transformers_format import Similarity
 from bertie.contracts import Sequence
-from bertie.errors import UserError
+from bertie.errors import NonFiniteError, UserError
 from bertie.predict.fill_mask import MaskPrediction, mask_predictions
 from bertie.predict.vectors import similarities
 from bertie.serve.attention import answer_bytes, encode_whole
 from bertie.serve.exchange import Call
 from bertie.serve.inputs import Example, characters, encode_inputs, read_inputs, texts_in
 from bertie.serve.limits import Refused, Where, check_count, check_sizes, items_of, too_large
+from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import MAX_TOP_K, Operation, ServedModel
 from bertie.serve.queue import QueuedJob
 from bertie.serve.scales import Scores, ScoreScale, scores_of
+from bertie.serve.worker import Failure
 from bertie.tasks import Task
 from bertie.tasks.aggregation import Strategy, with_aggregation
 from bertie.tasks.relevance import relevance
@@ -251,7 +253,8 @@ async def attend(
     sizes = list(map(len, texts))
     check_sizes(sizes, call.service.limits, params[0], where=params.__getitem__)
     call.reserve(answer_bytes(model, sum(sizes)))
-    job = await run(call, model, "attention", partial(encode_whole, model), [texts], [sum(sizes)], True, params[0])
+    encode = partial(encode_whole, model)
+    job = await run(call, model, "attention", encode, [texts], [sum(sizes)], True, params[0], lambda _: params[0])
     return Answered((job.sequences[0], job.results[0]), *cost(call, model, job))
 
 
@@ -259,8 +262,9 @@ def _pair_similarities(similarity: Similarity, vectors: np.ndarray, count: int) 
     """Compare the first `count` vectors with the others: the only one with each, or each with its own."""
     first, second = vectors[:count], vectors[count:]
     if count == 1:
-        return similarities(similarity, first, second)[0].tolist()
-    return [similarities(similarity, a[None], b[None]).item() for a, b in zip(first, second, strict=True)]
+        return json_numbers(similarities(similarity, first, second)[0])
+    rows = zip(first, second, strict=True)
+    return json_numbers(np.concatenate([similarities(similarity, a[None], b[None])[0] for a, b in rows]))
 
 
 def _relevance(model: ServedModel, label: str) -> Callable[[Any], float] | None:
@@ -335,7 +339,7 @@ async def run(
         UserError: A value is invalid.
     """
     service = call.service
-    service.require_room(model)
+    service.require_room(model.lanes[operation], call.spent)
     call.facts |= {"model": model.name, "texts": len(values)}
     started = time.monotonic()
     sequences = await service.tokenize(encode, values, sizes, call.remaining)
@@ -343,9 +347,21 @@ async def run(
     if not truncate:
         _refuse_truncated(model, sequences, where or items_of(param))
     check(sequences)
-    job = await service.compute(model.lanes[operation], sequences, call.gone, call.remaining)
+    job = await service.compute(model.lanes[operation], sequences, call.gone, call.remaining, call.spent)
+    call.job = job
+    _refuse_failed(job, where or items_of(param))
     call.stages |= {"queue": job.started - job.admitted, "compute": job.finished - job.started}
     return job
+
+
+def _refuse_failed(job: QueuedJob, where: Where) -> None:
+    for number, (sequence, result) in enumerate(zip(job.sequences, job.results, strict=True)):
+        if isinstance(result, Failure):
+            name = where(number if sequence.example < 0 else sequence.example)
+            problem, remedy = "the model could not compute it", "its operator finds the error in the log"
+            if isinstance(result.error, NonFiniteError):
+                problem, remedy = "the outputs of the model for it are NaN or infinity", "leave it out, or change it"
+            raise Refused(500, "engine", f"{name}: {problem}: {remedy}", name)
 
 
 def _refuse_truncated(model: ServedModel, sequences: list[Sequence], where: Where) -> None:

@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 
 from bertie import runtime
 from bertie.contracts import Sequence
+from bertie.errors import NonFiniteError
 from bertie.serve.queue import LaneBatch, QueuedJob, TokenQueue
 
 MAX_FAILURES = 3  # consecutive failures after which a model counts as broken
-AVERAGED_TOKENS = 40_000  # over which the speed of a model is averaged
 # Requests of ever other sizes leave ever more freed memory unused. It is returned when nothing waits, and now and then.
 IDLE_SECONDS, TRIM_SECONDS = 1.0, 30.0
 PROBE_SECONDS = 5.0  # between two attempts to compute the probe of a broken model
 
 
 class Failure(NamedTuple):
-    """In place of a result: computing it raised an exception."""
+    """In place of a result: computing it raised an exception, or the result is not finite."""
 
     error: Exception
 
@@ -38,6 +38,8 @@ class ComputedBatch(NamedTuple):
     seconds: float
     failures: int
     """Sequences that failed."""
+    nonfinite: int
+    """Those of them whose outputs are NaN or infinity."""
     error: Exception | None
     """The first exception."""
 
@@ -47,35 +49,22 @@ class Health:
     """Whether a model computes."""
 
     probe: Callable[[], object]
-    """Computes something small."""
+    """Computes something small. Raises an exception if the result is not finite."""
     probe_tokens: int
     """Tokens that the probe computes."""
     failures: int = 0
     """Consecutive failures: a batch failed, and then the probe too. So a text that cannot be computed breaks no model."""
 
-    tokens_per_second: float = 0.0
-    """Speed, averaged over about the last ten full batches. 0: unknown."""
-
     @property
     def broken(self) -> bool:
         return self.failures >= MAX_FAILURES
 
-    def warm_up(self) -> None:
-        """Compute the probe twice: the first time compiles code, the second measures the speed."""
+    def warm_up(self) -> float:
+        """Compute the probe twice. Returns the seconds of the second time: the first compiles code."""
         self.probe()
         started = time.monotonic()
         self.probe()
-        self.count(self.probe_tokens, time.monotonic() - started)
-
-    def seconds(self, tokens: int) -> float:
-        """Estimate how long computing some tokens takes; 0 if the speed is unknown."""
-        return tokens / self.tokens_per_second if self.tokens_per_second else 0.0
-
-    def count(self, tokens: int, seconds: float) -> None:
-        """Average another batch into the estimate. Small batches count little: what waits is computed in large ones."""
-        weight = min(tokens / AVERAGED_TOKENS, 1.0) if self.tokens_per_second else 1.0
-        before = 1 / self.tokens_per_second if self.tokens_per_second else 0.0
-        self.tokens_per_second = 1 / max(before + weight * (seconds / tokens - before), 1e-9)
+        return time.monotonic() - started
 
     def check(self) -> None:
         """Compute the probe, and count a failure or forget the earlier ones."""
@@ -163,9 +152,11 @@ class Worker:
         self.deliver(self.queue.finish(batch, results))
         tokens = sum(map(len, sequences))
         if not failed:
-            health.count(tokens, seconds)
+            batch.lane.speed.count(tokens, seconds)
         error = failed[0].error if failed else None
-        self.measure(ComputedBatch(batch.lane.owner.name, len(sequences), tokens, seconds, len(failed), error))
+        nonfinite = sum(isinstance(each.error, NonFiniteError) for each in failed)
+        name = batch.lane.owner.name
+        self.measure(ComputedBatch(name, len(sequences), tokens, seconds, len(failed), nonfinite, error))
 
     def _probe(self) -> None:
         """Try to compute something with each broken model."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from bertie import console
 from bertie.batches.collate import collate
 from bertie.contracts import Batch, Sequence
-from bertie.errors import UserError
+from bertie.errors import NonFiniteError, UserError
 from bertie.model.config import PooledToken
 from bertie.model.model import Model
 from bertie.tasks.encoding import count_truncated
@@ -57,9 +57,9 @@ def infer(
 
 
 def require_finite(states: Tensor) -> None:
-    """Raise a UserError if hidden states are not finite, which would make NaN of all that is computed from them."""
+    """Raise a NonFiniteError if hidden states are not finite, which would make NaN of all that is computed from them."""
     if not states.isfinite().all():
-        raise UserError("the hidden states are NaN or infinity: the model is damaged, or its training diverged")
+        raise NonFiniteError("the hidden states are NaN or infinity: the model is damaged, or its training diverged")
 
 
 def outputs(model: Model, task: Task, sequences: list[Sequence]) -> list[np.ndarray]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -127,6 +128,27 @@ class Ranks:
 
 
 SINGLE_PROCESS = Ranks()
+
+
+class TimedSums:
+    """Sums values over all ranks, and notes how long each rank waits for the others."""
+
+    waits: list[float]
+    """Of each rank: the seconds that the last call but one took. Empty if there is one rank."""
+
+    def __init__(self, ranks: Ranks):
+        self._ranks, self._waited, self.waits = ranks, 0.0, []
+
+    def __call__(self, values: Sequence[float]) -> list[float]:
+        """Return the elementwise sums."""
+        if self._ranks.count == 1:
+            return list(values)
+        slots = [0.0] * self._ranks.count
+        slots[self._ranks.rank] = self._waited
+        begun = time.monotonic()
+        sums = self._ranks.sum_values([*values, *slots])
+        self._waited, self.waits = time.monotonic() - begun, sums[len(values) :]
+        return sums[: len(values)]
 
 
 class LossFunction:

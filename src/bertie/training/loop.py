@@ -19,7 +19,7 @@ from bertie.batches.loader import Step
 from bertie.contracts import Loss, MicroBatch
 from bertie.model.model import Model
 from bertie.training.captured import CapturedSteps, CudaGraphs
-from bertie.training.distributed import SINGLE_PROCESS, LossFunction, Ranks
+from bertie.training.distributed import SINGLE_PROCESS, LossFunction, Ranks, TimedSums
 from bertie.training.length import Length
 from bertie.training.schedules import Schedule
 from bertie.training.step import StepFunction, stack_losses
@@ -49,6 +49,8 @@ class StepResult:
     learning_rate: float
     tokens: int
     """Tokens of all ranks, without filler."""
+    waits: list[float]
+    """Of each rank: seconds that it waited for the others before the step before. Empty if there is one rank."""
 
 
 @dataclass(frozen=True)
@@ -101,16 +103,17 @@ def train_steps(
     compute, scale = _step_function(model, optimizer, settings, ranks)
     if length.is_over(first_step):
         return
+    sums = TimedSums(ranks)
     for step, work in enumerate(stream, first_step):
         own = [[micro.counts[name] for name in names] + [micro.tokens] for micro in work.micro_batches]
         none = [0.0] * (len(names) + 1)  # the sums of a rank without work in this step
-        *counts, tokens = ranks.sum_values([sum(column) for column in zip(none, *own, strict=True)])
+        *counts, tokens = sums([sum(column) for column in zip(none, *own, strict=True)])
         weights = settings.loss_weights
         factors = [scale * weights[name] / (count or 1.0) for name, count in zip(names, counts, strict=True)]
         learning_rate = settings.learning_rate * schedule.factor(length.part_of(step), length.parts)
-        sums, grad_norm, skipped = compute(step, work, factors, learning_rate)
-        losses = {name: Loss(*row) for name, row in zip(names, sums, strict=True)}
-        yield StepResult(step, work, losses, grad_norm, skipped, learning_rate, int(tokens))
+        totals, grad_norm, skipped = compute(step, work, factors, learning_rate)
+        losses = {name: Loss(*row) for name, row in zip(names, totals, strict=True)}
+        yield StepResult(step, work, losses, grad_norm, skipped, learning_rate, int(tokens), sums.waits)
         if length.is_over(step + 1):
             return
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from bertie import runtime
 from bertie.batches.loader import Step
 from bertie.checkpoints.training_state import Counters
@@ -51,7 +53,8 @@ def train_record(job: TrainingJob, result: StepResult, progress: dict[str, Any],
     peak_rate = runtime.matrix_rate(job.settings.precision, job.model.device)
     speed = {"tokens_per_second": result.tokens / seconds, "utilization": flops / seconds / peak_rate}
     skipped = {"skipped": True} if result.skipped else {}
-    return {"split": "train", **progress, **values, **measures, **speed, **skipped}
+    waits = {"longest_wait": max(result.waits), "awaited_rank": int(np.argmin(result.waits))} if result.waits else {}
+    return {"split": "train", **progress, **values, **measures, **speed, **waits, **skipped}
 
 
 def run_progress(counters: Counters) -> dict[str, Any]:

@@ -47,6 +47,25 @@ def test_the_attention_of_every_head_is_kept(predictor: Predictor) -> None:
     assert long.attention[1, 0, 6, 4] > 0.9
 
 
+def test_unknown_text_is_shown_as_it_was_given(predictor: Predictor, tmp_path: Path) -> None:
+    text = "the  Zürich cats ☃☃ dog"
+    [given] = given_sentences(predictor, [text])
+    assert given.text == text
+    assert given.tokens == ["[CLS]", "the", "[UNK]", "cat", "##s", "[UNK]", "dog", "[SEP]"]
+    assert given.shown == ["[CLS]", "the", "Zürich", "cat", "##s", "☃☃", "dog", "[SEP]"]
+    (tmp_path / "a.txt").write_text(f"the dog\n{text}\n")
+    assert [
+        each.shown for each in sentences_of_text(predictor, TextFile(tmp_path / "a.txt", predictor.tokenizer, 64))
+    ] == [given.shown]
+    (tmp_path / "a.conllu").write_text(
+        _tree("the 2 det", "Zürich 3 nsubj", "sees 0 root", "the 5 det", "dog-☃ 3 obj", "cats 3 x")
+    )
+    [parsed] = sentences_of_treebank(predictor, tmp_path / "a.conllu")
+    assert parsed.text == "the Zürich sees the dog-☃ cats"
+    assert parsed.shown == ["[CLS]", "the", "Zürich", "sees", "the", "dog", "-", "☃", "cat", "##s", "[SEP]"]
+    assert parsed.tokens[6:8] == ["[UNK]", "[UNK]"]
+
+
 def test_the_table_has_every_probability(predictor: Predictor) -> None:
     found = given_sentences(predictor, ["cat sees", "the dog"])
     rows = sentence_table(found).rows()

@@ -347,7 +347,7 @@ def test_every_answer_has_an_id_and_the_time_of_each_stage(server: Server) -> No
         ("embeddings", b'{"x": ' + b"[" * 100_000, 422, "x", "unknown field"),
         ("embeddings", b'{"input": "\xff"}', 400, None, "not UTF-8"),
         ("embeddings", b'{"input": "\xed\xa0\x80"}', 400, None, "not UTF-8"),
-        ("embeddings", b'{"input": "\\ud800", "model": "mlm"}', 400, None, "not valid JSON"),
+        ("embeddings", b'{"input": "\\ud800", "model": "mlm"}', 422, "input", "half of a surrogate pair"),
         ("embeddings", b"", 400, None, "not valid JSON"),
         ("embeddings", b"{", 400, None, "not valid JSON"),
         ("embeddings", b"null", 422, None, "got `null`"),

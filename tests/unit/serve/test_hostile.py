@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import resource
 import socket
 from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
+import uvicorn
 
+from bertie.serve.connection import BoundedConnection
 from bertie.serve.service import Service
 
 from .conftest import Server, serving, wait_until
@@ -74,9 +79,38 @@ def test_odd_texts_are_texts(path: str, field: str, text: str, server: Server) -
     assert answer.status == 200 or (path == "fill-mask" and answer.status == 422), answer.body
 
 
-@pytest.mark.parametrize("text", ["\ud800", "a\udfff", "\udc00\ud800"])
-def test_lone_surrogates_are_refused(text: str, server: Server) -> None:
-    assert server.post("/v1/embeddings", {"input": text, "model": "mlm"}).status == 400
+@pytest.mark.parametrize(
+    "text", ["\ud800", "a\udfff", "\udc00\ud800", "\ud83d\ude00 \\ud800 \ud83d\ud83d\ude00", "\\\ud9ff\\"]
+)
+@pytest.mark.parametrize(
+    ("path", "message", "field"),
+    [
+        ("/v1/embeddings", lambda text: {"input": text}, "input"),
+        ("/v1/embeddings", lambda text: {"input": ["😀\\ud800", text, text]}, "input[1]"),
+        ("/v1/rerank", lambda text: {"query": "a", "documents": ["b", {"text": text}]}, "documents[1].text"),
+        ("/v1/similarity", lambda text: {"texts": ["a"], "others": [text], "prompt_name": None}, "others[0]"),
+        ("/v1/embeddings", lambda text: {"input": "a", "model": text}, "model"),
+        ("/tei/embed", lambda text: {"inputs": ["a", text], "truncate": None}, "inputs[1]"),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_refused_with_its_field(
+    path: str, message: Callable[[str], Any], field: str, text: str, server: Server
+) -> None:
+    answer = server.post(path, ({"model": "mlm"} if path.startswith("/v1") else {}) | message(text))
+    assert answer.status == 422
+    assert f"{field}: half of a surrogate pair" in answer.body.decode()
+
+
+def test_other_problems_of_a_body_with_half_of_a_pair_are_named(server: Server) -> None:
+    for body, status, named in [
+        (b'{"input": ["\\ud800", 1.5]}', 422, "input[1]"),
+        (b'{"input": "\\ud800", "other": 1}', 422, "other"),
+        (b'{"input": "\\ud800"', 400, "not valid JSON"),
+        (b'{"input": "\xed\xa0\x80"}', 400, "not UTF-8"),
+        (b'{"input": "\\ud8zz"}', 400, "not valid JSON"),
+    ]:
+        answer = server.post("/v1/embeddings", body)
+        assert (answer.status, named in answer.error["message"]) == (status, True), answer.body
 
 
 @pytest.mark.parametrize(
@@ -187,6 +221,117 @@ def test_an_offer_of_http2_gets_an_answer_in_http1(server: Server) -> None:
         client.sendall(b"GET /livez HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
         client.sendall(b"GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n")
         assert read_all(client).count(b"HTTP/1.1 200") == 2
+
+
+OFFERS = [
+    b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n",
+    b"Connection: keep-alive\r\nConnection: upgrade\r\nUpgrade: h2c\r\nUpgrade: websocket\r\n",
+    b"Upgrade:\th2c\r\nconnection:Upgrade\r\n",
+]
+
+
+@pytest.mark.parametrize("offer", OFFERS)
+@pytest.mark.parametrize("chunked", [False, True])
+def test_an_offer_in_pieces_gets_an_answer_in_http1(offer: bytes, chunked: bool, server: Server) -> None:
+    """Byte by byte, with a body, and as the second and third request on a connection."""
+    body = json.dumps({"input": "a", "model": "mlm"}).encode()
+    length = b"Transfer-Encoding: chunked\r\n" if chunked else b"Content-Length: %d\r\n" % len(body)
+    body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body) if chunked else body
+    request = b"POST /v1/embeddings HTTP/1.1\r\nContent-Type: application/json\r\n" + offer + length + b"\r\n" + body
+    probe = b"GET /livez HTTP/1.1\r\n" + offer + b"\r\n"
+    with connect(server) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for number in range(len(request)):
+            client.sendall(request[number : number + 1])
+        client.sendall(request + probe + request[:30])
+        client.sendall(request[30:] + b"GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n")
+        found = read_all(client)
+    assert found.count(b"HTTP/1.1 200") == 5
+    assert found.count(b'"prompt_tokens":3') == 3
+
+
+def test_connect_is_no_method(server: Server) -> None:
+    with connect(server) as client:
+        client.sendall(b"CONNECT /livez HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert read_all(client)[:12] in (b"HTTP/1.1 404", b"HTTP/1.1 405", b"HTTP/1.1 400")
+
+
+class Clock:
+    """Stands in for an event loop: timers run when the time is moved on."""
+
+    def __init__(self) -> None:
+        self.now, self.timers = 0.0, list[asyncio.TimerHandle]()
+
+    def call_later(self, delay: float, work: Callable[[], object]) -> asyncio.TimerHandle:
+        self.timers.append(asyncio.TimerHandle(self.now + delay, work, (), self))  # type: ignore[arg-type]
+        return self.timers[-1]
+
+    def _timer_handle_cancelled(self, _: asyncio.TimerHandle) -> None:
+        """As of an event loop."""
+
+    def get_debug(self) -> bool:
+        return False
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        for each in [each for each in self.timers if each.when() <= self.now]:
+            self.timers.remove(each)
+            if not each.cancelled():
+                each._run()
+
+
+def test_a_reader_is_cut_off_after_a_pause_and_not_for_being_slow() -> None:
+    clock, taken = Clock(), 0
+    transport = Mock()
+    transport.get_write_buffer_size = lambda: 1000 - taken
+    transport.get_extra_info.return_value = None
+    config = uvicorn.Config(Mock(), lifespan="off")
+    connection = BoundedConnection(config, uvicorn.server.ServerState(), {}, clock)  # 10 s
+    connection.connection_made(transport)
+    assert connection._reading is not None
+    connection._reading.cancel()  # the time for the header
+    connection.pause_writing()
+    for _ in range(20):
+        clock.sleep(6)
+        taken += 1
+        clock.sleep(3)
+        assert not transport.abort.called
+    for _ in range(3):
+        clock.sleep(10)
+    assert transport.abort.called
+
+
+def test_a_reader_that_has_caught_up_has_no_limit() -> None:
+    clock, transport = Clock(), Mock()
+    transport.get_write_buffer_size.return_value = 1000
+    transport.get_extra_info.return_value = None
+    connection = BoundedConnection(uvicorn.Config(Mock(), lifespan="off"), uvicorn.server.ServerState(), {}, clock)
+    connection.connection_made(transport)
+    assert connection._reading is not None
+    connection._reading.cancel()
+    connection.pause_writing()
+    clock.sleep(5)
+    connection.resume_writing()
+    clock.sleep(100)
+    assert not transport.abort.called
+
+
+def test_bytes_in_the_buffer_of_the_system_are_not_taken() -> None:
+    """A client on this machine takes bytes only by reading them: then the system's buffer has room again."""
+    first, second = socket.socketpair()
+    with first, second:
+        transport = Mock()
+        transport.get_write_buffer_size.return_value = 7
+        transport.get_extra_info.return_value = first
+        connection = BoundedConnection(
+            uvicorn.Config(Mock(), lifespan="off"), uvicorn.server.ServerState(), {}, Clock()
+        )
+        connection.connection_made(transport)
+        assert connection._unread() == 7
+        first.sendall(b"a" * 1000)
+        assert connection._unread() > 7
+        while connection._unread() > 7:
+            second.recv(100)
 
 
 def test_no_redirect_to_a_host_that_the_client_names(server: Server) -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import bertie
+from bertie.checkpoints import sentence_transformers_format
+from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
+from bertie.model.config import TransformerConfig
 from bertie.serve.front import Front
 from bertie.serve.keys import ApiKeys
+from bertie.serve.operations import serve_model
 from bertie.serve.page import SCRIPTS, STYLES, assets
 from bertie.serve.service import Service
 
@@ -115,4 +121,13 @@ def test_the_models_say_what_the_page_needs(server: Server) -> None:
     assert (cards["mlm"]["mask_token"], cards["tagger"]["mask_token"]) == ("[MASK]", None)
     for card in cards.values():
         assert (card["engine"], card["layers"], card["heads"], card["attention_tokens"]) == ("plain", 2, 4, 64)
-        assert (card["languages"], card["language"]) == ([], "")
+        assert (card["languages"], card["language"], card["sentence_vectors"]) == ([], "", False)
+
+
+def test_the_card_of_a_sentence_model_says_so(pretrained: Path, tiny_config: TransformerConfig, tmp_path: Path) -> None:
+    """Its files may say what bertie does with any encoder: mean pooling, and no more."""
+    shutil.copytree(pretrained, tmp_path / "model")
+    sentence_transformers_format.write(tmp_path / "model", tiny_config, SentenceEmbedding(), 64)
+    for folder, expected in ((pretrained, False), (tmp_path / "model", True)):
+        predictor = bertie.load(folder, threads=1)
+        assert serve_model("a", predictor, 1000).sentence_vectors == expected

@@ -125,6 +125,176 @@ def test_the_queue_is_bounded_in_tokens_for_each_model() -> None:
     queue.add(job(where, 100))
 
 
+def lane_at(rate: float, name: str = "m", overhead: float = 0.0) -> Lane:
+    """A lane whose batches take a known time."""
+    found = lane(name=name)
+    for tokens in (10, 100):
+        found.speed.count(tokens, overhead + tokens / rate)
+    return found
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The clock of the queue, which stands still."""
+    now = [100.0]
+    monkeypatch.setattr("bertie.serve.queue.time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def test_the_predicted_wait_counts_what_waits_and_what_is_computed(clock: list[float]) -> None:
+    queue, where = TokenQueue(100), lane_at(10, overhead=1)
+    assert queue.idle
+    assert queue.wait(where, 50) == pytest.approx(1 + 5)
+    queue.add(job(where, *[50] * 5))
+    assert not queue.idle
+    assert queue.wait(where, 0) == pytest.approx(3 + 25)
+    batch = queue.take(0)
+    clock[0] += 4
+    assert queue.wait(where, 50) == pytest.approx(11 - 4 + 2 + 20)
+    clock[0] += 100  # the batch takes longer than predicted
+    assert queue.wait(where, 50) == pytest.approx(2 + 20)
+    assert batch is not None
+    queue.finish(batch, [0, 0])
+    gone = job(where, 100)
+    queue.add(gone)
+    assert queue.wait(where, 0) == pytest.approx(3 + 25)
+    queue.cancel(gone)
+    assert queue.wait(where, 0) == pytest.approx(2 + 15)
+
+
+def test_nothing_waits_while_a_batch_has_all(clock: list[float]) -> None:  # noqa: ARG001
+    queue, where = TokenQueue(100), lane_at(10)
+    queue.add(job(where, 50))
+    assert not queue.idle
+    assert queue.take(0) is not None
+    assert queue.idle
+
+
+def test_the_predicted_wait_counts_the_turns_of_other_models(clock: list[float]) -> None:  # noqa: ARG001
+    queue, busy, rare = TokenQueue(100), lane_at(10, "busy"), lane_at(100, "rare")
+    queue.add(job(busy, *[50] * 8))
+    assert queue.wait(rare, 50) == pytest.approx(10 + 0.5)  # one batch of the busy model
+    assert queue.wait(rare, 150) == pytest.approx(20 + 1.5)
+    queue.add(job(rare, 50))
+    assert queue.wait(busy, 0) == pytest.approx(40 + 0.5)
+
+
+def names(queue: TokenQueue, count: int) -> list[str]:
+    """The owners of the next batches, each of which is computed at once."""
+    found = []
+    for _ in range(count):
+        batch = queue.take(0)
+        assert batch is not None
+        found.append(batch.lane.owner.name)
+        queue.finish(batch, [0] * sum(len(part.sequences) for part in batch.slices))
+    return found
+
+
+def test_with_a_target_jobs_of_all_lanes_are_computed_in_the_order_of_their_admission(clock: list[float]) -> None:
+    queue, first, second = TokenQueue(100, target=80), lane_at(10, "a"), lane_at(10, "b")
+    large = job(first, *[10] * 25)
+    queue.add(large)
+    for where in (second, first, second):
+        clock[0] += 1
+        queue.add(job(where, 100))
+    assert names(queue, 2) == ["a", "a"]
+    assert large.taken == 20  # no turns
+    assert names(queue, 1) == ["a"]
+    assert names(queue, 3) == ["b", "a", "b"]
+    assert queue.take(0) is None
+
+
+def test_with_a_target_batches_are_small_enough(clock: list[float]) -> None:  # noqa: ARG001
+    for overhead, count in ((0.05, 13), (0.2, 25), (0.5, 21)):  # 1 s, 10 times the overhead, and 8 / 4 s
+        queue = TokenQueue(4096, target=8)
+        queue.add(job(lane_at(1000, overhead=overhead), *[70] * 40))
+        assert lengths(queue) == [70] * count
+    slow = TokenQueue(4096, target=0.1)
+    slow.add(job(lane_at(1000, overhead=0.2), *[16] * 20))
+    assert lengths(slow) == [16] * 4
+    unknown = TokenQueue(100, target=8)
+    unknown.add(job(lane(), 50, 50, 50))
+    assert lengths(unknown) == [50, 50]
+
+
+def test_late_jobs_come_last_and_delay_no_other(clock: list[float]) -> None:
+    queue, where, other = TokenQueue(100, target=80), lane_at(10, "a"), lane_at(10, "b")
+    late = job(where, *[50] * 8)
+    late.late = True
+    queue.add(late)
+    assert not queue.idle
+    assert queue.wait(where, 50) == queue.wait(other, 50) == pytest.approx(10)
+    assert names(queue, 1) == ["a"]
+    clock[0] += 1
+    queue.add(job(other, 100))
+    clock[0] += 1
+    queue.add(job(where, 50))
+    assert names(queue, 2) == ["b", "a"]
+    assert late.taken == 3  # its sequences fill the batch of the other
+    queue.cancel(late)
+    assert (where.tokens, where.late, where.owner.tokens) == (0, 0, 0)
+    assert queue.idle
+
+
+def test_the_predicted_wait_with_a_target_is_that_of_full_batches(clock: list[float]) -> None:
+    queue, where, other = TokenQueue(90, max_wait=1, target=80), lane_at(10, "a", 1), lane_at(20, "b")
+    assert queue.wait(where, 1) == pytest.approx(10 + 1)
+    queue.add(job(other, 90, 90, 50))
+    queue.add(job(where, 50))
+    assert queue.wait(where, 40) == pytest.approx(11.5 + 10 + 1)
+    assert queue.wait(where, 41) == pytest.approx(11.5 + 2 * 10 + 1)
+    clock[0] += 1
+    batch = queue.take(0)
+    assert batch is not None
+    clock[0] += 2
+    assert queue.wait(where, 41) == pytest.approx(2.5 + 7 + 2 * 10 + 1)
+
+
+def test_with_a_target_a_server_that_computes_is_not_idle() -> None:
+    queue, where = TokenQueue(100, target=80), lane()
+    queue.add(job(where, 50))
+    batch = queue.take(0)
+    assert batch is not None
+    assert not queue.idle
+    queue.finish(batch, [0])
+    assert queue.idle
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(1, 9), st.booleans(), st.integers(0, 3)), min_size=1, max_size=30
+    ),
+    st.integers(100, 400),
+)
+def test_with_a_target_no_job_takes_longer_than_predicted(
+    arrivals: list[tuple[int, int, bool, int]], size: int
+) -> None:
+    """Jobs that arrive while others wait and are computed, on a clock that only computing and pauses move on."""
+    now = [0.0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bertie.serve.queue.time", SimpleNamespace(monotonic=lambda: now[0]))
+        queue, lanes = TokenQueue(size, target=400), [lane_at(10, str(number)) for number in range(3)]
+        promised: list[tuple[QueuedJob, float]] = []
+
+        def compute() -> None:
+            if (batch := queue.take(0)) is not None:
+                sizes = [len(each) for part in batch.slices for each in part.sequences]
+                now[0] += batch.lane.speed.batch(sum(sizes))
+                queue.finish(batch, sizes)
+
+        for number, count, late, batches in arrivals:
+            added = job(lanes[number], *[20] * count)
+            added.late = late
+            if not late:  # of another lane, it may first wait for a batch that is not yet full
+                promised.append((added, now[0] + queue.wait(added.lane, added.tokens) + 2 * size / 10))
+            queue.add(added)
+            for _ in range(batches):
+                compute()
+        while not queue.idle:
+            compute()
+        assert all(each.finished <= limit + 1e-6 for each, limit in promised)
+
+
 def test_a_cancelled_job_leaves_the_queue_and_its_room() -> None:
     queue, where = TokenQueue(30), lane(100)
     gone, kept = job(where, 30, 30, 30), job(where, 10)
@@ -274,17 +444,12 @@ def test_a_sequence_that_fails_does_not_fail_the_others(running: Running) -> Non
     assert not running.health.broken
 
 
-def test_small_batches_hardly_change_the_estimate_of_the_speed() -> None:
-    """A batch with one short text takes long for its few tokens. What waits is computed in large batches."""
-    health = Health(lambda: None, 1)
-    for _ in range(20):
-        health.count(4000, 1.0)
-    for _ in range(60):
-        health.count(3, 0.01)
-    assert health.seconds(4000) == pytest.approx(1.0, abs=0.1)
-    for _ in range(40):
-        health.count(4000, 2.0)
-    assert health.seconds(4000) == pytest.approx(2.0, abs=0.1)
+def test_the_worker_learns_from_batches_that_succeed(running: Running) -> None:
+    running.run(20, 20)
+    learned = running.lane.speed.batch(40)
+    assert learned > 0
+    running.run(13)
+    assert running.lane.speed.batch(40) == learned
 
 
 def test_an_engine_that_fails_repeatedly_is_broken_until_it_computes_again(

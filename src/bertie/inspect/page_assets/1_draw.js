@@ -34,6 +34,12 @@ function shown(value) {
   return value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : size >= 0.1 || size === 0 ? 2 : size >= 0.01 ? 3 : 4).replace("-", "−");
 }
 
+/** Return a share, 0 to 1, in percent. */
+function percent(share) {
+  const points = 100 * share;
+  return points > 0 && points < 0.1 ? "< 0.1 %" : `${points.toFixed(1)} %`;
+}
+
 /** Return a color between two variables of the theme; `share` is from 0 to 1. */
 function mixed(share, color = "--accent") {
   return `color-mix(in srgb, var(${color}) ${Math.round(100 * Math.max(0, Math.min(1, share)))}%, var(--tint))`;

@@ -43,12 +43,16 @@ function drawHead(figure, sentence, weight, arcs, chosen, choose) {
   for (const [from, to] of arcs) {
     if (chosen < 0 || from === chosen) parts.push(svg("line", { x1: LEFT, y1: y(from), x2: RIGHT, y2: y(to), class: "gold-arc" }));
   }
+  const names = tokens.map((token, number) => {
+    const piece = sentence.pieces?.[number] ?? token;
+    return piece === token ? token : `${token} (${piece})`; // what the model reads
+  });
   const rows = tokens.map((token, number) => {
     const label = svg("text", { x: LEFT - 6, y: y(number) + 4, class: "token end" }, cut(token));
     const area = { x: 0, y: y(number) - ROW / 2, width: LEFT, height: ROW };
-    const name = `attention from ${token}`;
+    const name = `attention from ${names[number]}`;
     const group = svg("g", { class: number === chosen ? "row chosen" : "row", role: "button", "aria-label": name });
-    group.append(svg("rect", area), svg("title", {}, token), label);
+    group.append(svg("rect", area), svg("title", {}, names[number]), label);
     group.addEventListener("pointerenter", (event) => event.pointerType === "mouse" && choose(number));
     group.addEventListener("click", () => choose(number === chosen ? -1 : number));
     group.addEventListener("focus", () => group.matches(":focus-visible") && choose(number));
@@ -58,10 +62,10 @@ function drawHead(figure, sentence, weight, arcs, chosen, choose) {
     const value = chosen < 0 ? null : weight(chosen, number);
     const fill = value === null ? "transparent" : mixed(value);
     const area = { x: RIGHT, y: y(number) - ROW / 2 + 1, width: WIDTH - RIGHT, height: ROW - 2, style: `fill:${fill}` };
-    const group = svg("g", {}, [svg("rect", area), svg("title", {}, token)]);
+    const group = svg("g", {}, [svg("rect", area), svg("title", {}, names[number])]);
     group.append(svg("text", { x: RIGHT + 6, y: y(number) + 4, class: "token" }, cut(token)));
     if (value !== null && value >= 0.005) {
-      group.append(svg("text", { x: WIDTH - 4, y: y(number) + 4, class: "weight end" }, value.toFixed(2)));
+      group.append(svg("text", { x: WIDTH - 4, y: y(number) + 4, class: "weight end" }, `${Math.round(100 * value)} %`));
     }
     return group;
   });

@@ -38,10 +38,8 @@ function updateMap() {
   const measure = byKey.get(state.measure);
   at("measure").value = state.measure;
   drawMap(at("map"), data, measure, [state.layer, state.head], select);
-  const share = measure.scale === "share";
-  const percentages = share ? " In percent." : "";
-  const baseline = share ? `${(100 * measure.baseline).toFixed(1)} %` : shown(measure.baseline);
-  const base = measure.baseline === null ? "" : ` ${measure.baseline_name}: ${baseline}.`;
+  const percentages = measure.scale === "share" ? " In percent." : "";
+  const base = measure.baseline === null ? "" : ` ${measure.baseline_name}: ${shownOf(measure, measure.baseline)}.`;
   at("meaning").textContent = `${capital(measure.label)}.${percentages}${base} Rows are layers, columns are heads.`;
 }
 
@@ -140,8 +138,9 @@ function fillControls() {
   }
   at("measure")?.addEventListener("change", (event) => choose(event.target.value));
   data.sentences.forEach((sentence, number) => {
-    const text = sentence.tokens.slice(1, -1).join(" ").replaceAll(" ##", "").replaceAll("▁", "");
-    at("sentence")?.append(html("option", { value: number }, text.length > 70 ? `${text.slice(0, 69)}…` : text));
+    const characters = [...sentence.text.replace(/\s+/g, " ").trim()];
+    const text = characters.length > 70 ? `${characters.slice(0, 69).join("")}…` : characters.join("");
+    at("sentence")?.append(html("option", { value: number }, text));
   });
   at("special")?.addEventListener("change", (event) => {
     state.special = event.target.checked;
@@ -162,8 +161,8 @@ function mapRows() {
 function lineRows() {
   const sentence = data.sentences[state.sentence];
   const weight = attentionOf(sentence, state.layer, state.head, data.heads);
-  const rows = sentence.tokens.map((token, from) => [token, ...sentence.tokens.map((_, to) => weight(from, to).toFixed(3))]);
-  return [["", ...sentence.tokens], ...rows];
+  const rows = sentence.pieces.map((piece, from) => [piece, ...sentence.pieces.map((_, to) => weight(from, to).toFixed(3))]);
+  return [["", ...sentence.pieces], ...rows];
 }
 
 function distanceRows() {
@@ -179,15 +178,15 @@ update();
 const named = (what) => () => `${what}-head-${headName()}`;
 if (data.measures.length) exportable(at("map"), () => `map-${state.measure}`.replace(/[^\w-]+/g, "-"), mapRows);
 if (data.distances) exportable(at("distances"), named("distances"), distanceRows);
-if (data.plan) exportable(at("plan"), () => "similar-heads");
+if (data.plan) {
+  exportable(at("plan"), () => "similar-heads");
+  at("clusters").append(...clusterLegend(data.plan.cluster));
+}
 if (data.sentences.length) {
   exportable(at("lines"), () => `attention-${state.sentence + 1}-head-${headName()}`, lineRows);
   exportable(at("all-heads"), () => `attention-${state.sentence + 1}-all-heads`);
 }
-document.querySelectorAll("figure.light").forEach((figure, number) => {
-  const dark = figure.nextElementSibling;
-  for (const each of [figure, dark]) exportable(each, () => `chart-${number + 1}`);
-});
+document.querySelectorAll("main > figure:not(.table)").forEach((figure, number) => exportable(figure, () => `chart-${number + 1}`));
 window.addEventListener("hashchange", () => {
   readAddress();
   update();

@@ -14,6 +14,7 @@ from bertie.serve.dialects import cohere_messages as m
 from bertie.serve.dialects.dialect import Dialect, Endpoint
 from bertie.serve.exchange import Call
 from bertie.serve.limits import Refused
+from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import ServedModel
 from bertie.serve.prompts import prompt_name
 from bertie.serve.widths import base64_of, require_width, shorten_vectors
@@ -25,7 +26,7 @@ async def embed_v1(call: Call, request: m.CohereEmbedV1) -> m.CohereFloats | m.C
     if request.embedding_types is not None:
         return await _by_type(call, request, texts, request.embedding_types, None, "1")
     vectors, found, _ = await _embed(call, request, texts, None)
-    rows = await call.service.offload(len(vectors), lambda: [vector.tolist() for vector in vectors])
+    rows = await call.service.offload(len(vectors), json_numbers, np.stack(vectors))
     return m.CohereFloats(call.id, rows, texts, _meta(found, "1"))
 
 
@@ -180,7 +181,7 @@ def _encode(vectors: list[np.ndarray], types: list[m.EmbeddingType]) -> m.Cohere
 
 
 FIELDS = {"float": "floats"}
-ENCODINGS: dict[str, Any] = {"float": np.ndarray.tolist, "base64": base64_of, "binary": _binary, "ubinary": _ubinary}
+ENCODINGS: dict[str, Any] = {"float": json_numbers, "base64": base64_of, "binary": _binary, "ubinary": _ubinary}
 
 
 def _meta(found: work.Answered[Any], version: str) -> m.CohereMeta:

@@ -17,6 +17,7 @@ from bertie.serve.dialects import hf_messages as m
 from bertie.serve.exchange import Call
 from bertie.serve.inputs import Example
 from bertie.serve.limits import Refused, check_sizes
+from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import MAX_TOP_K, Operation, ServedModel
 from bertie.serve.scales import ONLY
 from bertie.serve.widths import require_width, shorten_vectors, unit
@@ -65,7 +66,8 @@ async def extract_features(call: Call, model: ServedModel, inputs: m.HfInputs, g
     )
     vectors = shorten_vectors(model, found.results, given.get("dimensions"))
     normalize = given.get("normalize") is True
-    return await call.service.offload(len(vectors), lambda: [(unit(v) if normalize else v).tolist() for v in vectors])
+    rows = np.stack([unit(vector) if normalize else vector for vector in vectors])
+    return await call.service.offload(len(vectors), json_numbers, rows)
 
 
 async def compare_sentences(call: Call, model: ServedModel, inputs: m.HfInputs, given: Given) -> list[float]:  # noqa: ARG001
@@ -80,7 +82,7 @@ async def compare_sentences(call: Call, model: ServedModel, inputs: m.HfInputs, 
 
     found = await work.embed(call, model, [source, *sentences], True, "inputs.sentences", None, where)
     vectors = np.stack(found.results)
-    return similarities(model.predictor.text_embedding.similarity, vectors[:1], vectors[1:])[0].tolist()
+    return json_numbers(similarities(model.predictor.text_embedding.similarity, vectors[:1], vectors[1:])[0])
 
 
 async def classify_texts(call: Call, model: ServedModel, inputs: m.HfInputs, given: Given) -> list[list[m.HfLabel]]:

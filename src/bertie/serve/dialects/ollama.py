@@ -9,12 +9,15 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
+import numpy as np
+
 from bertie import __version__
 from bertie.serve import work
 from bertie.serve.dialects import ollama_messages as m
 from bertie.serve.dialects.dialect import Dialect, Endpoint
 from bertie.serve.exchange import Call
 from bertie.serve.limits import Refused
+from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import ServedModel
 from bertie.serve.widths import require_width, shorten_vectors, unit
 
@@ -31,7 +34,7 @@ async def embed(call: Call, request: m.OllamaEmbedRequest) -> m.OllamaEmbedRespo
     if texts:
         found = await work.embed(call, model, texts, request.truncate, "input")
         vectors, tokens = shorten_vectors(model, found.results, dimensions), found.tokens
-        rows = await call.service.offload(len(vectors), lambda: [unit(vector).tolist() for vector in vectors])
+        rows = await call.service.offload(len(vectors), json_numbers, unit(np.stack(vectors)))
     seconds = time.monotonic() - call.started
     return m.OllamaEmbedResponse(request.model or model.name, rows, round(seconds * 1e9), 0, tokens)
 
@@ -42,7 +45,7 @@ async def embeddings(call: Call, request: m.OllamaEmbeddingsRequest) -> m.Ollama
     if not request.prompt:
         return m.OllamaEmbeddingsResponse([])
     found = await work.embed(call, model, [request.prompt], True, "prompt", where=lambda _: "prompt")
-    return m.OllamaEmbeddingsResponse(found.results[0].tolist())
+    return m.OllamaEmbeddingsResponse(json_numbers(found.results[0]))
 
 
 async def tags(call: Call, _: None) -> m.OllamaModels:

@@ -23,6 +23,7 @@ from bertie.serve.dialects.dialect import Dialect, Endpoint, require_ready
 from bertie.serve.exchange import Call, invalid, json_response
 from bertie.serve.inputs import Example
 from bertie.serve.limits import Refused
+from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.scales import ONLY, Scores
 from bertie.serve.widths import unit
@@ -84,7 +85,7 @@ async def similarity(call: Call, request: m.TeiSimilarityRequest) -> list[float]
         call, model, cast(tokens.Input, texts), bool(how.truncate), "inputs", how.prompt_name, False
     )
     vectors = np.stack(found.results)
-    return cosines(vectors[:1], vectors[1:])[0].tolist()
+    return json_numbers(cosines(vectors[:1], vectors[1:])[0])
 
 
 async def tokenize(call: Call, request: m.TeiTokenizeRequest) -> Response:
@@ -206,8 +207,8 @@ def _kind(model: ServedModel) -> str:
 
 
 def _shortened(vectors: list[np.ndarray], width: int, normalize: bool) -> list[list[float]]:
-    kept = (vector[:width] for vector in vectors)
-    return [unit(vector).tolist() if normalize else vector.tolist() for vector in kept]
+    kept = np.stack(vectors)[:, :width]
+    return json_numbers(unit(kept) if normalize else kept)
 
 
 def _examples(inputs: m.PredictInput) -> tuple[list[Example], bool]:

@@ -20,6 +20,7 @@ from bertie.serve.dialects import v1_messages as m
 from bertie.serve.dialects.dialect import Dialect, Endpoint
 from bertie.serve.exchange import Call, json_response
 from bertie.serve.limits import Refused
+from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import ServedModel
 from bertie.serve.prompts import prompt_name
 from bertie.serve.widths import base64_of, require_width, shorten_vectors
@@ -178,10 +179,8 @@ def _with_tokens(model: ServedModel, message: m.TokenizeResponse, found: list[Se
 
 def encoded_embeddings(vectors: list[np.ndarray], encoding_format: str) -> list[m.Embedding]:
     """Return vectors as OpenAI's API has them. encoding_format: float or base64."""
-    if encoding_format == "base64":
-        encoded = [base64_of(vector) for vector in vectors]
-    else:
-        encoded = [vector.tolist() for vector in vectors]
+    base64 = encoding_format == "base64"
+    encoded = [base64_of(vector) for vector in vectors] if base64 else json_numbers(np.stack(vectors))
     return [m.Embedding(number, vector) for number, vector in enumerate(encoded)]
 
 
@@ -194,7 +193,7 @@ def _similarities(
     """Compare the first `count` vectors with the others, or with each other."""
     rows = compare(vectors[:count], vectors[count:] if count < len(vectors) else vectors)
     # Row by row: as objects of Python, all numbers would take three times their memory.
-    message.similarities = cast(Any, [msgspec.Raw(msgspec.json.encode(row.tolist())) for row in rows])
+    message.similarities = cast(Any, [msgspec.Raw(msgspec.json.encode(json_numbers(row))) for row in rows])
     return json_response(message)
 
 
@@ -218,6 +217,7 @@ def _card(call: Call, model: ServedModel) -> m.ModelCard:
         task=task.kind if task is not None else None,
         labels=list(task.labels) if task is not None else [],
         paired=task.paired if task is not None else None,
+        sentence_vectors=model.sentence_vectors,
         mask_token=model.mask_token,
         languages=list(transformer.languages) if transformer else [],
         language=transformer.language if transformer else "",

@@ -249,6 +249,8 @@ class ModelCard(Struct, tag_field="object", tag="model"):
     labels: list[str]
     paired: bool | None
     """Whether the task reads pairs of texts. null: both, or something else."""
+    sentence_vectors: bool
+    """Whether the model was trained for the vectors of sentences: its files say how to compute them."""
     mask_token: str | None
     """The token for /v1/fill-mask. null: the model fills no masks."""
     languages: list[str]

@@ -31,6 +31,14 @@ function busiestHead(sentence, layers, heads) {
   return best.slice(0, 2);
 }
 
+/** Return a list to choose from, with its label. It has room for a finger, which the cells of a drawing lack. */
+function picker(label, names, choose) {
+  const id = `field-${++fields}`;
+  const select = html("select", { id }, names.map((name, number) => html("option", { value: number }, name)));
+  select.addEventListener("change", () => choose(select.selectedIndex));
+  return { select, element: html("span", { class: "picker" }, [html("label", { for: id }, label), select]) };
+}
+
 const drawing = (caption) => html("figure", {}, [html("figcaption", {}, caption), html("div", { class: "drawing" })]);
 
 /** Return the view of an answer: its elements. */
@@ -38,32 +46,39 @@ function attentionView(answer) {
   const sentence = { tokens: answer.tokens, special: answer.special, attention: bytesOf(answer.attention) };
   const { layers, heads } = answer;
   const state = { selected: busiestHead(sentence, layers, heads), token: -1, special: true };
-  const all = drawing("Rows are layers, columns are heads. Attention below 0.1 is not drawn.");
-  const one = drawing("Attention below 0.02 is not drawn. Point at a token on the left, or use the arrow keys.");
-  const title = html("h4", { "aria-live": "polite" });
+  const all = drawing("Rows are layers, columns are heads. Attention below 10 % is not drawn.");
+  const one = drawing("Attention below 2 % is not drawn. Choose a token on the left to see its lines alone.");
+  const numbers = Array.from({ length: layers * heads }, (_, index) => index);
+  const headNames = numbers.map((index) => `${Math.floor(index / heads) + 1}.${(index % heads) + 1}`);
+  const headPicker = picker("Head", headNames, (index) => selectHead(Math.floor(index / heads), index % heads));
+  const tokenPicker = picker("Lines from", ["all tokens", ...sentence.tokens], (place) => selectToken(place - 1));
   const special = html("input", { type: "checkbox", checked: "" });
   const weights = () => {
     const weight = attentionOf(sentence, ...state.selected, heads);
     return state.special ? weight : withoutSpecial(sentence, weight);
   };
   const name = () => `${state.selected[0] + 1}.${state.selected[1] + 1}`;
-  const drawOne = () =>
-    drawHead(one, sentence, weights(), [], state.token, (token) => {
-      if (token === state.token) return;
-      const focused = one.contains(document.activeElement);
-      state.token = token;
-      const rows = drawOne();
-      if (focused && token >= 0) rows[token].focus({ preventScroll: true });
-    });
+  const drawOne = () => {
+    tokenPicker.select.selectedIndex = state.token + 1;
+    return drawHead(one, sentence, weights(), [], state.token, selectToken);
+  };
   const draw = () => {
-    title.textContent = `Head ${name()}`;
-    drawHeads(all, sentence, layers, heads, state.special, state.selected, (layer, head) => {
-      const focused = all.contains(document.activeElement);
-      Object.assign(state, { selected: [layer, head], token: -1 });
-      draw();
-      if (focused) all.querySelector(".selected")?.focus({ preventScroll: true });
-    });
+    headPicker.select.selectedIndex = state.selected[0] * heads + state.selected[1];
+    drawHeads(all, sentence, layers, heads, state.special, state.selected, selectHead);
     drawOne();
+  };
+  const selectToken = (token) => {
+    if (token === state.token) return;
+    const focused = one.contains(document.activeElement);
+    state.token = token;
+    const rows = drawOne();
+    if (focused && token >= 0) rows[token].focus({ preventScroll: true });
+  };
+  const selectHead = (layer, head) => {
+    const focused = all.contains(document.activeElement);
+    Object.assign(state, { selected: [layer, head], token: -1 });
+    draw();
+    if (focused) all.querySelector(".selected")?.focus({ preventScroll: true });
   };
   special.addEventListener("change", () => {
     state.special = special.checked;
@@ -77,9 +92,9 @@ function attentionView(answer) {
     return [["", ...sentence.tokens], ...rows];
   });
   const choice = html("label", { class: "check" }, [special, " attention to special tokens"]);
-  return [
-    html("div", { class: "heads" }, [html("section", {}, [html("h4", {}, "All heads"), all]), html("section", {}, [title, one, choice])]),
-  ];
+  const pickers = html("div", { class: "pickers" }, [headPicker.element, tokenPicker.element]);
+  const overview = html("section", {}, [html("h4", {}, "All heads"), all]);
+  return [html("div", { class: "heads" }, [overview, html("section", {}, [pickers, one, choice])])];
 }
 
 const attentionTask = {

@@ -123,11 +123,17 @@ function showTask(task) {
   history.replaceState(null, "", `#${new URLSearchParams({ model: card.id, task: task.id })}`);
 }
 
+/** Return what a model was trained for, in a few words. */
+function originOf(card) {
+  if (card.task) return `fine-tuned: ${card.task.replaceAll("_", " ")}`;
+  return card.sentence_vectors ? "vectors of sentences" : "pre-trained";
+}
+
 /** Show a model: its facts and its tasks. `wanted`: the id of a task; the first one if the model lacks it. */
 function showModel(wanted) {
   const card = chosenCard();
   const offered = TASKS.filter((task) => task.offered(card));
-  const facts = [card.task ? `fine-tuned: ${card.task}` : "pre-trained"];
+  const facts = [originOf(card)];
   if (card.layers) facts.push(counted(card.layers, "layer"));
   facts.push(`${card.max_length} tokens`, `engine ${card.engine}`);
   if (card.language || card.languages.length) facts.push(`language ${card.language || card.languages[0]}`);
@@ -153,17 +159,20 @@ async function loadModels() {
   try {
     const found = await send("v1/models");
     if (found === null) return;
+    const names = (list) => list.map((card) => card.id).join("\n");
+    if (names(cards) !== names(found.answer.data)) views.clear();
     cards = found.answer.data;
   } catch (error) {
     if (!(error instanceof RequestError)) throw error;
-    at("problem").textContent = error.message;
-    at("problem").hidden = false;
-    if (error.status === 401) askForKey();
+    if (error.status === 401) return askForKey();
+    const place = at("access").hidden ? "problem" : "key-problem";
+    at(place).textContent = error.message;
+    at(place).hidden = false;
     return;
   }
   at("access").hidden = true;
+  document.body.removeAttribute("data-locked");
   at("model").replaceChildren(...cards.map((card) => html("option", { value: card.id }, card.id)));
-  views.clear();
   showPlace();
 }
 
@@ -173,16 +182,24 @@ function showPlace() {
   showModel(place().get("task"));
 }
 
+/** Show the screen for the key. If a key was given, it is wrong. */
 function askForKey() {
+  document.body.setAttribute("data-locked", "");
   at("access").hidden = false;
+  at("problem").hidden = true;
+  at("key-problem").hidden = !key;
+  at("key-problem").textContent = key ? "The server does not accept this key. Check it for missing characters." : "";
+  at("key").setAttribute("aria-invalid", Boolean(key));
   at("key").focus();
+  at("key").select();
 }
 
 at("model").addEventListener("change", () => showModel(shownView?.task.id));
 at("access").addEventListener("submit", (event) => {
   event.preventDefault();
   key = at("key").value.trim();
-  loadModels();
+  if (/^[!-~]+$/.test(key)) loadModels();
+  else askForKey(); // a header cannot hold it
 });
 window.addEventListener("hashchange", () => cards.length && showPlace());
 if (NEEDS_KEY) askForKey();

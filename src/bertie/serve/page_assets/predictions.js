@@ -38,11 +38,21 @@ const classifyTask = {
   },
 };
 
+/** Return what turns a label and its probability into an entry of bars: a number by itself, which is no share of a whole. */
+const labelEntry = (mark) => ([label, share]) => ({ label: mark + label, share, value: decimal(share, 2) });
+
+/** Return a titled group of labels with their bars; nothing for no label. */
+function labelBars(title, entries, group) {
+  if (!entries.length) return [];
+  const parts = [html("h4", {}, title), ...fewBars(entries, 12, null)];
+  return [html("section", { class: `labels ${group}` }, parts)];
+}
+
 const multiLabelTask = {
   id: "multi_label",
   name: "Label",
   path: "v1/predict",
-  about: (card) => `The model predicts any number of ${counted(card.labels.length, "label")}.`,
+  about: (card) => `The model predicts any number of ${counted(card.labels.length, "label")}. Each has a probability of its own.`,
   offered: predicts("multi_label"),
   build(card) {
     const { fields, controls, input } = textFields(card);
@@ -52,9 +62,11 @@ const multiLabelTask = {
       body: () => ({ inputs: [input()] }),
       show({ predictions: [{ labels, probabilities }] }) {
         const entries = Object.entries(probabilities).sort(([, a], [, b]) => b - a);
-        const shownEntries = entries.map(([label, share]) => ({ label: labels.includes(label) ? `✓ ${label}` : label, share }));
+        const found = entries.filter(([label]) => labels.includes(label)).map(labelEntry("✓ "));
+        const others = entries.filter(([label]) => !labels.includes(label)).map(labelEntry(""));
         const answer = html("p", { class: labels.length ? "answer" : "answer none", dir: "auto" }, labels.join(", ") || "No label");
-        return [answer, ...fewBars(shownEntries, 12, null)];
+        const note = html("p", { class: "hint" }, "Probability of each label by itself, 0 to 1. The sum of all is not 1.");
+        return [answer, note, ...labelBars("Predicted", found, "found"), ...labelBars("Not predicted", others, "others")];
       },
       said: ({ predictions: [{ labels }] }) => labels.join(", ") || "no label",
     };

@@ -7,7 +7,8 @@ function curlSnippet(path, body) {
   const lines = [`curl ${quoted(BASE + path)}`, "-H 'Content-Type: application/json'"];
   if (NEEDS_KEY) lines.push('-H "Authorization: Bearer $API_KEY"');
   const json = JSON.stringify(body);
-  lines.push(`-d ${quoted(json.length > 90 ? JSON.stringify(body, null, 2) : json)}`);
+  const several = () => JSON.stringify(body, null, 2).replaceAll("\n", "\n  "); // below the option
+  lines.push(`-d ${quoted(json.length > 90 ? several() : json)}`);
   return lines.join(" \\\n  ");
 }
 

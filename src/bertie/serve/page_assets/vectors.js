@@ -9,7 +9,7 @@ function heatMap(texts, cosines) {
       const style = `--share:${Math.max(0, cosine).toFixed(3)};--hue:var(--accent)`;
       return html("td", { style, title: `${name(i)} and ${name(j)}` }, decimal(cosine, 2));
     });
-    return html("tr", {}, [html("th", { scope: "row", dir: "auto" }, [html("b", {}, name(i)), " ", texts[i]]), ...cells]);
+    return html("tr", {}, [html("th", { scope: "row" }, [numbered(name(i), texts[i])]), ...cells]);
   });
   const parts = [
     html("caption", { class: "hidden" }, "Cosines of all pairs of sentences"),
@@ -17,8 +17,12 @@ function heatMap(texts, cosines) {
     html("tbody", {}, rows),
   ];
   const shape = texts.length > 12 ? "matrix many" : "matrix";
-  return html("div", { class: "box", tabindex: 0, role: "region", "aria-label": "Cosines" }, [html("table", { class: shape }, parts)]);
+  const attributes = { class: "box", tabindex: 0, role: "region", "aria-label": "Cosines" };
+  return scrolling(html("div", attributes, [html("table", { class: shape }, parts)]));
 }
+
+/** Return a text beside its number, which stays with the text's first line. */
+const numbered = (number, text) => html("span", { class: "numbered" }, [html("b", {}, number), html("span", { dir: "auto" }, text)]);
 
 /** Return the pair of different sentences with the largest cosine: [i, j, cosine]; null if there is none. */
 function closest(cosines) {

@@ -23,11 +23,6 @@ const line = () => html("input", { type: "text", dir: "auto", autocomplete: "off
 /** Return the lines of a text that are not blank. */
 const linesOf = (text) => text.split("\n").map((each) => each.trim()).filter(Boolean);
 
-function percent(share) {
-  const points = 100 * share;
-  return points > 0 && points < 0.1 ? "< 0.1 %" : `${points.toFixed(1)} %`;
-}
-
 /** Return a number with some decimals, and the sign of mathematics. */
 function decimal(value, digits) {
   const text = value.toFixed(digits);
@@ -69,13 +64,20 @@ function fewBars(entries, most, choose, chosen) {
   return [shown, html("details", {}, [html("summary", {}, `${entries.length - most} more`), others])];
 }
 
+/** Return a box that scrolls sideways, below a hint that is there while some of its content is outside. */
+function scrolling(box) {
+  const hint = html("p", { class: "hint sideways", hidden: "" }, "Scroll sideways to see all columns.");
+  new ResizeObserver(() => hint.toggleAttribute("hidden", box.scrollWidth <= box.clientWidth)).observe(box);
+  return html("div", {}, [hint, box]);
+}
+
 /** Return a table with a header row. Cells are texts or numbers; numbers are aligned. */
 function table(header, rows, caption) {
   const cell = (value) => html("td", typeof value === "number" ? { class: "number" } : { dir: "auto" }, shownCell(value));
   const head = html("tr", {}, header.map((name) => html("th", { scope: "col" }, name)));
   const body = rows.map((row) => html("tr", {}, row.map(cell)));
   const parts = [html("caption", { class: "hidden" }, caption), html("thead", {}, [head]), html("tbody", {}, body)];
-  return html("div", { class: "box" }, [html("table", {}, parts)]);
+  return scrolling(html("div", { class: "box" }, [html("table", {}, parts)]));
 }
 
 const shownCell = (value) => (typeof value === "number" ? decimal(value, 3) : value);

@@ -1,0 +1,102 @@
+"""How the time of batches is learned from batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bertie.serve.speed import HALF_LIFE, KEPT, BatchSpeed, Correction
+
+
+def taught(*batches: tuple[int, float]) -> BatchSpeed:
+    found = BatchSpeed()
+    for tokens, seconds in batches:
+        found.count(tokens, seconds)
+    return found
+
+
+def line(tokens: int) -> float:
+    return 0.004 + tokens / 8000
+
+
+def test_nothing_is_predicted_before_the_first_batch() -> None:
+    assert BatchSpeed().batch(4000) == BatchSpeed().seconds(10**6, 4000) == 0
+
+
+def test_one_size_tells_the_rate_alone() -> None:
+    found = taught((100, 0.5), (100, 0.5))
+    assert found.batch(1000) == pytest.approx(5)
+    assert found.within(5) == pytest.approx(1000, abs=1)
+
+
+def test_overhead_and_rate_are_learned_from_batches_of_many_sizes() -> None:
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 4096, 200).tolist()
+    found = taught(*((size, line(size) * noise) for size, noise in zip(sizes, rng.lognormal(0, 0.1, 200), strict=True)))
+    for tokens in (500, 1000, 4000):
+        assert found.batch(tokens) == pytest.approx(line(tokens), rel=0.1)
+    assert found.seconds(10_000, 4000) == pytest.approx(3 * 0.004 + 10_000 / 8000, rel=0.1)
+    assert found.within(line(2000)) == pytest.approx(2000, rel=0.1)
+
+
+def test_a_thousand_short_queries_do_not_hide_the_rate() -> None:
+    """A batch with one short text takes long for its few tokens."""
+    found = taught(*((4000, line(4000)) for _ in range(5)), *((3 + i % 9, line(3 + i % 9)) for i in range(1000)))
+    assert found.batch(4000) == pytest.approx(line(4000), rel=0.05)
+    assert found.batch(5) == pytest.approx(line(5), rel=0.3)
+
+
+def test_short_queries_alone_tell_the_overhead() -> None:
+    """The rate is known as soon as they differ in length: 2,000 of them take no 2,000 times as long."""
+    found = taught((128, line(128)), *((3 + i % 9, line(3 + i % 9)) for i in range(200)))
+    assert found.seconds(2000 * 12, 4000) == pytest.approx(7 * 0.004 + 3, rel=0.2)
+
+
+def test_one_slow_batch_hardly_counts() -> None:
+    steady = [(size, line(size)) for size in (10, 1000, 4000) * KEPT]
+    before, after = taught(*steady), taught(*steady, (4000, 60.0), (1000, 60.0))
+    for tokens in (1000, 4000, 20_000):
+        assert before.batch(tokens) <= after.batch(tokens) <= 1.2 * before.batch(tokens)
+    for tokens in (1000, 4000, 20_000):
+        assert taught(*steady, (4000, 60.0), *steady).batch(tokens) == pytest.approx(before.batch(tokens), rel=0.01)
+    assert taught((4000, 0.5), (4000, 60.0)).batch(4000) == taught((4000, 60.0), (4000, 0.5)).batch(4000) == 0.75
+
+
+def test_a_slower_machine_is_noticed() -> None:
+    found = taught(*((4000, line(4000)) for _ in range(100)), *((4000, 3 * line(4000)) for _ in range(KEPT)))
+    assert found.batch(4000) == pytest.approx(3 * line(4000), rel=0.01)
+
+
+def test_a_slow_start_is_forgotten() -> None:
+    """The probe at the start took ten times as long, because another program ran."""
+    found = taught((128, 10 * line(128)), *((size, line(size)) for size in (10, 1000, 4000) * 300))
+    for tokens in (1000, 4000):
+        assert found.batch(tokens) == pytest.approx(line(tokens), rel=0.05)
+
+
+def test_a_batch_without_tokens_teaches_nothing() -> None:
+    assert taught((100, 1.0), (0, 5.0)).batch(100) == 1
+    assert taught((0, 5.0)).batch(100) == 0
+
+
+def test_no_batch_takes_less_than_nothing() -> None:
+    found = taught((2000, 1.0), (100, 2.0))
+    assert 0 <= found.batch(1) <= found.batch(4000)
+    assert taught((100, 0.1), (4000, 40.0)).batch(1) >= 0
+    assert taught((10, 1.0), (1000, 1.5)).within(0.5) == 0
+
+
+def test_a_correction_rises_at_once_and_falls_back_over_time() -> None:
+    found = Correction()
+    assert found.factor(100) == 1
+    found.observe(1.0, 0.5, 100)  # shorter than predicted
+    assert found.factor(100) == 1
+    found.observe(1.0, 3.0, 100)
+    assert 1.1 < found.factor(100) < 2
+    for _ in range(40):
+        found.observe(1.0, 3.0, 100)
+    assert found.factor(100) == pytest.approx(3, abs=0.01)
+    assert found.factor(100 + HALF_LIFE) == pytest.approx(2, abs=0.01)
+    found.observe(1.0, 1.5, 100 + HALF_LIFE)
+    assert found.factor(100 + HALF_LIFE) == pytest.approx(2, abs=0.01)
+    assert found.factor(100 + 20 * HALF_LIFE) == pytest.approx(1, abs=0.01)
