@@ -44,9 +44,9 @@ class Args:
     """Origins of web pages whose scripts may use the server, such as https://example.org."""
     no_page: bool = False
     """Serve the API alone, without the page at / that tries the models in a browser."""
-    dialect: DialectName = ""
+    dialect: DialectName | None = None
     """The dialect that answers on paths that several have, such as POST /. Each dialect has all its paths below its base, such
-    as /tei."""
+    as /tei. Without it: none answers on them."""
     dimensions: tuple[int, ...] = ()
     """Smaller widths of vectors that requests may ask for, too, such as 64 128: for models that were trained for them.
     Without it: the matryoshka_dimensions in the config.json of each model."""

@@ -1,4 +1,4 @@
-"""One request and its response: key, body, errors, headers, log and metrics. a dialect does what happens in between."""
+"""One request and its response: key, body, errors, headers, log and metrics. A dialect does what happens in between."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -214,7 +214,9 @@ def invalid(error: msgspec.ValidationError, message_type: Any) -> Refused:
     """Return the refusal of a message that does not fit its type."""
     message, _, path = str(error).partition(" - at `$")
     field = path.rstrip("`").lstrip(".") or _quoted(message)
-    message += "; /openapi.json lists the values" if message.startswith("Invalid enum value") else ""
+    if message.startswith("Invalid enum value"):
+        values = _values(message_type, field)
+        message += f": give {' or '.join(values)}" if values else "; /openapi.json lists the values"
     if "unknown field" in message and not path:
         message = f"unknown field; the fields are {', '.join(_fields(message_type))}"
     return Refused(422, "validation", f"{field}: {message}" if field else message, field or None)
@@ -270,6 +272,19 @@ def _marked(value: Any, path: str) -> str:
 def _fields(message_type: Any) -> dict[str, bool]:
     """Return whether each field of a message is required. A union of messages has none in common."""
     return {each.encode_name: each.required for each in msgspec.structs.fields(message_type)}
+
+
+def _values(message_type: Any, field: str) -> list[str]:
+    """Return the values that a field of a message may have; [] for a field of one of its parts."""
+    types = {each.encode_name: each.type for each in msgspec.structs.fields(message_type)}
+    return _literals(types.get(field.partition("[")[0]))
+
+
+def _literals(kind: Any) -> list[str]:
+    """Return the values that the Literals in a type name."""
+    if get_origin(kind) is Literal:
+        return [str(value) for value in get_args(kind)]
+    return [value for part in get_args(kind) for value in _literals(part)]
 
 
 def _quoted(message: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-DialectName = Literal["", "tei", "infinity", "vllm", "hf", "cohere", "ollama"]
-"""The dialects beside bertie's own, which is empty."""
+DialectName = Literal["tei", "infinity", "vllm", "hf", "cohere", "ollama"]
+"""The dialects beside bertie's own."""
 
 
 @dataclass(frozen=True)
@@ -17,5 +17,5 @@ class Front:
     """The web pages that browsers let use it."""
     page: bool = True
     """Whether it has a page of its own."""
-    dialect: DialectName = ""
+    dialect: DialectName | None = None
     """The dialect that has the paths without a base that several claim."""

@@ -124,6 +124,9 @@ def too_large(what: str, size: int, limit: int, remedy: str, flag: str = "", par
     return Refused(413, f"too_many_{what.split()[0]}", message, param)
 
 
+TRUNCATE = "set truncate to true"
+"""How a client lets texts be truncated. A dialect with another field for it says so in its place."""
+
 Where = Callable[[int], str]
 """Returns the field of a text, such as "input[3]", from its number."""
 

@@ -43,7 +43,7 @@ Contents = dict[Any, dict[str, Any]]  # what a body of a type is
 TIMING = "Milliseconds in each stage: tokenize, queue, compute, total."
 
 
-def openapi(chosen: str = "") -> dict[str, Any]:
+def openapi(chosen: str | None = None) -> dict[str, Any]:
     """Return the description, as JSON values.
 
     Args:

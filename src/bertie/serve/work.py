@@ -20,7 +20,7 @@ from bertie.predict.vectors import similarities
 from bertie.serve.attention import answer_bytes, encode_whole
 from bertie.serve.exchange import Call
 from bertie.serve.inputs import Example, characters, encode_inputs, read_inputs, texts_in
-from bertie.serve.limits import Refused, Where, check_count, check_sizes, items_of, too_large
+from bertie.serve.limits import TRUNCATE, Refused, Where, check_count, check_sizes, items_of, too_large
 from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import MAX_TOP_K, Operation, ServedModel
 from bertie.serve.queue import QueuedJob
@@ -369,7 +369,7 @@ def _refuse_truncated(model: ServedModel, sequences: list[Sequence], where: Wher
         if sequence.truncated:
             name = where(number if sequence.example < 0 else sequence.example)
             size, most = len(sequence) + sequence.truncated, model.predictor.max_length
-            message = f"{name} has {size:,} tokens, and the model reads {most:,}: shorten it, or set truncate to true"
+            message = f"{name} has {size:,} tokens, and the model reads {most:,}: shorten it, or {TRUNCATE}"
             raise Refused(422, "too_long", message, name)
 
 

@@ -29,7 +29,7 @@ from bertie.serve.dialects.vllm import VLLM
 DIALECTS: tuple[Dialect, ...] = (V1, TEI, INFINITY, VLLM, HF, COHERE, OLLAMA)
 
 
-def routes(chosen: str = "") -> Iterator[tuple[str, Dialect, Endpoint]]:
+def routes(chosen: str | None = None) -> Iterator[tuple[str, Dialect, Endpoint]]:
     """Yield every path with its dialect and endpoint.
 
     Args:

@@ -13,7 +13,7 @@ from bertie.serve import work
 from bertie.serve.dialects import cohere_messages as m
 from bertie.serve.dialects.dialect import Dialect, Endpoint
 from bertie.serve.exchange import Call
-from bertie.serve.limits import Refused
+from bertie.serve.limits import TRUNCATE, Refused
 from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import ServedModel
 from bertie.serve.prompts import prompt_name
@@ -60,7 +60,7 @@ async def rerank_v2(call: Call, request: m.CohereRerankV2) -> m.CohereRanking:
 
 def form(refused: Refused) -> m.CohereError:
     """Return the message of an error."""
-    return m.CohereError(refused.message)
+    return m.CohereError(refused.message.replace(TRUNCATE, "set truncate to END"))
 
 
 ENDPOINTS = (

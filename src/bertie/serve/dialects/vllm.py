@@ -17,7 +17,7 @@ from bertie.serve.dialects.dialect import Dialect, Endpoint, require_ready
 from bertie.serve.dialects.v1_messages import Document, Usage
 from bertie.serve.exchange import Call, json_response
 from bertie.serve.inputs import Example
-from bertie.serve.limits import Refused
+from bertie.serve.limits import TRUNCATE, Refused
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.scales import ScoreScale
 from bertie.serve.widths import base64_of, require_width, shorten_vectors, unit
@@ -110,7 +110,14 @@ ENDPOINTS = (
     Endpoint("GET", "/health", health, "Health", None, protected=False, statuses=(503,)),
 )
 
-VLLM = Dialect("vllm", "/vllm", ENDPOINTS, coded_form, CodedErrorResponse)
+
+def form(refused: Refused) -> CodedErrorResponse:
+    """Return the message of an error."""
+    refused.message = refused.message.replace(TRUNCATE, "set truncate_prompt_tokens to -1")
+    return coded_form(refused)
+
+
+VLLM = Dialect("vllm", "/vllm", ENDPOINTS, form, CodedErrorResponse)
 
 
 def _model(call: Call, request: m.VllmRequest, operation: Operation) -> tuple[ServedModel, bool]:
