@@ -112,10 +112,14 @@ class Predictor:
 
         Raises:
             UsageError: `pooling`, `layers` or the prompt is unknown, or the model has too few layers.
+            UserError: A text is invalid, or has no tokens, and the tokenizer adds none.
         """
         width = self.vector_width(pooling, layers)
         how = self.text_embedding.with_pooling(pooling)
-        sequences = self.text_sequences(list(TEXTS.values(texts)), how.prompt(prompt_name, prompt))
+        given = list(TEXTS.values(texts))
+        sequences = self.text_sequences(given, how.prompt(prompt_name, prompt))
+        if empty := [text for text, read in zip(given, sequences, strict=True) if not len(read)]:
+            raise UserError(f"the text {empty[0][:60]!a} has no tokens, and the tokenizer adds none: remove it")
         vectors = sequence_vectors(self.model, sequences, how, layers)
         return np.stack(vectors) if vectors else np.zeros((0, width), np.float32)
 
