@@ -230,6 +230,11 @@ class Service:
         timer = loop.call_later(max(timeout, 0), _fail, waiter, self._too_slow())
         try:
             await waiter
+        except (ClientGone, Refused):
+            self.learn(
+                job
+            )  # it takes even longer: a client that gives up must not hide that the prediction was too short
+            raise
         finally:
             watch.cancel()
             timer.cancel()
@@ -241,7 +246,7 @@ class Service:
         return Refused(504, "timeout", f"no result after {seconds:g} s: send fewer or shorter texts, or try later")
 
     def learn(self, job: QueuedJob) -> None:
-        """Learn how wrong the prediction for a job was, now that its request has its answer.
+        """Learn how wrong the prediction for a job was, now that its request has its answer, or nobody waits for it.
 
         Short waits say little: their times are those of the event loop, not of the queue.
         """
