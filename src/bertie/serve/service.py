@@ -128,13 +128,17 @@ class Service:
     def buffer(self) -> Iterator[Callable[[int], None]]:
         """Yield a function that counts bytes that one request keeps in memory. They are forgotten at the end.
 
-        The function raises Refused, with status 429, if those of all requests together are too many.
+        The function raises Refused: with status 413 if those of this request are too many, and with status 429 if those of
+        all requests together are.
         """
         own = 0
 
         def count(size: int) -> None:
             nonlocal own
-            if self.buffered + size > self.limits.buffer_bytes:
+            most = self.limits.buffer_bytes
+            if own + size > most:  # trying again would not help
+                raise too_large("bytes in memory", own + size, most, "split the request", "--buffer-bytes")
+            if self.buffered + size > most:
                 raise try_later(429, "buffer", "the memory for requests is full", 1)
             own += size
             self.buffered += size

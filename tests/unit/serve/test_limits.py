@@ -396,6 +396,12 @@ def test_limits_are_checked() -> None:
             Limits(**{name: value})
     with pytest.raises(UsageError, match="--latency-target 5: a request times out after 5 s: give less, or raise"):
         Limits(timeout=5, latency_target=5)
+    with pytest.raises(
+        UsageError, match="--max-wait-ms 5000: a batch would wait as long as --timeout 5 s allows: give"
+    ):
+        Limits(timeout=5, max_wait_ms=5000)
+    with pytest.raises(UsageError, match=r"--max-wait-ms 100: .* --latency-target 0.1 s allows: give less than 100"):
+        Limits(latency_target=0.1, max_wait_ms=100)
 
 
 def test_browsers_may_use_it_from_named_origins_only(make_service: Build) -> None:
@@ -452,6 +458,13 @@ def test_the_memory_of_bodies_is_bounded(make_service: Build) -> None:
         gate.opened.set()
         first.join(300)
         assert server.post("/v1/embeddings", {"input": "a " * 300}).status == 200
+        for path, message in (("embeddings", {"input": "a " * 600}), ("similarity", {"texts": ["a"] * 7})):
+            answer = server.post(f"/v1/{path}", message)  # which never fits, so that it is not to be sent again
+            assert (answer.status, "at most 1,000 (its operator sets --buffer-bytes)" in answer.error["message"]) == (
+                413,
+                True,
+            )
+        assert service.buffered == 0
 
 
 def test_the_memory_of_answers_that_nobody_reads_is_bounded(make_service: Build) -> None:
