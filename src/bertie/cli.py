@@ -14,7 +14,8 @@ from typing import Any
 
 from bertie import console, storage
 from bertie.commands import GROUPS, VERBS, module
-from bertie.errors import UsageError, UserError, did_you_mean
+from bertie.errors import SaidElsewhereError, UsageError, UserError, did_you_mean
+from bertie.threads import torchrun_ranks
 
 LISTED = "\n\n".join(
     "\n".join([f"{title}:", *(f"  {verb:20} {summary}" for verb, summary in group.items())])
@@ -58,6 +59,8 @@ def main(argv: list[str] | None = None) -> int:
         try:
             with nullcontext() if "--json" in flags else console.results_on_stdout():
                 result, code = _run(argv)
+        except SaidElsewhereError as error:
+            return error.exit_code
         except (UserError, OSError, MemoryError, RuntimeError, UnicodeEncodeError, KeyboardInterrupt) as error:
             message, code = _failure(error, argv)
             if message is None or isinstance(error, BrokenPipeError) or ("--debug" in flags and code != INTERRUPTED):
@@ -93,8 +96,13 @@ def _run(argv: list[str]) -> tuple[dict[str, Any] | None, int]:
     from bertie.commands.parser import parse  # here, where an interrupt during its import is caught
 
     args = parse(verb, rest)
+    command = importlib.import_module(module(verb))
+    rank, count, _ = torchrun_ranks()
+    if args and count > 1 and not getattr(command, "SHARED", False):
+        refusal = UsageError(f"{verb} runs in one process, and torchrun has started {count}: start it without torchrun")
+        raise SaidElsewhereError(refusal.exit_code) if rank else refusal
     with _weights_without_place("--allow-unused" in rest):
-        return args and importlib.import_module(module(verb)).run(args), 0
+        return args and command.run(args), 0
 
 
 def _weights_without_place(allowed: bool) -> AbstractContextManager[None]:

@@ -64,6 +64,14 @@ class UsageError(UserError):
     exit_code = 2
 
 
+class SaidElsewhereError(UserError):
+    """Another rank of torchrun has failed and says why: this process only ends, with the same exit code."""
+
+    def __init__(self, exit_code: int):
+        super().__init__("another rank has failed: see its message")
+        self.exit_code = exit_code
+
+
 def require_range(
     where: str, config: object, *names: str, low: float, high: float = MAX_INT32, above: bool = False
 ) -> None:

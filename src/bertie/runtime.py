@@ -45,23 +45,6 @@ def has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-def torchrun_ranks() -> tuple[int, int, int]:
-    """Return (rank, number of ranks, rank on this machine) as torchrun sets them, and (0, 1, 0) without torchrun.
-
-    Raises:
-        UsageError: The environment variables of torchrun contradict each other.
-    """
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-    values = [os.environ.get(name, "") for name in names]
-    if not values[1]:
-        return 0, 1, 0
-    if not all(re.fullmatch(r"\d+", value) for value in values) or not int(values[0]) < int(values[1]):
-        raise UsageError(
-            f"{', '.join(names)} are set to {', '.join(map(repr, values))}: start with torchrun, or unset them"
-        )
-    return int(values[0]), int(values[1]), int(values[2])
-
-
 def use_threads(threads: int = 0) -> int:
     """Set the number of torch's threads, and tune torch for the CPU.
 

@@ -1,13 +1,16 @@
-"""Number of processors, environment variables that must be set before torch loads, and setup of worker processes."""
+"""Number of processors, ranks of torchrun, environment variables that must be set before torch loads, worker processes."""
 
 from __future__ import annotations
 
 import ctypes
 import math
 import os
+import re
 import signal
 from contextlib import suppress
 from pathlib import Path
+
+from bertie.errors import UsageError
 
 # Threads of GNU's OpenMP spin for milliseconds when they wait for each other. If another program occupies one of two
 # cores, a training step takes 18 times as long with that spin, and twice as long with a short spin (docs/log). On idle
@@ -34,6 +37,23 @@ def cpu_quota() -> int:
     except (OSError, ValueError):  # no cgroup v2, or "max", which means no quota
         pass
     return max(count, 1)
+
+
+def torchrun_ranks() -> tuple[int, int, int]:
+    """Return (rank, number of ranks, rank on this machine) as torchrun sets them, and (0, 1, 0) without torchrun.
+
+    Raises:
+        UsageError: The environment variables of torchrun contradict each other.
+    """
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    values = [os.environ.get(name, "") for name in names]
+    if values[1] in ("", "1"):
+        return 0, 1, 0
+    if not all(re.fullmatch(r"\d+", value) for value in values) or not int(values[0]) < int(values[1]):
+        raise UsageError(
+            f"{', '.join(names)} are set to {', '.join(map(repr, values))}: start with torchrun, or unset them"
+        )
+    return int(values[0]), int(values[1]), int(values[2])
 
 
 def use_one_tokenizer_thread() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from killing import STEPS, Nursery, differences, holds, pretrain_command, wait_for, without_timing
+from killing import STEPS, Nursery, differences, finetune_command, holds, pretrain_command, wait_for, without_timing
 
 STATE = "checkpoints/step-00000012"
 
@@ -117,7 +117,7 @@ def test_a_rank_that_is_gone_is_said(nursery: Nursery, shards: Path, tmp_path: P
     victim = nursery.start_held(pretrain_command(shards, tmp_path / "run"), "hold_at", "pretrain", step, 1, ranks=2)
     os.kill(victim.pids[1], signal.SIGKILL)
     assert victim.wait() == 1
-    assert "bertie: another process of this training has ended" in victim.text
+    assert "bertie: another rank has ended" in victim.text
     assert "Traceback" not in victim.text
 
 
@@ -162,6 +162,92 @@ def test_ranks_with_different_settings_are_refused(
     assert victim.codes[0] != 0, victim.texts
     assert f"bertie: {key} is " in victim.texts[1]
     assert "start every process with the same command" in victim.texts[1]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def uneven(examples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Examples whose last step of an epoch has one: two of three ranks have none in it."""
+    folder = tmp_path_factory.mktemp("uneven")
+    lines = (examples / "train.jsonl").read_text().splitlines(keepends=True)
+    (folder / "train.jsonl").write_text("".join(lines[:33]))
+    shutil.copy(examples / "dev.jsonl", folder)
+    return folder
+
+
+def finetune(examples: Path, model: Path, out: Path) -> list[str]:
+    """Without dropout, whose masks depend on the micro-batches."""
+    flags = ["--hidden-dropout-prob", "0", "--attention-probs-dropout-prob", "0", "--head-dropout-prob", "0"]
+    return [*finetune_command(examples, model, out), *flags, "--training.learning-rate", "1e-3"]
+
+
+@pytest.fixture(scope="module")
+def tuned(nursery: Nursery, uneven: Path, pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished fine-tuning of one process."""
+    run = tmp_path_factory.mktemp("tuned") / "run"
+    code, text = nursery.run(finetune(uneven, pretrained, run))
+    assert code == 0, text
+    return run
+
+
+def assert_same_predictions(found: Path, expected: Path) -> None:
+    """Up to rounding, and in the order of the examples."""
+    both = [(run / "dev" / "predictions.jsonl").read_text().splitlines() for run in (found, expected)]
+    for ours, theirs in zip(*(map(json.loads, lines) for lines in both), strict=True):
+        assert (ours["source"], ours["label"]) == (theirs["source"], theirs["label"])
+        assert ours["probabilities"] == pytest.approx(theirs["probabilities"], abs=1e-4)
+
+
+def test_ranks_fine_tune_as_one_process_does(
+    nursery: Nursery, uneven: Path, pretrained: Path, tuned: Path, tmp_path: Path
+) -> None:
+    """And they resume after a kill, also as one process."""
+    run, cut = tmp_path / "run", tmp_path / "cut"
+    together = nursery.start(finetune(uneven, pretrained, run), ranks=3)
+    together.wait()
+    assert together.codes == [0, 0, 0], together.texts
+    assert not any(together.texts[1:])
+    assert_close(records(run), records(tuned))
+    assert_same_predictions(run, tuned)
+    victim = nursery.start(finetune(uneven, pretrained, cut), ["die_after_step", 6], ranks=3)
+    victim.wait_until(lambda: (cut / "checkpoints/step-00000006").exists())
+    victim.kill()
+    other = shutil.copytree(cut, tmp_path / "other")
+    resumed = nursery.start(finetune(uneven, pretrained, cut), ranks=3)
+    assert resumed.wait() == 0, resumed.texts
+    assert "after step 6 of 15" in resumed.text
+    assert differences(cut, run) == []
+    assert nursery.run(finetune(uneven, pretrained, other))[0] == 0
+    assert_close(records(other), records(tuned))
+
+
+def test_ranks_fine_tune_with_dropout(nursery: Nursery, examples: Path, pretrained: Path, tmp_path: Path) -> None:
+    """A second run with as many gives the same files."""
+    for name in ("one", "two"):
+        assert nursery.start(finetune_command(examples, pretrained, tmp_path / name), ranks=2).wait() == 0
+    assert differences(tmp_path / "one", tmp_path / "two") == []
+
+
+def test_several_runs_of_several_ranks_are_refused(
+    nursery: Nursery, examples: Path, pretrained: Path, tmp_path: Path
+) -> None:
+    command = [*finetune_command(examples, pretrained, tmp_path / "run"), "--restarts", "2"]
+    victim = nursery.start(command, ranks=2)
+    victim.wait()
+    assert victim.codes == [2, 2]
+    assert "fine-tuning with restarts or a grid runs in one process, and torchrun has started 2" in victim.text
+    assert not (tmp_path / "run").exists()
+
+
+def test_negatives_of_the_batch_are_not_shared(nursery: Nursery, pretrained: Path, tmp_path: Path) -> None:
+    rows = [{"text": f"the {'abcdefgh'[i % 8]} ship", "text_pair": f"a {'abcdefgh'[i % 8]} boat"} for i in range(16)]
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = finetune_command(tmp_path, pretrained, tmp_path / "run")
+    victim = nursery.start([command[0], "embed", *command[2:]], ranks=2)
+    victim.wait()
+    assert victim.codes == [2, 2], victim.texts
+    assert "fine-tuning on pairs without scores" in victim.text
     assert not (tmp_path / "run").exists()
 
 

@@ -1,7 +1,8 @@
 """The verbs of the command line.
 
 Each verb has a file with `Args`, its arguments, and `run`, which calls the public function and returns the JSON result.
-The file is imported only when the verb is used, so `bertie --help` starts without PyTorch.
+The file is imported only when the verb is used, so `bertie --help` starts without PyTorch. `SHARED = True` in it says that
+the ranks of torchrun share the work of the verb; other verbs refuse several ranks.
 
 `flags.py` derives the arguments from `Args`, `parser.py` parses them, `completion.py` prints scripts for shells, and
 `common.py` has what several commands share. `VERBS` has the verbs with their summaries.

@@ -12,11 +12,16 @@ from bertie.commands.flags import Flat, Positional
 from bertie.errors import UsageError
 from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling
-from bertie.predict.embed import TextUnit, VectorUnit, WordUnit, embed
+from bertie.predict.embed import TextUnit, VectorUnit, WordUnit, embed, vector_blocks
 from bertie.predict.engines.files import EngineName
+from bertie.predict.load import load
+from bertie.predict.shared import shared
 from bertie.predict.vector_files import Dtype
 from bertie.predict.vectors import WordPooling
 from bertie.tasks.data.unlabeled import UnlabeledReader
+from bertie.training.sharing import shared_work
+
+SHARED = True
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,13 @@ def run(args: Args) -> dict[str, Any]:
         raise UsageError("give either texts or --input FILE")
     texts = args.input or args.texts
     options = given(args, "source", "dtype", "language", "engine", "strict")
-    result = embed(args.run, texts, args.out, _unit(args), **options)
+    unit = _unit(args)
+    with shared_work(args) as share:
+        if not share.first:
+            model = shared(load(args.run, language=args.language, engine=args.engine), share)
+            list(vector_blocks(model, unit, ()))
+            return {}
+        result = embed(args.run, texts, args.out, unit, **options, share=share)
     rate = result["texts"] / max(result["seconds"], 1e-3)
     console.info(
         f"{args.out}: {console.plural(result['vectors'], 'vector')}, width {result['width']}, "

@@ -11,8 +11,12 @@ from bertie.commands.flags import Positional
 from bertie.predict.checkpoint_task import read_task
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
+from bertie.predict.shared import shared
 from bertie.tasks import AnyTask
 from bertie.tasks.evaluation.folder import PAGE
+from bertie.training.sharing import shared_work
+
+SHARED = True
 
 
 @dataclass(frozen=True)
@@ -40,9 +44,12 @@ def defaults(run: str) -> dict[str, Any]:
 
 
 def run(args: Args) -> dict[str, Any]:
-    result = load(args.run, task=args.task, language=args.language, engine=args.engine).evaluate(
-        args.data, args.strict, args.out
-    )
+    with shared_work(args) as share:
+        model = shared(load(args.run, task=args.task, language=args.language, engine=args.engine), share)
+        if not share.first:
+            model.predict([])
+            return {}
+        result = model.evaluate(args.data, args.strict, args.out)
     console.result(", ".join(f"{name} {value:.4f}" for name, value in result["scores"].items()))
     if args.out:
         console.info(f"report: {args.out / PAGE}")

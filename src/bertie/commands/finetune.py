@@ -9,8 +9,11 @@ from typing import Any
 
 from bertie import config, console
 from bertie.commands.flags import Flat, Positional
-from bertie.finetuning.finetune import finetune
+from bertie.finetuning.finetune import finetune_on_ranks
 from bertie.finetuning.recipe import FinetuneConfig
+from bertie.training.distributed import process_group
+
+SHARED = True
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,10 @@ def defaults(name: str) -> dict[str, Any]:
 
 def run(args: Args) -> dict[str, Any]:
     started = time.monotonic()
-    outcome = finetune(args.recipe, args.train, args.dev, args.model, args.out, threads=args.threads)
+    with process_group() as ranks:
+        outcome = finetune_on_ranks(ranks, args.recipe, args.train, args.dev, args.model, args.out, args.threads)
+    if outcome is None:  # only the first rank reports
+        return {}
     chosen = (
         f" (best of {len(outcome.sweep.results)} runs, scored on the report half of the dev set)"
         if outcome.sweep

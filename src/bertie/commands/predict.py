@@ -13,10 +13,14 @@ from bertie.commands.flags import Positional
 from bertie.errors import UsageError
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
+from bertie.predict.shared import shared
 from bertie.tasks import AnyTask
 from bertie.tasks.aggregation import Strategy
 from bertie.tasks.data.rows import raise_error
 from bertie.tasks.predictions import prediction_to_json
+from bertie.training.sharing import shared_work
+
+SHARED = True
 
 
 @dataclass(frozen=True)
@@ -53,9 +57,13 @@ def run(args: Args) -> dict[str, Any]:
         raise UsageError("--one-example applies to texts: remove it, or --input")
     if sys.stdout is None:
         raise UsageError("stdout is closed, and predictions are written there: redirect it to a file")
-    model = load(args.run, task=args.task, language=args.language, engine=args.engine)
-    inputs = [args.text] if args.one_example else args.text
-    strategy = args.aggregation_strategy
-    predictions = model.predict_file(args.input, strategy) if args.input else model.predict_stream(inputs, strategy)
-    found = map(raise_error, predictions) if args.strict else predictions
-    return print_lines(found, prediction_to_json, args.input, "examples", "prediction")
+    with shared_work(args) as share:
+        model = shared(load(args.run, task=args.task, language=args.language, engine=args.engine), share)
+        strategy = args.aggregation_strategy
+        if not share.first:
+            model.predict([], strategy)
+            return {}
+        inputs = [args.text] if args.one_example else args.text
+        predictions = model.predict_file(args.input, strategy) if args.input else model.predict_stream(inputs, strategy)
+        found = map(raise_error, predictions) if args.strict else predictions
+        return print_lines(found, prediction_to_json, args.input, "examples", "prediction")

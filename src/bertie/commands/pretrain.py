@@ -10,6 +10,8 @@ from bertie import config, console
 from bertie.commands.flags import Flat, Positional
 from bertie.pretraining.recipe import PretrainConfig
 
+SHARED = True
+
 
 @dataclass(frozen=True)
 class Args:

@@ -51,7 +51,8 @@ from bertie.tasks.task import Calibratable
 from bertie.tasks.task_json import task_from_json
 from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
-from bertie.training.run_folder import RunFolder, run_threads
+from bertie.training.distributed import SINGLE_PROCESS, Ranks
+from bertie.training.run_folder import RunFolder, require_same_settings, run_threads
 from bertie.training.run_report import DEV, run_page
 
 BASE_SIZE = 768  # hidden size of BERT-base, whose learning rates are the defaults
@@ -134,9 +135,36 @@ def finetune(
         UserError: The examples, the checkpoint or the run folder cannot be used, or training diverged.
         UsageError: The configuration is wrong, or `out` holds a run with other data or another configuration.
     """
+    tuned = finetune_on_ranks(SINGLE_PROCESS, config, train, dev, model, out, threads)
+    assert tuned is not None
+    return tuned
+
+
+def finetune_on_ranks(
+    ranks: Ranks,
+    config: FinetuneConfig | str | dict[str, Any],
+    train: Examples,
+    dev: Examples,
+    model: str | Path | Checkpoint,
+    out: str | Path | None = None,
+    threads: int = 0,
+) -> Finetuned | None:
+    """Fine-tune as `finetune` does, on several ranks, which share the examples of each step. Only rank 0 writes `out`.
+
+    Args: Besides the ranks, those of `finetune`, the same on all ranks.
+
+    Returns:
+        The fine-tuned model on rank 0, None on the others.
+
+    Raises:
+        UserError: As `finetune`, or another rank has ended.
+        UsageError: As `finetune`, or the ranks have other arguments, or they cannot share the work.
+    """
     if not isinstance(config, FinetuneConfig):
         config = configuration.load(FinetuneConfig, config, "finetune")
+    require_same_settings(configuration.plain(config), ranks, ())
     threads = run_threads(Path(out), threads) if out else runtime.use_threads(threads)
+    threads = runtime.use_threads(ranks.broadcast(threads))
     checkpoint = model if isinstance(model, Checkpoint) else read_checkpoint(model)
     checkpoint = replace(checkpoint, config=with_language(checkpoint.config, config.language))
     checkpoint.warn_of_training()
@@ -144,9 +172,11 @@ def finetune(
     checkpoint = data.checkpoint
     _require_fit(config, data, checkpoint, out)
     selection_metric(config, data.task, data.dev)  # raises before the run folder is created
-    with RunFolder(Path(out), configuration.plain(config), threads) if out else nullcontext() as run:
-        if run is not None and run.finished:
-            return _finished(config, data, checkpoint, run)
+    _require_shareable(config, data, ranks)
+    folder = RunFolder(Path(out), configuration.plain(config), threads) if out and ranks.first else nullcontext()
+    with folder as run:
+        if ranks.broadcast(run is not None and run.finished):
+            return _finished(config, data, checkpoint, run) if run else None
         if run is not None:
             run.require_same("data", data.fingerprint)
         if advice := _advice(config, data, checkpoint.config.hidden_size):
@@ -154,8 +184,12 @@ def finetune(
         if config.frozen:
             frozen, _ = initialized_model(config, data.task, checkpoint)
             data = cache_hidden_states(data, frozen, run.path if run else None)
-        train_all = _one if len(expand_grid(config)) == 1 else _several
-        tuned, scores, found, done = train_all(config, data, checkpoint, run)
+        if len(expand_grid(config)) == 1:
+            tuned, scores, found, done = _one(config, data, checkpoint, run, ranks)
+        else:
+            tuned, scores, found, done = _several(config, data, checkpoint, run)
+        if not ranks.first:
+            return None
         if run is not None:
             results = CardResults(scores, _dev_name(config, data.task, dev))
             _finish(run, _about(config, checkpoint, found, results), tuned, data, scores, done)
@@ -163,14 +197,29 @@ def finetune(
         return Finetuned(tuned.job.model, tuned.task, tokenizer, config.max_length, scores, tuned.losses, path, done)
 
 
+def _require_shareable(config: FinetuneConfig, data: TaskData, ranks: Ranks) -> None:
+    """Raise UsageError if several ranks cannot share the work, or have other data."""
+    if ranks.count == 1:
+        return
+    alone = f"runs in one process, and torchrun has started {ranks.count}: start it without torchrun"
+    if len(expand_grid(config)) > 1:
+        raise UsageError(f"fine-tuning with restarts or a grid {alone}, or give one run")
+    if data.task.unit == "batch":
+        raise UsageError(f"fine-tuning on pairs without scores, whose negatives are the others of their batch, {alone}")
+    if ranks.broadcast(data.fingerprint) != data.fingerprint:
+        raise UsageError("the model or the examples differ from those of rank 0: give all ranks the same")
+
+
 def _one(
-    config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run: RunFolder | None
+    config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run: RunFolder | None, ranks: Ranks
 ) -> tuple[TrainedRun, dict[str, float], str, None]:
-    """Fine-tune once. Return the run, its scores, and a sentence about them."""
+    """Fine-tune once. Return the run, its scores, and a sentence about them; on ranks other than 0 the run only."""
     [config] = expand_grid(config).values()
     apart = isinstance(data.task, Calibratable) and data.task.scored_apart
     selection, report = split_dev(data.dev) if apart else [np.arange(len(data.dev))] * 2
-    tuned = train_run(config, data, checkpoint, run, selection)
+    tuned = train_run(config, data, checkpoint, run, selection, ranks=ranks)
+    if not ranks.first:
+        return tuned, {}, "", None
     dev = [data.dev[i] for i in report]
     scores = tuned.task.score([tuned.predictions[i] for i in report], dev)
     if has_failed(selection_metric(config, tuned.task, data.dev), scores, tuned.task, dev):

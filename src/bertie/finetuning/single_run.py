@@ -33,10 +33,12 @@ from bertie.tasks.task import Calibratable, build_head
 from bertie.tasks.task_json import features_from_json, to_task_json
 from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
+from bertie.training.distributed import SINGLE_PROCESS, Ranks
 from bertie.training.job import TrainingJob
 from bertie.training.length import StepCount
 from bertie.training.loop import LoopSettings, evaluate
 from bertie.training.run_folder import RunFolder
+from bertie.training.sharing import gather
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +66,7 @@ def train_run(
     run: RunFolder | None,
     calibrate_on: np.ndarray,
     last_checkpoint: bool = True,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> TrainedRun:
     """Train one model, or resume from the run's newest checkpoint.
 
@@ -74,6 +77,7 @@ def train_run(
         run: The run folder; None to keep everything in memory.
         calibrate_on: int64, indices of the dev examples for early stopping and `Calibratable.calibrate`.
         last_checkpoint: Whether to write a checkpoint after the last step.
+        ranks: The processes that train together. Only rank 0 has a run folder, and predictions.
 
     Raises:
         UserError: `training.patience` is set, but no dev example has a target.
@@ -82,7 +86,8 @@ def train_run(
     model, started = initialized_model(config, data.task, checkpoint, data.encoder)
     start_with_frequencies(data.task, model.heads[data.task.kind], data.train_sequences)
     asked = config.training.precision
-    precision = run.precision(asked) if run else runtime.resolve_precision(asked, model.device)
+    chosen = run.precision(asked) if run else runtime.resolve_precision(asked, model.device)
+    precision: Literal["fp32", "bf16"] = ranks.broadcast(chosen)
     runtime.require_precision(precision, model)
     losses: list[float] = []
     pad_id, multiple = checkpoint.tokenizer.pad_id, _token_multiple(precision, model.device)
@@ -90,16 +95,20 @@ def train_run(
     dev = _DevBatches(batcher, data, set(calibrate_on.tolist()))
     if config.training.patience and not dev.has_targets():
         raise UserError("training.patience: no dev example has a known gold label, so there is no dev loss to watch")
-    job = _job(data, model, checkpoint.tokenizer, precision, dev)
+    job = _job(data, model, checkpoint.tokenizer, precision, dev, ranks)
     job = replace(job, final_checkpoint=last_checkpoint, on_step=lambda record: losses.append(record["loss"]))
     if run is not None:
         steps, batch = (
             console.plural(job.settings.length.parts, "step"),
             console.plural(config.training.batch_size, "example"),
         )
-        console.info(f"{started}; {steps} of {batch}, learning rate {config.training.learning_rate:g}")
+        shared = f", {ranks.count} ranks" if ranks.count > 1 else ""
+        console.info(f"{started}; {steps} of {batch}, learning rate {config.training.learning_rate:g}{shared}")
     ended = trainer.train(job, run)
-    task, head_outputs = data.task, outputs(model, data.task, data.dev_sequences)
+    task = data.task
+    head_outputs = gather(ranks, outputs(model, task, data.dev_sequences[ranks.rank :: ranks.count]))
+    if not ranks.first:
+        return TrainedRun(task, [], losses, job, ended.step, ended.seconds)
     if not all(np.isfinite(each).all() for each in head_outputs):
         raise DivergedError(f"outputs on the dev examples are NaN or infinite: {trainer.divergence_hint(job)}")
     predictions = task.decode(head_outputs, data.dev_sequences, data.dev)
@@ -207,7 +216,12 @@ def initialized_model(
 
 
 def _job(
-    data: TaskData, model: Model, tokenizer: Tokenizer, precision: Literal["fp32", "bf16"], dev: _DevBatches
+    data: TaskData,
+    model: Model,
+    tokenizer: Tokenizer,
+    precision: Literal["fp32", "bf16"],
+    dev: _DevBatches,
+    ranks: Ranks,
 ) -> TrainingJob:
     config, task = dev.batcher.config, data.task
     settings = config.training
@@ -223,8 +237,11 @@ def _job(
                 chosen = [units[i] for i in order[step * settings.batch_size : (step + 1) * settings.batch_size]]
                 last = step + 1 == per_epoch
                 after = Position(position.epoch + 1, 0) if last else Position(position.epoch, step + 1)
-                micro_batches = [dev.batcher.micro_batch(part) for part in dev.batcher.split(chosen)]
-                yield Step(micro_batches, Position(position.epoch, step), after)
+                own = ranks.own_range(len(chosen))  # may be empty in the last step of an epoch
+                parts = dev.batcher.split(chosen[own.start : own.stop]) if own else []
+                micro_batches = [dev.batcher.micro_batch(part) for part in parts]
+                numbers = tuple(own[: len(parts)])  # at most one for each unit: no other rank has them
+                yield Step(micro_batches, Position(position.epoch, step), after, numbers)
             position = Position(position.epoch + 1, 0)
 
     return TrainingJob(
@@ -243,7 +260,7 @@ def _job(
             {task.kind: 1.0, **gpt.auxiliary_weights(config)},
         ),
         stream=stream,
-        evaluate=lambda _, stopping: evaluate(model, dev, precision, should_stop=stopping),
+        evaluate=lambda _, stopping: evaluate(model, dev, precision, ranks, stopping),
         eval_set=lambda _: 0,
         eval_every=settings.eval_every or per_epoch * (settings.patience > 0),
         patience=settings.patience,
@@ -251,6 +268,7 @@ def _job(
         keep_checkpoints=settings.keep_checkpoints,
         data_fingerprint=data.fingerprint,
         trackers=settings.trackers,
+        ranks=ranks,
     )
 
 

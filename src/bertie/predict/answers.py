@@ -74,7 +74,7 @@ def _settings(predictor: Predictor) -> dict[str, Any]:
     """Return what changes results, as far as it is no number."""
     how = predictor.text_embedding
     modules = [type(module).__name__ for module in how.modules]
-    settings = asdict(replace(how, modules=(), prompts=dict(how.prompts))) | {"modules": modules}
+    settings = asdict(replace(how, modules=(), prompts=dict(how.prompts), stated=False)) | {"modules": modules}
     return {"task": predictor.task, "max_length": predictor.max_length} | settings
 
 

@@ -18,12 +18,14 @@ from bertie.model.pooling import Pooling
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
+from bertie.predict.shared import shared
 from bertie.predict.vector_files import Columns, Dtype, require_free, vector_file
 from bertie.predict.vectors import WordPooling
 from bertie.tasks.data.rows import SHOWN, first_few, is_stdin
 from bertie.tasks.data.unlabeled import Text, TextRows, UnlabeledReader, text_blocks
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.text.valid_texts import require_texts
+from bertie.training.sharing import ALONE, Sharing
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ def embed(
     language: str = "",
     engine: EngineName | None = None,
     strict: bool = False,
+    share: Sharing = ALONE,
 ) -> dict[str, Any]:
     """Write the vectors of texts, or of their words, to a file, in the order of the texts.
 
@@ -112,9 +115,9 @@ def embed(
         unit: What gets a vector, texts or words, and how it is pooled.
         source: Which columns of the file to read.
         dtype: Type of the numbers in the file.
-        language: As in `load`. A loaded model has a language already.
-        engine: As in `load`. A loaded model has an engine already.
+        language, engine: As in `load`. A loaded model has both already.
         strict: Fail at the first unreadable row.
+        share: Shares the texts out over several processes.
 
     Returns:
         {"out", "texts", "errors", "vectors", "width", "seconds"}: numbers of texts, unreadable rows and vectors, the
@@ -129,24 +132,41 @@ def embed(
     require_free(out, words)
     inputs = inputs_of(texts, source)
     total, errors = count_rows(inputs, source, strict)
-    predictor = model if isinstance(model, Predictor) else load(model, language=language, engine=engine)
+    predictor = shared(model if isinstance(model, Predictor) else load(model, language=language, engine=engine), share)
     width = unit.width(predictor)
     started = time.monotonic()
     first = count = 0
-    with (
-        vector_file(out, width, dtype, words) as write,
-        console.progress("embed", total, "texts") as bar,
-    ):
-        for rows in text_blocks(rows_of(inputs, source), SEQUENCES_AT_ONCE):
-            columns, vectors = unit.block(predictor, rows, first, width)
+    with vector_file(out, width, dtype, words) as write, console.progress("embed", total, "texts") as bar:
+        for rows, columns, vectors in vector_blocks(predictor, unit, rows_of(inputs, source)):
             write(columns, vectors)
-            first, count = first + len(rows), count + len(vectors)
-            bar.advance(len(rows))
+            first, count = first + rows, count + len(vectors)
+            bar.advance(rows)
         if first != total:
             change = f"it had {total:,} texts and now has {first:,}"
             raise UserError(f"{inputs} changed while it was read: {change}: run again")
     seconds = round(time.monotonic() - started, 3)
     return {"out": str(out), "texts": total, "errors": errors, "vectors": count, "width": width, "seconds": seconds}
+
+
+def vector_blocks(
+    predictor: Predictor, unit: VectorUnit, texts: Iterable[Text | UserError]
+) -> Iterator[tuple[int, Columns, np.ndarray]]:
+    """Yield for each block of texts their number, the columns and the vectors. Several ranks share the blocks."""
+    width = unit.width(predictor)
+
+    def compute(block: tuple[int, TextRows]) -> tuple[int, Columns, np.ndarray]:
+        first, rows = block
+        return len(rows), *unit.block(predictor, rows, first, width)
+
+    return predictor.share(compute, _numbered(text_blocks(texts, SEQUENCES_AT_ONCE)))
+
+
+def _numbered(blocks: Iterable[TextRows]) -> Iterator[tuple[int, TextRows]]:
+    """Yield each block with the number of its first row."""
+    first = 0
+    for rows in blocks:
+        yield first, rows
+        first += len(rows)
 
 
 def inputs_of(texts: str | Path | Iterable[Any], source: UnlabeledReader) -> Path | list[Any]:

@@ -36,7 +36,7 @@ from bertie.tasks.aggregation import Strategy, with_aggregation
 from bertie.tasks.data.texts import pairs_of
 from bertie.tasks.data.unlabeled import Text, UnlabeledReader
 from bertie.tasks.evaluation.folder import evaluation_folder, write
-from bertie.tasks.inference import infer, predictions
+from bertie.tasks.inference import Share, infer, predictions
 from bertie.tasks.relevance import relevance
 from bertie.tasks.scoring import labeled_examples
 from bertie.text import truncation
@@ -65,6 +65,8 @@ class Predictor:
     """What computes the encoder."""
     text_embedding: SentenceEmbedding = SentenceEmbedding()
     """How `embed` computes vectors unless the caller names a pooling."""
+    share: Share = field(default=map, repr=False)
+    """What computes blocks of examples: `map`, or for `predict` and `evaluate` the ranks of torchrun."""
 
     def hidden_states(self, texts: Iterable[str | tuple[str, str]]) -> list[np.ndarray]:
         """Return the hidden states of every layer.
@@ -265,10 +267,7 @@ class Predictor:
 
         The result is their cosine, or what the files of sentence-transformers name: dot product, or a distance times −1.
 
-        Args: As in `embed`.
-
-        Returns:
-            float32 [texts, others].
+        The arguments are those of `embed`. Returns float32 [texts, others].
         """
         vectors = self.embed(texts, pooling, layers, prompt_name)
         second = vectors if others is None else self.embed(others, pooling, layers, prompt_name)
@@ -382,7 +381,7 @@ class Predictor:
         return {**result, "out": str(out)}
 
     def _predictions(self, task: Task, examples: Iterable[Any]) -> Iterator[Any]:
-        return predictions(self.model, task, self.tokenizer, self.max_length, examples)
+        return predictions(self.model, task, self.tokenizer, self.max_length, examples, self.share)
 
     def _require_task(self) -> Task:
         if self.task is None:

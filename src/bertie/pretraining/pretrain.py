@@ -47,7 +47,7 @@ from bertie.training.distributed import Ranks, process_group
 from bertie.training.job import TrainingJob
 from bertie.training.loop import LoopSettings, evaluate
 from bertie.training.memory import USABLE_SHARE, MemoryEstimate, estimate_memory, is_out_of_memory, rows_that_fit
-from bertie.training.run_folder import RunFolder, first_difference, read_metrics, run_threads
+from bertie.training.run_folder import RunFolder, read_metrics, require_same_settings, run_threads
 from bertie.training.run_report import best_evaluation, run_page
 
 
@@ -301,7 +301,7 @@ def set_up(
     """
     if not isinstance(config, PretrainConfig):
         config = configuration.load(PretrainConfig, config, "pretrain")
-    _require_same(config, ranks)
+    require_same_settings(configuration.plain(config), ranks, ("training.workers",))
     threads = runtime.use_threads(ranks.broadcast(run_threads(out, threads)))
     shards = data if isinstance(data, Shards) else open_shards(data)
     finished = ranks.broadcast((out / MANIFEST).is_file())
@@ -330,14 +330,6 @@ def set_up(
     if ranks.broadcast(setup.fingerprint) != setup.fingerprint:
         raise UsageError(f"{shards.folder} differs from the shards of rank 0: give every machine the same shards")
     return setup
-
-
-def _require_same(config: PretrainConfig, ranks: Ranks) -> None:
-    """Raise UsageError if this rank has another configuration than rank 0, except for the number of workers."""
-    own = configuration.plain(config)
-    if difference := first_difference(ranks.broadcast(own), own, ("training.workers",)):
-        key, first, here = difference
-        raise UsageError(f"{key} is {here!r} here and {first!r} on rank 0: start every process with the same command")
 
 
 def _check_attention(settings: PretrainTraining) -> None:

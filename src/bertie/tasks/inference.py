@@ -21,6 +21,8 @@ from bertie.tasks.task import Task
 from bertie.text.tokenizer import Tokenizer
 
 Result = TypeVar("Result")
+Share = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
+"""Computes a function of each block, in order: `map`, or what shares the blocks out over several processes."""
 SEQUENCES_AT_ONCE = 1024  # examples that `predictions` reads, computes and yields together
 
 
@@ -82,7 +84,7 @@ def gather_hidden_states(sequences: list[Sequence]) -> np.ndarray | None:
 
 
 def predictions(
-    model: Model, task: Task, tokenizer: Tokenizer, max_length: int, examples: Iterable[Any]
+    model: Model, task: Task, tokenizer: Tokenizer, max_length: int, examples: Iterable[Any], share: Share = map
 ) -> Iterator[Any]:
     """Yield one prediction per example, in order, lazily and in constant memory.
 
@@ -94,6 +96,7 @@ def predictions(
         tokenizer: The model's tokenizer.
         max_length: Most tokens of a sequence.
         examples: What the task's reader yields. A `UserError` among them is yielded in its place.
+        share: What computes the blocks of examples.
 
     Raises:
         UserError: As `Task.encode`. If reading the examples raises one, it is raised again after the predictions for
@@ -102,12 +105,19 @@ def predictions(
     """
     failure: list[UserError] = []
     remaining, count, truncated = _until_failure(examples, failure), 0, 0
-    while part := list(islice(remaining, SEQUENCES_AT_ONCE)):
-        readable = [each for each in part if not isinstance(each, UserError)]
+    blocks = iter(lambda: list(islice(remaining, SEQUENCES_AT_ONCE)), [])
+
+    def compute(block: list[Any]) -> tuple[list[Any], int, int]:
+        """Return the predictions, and the numbers of readable and of truncated examples."""
+        readable = [each for each in block if not isinstance(each, UserError)]
         sequences = task.encode(readable, tokenizer, max_length) if readable else []
         decoded = iter(task.decode(outputs(model, task, sequences), sequences, readable) if readable else [])
-        yield from (each if isinstance(each, UserError) else next(decoded) for each in part)
-        count, truncated = count + len(readable), truncated + count_truncated(sequences)
+        found = [each if isinstance(each, UserError) else next(decoded) for each in block]
+        return found, len(readable), count_truncated(sequences)
+
+    for found, readable, cut in share(compute, blocks):
+        yield from found
+        count, truncated = count + readable, truncated + cut
     if truncated:
         console.warn(f"truncated {truncated:,} of {count:,} examples to {max_length} tokens")
     if failure:

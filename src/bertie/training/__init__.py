@@ -11,7 +11,7 @@ The engine knows neither corpora nor tasks. `bertie.pretraining` and `bertie.fin
    treats alike; `length.py`: the end of a run after steps; `clock.py`: the end of a run with a budget of time.
 5. `run_folder.py`: the files of a run; `records.py`: the contents of metrics.jsonl; `checkpoint_writer.py`: checkpoints in
    the background.
-6. `distributed.py` and `rendezvous.py`: several ranks; `interrupts.py`: SIGINT and SIGTERM; `watchdog.py`: hangs; `memory.py`:
-   memory use.
+6. `distributed.py` and `rendezvous.py`: several ranks; `sharing.py`: long inputs that they share; `interrupts.py`: SIGINT and
+   SIGTERM; `watchdog.py`: hangs; `memory.py`: memory use.
 7. `run_report.py`, `compare.py`, `trackers/`: reports of runs.
 """

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -16,10 +17,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from bertie import console, runtime
+from bertie import console
 from bertie.contracts import Loss, MicroBatch
 from bertie.errors import UserError
 from bertie.model.model import Model
+from bertie.threads import torchrun_ranks
 from bertie.training.rendezvous import fresh_store
 
 T = TypeVar("T")
@@ -56,7 +58,7 @@ class Ranks:
     def sum_inplace(self, tensor: Tensor) -> None:
         """Replace a tensor by its sum over all ranks. The host does not wait for a GPU tensor."""
         if self.count > 1:
-            with _translated_errors():
+            with translated_errors():
                 dist.all_reduce(tensor)
 
     def gather_rows(self, own: Tensor, number: int) -> Tensor:
@@ -67,9 +69,22 @@ class Ranks:
         padded = own.new_zeros(max(sizes), *own.shape[1:])
         padded[: len(own)] = own
         gathered = own.new_empty(self.count * max(sizes), *own.shape[1:])
-        with _translated_errors():
+        with translated_errors():
             dist.all_gather_into_tensor(gathered, padded)
         return torch.cat([part[:size] for part, size in zip(gathered.chunk(self.count), sizes, strict=True)])
+
+    def sum_gradients(self, model: nn.Module) -> None:
+        """Replace the gradients of a model by their sums over all ranks, some of which may have none."""
+        if self.count == 1:
+            return
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        numbers = self.sum_values([float(parameter.grad is not None) for parameter in trained])
+        used = [parameter for parameter, number in zip(trained, numbers, strict=True) if number]
+        own = [torch.zeros_like(each) if each.grad is None else each.grad for each in used]
+        sums = torch.cat([gradient.flatten() for gradient in own])
+        self.sum_inplace(sums)
+        for parameter, part in zip(used, sums.split([each.numel() for each in used]), strict=True):
+            parameter.grad = part.view_as(parameter)
 
     def any(self, flag: bool) -> bool:
         """Return whether the flag is true on at least one rank."""
@@ -81,7 +96,7 @@ class Ranks:
             return value
         content = json.dumps(value).encode() if self.first else b""
         size = torch.tensor(len(content))
-        with _translated_errors():
+        with translated_errors():
             dist.broadcast(size, 0)
             payload = torch.zeros(int(size), dtype=torch.uint8)
             if self.first:
@@ -107,9 +122,12 @@ class Ranks:
                     key: torch.zeros(shape, dtype=getattr(torch, dtype.split(".")[1]), device=device)
                     for key, (shape, dtype, device) in state.items()
                 }
-            with _translated_errors():
+            with translated_errors():
                 for tensor in (parameter.detach(), *optimizer.state[parameter].values()):
                     dist.broadcast(tensor, 0)
+
+
+SINGLE_PROCESS = Ranks()
 
 
 class TimedSums:
@@ -136,13 +154,16 @@ class TimedSums:
 class LossFunction:
     """Computes the losses of a micro-batch by head, and exchanges gradients after the last micro-batch of a step.
 
-    Multiply each loss by `scale` before the backward pass: DistributedDataParallel averages gradients over the ranks,
-    and the training loop needs their sums.
+    DistributedDataParallel exchanges them during the last backward pass, if each rank has one in every step, which gives
+    all weights gradients. Multiply each loss by `scale` before the backward pass: it averages gradients over the ranks, and
+    the training loop needs their sums.
     """
 
-    def __init__(self, model: Model, ranks: int):
-        self._model = DistributedDataParallel(model, gradient_as_bucket_view=True) if ranks > 1 else model
-        self.scale = float(ranks)
+    def __init__(self, model: Model, ranks: Ranks = SINGLE_PROCESS, all_have_work: bool = True):
+        parallel = ranks.count > 1 and all_have_work
+        self._model = DistributedDataParallel(model, gradient_as_bucket_view=True) if parallel else model
+        self._sums_later = None if parallel else ranks
+        self.scale = float(ranks.count) if parallel else 1.0
 
     def __call__(self, micro: MicroBatch) -> dict[str, Loss]:
         return self._model(micro)
@@ -151,13 +172,16 @@ class LossFunction:
     def gradient_sync(self, last: bool) -> Iterator[None]:
         """Wrap one forward and backward pass. Gradients are exchanged only in the last pass of a step."""
         if isinstance(self._model, DistributedDataParallel):
-            with _translated_errors(), nullcontext() if last else self._model.no_sync():
+            with translated_errors(), nullcontext() if last else self._model.no_sync():
                 yield
         else:
             yield
 
+    def sum_gradients(self) -> None:
+        """Exchange the gradients after the last pass of a step, if that has not done it."""
+        if self._sums_later:
+            self._sums_later.sum_gradients(self._model)
 
-SINGLE_PROCESS = Ranks()
 
 # Dropping the last reference to a process group joins its threads. DistributedDataParallel drops it while it holds the
 # GIL, which these threads may need in order to end: after the kill of another rank, one rank in five hung. Clearing
@@ -167,23 +191,29 @@ atexit.register(_GROUPS.clear)
 
 
 @contextmanager
-def process_group() -> Iterator[Ranks]:
+def process_group(timeout: timedelta | None = None) -> Iterator[Ranks]:
     """Join the process group of torchrun for the `with` block. Ranks other than 0 print nothing.
+
+    Args:
+        timeout: The longest wait for another rank that lives; None: torch's, 30 minutes over gloo. The end of a rank is
+            noticed at once.
 
     Yields:
         The ranks; SINGLE_PROCESS if the process was not started by torchrun.
     """
-    rank, count, local = runtime.torchrun_ranks()
+    rank, count, local = torchrun_ranks()
     if count == 1:
         yield SINGLE_PROCESS
         return
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.set_device(local)
-    with _translated_errors():
+    with translated_errors():
         [store, *_] = next(dist.rendezvous("env://"))  # pyright: ignore[reportPrivateImportUsage]
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
-        dist.init_process_group(backend, store=fresh_store(store, rank, count), rank=rank, world_size=count)
+        dist.init_process_group(
+            backend, store=fresh_store(store, rank, count), rank=rank, world_size=count, timeout=timeout
+        )
     _GROUPS.append(dist.group.WORLD)
     try:
         with console.silenced() if rank else nullcontext():
@@ -193,7 +223,7 @@ def process_group() -> Iterator[Ranks]:
 
 
 @contextmanager
-def _translated_errors() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
     """Turn a communication error of torch into a UserError that names its cause."""
     try:
         yield
@@ -201,4 +231,4 @@ def _translated_errors() -> Iterator[None]:
         reason = str(error).strip().splitlines()[0]
         if not re.search("gloo|nccl|connection|broken pipe|store", reason, re.IGNORECASE):
             raise
-        raise UserError(f"another process of this training has ended or cannot be reached: {reason}") from error
+        raise UserError(f"another rank has ended or cannot be reached: {reason}") from error

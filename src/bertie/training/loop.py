@@ -68,8 +68,8 @@ class LoopSettings:
     loss_weights: dict[str, float]
     """The factor of each head's loss."""
     constant_tokens: bool = False
-    """Whether all forward passes of a phase have the same number of tokens, as in pre-training. Then a GPU can repeat
-    recorded steps (captured.py)."""
+    """Whether all forward passes of a phase have the same number of tokens, and each rank has some in every step, as in
+    pre-training. Then a GPU can repeat recorded steps (captured.py)."""
 
 
 def train_steps(
@@ -106,7 +106,8 @@ def train_steps(
     sums = TimedSums(ranks)
     for step, work in enumerate(stream, first_step):
         own = [[micro.counts[name] for name in names] + [micro.tokens] for micro in work.micro_batches]
-        *counts, tokens = sums([sum(column) for column in zip(*own, strict=True)])
+        none = [0.0] * (len(names) + 1)  # the sums of a rank without work in this step
+        *counts, tokens = sums([sum(column) for column in zip(none, *own, strict=True)])
         weights = settings.loss_weights
         factors = [scale * weights[name] / (count or 1.0) for name, count in zip(names, counts, strict=True)]
         learning_rate = settings.learning_rate * schedule.factor(length.part_of(step), length.parts)
@@ -121,7 +122,7 @@ def _step_function(
     model: Model, optimizer: torch.optim.Optimizer, settings: LoopSettings, ranks: Ranks
 ) -> tuple[StepFunction | CapturedSteps, float]:
     """Return the function that computes the steps, and the factor of all losses that several ranks need."""
-    losses, heads = LossFunction(model, ranks.count), list(settings.loss_weights)
+    losses, heads = LossFunction(model, ranks, settings.constant_tokens), list(settings.loss_weights)
     norm, seed, precision = settings.max_grad_norm, settings.seed, settings.precision
     function = StepFunction(model, optimizer, heads, norm, seed, precision, ranks, losses)
     optimizer.ranks = ranks  # pyright: ignore[reportAttributeAccessIssue] - Muon shares its work out

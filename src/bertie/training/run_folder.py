@@ -17,6 +17,7 @@ import tomli_w
 from bertie import config, console, runtime, storage
 from bertie.checkpoints.folder import MANIFEST
 from bertie.errors import UsageError, UserError
+from bertie.training.distributed import Ranks
 
 # Settings that a resumed run may change. They do not affect the result, except that micro_batch selects other dropout
 # masks.
@@ -228,6 +229,13 @@ def first_difference(old: Any, new: Any, ignored: tuple[str, ...]) -> tuple[str,
     first, second = flatten(old), flatten(new)
     keys = sorted((first.keys() | second.keys()) - set(ignored))
     return next(((key, first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)), None)
+
+
+def require_same_settings(own: dict[str, Any], ranks: Ranks, ignored: tuple[str, ...]) -> None:
+    """Raise UsageError if this rank has another configuration than rank 0, except for the ignored keys."""
+    if difference := first_difference(ranks.broadcast(own), own, ignored):
+        key, first, here = difference
+        raise UsageError(f"{key} is {here!r} here and {first!r} on rank 0: start every process with the same command")
 
 
 def read_metrics(run: Path, split: str) -> list[dict[str, Any]]:

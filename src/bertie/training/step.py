@@ -62,6 +62,7 @@ class StepFunction:
             with self.losses.gradient_sync(last=number + 1 == len(work.micro_batches)):
                 own = self.add_gradients(micro, factors)
             sums += own
+        self.losses.sum_gradients()
         return self.update(sums, self.rates(learning_rate))
 
     def seed_dropout(self, step: int, work: Step, number: int) -> None:

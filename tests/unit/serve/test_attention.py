@@ -205,7 +205,7 @@ def test_answers_of_all_requests_together_are_bounded(make_service: Build) -> No
         wait_until(lambda: bool(threads))
         answer = server.post("/v1/attention", {"text": "gogo"})
         assert answer.status == 429
-        assert answer.headers["retry-after"] in ("1", "2")
+        assert answer.headers["retry-after"] in ("1", "2")  # at random
         go.set()
         first.join(300)
         assert statuses == [200]

@@ -71,7 +71,7 @@ def step_of(*passes: MicroBatch) -> Step:
 def function_of(config: TransformerConfig, kind: Optimizer) -> StepFunction:
     model = new_model(config, OBJECTIVES, 0).train()
     optimizer = kind.build(model, embedding_lr_scale=0.5)
-    losses = LossFunction(model, 1)
+    losses = LossFunction(model)
     return StepFunction(model, optimizer, ["mlm", "nsp"], 0.1, 0, "fp32", SINGLE_PROCESS, losses)
 
 
