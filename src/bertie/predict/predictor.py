@@ -118,10 +118,7 @@ class Predictor:
         """
         width = self.vector_width(pooling, layers)
         how = self.text_embedding.with_pooling(pooling)
-        given = list(TEXTS.values(texts))
-        sequences = self.text_sequences(given, how.prompt(prompt_name, prompt))
-        if empty := [text for text, read in zip(given, sequences, strict=True) if not len(read)]:
-            raise UserError(f"the text {empty[0][:60]!a} has no tokens, and the tokenizer adds none: remove it")
+        sequences = self.text_sequences(list(TEXTS.values(texts)), how.prompt(prompt_name, prompt))
         vectors = sequence_vectors(self.model, sequences, how, layers)
         return np.stack(vectors) if vectors else np.zeros((0, width), np.float32)
 
