@@ -18,6 +18,9 @@ from bertie.serve.front import DialectName, Front
 from bertie.serve.limits import Limits
 from bertie.threads import use_one_tokenizer_thread
 
+# As browsers write it. Any other would match no page.
+ORIGIN = re.compile(r"(http(?!.*:80$)|https(?!.*:443$))://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[1-9]\d*)?|\*")
+
 
 @dataclass(frozen=True)
 class Args:
@@ -74,8 +77,11 @@ def run(args: Args) -> dict[str, Any]:
     use_one_tokenizer_thread()  # the processors are for the model
     sources = _names(args.runs)
     for origin in args.cors:
-        if not re.fullmatch(r"https?://[^/\s]+|\*", origin):
-            raise UsageError(f"--cors {origin}: give a scheme, a host and maybe a port, as in https://example.org:8443")
+        if not ORIGIN.fullmatch(origin):
+            form = "in lower case, as in https://example.org:8443"
+            raise UsageError(
+                f"--cors {origin}: give a scheme, a host and maybe a port other than the usual one, {form}"
+            )
     with listen(args.host, args.port) as listener:  # before models are loaded, which can take long
         options = given(args, "threads", "engine", "pooling")
         loaded = {name: load(source, **options) for name, source in sources.items()}

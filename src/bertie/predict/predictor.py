@@ -114,6 +114,7 @@ class Predictor:
 
         Raises:
             UsageError: `pooling`, `layers` or the prompt is unknown, or the model has too few layers.
+            UserError: A text is invalid, or has no tokens, and the tokenizer adds none.
         """
         width = self.vector_width(pooling, layers)
         how = self.text_embedding.with_pooling(pooling)

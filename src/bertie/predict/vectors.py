@@ -77,7 +77,12 @@ def sequence_vectors(
         sequences: The sequences. Their targets are the numbers of tokens of a prompt.
         how: How to compute vectors from the tokens, [CLS] and [SEP] included.
         layers: Layers whose hidden states to use.
+
+    Raises:
+        UserError: A sequence has no tokens.
     """
+    if not all(map(len, sequences)):  # its vector would be that of another one, or NaN
+        raise UserError("an empty text has no tokens, and the tokenizer of this model adds none: remove it")
 
     def compute(batch: Batch, group: list[Sequence]) -> list[np.ndarray]:
         bounds_S, device = batch.ragged.cu_seqlens, model.device

@@ -38,7 +38,7 @@ class Limits:
     that would be computed only after half of `timeout`, unless nothing waits. One with more tokens gets 413."""
     buffer_bytes: Annotated[int, Range(1)] = 256 * 2**20
     """Most bytes in the bodies of all requests that have no answer yet, in the attention and cosines that they ask for, and
-    in large answers that clients have not read yet (else 429)."""
+    in large answers that clients have not read yet (else 429, or 413 if one request alone needs more)."""
     batch_tokens: Annotated[int, Range(0, 1_048_576)] = 0
     """Tokens in a batch. 0: 4,096 on a CPU, where larger batches are hardly faster and delay others; 16,384 on a GPU."""
     max_wait_ms: Annotated[float, Range(0, 86_400)] = 0.0
@@ -66,6 +66,10 @@ class Limits:
         if self.latency_target >= self.timeout:
             problem = f"a request times out after {self.timeout:g} s"
             raise UsageError(f"--latency-target {self.latency_target:g}: {problem}: give less, or raise --timeout")
+        most, flag = (self.latency_target, "--latency-target") if self.latency_target else (self.timeout, "--timeout")
+        if self.max_wait_ms >= 1000 * most:  # no small request on a quiet server could have an answer in time
+            problem = f"a batch would wait as long as {flag} {most:g} s allows"
+            raise UsageError(f"--max-wait-ms {self.max_wait_ms:g}: {problem}: give less than {1000 * most:g}")
 
 
 class Refused(Exception):  # noqa: N818 - not every refusal is an error of the server

@@ -310,7 +310,7 @@ class TokenQueue:
             due, number, job = lane.jobs[0]
             first, given = job.taken, self._take_turn(job, turn, room, not slices)
             room -= given
-            if given:
+            if job.taken > first:
                 job.started = job.started or now
                 slices.append(Slice(job, first, job.taken))
                 self._count(job, -given)

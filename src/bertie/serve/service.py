@@ -128,13 +128,17 @@ class Service:
     def buffer(self) -> Iterator[Callable[[int], None]]:
         """Yield a function that counts bytes that one request keeps in memory. They are forgotten at the end.
 
-        The function raises Refused, with status 429, if those of all requests together are too many.
+        The function raises Refused: with status 413 if those of this request are too many, and with status 429 if those of
+        all requests together are.
         """
         own = 0
 
         def count(size: int) -> None:
             nonlocal own
-            if self.buffered + size > self.limits.buffer_bytes:
+            most = self.limits.buffer_bytes
+            if own + size > most:  # trying again would not help
+                raise too_large("bytes in memory", own + size, most, "split the request", "--buffer-bytes")
+            if self.buffered + size > most:
                 raise try_later(429, "buffer", "the memory for requests is full", 1)
             own += size
             self.buffered += size
@@ -230,6 +234,11 @@ class Service:
         timer = loop.call_later(max(timeout, 0), _fail, waiter, self._too_slow())
         try:
             await waiter
+        except (ClientGone, Refused):
+            self.learn(
+                job
+            )  # it takes even longer: a client that gives up must not hide that the prediction was too short
+            raise
         finally:
             watch.cancel()
             timer.cancel()
@@ -241,7 +250,7 @@ class Service:
         return Refused(504, "timeout", f"no result after {seconds:g} s: send fewer or shorter texts, or try later")
 
     def learn(self, job: QueuedJob) -> None:
-        """Learn how wrong the prediction for a job was, now that its request has its answer.
+        """Learn how wrong the prediction for a job was, now that its request has its answer, or nobody waits for it.
 
         Short waits say little: their times are those of the event loop, not of the queue.
         """

@@ -344,8 +344,7 @@ async def run(
     started = time.monotonic()
     sequences = await service.tokenize(encode, values, sizes, call.remaining)
     call.stages["tokenize"] = time.monotonic() - started
-    if not truncate:
-        _refuse_truncated(model, sequences, where or items_of(param))
+    _refuse_unfit(model, sequences, truncate, where or items_of(param))
     check(sequences)
     job = await service.compute(model.lanes[operation], sequences, call.gone, call.remaining, call.spent)
     call.job = job
@@ -364,13 +363,16 @@ def _refuse_failed(job: QueuedJob, where: Where) -> None:
             raise Refused(500, "engine", f"{name}: {problem}: {remedy}", name)
 
 
-def _refuse_truncated(model: ServedModel, sequences: list[Sequence], where: Where) -> None:
+def _refuse_unfit(model: ServedModel, sequences: list[Sequence], truncate: bool, where: Where) -> None:
     for number, sequence in enumerate(sequences):
-        if sequence.truncated:
-            name = where(number if sequence.example < 0 else sequence.example)
-            size, most = len(sequence) + sequence.truncated, model.predictor.max_length
-            message = f"{name} has {size:,} tokens, and the model reads {most:,}: shorten it, or {TRUNCATE}"
-            raise Refused(422, "too_long", message, name)
+        if len(sequence) and (truncate or not sequence.truncated):
+            continue
+        name = where(number if sequence.example < 0 else sequence.example)
+        if not len(sequence):  # the model would read nothing
+            raise Refused(422, "input", f"{name} has no tokens, and the model adds none: leave it out", name)
+        size, most = len(sequence) + sequence.truncated, model.predictor.max_length
+        message = f"{name} has {size:,} tokens, and the model reads {most:,}: shorten it, or {TRUNCATE}"
+        raise Refused(422, "too_long", message, name)
 
 
 def _found(call: Call, model: ServedModel, job: QueuedJob) -> Answered[list[Any]]:

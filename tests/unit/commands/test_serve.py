@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -31,12 +32,21 @@ def test_names_are_unique() -> None:
         _names([])
 
 
+GOOD = ("https://good.example:8443", "http://localhost", "http://[::1]:3000", "https://a.example:80", "*")
+
+
 @pytest.mark.parametrize(
-    "origin", ["example.org", "https://example.org/", "https://example.org/path", "ftp://example.org", "", "null"]
+    "origin",
+    [
+        *("example.org", "https://example.org/", "https://example.org/path", "ftp://example.org", "", "null"),
+        *("https://Example.org", "https://example.org:443", "http://example.org:80", "https://*.example.org"),
+        *("https://me@example.org", "https://example.org?a", "https://example.org:x"),
+    ],
 )
-def test_origins_have_a_scheme_and_a_host(origin: str) -> None:
-    with pytest.raises(UsageError, match=f"--cors {origin}: give a scheme, a host and maybe a port"):
-        run(Args(["runs/mini"], cors=("https://good.example:8443", origin)))
+def test_origins_are_as_browsers_write_them(origin: str) -> None:
+    """Any other would let no page use the server, and nobody would say why."""
+    with pytest.raises(UsageError, match=f"--cors {re.escape(origin)}: give a scheme, a host and maybe a port"):
+        run(Args(["runs/mini"], cors=(*GOOD, origin)))
 
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "a" * 64, "\udcff", "a..b", "256.0.0.1"])

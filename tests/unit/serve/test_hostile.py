@@ -5,15 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
+import shutil
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import uvicorn
 
+import bertie
+from bertie import storage
+from bertie.errors import UserError
 from bertie.serve.connection import BoundedConnection
+from bertie.serve.limits import Limits
+from bertie.serve.logs import JsonLog
+from bertie.serve.operations import serve_model
 from bertie.serve.service import Service
 
 from .conftest import Server, serving, wait_until
@@ -35,6 +43,45 @@ def _still_works(server: Server) -> Iterator[None]:
     assert server.post("/v1/embeddings", {"input": "a", "model": "mlm"}).status == 200
     assert server.service.buffered == 0
     assert {model.share.tokens for model in server.service.models.values()} == {0}
+
+
+@pytest.fixture(scope="module")
+def bare(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with a model whose tokenizer adds no special tokens, so that an empty text has no token at all."""
+    folder = tmp_path_factory.mktemp("bare") / "model"
+    shutil.copytree(pretrained, folder)
+    for name in ("manifest.json", "vocab.txt"):
+        (folder / name).unlink(missing_ok=True)
+    for name, changed in (
+        ("tokenizer.json", {"post_processor": None}),
+        ("tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"}),
+    ):
+        storage.write_json(folder / name, storage.read_json(folder / name) | changed)
+    models = {"bare": serve_model("bare", bertie.load(folder, threads=1), 10**6)}
+    with serving(Service(models, Limits(), JsonLog(requests=False))) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "field"),
+    [
+        ("/v1/embeddings", {"input": ""}, "input[0]"),
+        ("/v1/embeddings", {"input": ["ban", ""]}, "input[1]"),
+        ("/v1/embeddings", {"input": [[]]}, "input[0]"),
+        ("/v1/rerank", {"query": "", "documents": ["ban"]}, "query"),
+        ("/tei/embed_all", {"inputs": ["ban", " "], "truncate": True}, "inputs[1]"),
+    ],
+)
+def test_a_text_without_any_token_is_refused(path: str, message: Any, field: str, bare: Server) -> None:
+    answer = bare.post(path, message, **bare.knowing_ids)
+    assert answer.status == 422
+    assert f"{field} has no tokens, and the model adds none: leave it out" in answer.body.decode()
+    [model] = bare.service.models.values()
+    assert (model.share.tokens, model.share.sequences) == (0, 0)
+    assert bare.post("/v1/embeddings", {"input": "ban"}).status == 200
+    for pooling in ("mean", "cls"):
+        with pytest.raises(UserError, match="an empty text has no tokens, and the tokenizer of this model adds none"):
+            model.predictor.embed(["", "ban"], pooling=pooling)
 
 
 def connect(server: Server) -> socket.socket:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import socket
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bertie.contracts import Sequence
@@ -19,7 +21,7 @@ from bertie.serve.front import Front
 from bertie.serve.keys import ApiKeys
 from bertie.serve.limits import Limits, Refused, try_later
 from bertie.serve.queue import QueuedJob
-from bertie.serve.service import Service
+from bertie.serve.service import ClientGone, Service
 from bertie.serve.speed import BatchSpeed
 
 from .conftest import Server, serving, wait_until
@@ -236,6 +238,28 @@ def test_predictions_that_were_too_short_are_corrected(make_service: Build) -> N
     assert not service._require_time(21.0, 0.0, lane)
 
 
+@pytest.mark.parametrize("timeout", [0.0, 300.0])
+def test_clients_that_give_up_show_that_predictions_were_too_short(timeout: float, make_service: Build) -> None:
+    """Otherwise only those teach something whose predictions were right."""
+    service = make_service("mlm", latency_target=20)
+    set_speed(service, 10)
+    lane = service.models["mlm"].lanes["embed"]
+
+    async def gone() -> None:
+        [(*_, job)] = lane.jobs
+        job.admitted -= 60  # it has waited for so long
+        if timeout:
+            return
+        await asyncio.get_running_loop().create_future()
+
+    ids = np.full(100, 7, np.int32)
+    sequence = Sequence(ids, np.zeros_like(ids), np.ones(100, bool))
+    with pytest.raises(ClientGone if timeout else Refused):
+        asyncio.run(service.compute(lane, [sequence], gone, timeout, 0.0))
+    assert service._correction.factor(time.monotonic()) > 1.5
+    assert lane.owner.tokens == 0
+
+
 def test_the_speed_is_known_before_the_first_request(make_service: Build) -> None:
     """An overload from the first second on is refused in time, too."""
     service = make_service("mlm")
@@ -372,6 +396,12 @@ def test_limits_are_checked() -> None:
             Limits(**{name: value})
     with pytest.raises(UsageError, match="--latency-target 5: a request times out after 5 s: give less, or raise"):
         Limits(timeout=5, latency_target=5)
+    with pytest.raises(
+        UsageError, match="--max-wait-ms 5000: a batch would wait as long as --timeout 5 s allows: give"
+    ):
+        Limits(timeout=5, max_wait_ms=5000)
+    with pytest.raises(UsageError, match=r"--max-wait-ms 100: .* --latency-target 0.1 s allows: give less than 100"):
+        Limits(latency_target=0.1, max_wait_ms=100)
 
 
 def test_browsers_may_use_it_from_named_origins_only(make_service: Build) -> None:
@@ -428,6 +458,13 @@ def test_the_memory_of_bodies_is_bounded(make_service: Build) -> None:
         gate.opened.set()
         first.join(300)
         assert server.post("/v1/embeddings", {"input": "a " * 300}).status == 200
+        for path, message in (("embeddings", {"input": "a " * 600}), ("similarity", {"texts": ["a"] * 7})):
+            answer = server.post(f"/v1/{path}", message)  # which never fits, so that it is not to be sent again
+            assert (answer.status, "at most 1,000 (its operator sets --buffer-bytes)" in answer.error["message"]) == (
+                413,
+                True,
+            )
+        assert service.buffered == 0
 
 
 def test_the_memory_of_answers_that_nobody_reads_is_bounded(make_service: Build) -> None:

@@ -51,6 +51,20 @@ def test_a_sequence_that_is_longer_than_a_batch_makes_one_of_its_own() -> None:
     assert [lengths(queue) for _ in range(3)] == [[10], [150], [10]]
 
 
+@pytest.mark.parametrize("target", [0.0, 1.0])
+def test_sequences_without_tokens_are_computed_too(target: float) -> None:
+    queue, where = TokenQueue(100, target=target), lane()
+    for sizes in ([0], [25, 0], [0, 0, 3]):
+        asked = job(where, *sizes)
+        queue.add(asked)
+        while asked.missing:
+            batch = queue.take(0)
+            assert batch is not None
+            queue.finish(batch, where.compute([each for part in batch.slices for each in part.sequences]))
+        assert asked.results == sizes
+    assert where.owner.sequences == 0
+
+
 def test_a_large_request_does_not_delay_a_small_one() -> None:
     queue, where = TokenQueue(100), lane()
     queue.add(job(where, *[10] * 1000))
@@ -352,7 +366,7 @@ def test_a_worker_ends_although_the_last_job_was_cancelled() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 2), st.lists(st.integers(1, 120), min_size=1, max_size=9), st.booleans()), max_size=20
+        st.tuples(st.integers(0, 2), st.lists(st.integers(0, 120), min_size=1, max_size=9), st.booleans()), max_size=20
     ),
     st.integers(1, 100),
 )
@@ -374,7 +388,8 @@ def test_every_sequence_is_computed_once_and_all_room_is_given_back(
             break
         if batch is not None:
             computed = batch.lane.compute([each for part in batch.slices for each in part.sequences])
-            assert sum(computed) <= batch_tokens or len(computed) == 1
+            assert computed
+            assert sum(computed) <= batch_tokens or sum(size > 0 for size in computed) == 1
             complete.update(queue.finish(batch, computed))
     assert all(each.results == [len(s) for s in each.sequences] for each in complete)
     assert set(complete) >= {each for each in jobs if each not in cancelled}

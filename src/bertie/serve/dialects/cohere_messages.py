@@ -36,7 +36,7 @@ class CohereEmbedV1(CohereRequest, kw_only=True):
     """NONE refuses texts with more tokens than the model reads. END, the default, truncates their end. START is refused."""
 
 
-class CohereContent(Struct, kw_only=True):
+class CohereContent(Struct, forbid_unknown_fields=True, kw_only=True):
     """A part of an input."""
 
     type: Literal["text", "image_url"]

@@ -126,6 +126,7 @@ RANK: dict[str, Any] = {"model": "mlm", "query": "a", "documents": ["b"]}
         ("v1/embed", {**EMBED, "images": ["data:"]}, 422, "images: the models of this server read no images"),
         ("v2/embed", {**EMBED, "input_type": "image"}, 422, "read no images"),
         ("v2/embed", {"inputs": [{"content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, 422, "no images"),
+        ("v2/embed", {"inputs": [{"content": [{"type": "text", "text": "a", "b": 1}]}]}, 422, "unknown field `b`"),
         ("v2/embed", {"inputs": [{"content": []}]}, 422, "inputs[0].content: give one part with a text"),
         ("v2/embed", {**EMBED, "inputs": [{"content": [{"type": "text", "text": "a"}]}]}, 422, "give one of them"),
         ("v1/embed", {**EMBED, "texts": []}, 422, "there is no text"),
