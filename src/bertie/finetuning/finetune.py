@@ -118,8 +118,7 @@ def finetune(
 
     Args:
         config: A `FinetuneConfig`, a TOML file, the kind of a task such as "classify", or a dict with the content of a
-            TOML
-            file: {"extends": "classify", "training": {"learning_rate": 3e-4}}.
+            TOML file: {"extends": "classify", "training": {"learning_rate": 3e-4}}.
         train: The training examples: a file, or Python values such as {"text": …, "text_pair": …, "label": …}. The
             task's reader determines the formats.
         dev: The dev examples, in the same formats.

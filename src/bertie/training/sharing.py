@@ -108,9 +108,8 @@ class Sharing:
         for rank in others:
             if self._owed[rank]:
                 self._receive_answer(rank)
-        sent: deque[tuple[int, Any]] = (
-            deque()
-        )  # the rank of each block that is not yielded yet, and rank 0's own blocks
+        # The rank of each block that is not yielded yet, and rank 0's own blocks.
+        sent = deque[tuple[int, Any]]()
         for rank in range(self.ranks.count):
             self._send_next(rank, remaining, sent)
         while sent:
