@@ -28,8 +28,8 @@ from bertie.contracts import Sequence
 from bertie.serve.speed import BatchSpeed
 
 TURNS = 4  # a request gives at most this part of a batch, then of the tokens that its lane computes
-# With a target, a batch takes a fourth of it: who arrives during a batch waits for its end, and smaller batches are slower.
-PARTS = 4
+# With a target, a batch takes a third of it: who arrives during a batch waits for its end, and smaller batches are slower.
+PARTS = 3
 LEAST_BATCH = 64  # tokens of a batch, however short the target is
 
 
