@@ -149,28 +149,38 @@ def embed(
     with vector_file(out, width, dtype, words) as write, console.progress("embed", total, "texts") as bar:
         for rows, columns, vectors in vector_blocks(predictor, unit, rows_of(inputs, source)):
             write(columns, vectors)
-            missing = np.zeros(0, bool) if words else np.isnan(vectors).any(1)
-            if strict and missing.any():
-                raise UserError(f"text {first + int(missing.argmax()) + 1:,} has no vector: {NO_VECTOR}")
-            lost += int(missing.sum())
+            lost += 0 if words else _without_vector(vectors, first, strict)
             first, count = first + rows, count + len(vectors)
             bar.advance(rows)
         if first != total:
             change = f"it had {total:,} texts and now has {first:,}"
             raise UserError(f"{inputs} changed while it was read: {change}: run again")
-        if lost == total:
-            raise UserError(f"no text has a vector: {NO_VECTOR}")
+        errors = _count_errors(errors, lost, total)
+    seconds = round(time.monotonic() - started, 3)
+    return {"out": str(out), "texts": total, "errors": errors, "vectors": count, "width": width, "seconds": seconds}
+
+
+def _without_vector(vectors: np.ndarray, first: int, strict: bool) -> int:
+    """Count the vectors that are missing. With `strict`, raise UserError. first: number of their first text, from 0."""
+    missing = np.isnan(vectors).any(1)
+    if strict and missing.any():
+        raise UserError(f"text {first + int(missing.argmax()) + 1:,} has no vector: {NO_VECTOR}")
+    return int(missing.sum())
+
+
+def _count_errors(errors: int, lost: int, total: int) -> int:
+    """Return the number of texts without a vector, and warn about readable ones. Raises UserError if no text has a vector.
+
+    Args:
+        errors: Rows that cannot be read.
+        lost: Vectors of texts that are missing, those of unreadable rows among them; 0 for vectors of words.
+        total: Number of texts.
+    """
+    if lost == total:
+        raise UserError(f"no text has a vector: {NO_VECTOR}")
     if lost > errors:
         console.warn(f"{lost - errors:,} of {total:,} texts have no vector: {NO_VECTOR}")
-    seconds = round(time.monotonic() - started, 3)
-    return {
-        "out": str(out),
-        "texts": total,
-        "errors": max(errors, lost),
-        "vectors": count,
-        "width": width,
-        "seconds": seconds,
-    }
+    return max(errors, lost)
 
 
 def vector_blocks(

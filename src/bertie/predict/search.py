@@ -83,8 +83,7 @@ def search(
     inputs = inputs_of(texts, source)
     total, _ = count_rows(inputs, source, strict=False)
     predictor = model if isinstance(model, Predictor) else load(model, language=language, engine=engine)
-    target = predictor.embed([query], unit.pooling, unit.layers, "query")
-    require_finite(torch.from_numpy(target))
+    target = _query_vector(predictor, unit, query)
     stored = None if vectors is None else _open(Path(vectors), total, target.shape[1])
     unit = replace(unit, prompt_name=unit.prompt_name or "document")
     best, first = list[tuple[float, int, str]](), 0  # a heap of (score, −index, text)
@@ -132,6 +131,13 @@ def pair_similarities(
         compare = partial(similarities, model.text_embedding.similarity)
         found = iter([float(compare(a[None], b[None])[0, 0]) for a, b in zip(first, second, strict=True)])
         yield from (pair if isinstance(pair, UserError) else next(found) for pair in part)
+
+
+def _query_vector(predictor: Predictor, unit: TextUnit, query: str) -> np.ndarray:
+    """Return the vector of a query, float32 [1, width]. Raises UserError if it is not finite, or the query has no tokens."""
+    target = predictor.embed([query], unit.pooling, unit.layers, "query")
+    require_finite(torch.from_numpy(target))
+    return target
 
 
 def _open(path: Path, texts: int, width: int) -> np.ndarray:
