@@ -406,7 +406,9 @@ def test_a_room_names_all_of_its_files() -> None:
 
 
 def test_the_guide_to_recipes_names_all_kinds() -> None:
-    rows = re.findall(r"^\| `\[+(\w+)\]+` \| (.*) \|$", (ROOT / "docs/how-to/pre-training.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `\[+(\w+)\]+` \| (.*) \|$", (ROOT / "docs/how-to/pre-training.md").read_text(), re.MULTILINE
+    )
     tables = {"optimizer": Optimizer, "schedule": Schedule, "layout": Layout, "objectives": AnyObjective}
     assert {name: set(re.findall(r"`(\w+)`", kinds)) for name, kinds in rows} == {
         name: {kind.kind for kind in typing.get_args(union)} for name, union in tables.items()
