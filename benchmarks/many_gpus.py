@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from bertie import config
 from bertie.model.matrices import HasMatrices
 from bertie.model.meta import no_weights
+from bertie.objectives import MaskedLM
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig
 
@@ -73,7 +74,8 @@ def counts(name: str, vocabulary: int) -> tuple[int, int, int, float]:
     layers = [layer for layer in model.encoder.modules() if isinstance(layer, HasMatrices)]
     matrices = sum(weight.numel() for layer in layers for weight in layer.matrices())
     words = vocabulary * recipe.model.hidden_size
-    return model.size, words, matrices, matrices + recipe.objectives[0].mlm_probability * words
+    [masked] = [objective for objective in recipe.objectives if isinstance(objective, MaskedLM)]
+    return model.size, words, matrices, matrices + masked.mlm_probability * words
 
 
 def ring(size: float, gpus: int, rate: float) -> float:
