@@ -219,9 +219,15 @@ def environment(threads: int) -> dict[str, Any]:
     }
 
 
-def cache_folder() -> Path:
-    """Return the folder for results of measurements on this machine. It may not exist."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "bertie"
+def process_start() -> float:
+    """Return when this process was started, in seconds of `time.monotonic`; now, if the system does not say."""
+    now = time.monotonic()
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):  # another system
+        return now
+    return now - max(age, 0.0)
 
 
 def variable(name: str, default: str) -> str:

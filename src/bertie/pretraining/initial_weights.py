@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
@@ -20,8 +22,10 @@ from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.objectives import AnyObjective
 from bertie.objectives.heads import build_heads, objectives_named
-from bertie.objectives.objective import Generates, Teaches
+from bertie.objectives.initialization import Pending, begin_vectors
+from bertie.objectives.objective import Generates, Initializes, Teaches
 from bertie.pretraining.recipe import PretrainConfig
+from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -52,6 +56,27 @@ def new_model(
             if isinstance(objective, Teaches):
                 objective.connect_teacher(model, teacher, attention)
     return model
+
+
+@contextmanager
+def counted_weights(objectives: tuple[AnyObjective, ...], model: Model, shards: Shards) -> Iterator[Callable[[], None]]:
+    """Count what the initial weights of the objectives depend on, beside the block.
+
+    The block gets a function that waits for the counts, and then sets the weights in place. The model is on the CPU then.
+    """
+    random, begun = torch.get_rng_state(), dict[str, Pending]()
+    initializing = [objective for objective in objectives if isinstance(objective, Initializes)]
+    with ExitStack() as stack:
+        for objective in initializing:
+            if (words := objective.counted(model)) is not None:
+                begun[objective.kind] = stack.enter_context(begin_vectors(words, shards.train))
+
+        def set_weights() -> None:
+            torch.set_rng_state(random)  # the block may have drawn numbers
+            for objective in initializing:
+                objective.initialize(model, shards, begun.get(objective.kind))
+
+        yield set_weights
 
 
 def read_teacher(config: PretrainConfig, tokenizer: Tokenizer | None) -> Checkpoint | None:
