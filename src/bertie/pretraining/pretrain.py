@@ -47,7 +47,13 @@ from bertie.training.distributed import Ranks, process_group
 from bertie.training.job import TrainingJob
 from bertie.training.loop import LoopSettings, evaluate
 from bertie.training.memory import USABLE_SHARE, MemoryEstimate, estimate_memory, is_out_of_memory, rows_that_fit
-from bertie.training.run_folder import RunFolder, read_metrics, require_same_settings, run_threads
+from bertie.training.run_folder import (
+    RunFolder,
+    read_metrics,
+    require_newest_on_rank_0,
+    require_same_settings,
+    run_threads,
+)
 from bertie.training.run_report import best_evaluation, run_page
 
 
@@ -140,7 +146,7 @@ class Setup:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the manifest of the shards, which contains the hashes of all their files."""
-        return storage.sha256(self.shards.folder / "manifest.json")
+        return _fingerprint(self.shards)
 
     def job(self, run: RunFolder | None, begun: float | None = None) -> tuple[TrainingJob, int]:
         """Build the model with its initial weights, the optimizer and the training job.
@@ -303,7 +309,9 @@ def set_up(
         config = configuration.load(PretrainConfig, config, "pretrain")
     require_same_settings(configuration.plain(config), ranks, ("training.workers",))
     threads = runtime.use_threads(ranks.broadcast(run_threads(out, threads)))
+    require_newest_on_rank_0(out, ranks)
     shards = data if isinstance(data, Shards) else open_shards(data)
+    ranks.require_same({"SHA-256 of the shards' manifest": _fingerprint(shards)}, "give every machine the same shards")
     finished = ranks.broadcast((out / MANIFEST).is_file())
     begun = ranks.broadcast(has_checkpoint(out)) or finished
     start = (
@@ -326,10 +334,11 @@ def set_up(
             next(phase.loader(shards, config.seed).steps(Position()))
     settings, length = config.training, config.length(ranks)
     feed = Feed(config.resolved_phases, shards, config.objectives, config.seed, 1, settings.workers, ranks, length)
-    setup = Setup(config, shards, feed, eval_sets, start, teacher, out, threads, ranks)
-    if ranks.broadcast(setup.fingerprint) != setup.fingerprint:
-        raise UsageError(f"{shards.folder} differs from the shards of rank 0: give every machine the same shards")
-    return setup
+    return Setup(config, shards, feed, eval_sets, start, teacher, out, threads, ranks)
+
+
+def _fingerprint(shards: Shards) -> str:
+    return storage.sha256(shards.folder / "manifest.json")
 
 
 def _check_attention(settings: PretrainTraining) -> None:
