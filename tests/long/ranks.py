@@ -303,6 +303,8 @@ class Cluster:
         if not first:
             options = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{master}:{self.port}"]
             options += ["--rdzv-id", "x", "--local-addr", self.machines[machine].address, "--max-restarts", "3"]
+            # torchrun asks the host's name for its addresses, and namespaces have the name in common.
+            options += ["--rdzv-conf", f"is_host={int(machine == first)}"]
         command, inside = self.work.command("run", 8), self.machines[machine].inside
         logs = self.place / f"logs {self.number} of machine {machine}"
         return start(logs, command, 2, self.place / "rows", *options, cwd=disk, inside=inside)
