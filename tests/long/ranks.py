@@ -305,7 +305,9 @@ class Cluster:
             options += ["--rdzv-id", "x", "--local-addr", self.machines[machine].address, "--max-restarts", "3"]
             # torchrun asks the host's name for its addresses, and namespaces have the name in common.
             options += ["--rdzv-conf", f"is_host={int(machine == first)}"]
-        command, inside = self.work.command("run", 8), self.machines[machine].inside
+        # torchrun (2.13) publishes the address of rank 0 once. Without this setting, a machine that comes later waits for it.
+        inside = [*self.machines[machine].inside, "env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"]
+        command = self.work.command("run", 8)
         logs = self.place / f"logs {self.number} of machine {machine}"
         return start(logs, command, 2, self.place / "rows", *options, cwd=disk, inside=inside)
 
