@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import importlib.metadata
 import importlib.util
 import math
@@ -24,6 +25,7 @@ from typing import Any, Literal
 
 import torch
 
+import bertie
 from bertie import seeding
 from bertie.errors import UsageError
 from bertie.threads import cpu_quota
@@ -228,6 +230,15 @@ def process_start() -> float:
     except (OSError, ValueError, IndexError, AttributeError):  # another system
         return now
     return now - max(age, 0.0)
+
+
+def code_version() -> str:
+    """Return bertie's version with a checksum of its code, which tells checkouts apart that have the same version."""
+    code = hashlib.sha256()
+    package = Path(__file__).parent
+    for path in sorted(package.rglob("*.py")):
+        code.update(f"{path.relative_to(package)} {path.stat().st_size} ".encode() + path.read_bytes())
+    return f"{bertie.__version__} (code {code.hexdigest()[:12]})"
 
 
 def variable(name: str, default: str) -> str:

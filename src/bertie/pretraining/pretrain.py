@@ -23,7 +23,7 @@ from bertie.checkpoints.model_card import About, CardResults
 from bertie.checkpoints.training_state import has_checkpoint
 from bertie.checkpoints.weight_files import weights_fingerprint
 from bertie.contracts import MicroBatch
-from bertie.errors import UsageError, UserError
+from bertie.errors import UserError
 from bertie.model.encoder import EncoderConfig, spell_entries, with_dropout
 from bertie.model.model import Model
 from bertie.objectives.objective import Holds
@@ -49,7 +49,13 @@ from bertie.training.job import TrainingJob
 from bertie.training.length import Length
 from bertie.training.loop import LoopSettings, evaluate
 from bertie.training.memory import USABLE_SHARE, MemoryEstimate, estimate_memory, is_out_of_memory, rows_that_fit
-from bertie.training.run_folder import RunFolder, read_metrics, require_same_settings, run_threads
+from bertie.training.run_folder import (
+    RunFolder,
+    read_metrics,
+    require_newest_on_rank_0,
+    require_same_settings,
+    run_threads,
+)
 from bertie.training.run_report import best_evaluation, run_page
 
 
@@ -150,7 +156,7 @@ class Setup:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the manifest of the shards, which contains the hashes of all their files."""
-        return storage.sha256(self.shards.folder / "manifest.json")
+        return _fingerprint(self.shards)
 
     def job(self, run: RunFolder | None, begun: float | None = None) -> tuple[TrainingJob, int]:
         """Build the model with its initial weights, the optimizer and the training job.
@@ -338,7 +344,9 @@ def set_up(
         config = configuration.load(PretrainConfig, config, "pretrain")
     require_same_settings(configuration.plain(config), ranks, ("training.workers",))
     threads = runtime.use_threads(ranks.broadcast(run_threads(out, threads)))
+    require_newest_on_rank_0(out, ranks)
     shards = data if isinstance(data, Shards) else open_shards(data)
+    ranks.require_same({"SHA-256 of the shards' manifest": _fingerprint(shards)}, "give every machine the same shards")
     start_up.end("shards")
     finished = ranks.broadcast((out / MANIFEST).is_file())
     begun = ranks.broadcast(has_checkpoint(out)) or finished
@@ -363,10 +371,11 @@ def set_up(
         for phase in feed.phases:  # refuses a corpus that is too small before the run folder is created
             feed.first_step(phase)
     start_up.end("batches")
-    setup = Setup(config, shards, feed, eval_sets, start, teacher, out, threads, ranks, start_up)
-    if ranks.broadcast(setup.fingerprint) != setup.fingerprint:
-        raise UsageError(f"{shards.folder} differs from the shards of rank 0: give every machine the same shards")
-    return setup
+    return Setup(config, shards, feed, eval_sets, start, teacher, out, threads, ranks, start_up)
+
+
+def _fingerprint(shards: Shards) -> str:
+    return storage.sha256(shards.folder / "manifest.json")
 
 
 def _model_size(config: PretrainConfig, start: Checkpoint | None, out: Path, ranks: Ranks) -> EncoderConfig:
