@@ -15,8 +15,9 @@ from typing import Any, Literal
 import torch
 
 from bertie import config as configuration
-from bertie import console, runtime, storage
+from bertie import console, runtime
 from bertie.batches.loader import Position
+from bertie.batches.sections import require_sections
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.folder import MANIFEST, verify
 from bertie.checkpoints.hub import hub_id
@@ -41,6 +42,7 @@ from bertie.pretraining.initial_weights import (
 from bertie.pretraining.long_documents import held_out_layout, require_long_documents
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining, with_languages, with_vocab_size
 from bertie.pretraining.repetition import warn_of_overfitting, warn_of_repetition
+from bertie.text.remote_shards import ShardCache
 from bertie.text.shards import Shards, open_shards
 from bertie.training import trainer
 from bertie.training.distributed import Ranks, process_group
@@ -52,7 +54,12 @@ from bertie.training.run_report import best_evaluation, run_page
 
 
 def pretrain(
-    config: PretrainConfig | str | dict[str, Any], data: str | Path, out: str | Path, *, threads: int = 0
+    config: PretrainConfig | str | dict[str, Any],
+    data: str | Path,
+    out: str | Path,
+    *,
+    threads: int = 0,
+    cache: ShardCache = ShardCache(),
 ) -> dict[str, Any]:
     """Pre-train a BERT model on token shards.
 
@@ -62,9 +69,10 @@ def pretrain(
     Args:
         config: A PretrainConfig, the path of a TOML file, the name of a shipped one ("mini"), or a dict with the
             content of such a file.
-        data: Token shards, as written by `prepare`.
+        data: Token shards, as written by `prepare`: the folder, or the URL of its copy in an object store.
         out: The run folder to create or resume.
         threads: Number of CPU threads; 0: the number that the run began with, or all threads for a new run.
+        cache: Where to keep shards of an object store.
 
     Returns:
         {"run": path of the run folder, "finished_before": whether it was finished already, "parameters": number of
@@ -79,7 +87,7 @@ def pretrain(
     """
     begun = time.monotonic()
     with process_group() as ranks:
-        return _pretrain(set_up(config, Path(data), Path(out), threads, ranks), begun)
+        return _pretrain(set_up(config, data, Path(out), threads, ranks, cache), begun)
 
 
 def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
@@ -94,7 +102,7 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
         try:
             job, rows = setup.job(run, begun)
             console.info(setup.description(job))
-            setup.shards.unknown_share.warn(str(setup.shards.folder))
+            setup.shards.unknown_share.warn(setup.shards.place)
             warn_of_repetition(0.0 if setup.config.budget else setup.epochs(setup.total_tokens))
             counters = trainer.train(job, run)
         except RuntimeError as error:
@@ -113,7 +121,7 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
 
 def _finished_result(setup: Setup, run: RunFolder) -> dict[str, Any]:
     """Verify a finished run, and return its result."""
-    run.require_same("data", setup.fingerprint)
+    run.require_same("data", setup.shards.fingerprint)
     verify(run.path)
     console.info(f"{run.path} is finished: nothing to do")
     return {"run": str(run.path), "finished_before": True, "eval": _final_eval(run)}
@@ -136,11 +144,6 @@ class Setup:
     out: Path
     threads: int
     ranks: Ranks
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the manifest of the shards, which contains the hashes of all their files."""
-        return storage.sha256(self.shards.folder / "manifest.json")
 
     def job(self, run: RunFolder | None, begun: float | None = None) -> tuple[TrainingJob, int]:
         """Build the model with its initial weights, the optimizer and the training job.
@@ -191,7 +194,7 @@ class Setup:
             eval_every=settings.eval_every,
             checkpoint_every=settings.checkpoint_every,
             keep_checkpoints=settings.keep_checkpoints,
-            data_fingerprint=self.fingerprint,
+            data_fingerprint=self.shards.fingerprint,
             checkpoint_minutes=settings.checkpoint_minutes or config.minutes_between_checkpoints,
             max_skipped_steps=settings.max_skipped_steps,
             patience=settings.patience,
@@ -279,21 +282,27 @@ class Setup:
     def about(self, text: str, base_model: str, last: dict[str, Any]) -> About:
         """Return what the model card says. text: its summary. base_model: hub id, if any. last: the last evaluation."""
         scores = {name: last[name] for name in last if name.endswith(("_loss", "_accuracy"))}
-        results = CardResults(scores, f"held-out documents of {self.shards.folder.absolute().name}")
+        results = CardResults(scores, f"held-out documents of {Path(self.shards.place).absolute().name}")
         return About(text, self.config.card, base_model, "finetune", results)
 
 
 def set_up(
-    config: PretrainConfig | str | dict[str, Any], data: Path | Shards, out: Path, threads: int, ranks: Ranks
+    config: PretrainConfig | str | dict[str, Any],
+    data: str | Path | Shards,
+    out: Path,
+    threads: int,
+    ranks: Ranks,
+    cache: ShardCache = ShardCache(),
 ) -> Setup:
     """Read and check everything that a pre-training needs, without writing anything.
 
     Args:
         config: As for `pretrain`.
-        data: Token shards, or the folder that has them.
+        data: Token shards, or the folder or URL that has them.
         out: The run folder, which may be missing.
         threads: As for `pretrain`.
         ranks: The processes that train together.
+        cache: As for `pretrain`.
 
     Raises:
         UsageError: If the configuration is invalid, or does not fit the shards, the machine or the other ranks.
@@ -303,7 +312,8 @@ def set_up(
         config = configuration.load(PretrainConfig, config, "pretrain")
     require_same_settings(configuration.plain(config), ranks, ("training.workers",))
     threads = runtime.use_threads(ranks.broadcast(run_threads(out, threads)))
-    shards = data if isinstance(data, Shards) else open_shards(data)
+    shards = data if isinstance(data, Shards) else open_shards(data, cache)
+    shards.require_room(config.training.shuffle_tokens)
     finished = ranks.broadcast((out / MANIFEST).is_file())
     begun = ranks.broadcast(has_checkpoint(out)) or finished
     start = (
@@ -321,14 +331,16 @@ def set_up(
         for layout in (held_out_layout(config.model, phase.layout, shards.eval) for phase in config.resolved_phases)
     ]
     require_long_documents(config.model, shards.train)
+    for phase in config.resolved_phases:
+        require_sections(shards.train.shard_starts, config.training.shuffle_tokens, phase.tokens)
     if not begun:
         for phase in config.resolved_phases:  # refuses a corpus that is too small before the run folder is created
             next(phase.loader(shards, config.seed).steps(Position()))
     settings, length = config.training, config.length(ranks)
     feed = Feed(config.resolved_phases, shards, config.objectives, config.seed, 1, settings.workers, ranks, length)
     setup = Setup(config, shards, feed, eval_sets, start, teacher, out, threads, ranks)
-    if ranks.broadcast(setup.fingerprint) != setup.fingerprint:
-        raise UsageError(f"{shards.folder} differs from the shards of rank 0: give every machine the same shards")
+    if ranks.broadcast(shards.fingerprint) != shards.fingerprint:
+        raise UsageError(f"{shards.place} differs from the shards of rank 0: give every machine the same shards")
     return setup
 
 
