@@ -134,11 +134,10 @@ def plan(
         UsageError: An argument is out of range or has no effect, or the curve covers no recipe for the time.
         UserError: The shards are damaged or too small.
     """
-    seconds, gpu = parse_duration(budget, "budget"), _gpu(device, utilization, threads)
-    begun = time.monotonic()
-    shards = open_shards(data, cache)
+    seconds, gpu, begun = parse_duration(budget, "budget"), _gpu(device, utilization, threads), time.monotonic()
     name = device if gpu else runtime.device().type
     memory = USABLE_SHARE * (1e9 * gpu.gigabytes if gpu else runtime.memory()[0] or math.inf)
+    shards = open_shards(data, cache)
     target = Target(name, gpu, utilization or UTILIZATION, threads, memory, shards, seconds)
     _require_text(target)
     console.info("timing the preparation of a run")

@@ -96,6 +96,8 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
     with folder as run:
         if ranks.broadcast(run is not None and run.finished):
             return _finished_result(setup, run) if run else {}
+        if run and setup.shards.cache:
+            run.note("shards", setup.shards.place)
         start = setup.initial_checkpoint
         base = run.base_model(hub_id(start.folder) if start else "") if run else ""
         rows = setup.config.training.micro_batch or 1

@@ -162,6 +162,10 @@ class RunFolder:
         """Return the id of the run in a tracker. The first call runs `decide`; its result is saved in environment.json."""
         return str(self._decide_once(f"{tracker}_run", decide))
 
+    def note(self, name: str, value: str) -> None:
+        """Save a fact in environment.json, unless an earlier call has saved one by this name."""
+        self._decide_once(name, lambda: value)
+
     def require_same(self, what: Literal["data", "teacher"], fingerprint: str) -> None:
         """Raise UsageError if the run began with another fingerprint of its data or teacher. The first call saves it."""
         if self._decide_once(what, lambda: fingerprint) != fingerprint:
