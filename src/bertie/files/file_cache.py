@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,9 @@ from bertie.files.store import Store
 PART = re.compile(r"^\..+\.(\d+)\.part$")
 DOWNLOADS = 3
 """How often a whole file is downloaded if its bytes are not the expected ones."""
+BUSY_SECONDS = 60
+"""How long a file waits for room that downloads of other processes take."""
+LOCK = ".lock"
 
 
 class CacheFullError(UserError):
@@ -68,7 +71,7 @@ class FileCache:
         self,
         name: str,
         check: Callable[[Path], None] = lambda _: None,
-        keep: Iterable[str] = (),
+        keep: Collection[str] = (),
         wait: bool = True,
     ) -> Path:
         """Return the path of a file in the cache, and download it if it is not there.
@@ -87,17 +90,17 @@ class FileCache:
             MachineError: The store fails, or the disk does.
         """
         path = self.folder / name
-        while not self._is_ready(name):
-            try:
+        try:
+            while not self._is_ready(name):
                 with self._part(name, wait) as part:
                     if part is None:
                         return path
-                    kept = {str(self.folder / each) for each in (*keep, name)}
-                    self._download(name, part, kept, check)
-            except OSError as error:
-                full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-                advice = f"free some space, or give a smaller --cache-gb or another --cache than {self.root}"
-                raise MachineError(f"cannot write {path}: {error.strerror or error}" + f": {advice}" * full) from error
+                    self._download(name, part, {str(self.folder / each) for each in (*keep, name)}, wait)
+                    self._complete(name, part, check)
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            advice = f"free some space, or give a smaller --cache-gb or another --cache than {self.root}"
+            raise MachineError(f"cannot write {path}: {error.strerror or error}" + f": {advice}" * full) from error
         return path
 
     def _is_ready(self, name: str) -> bool:
@@ -126,8 +129,9 @@ class FileCache:
                     yield None
                     return
                 if not _is_at(file, part):  # the process that had the lock has completed it, or removed it
-                    if not self._is_ready(name):
-                        continue
+                    continue
+                if self._is_ready(name):
+                    part.unlink()
                     yield None
                     return
                 try:
@@ -138,17 +142,13 @@ class FileCache:
                     if not keeps and _is_at(file, part):
                         part.unlink()
                     raise
-                if _is_at(file, part):  # it was not needed
-                    part.unlink()
                 return
 
-    def _download(self, name: str, file: IO[bytes], keep: set[str], check: Callable[[Path], None]) -> None:
-        """Complete a file, verify it and give it its name."""
-        path, part, expected = self.folder / name, Path(file.name), self.files[name]
-        if self._is_ready(name):
-            return
-        path.unlink(missing_ok=True)  # another program altered it
-        self._make_room(keep | {str(part)})
+    def _download(self, name: str, file: IO[bytes], keep: set[str], wait: bool) -> None:
+        """Download what is missing of a file, and verify it."""
+        part, expected = Path(file.name), self.files[name]
+        (self.folder / name).unlink(missing_ok=True)  # another program altered it
+        self._make_room(keep | {str(part)}, wait)
         for _ in range(DOWNLOADS):
             size = os.fstat(file.fileno()).st_size
             while size < expected["bytes"]:
@@ -157,19 +157,22 @@ class FileCache:
                 file.flush()
                 size += len(content)
             if storage.sha256(part) == expected["sha256"]:
-                break
+                return
             file.truncate(0)
-        else:
-            raise UserError(
-                f"{self.store.place}/{name} was altered (its sha256 differs from the manifest's): upload it again"
-            )
+        raise UserError(
+            f"{self.store.place}/{name} was altered (its sha256 differs from the manifest's): upload it again"
+        )
+
+    def _complete(self, name: str, file: IO[bytes], check: Callable[[Path], None]) -> None:
+        """Give a file its name."""
+        part = Path(file.name)
         try:
             check(part)
         except ValueError as error:
             raise UserError(f"{self.store.place}/{name} is damaged ({error}): prepare again") from error
         storage.fsync(part)
         os.utime(part, ns=(time.time_ns(), 0))
-        os.replace(part, path)
+        os.replace(part, self.folder / name)
 
     def _used(self) -> list[tuple[Path, int]]:
         """Return the files of the cache with their sizes, that of an incomplete one as if it were complete.
@@ -188,24 +191,33 @@ class FileCache:
                 found.append((max(status.st_atime, status.st_mtime), path, size))
         return [(path, size) for _, path, size in sorted(found)]
 
-    def _make_room(self, keep: set[str]) -> None:
-        """Remove files until the cache is within its limit.
+    def _make_room(self, keep: set[str], wait: bool) -> None:
+        """Remove files until the cache is within its limit, if need be after downloads of other processes.
 
         Raises:
-            CacheFullError: It is not, with the files to keep and those that other processes download.
+            CacheFullError: It is not, with the files to keep.
         """
-        with open(self.root / ".lock", "a") as lock:
+        for _ in range(BUSY_SECONDS * 5):
+            excess, busy = self._remove_oldest(keep)
+            if excess <= 0:
+                return
+            if not (busy and wait):
+                break
+            time.sleep(0.2)
+        raise CacheFullError(f"the cache {self.root} has no room within {self.limit / 1e9:.3g} GB: raise --cache-gb")
+
+    def _remove_oldest(self, keep: set[str]) -> tuple[int, bool]:
+        """Remove files as far as needed. Return the bytes beyond the limit, and whether a download was left for being busy."""
+        busy = False
+        with open(self.root / LOCK, "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             used = self._used()
-            limit = self._limit(used)
-            excess = sum(size for _, size in used) - limit
+            excess = sum(size for _, size in used) - self._limit(used)
             for path, size in used:
-                if excess <= 0:
-                    return
-                if str(path) not in keep and path.name != ".lock" and _remove(path):
-                    excess -= size
-        if excess > 0:
-            raise CacheFullError(f"the cache {self.root} has no room within {limit / 1e9:.3g} GB: raise --cache-gb")
+                if excess > 0 and str(path) not in keep and path.name != LOCK:
+                    removed = _remove(path)
+                    excess, busy = excess - size * removed, busy or not removed
+        return excess, busy
 
 
 def _remove(path: Path) -> bool:
