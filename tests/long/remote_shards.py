@@ -31,6 +31,7 @@ import numpy as np
 from bertie.batches.contiguous import DocSentences
 from bertie.batches.loader import Loader, Position, StepShape
 from bertie.batches.prefetch import prefetch
+from bertie.files import store
 from bertie.text import shard_writer
 from bertie.text.remote_shards import ShardCache
 from bertie.text.shards import Shards, open_shards
@@ -166,6 +167,8 @@ def main() -> int:
         tokens = sum(map(len, expected.values())) * SHAPE.rows * SHAPE.row_tokens
         print(f"the folder: {tokens / (time.monotonic() - begun):,.0f} tokens/s", flush=True)
         for share in (0.0, FAILING):
+            if share:
+                store.CHUNK = 100_000  # so that there are hundreds of requests
             with served(python, share, work / "shards") as url:
                 for workers in (0, 2):
                     cache = ShardCache(work / f"cache-{share}-{workers}")
