@@ -23,7 +23,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
-from statistics import median
 
 import fsspec
 import numpy as np
@@ -116,14 +115,14 @@ def hashes(shards: Shards, shuffle_tokens: int, workers: int = 0, position: Posi
         yield from steps
 
 
-def timed(shards: Shards, steps: int) -> float:
-    """Return the tokens per second of a loader in its second epoch."""
+def timed(shards: Shards, steps: int) -> np.ndarray:
+    """Return the tokens of a loader in its second epoch by second and by second of the processor."""
     stream = hashes(shards, 0, position=Position(1))
     next(stream)
-    begun = time.monotonic()
+    begun = np.array([time.monotonic(), time.process_time()])
     for _ in islice(stream, steps):
         pass
-    return steps * SHAPE.rows * SHAPE.row_tokens / (time.monotonic() - begun)
+    return steps * SHAPE.rows * SHAPE.row_tokens / (np.array([time.monotonic(), time.process_time()]) - begun)
 
 
 def size(cache: Path) -> int:
@@ -188,11 +187,11 @@ def main() -> int:
                         pair = (local, remote) if turn % 2 else (remote, local)
                         speeds = dict(zip(map(id, pair), [timed(each, args.steps) for each in pair], strict=True))
                         ratios.append(speeds[id(remote)] / speeds[id(local)])
-                    print(
-                        f"after the first epoch: {median(ratios):.3f} of local ({min(ratios):.3f} to {max(ratios):.3f})",
-                        flush=True,
-                    )
-                    wrong += [f"{median(ratios):.3f} of the local throughput"] * (median(ratios) < 0.9)
+                    ratio, of_processor = np.median(ratios, axis=0)
+                    low, high = np.min(ratios, axis=0)[0], np.max(ratios, axis=0)[0]
+                    spread = f"{low:.3f} to {high:.3f}, by processor time {of_processor:.3f}"
+                    print(f"after the first epoch: {ratio:.3f} of local ({spread})", flush=True)
+                    wrong += [f"{ratio:.3f} of the local throughput"] * bool(ratio < 0.9)
     for problem in wrong:
         print(f"FAILED: {problem}")
     return bool(wrong)
