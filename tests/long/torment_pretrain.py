@@ -1,10 +1,10 @@
 """Inject random faults into a larger pre-training, and compare it with a run without faults. Not run by pytest.
 
-    python tests/long/torment_pretrain.py 35
+    python tests/long/torment_pretrain.py 35 [--recipe tiny] [FLAGS OF bertie pretrain]
 
-trains BERT-tiny (2 layers, hidden size 128) on Python's documentation. It injects each kind of fault the given number of
-times: kills, kills during a save, SIGTERM, a full disk, a flipped byte, a truncated file. It prints how often each fault
-hit a running command, and the files that differ at the end. If there are any, the exit code is 1.
+trains BERT-tiny (2 layers, hidden size 128), or another recipe with other flags, on Python's documentation. It injects each
+kind of fault the given number of times: kills, kills during a save, SIGTERM, a full disk, a flipped byte, a truncated file. It
+prints how often each fault hit a running command, and the files that differ at the end. If there are any, the exit code is 1.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import random
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
@@ -32,9 +33,10 @@ FLAGS = (
 )
 
 
-def command(shards: Path, out: Path) -> list[str]:
+def command(recipe: str, flags: list[str], shards: Path, out: Path) -> list[str]:
     places = ["--data", str(shards), "--out", str(out), "--training.steps", str(STEPS)]
-    return ["pretrain", "tiny", *places, *FLAGS.split(), "--training.precision", "fp32", "--threads", "1"]
+    fixed = ["--training.precision", "fp32", "--threads", "1"]
+    return ["pretrain", recipe, *places, *(flags or FLAGS.split()), *fixed]
 
 
 def make_shards(folder: Path) -> Path:
@@ -55,15 +57,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("each", type=int)
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
+    parser.add_argument("--recipe", default="tiny")
+    asked, flags = parser.parse_known_args()
     started, wrong = time.monotonic(), 0
     with tempfile.TemporaryDirectory() as name, nursery(Path(name)) as place:
         folder = Path(name)
         shards = make_shards(folder)
-        alone = folder / "alone"
-        run_out(place, command(shards, alone))
+        alone, recipe = folder / "alone", partial(command, asked.recipe, flags, shards)
+        run_out(place, recipe(alone))
         rng = random.Random(asked.seed)
-        for landed, found in torment(place, lambda run: command(shards, run), folder, alone, rng, asked.each, 25):
+        for landed, found in torment(place, recipe, folder, alone, rng, asked.each, 25):
             wrong += bool(found)
             print(f"{sum(landed.values())}: {landed}; different: {found or 'nothing'}", flush=True)
     print(f"{time.monotonic() - started:.0f} s")

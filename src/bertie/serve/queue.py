@@ -28,9 +28,8 @@ from bertie.contracts import Sequence
 from bertie.serve.speed import BatchSpeed
 
 TURNS = 4  # a request gives at most this part of a batch, then of the tokens that its lane computes
-# With a target: who arrives during a batch waits for its end, so it takes an eighth of the target. If that is less than ten
-# times the overhead of a batch, it takes longer, up to a quarter, or too much time would be overhead.
-PARTS, FEWEST_PARTS, OVERHEADS = 8, 4, 10
+# With a target, a batch takes a third of it: who arrives during a batch waits for its end, and smaller batches are slower.
+PARTS = 3
 LEAST_BATCH = 64  # tokens of a batch, however short the target is
 
 
@@ -256,8 +255,7 @@ class TokenQueue:
         """Return the tokens of a full batch."""
         if not self.target:
             return self.batch_tokens
-        seconds = min(max(self.target / PARTS, OVERHEADS * lane.speed.batch(0)), self.target / FEWEST_PARTS)
-        return min(max(lane.speed.within(seconds), LEAST_BATCH), self.batch_tokens)
+        return min(max(lane.speed.within(self.target / PARTS), LEAST_BATCH), self.batch_tokens)
 
     def _release(self, job: QueuedJob, sequences: list[Sequence]) -> int:
         """Give the room of sequences back. Returns their tokens."""

@@ -219,8 +219,8 @@ def test_with_a_target_jobs_of_all_lanes_are_computed_in_the_order_of_their_admi
 
 
 def test_with_a_target_batches_are_small_enough(clock: list[float]) -> None:  # noqa: ARG001
-    for overhead, count in ((0.05, 13), (0.2, 25), (0.5, 21)):  # 1 s, 10 times the overhead, and 8 / 4 s
-        queue = TokenQueue(4096, target=8)
+    for overhead, count in ((0.05, 27), (0.2, 25), (0.5, 21)):  # of 2 s less the overhead
+        queue = TokenQueue(4096, target=6)
         queue.add(job(lane_at(1000, overhead=overhead), *[70] * 40))
         assert lengths(queue) == [70] * count
     slow = TokenQueue(4096, target=0.1)
