@@ -27,7 +27,7 @@ import torch
 
 import bertie
 from bertie import seeding
-from bertie.errors import UsageError
+from bertie.errors import UsageError, redacted
 from bertie.threads import cpu_quota
 
 Precision = Literal["auto", "fp32", "bf16"]
@@ -209,7 +209,7 @@ def environment(threads: int) -> dict[str, Any]:
     versions = {name: importlib.metadata.version(name) for name in packages}
     accelerator = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
-        "command": sys.argv,
+        "command": [redacted(word) for word in sys.argv],
         "commit": _commit(),
         "versions": {"python": platform.python_version(), **versions},
         "platform": platform.platform(),

@@ -15,7 +15,8 @@ from typing import Any, Literal
 import torch
 
 from bertie import config as configuration
-from bertie import console, runtime, storage
+from bertie import console, runtime
+from bertie.batches.sections import require_sections
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.folder import MANIFEST, verify
 from bertie.checkpoints.hub import hub_id
@@ -24,7 +25,7 @@ from bertie.checkpoints.training_state import has_checkpoint
 from bertie.checkpoints.weight_files import weights_fingerprint
 from bertie.contracts import MicroBatch
 from bertie.errors import UserError
-from bertie.model.encoder import EncoderConfig, spell_entries, with_dropout
+from bertie.model.encoder import spell_entries
 from bertie.model.model import Model
 from bertie.objectives.objective import Holds
 from bertie.pretraining.compile_layers import compile_if_possible
@@ -34,6 +35,7 @@ from bertie.pretraining.initial_weights import (
     counted_weights,
     load_initial_optimizer,
     load_initial_weights,
+    model_size,
     new_model,
     read_initial_checkpoint,
     read_teacher,
@@ -42,6 +44,7 @@ from bertie.pretraining.long_documents import held_out_layout, require_long_docu
 from bertie.pretraining.recipe import PretrainConfig, require_attention, with_languages, with_vocab_size
 from bertie.pretraining.repetition import warn_of_overfitting, warn_of_repetition
 from bertie.pretraining.start_up import StartUp
+from bertie.text.remote_shards import ShardCache
 from bertie.text.shards import Shards, open_shards
 from bertie.training import trainer
 from bertie.training.distributed import Ranks, process_group
@@ -60,7 +63,12 @@ from bertie.training.run_report import best_evaluation, run_page
 
 
 def pretrain(
-    config: PretrainConfig | str | dict[str, Any], data: str | Path, out: str | Path, *, threads: int = 0
+    config: PretrainConfig | str | dict[str, Any],
+    data: str | Path,
+    out: str | Path,
+    *,
+    threads: int = 0,
+    cache: ShardCache = ShardCache(),
 ) -> dict[str, Any]:
     """Pre-train a BERT model on token shards.
 
@@ -70,9 +78,10 @@ def pretrain(
     Args:
         config: A PretrainConfig, the path of a TOML file, the name of a shipped one ("mini"), or a dict with the
             content of such a file.
-        data: Token shards, as written by `prepare`.
+        data: Token shards, as written by `prepare`: the folder, or the URL of its copy in an object store.
         out: The run folder to create or resume.
         threads: Number of CPU threads; 0: the number that the run began with, or all threads for a new run.
+        cache: Where to keep shards of an object store.
 
     Returns:
         {"run": path of the run folder, "finished_before": whether it was finished already, "parameters": number of
@@ -85,16 +94,21 @@ def pretrain(
         UserError: If files are damaged, memory or disk space is exhausted, or the training diverges.
         KeyboardInterrupt: After SIGINT or SIGTERM, as soon as a checkpoint is saved.
     """
-    return pretrain_since(StartUp(), config, data, out, threads)
+    return pretrain_since(StartUp(), config, data, out, threads, cache)
 
 
 def pretrain_since(
-    start_up: StartUp, config: PretrainConfig | str | dict[str, Any], data: str | Path, out: str | Path, threads: int
+    start_up: StartUp,
+    config: PretrainConfig | str | dict[str, Any],
+    data: str | Path,
+    out: str | Path,
+    threads: int,
+    cache: ShardCache,
 ) -> dict[str, Any]:
     """Pre-train as `pretrain` does. start_up: the clock of this process, which has begun."""
     begun = time.monotonic()
     with process_group() as ranks:
-        return _pretrain(set_up(config, Path(data), Path(out), threads, ranks, start_up), begun)
+        return _pretrain(set_up(config, data, Path(out), threads, ranks, cache, start_up), begun)
 
 
 def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
@@ -103,13 +117,15 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
     with folder as run:
         if ranks.broadcast(run is not None and run.finished):
             return _finished_result(setup, run) if run else {}
+        if run and setup.shards.cache:
+            run.note("shards", setup.shards.place)
         start = setup.initial_checkpoint
         base = run.base_model(hub_id(start.folder) if start else "") if run else ""
         rows = setup.config.training.micro_batch or 1
         try:
             job, rows = setup.job(run, begun)
             console.info(setup.description(job))
-            setup.shards.unknown_share.warn(str(setup.shards.folder))
+            setup.shards.unknown_share.warn(setup.shards.place)
             warn_of_repetition(0.0 if setup.config.budget else setup.epochs(setup.total_tokens))
             counters = trainer.train(job, run)
         except RuntimeError as error:
@@ -128,7 +144,7 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
 
 def _finished_result(setup: Setup, run: RunFolder) -> dict[str, Any]:
     """Verify a finished run, and return its result."""
-    run.require_same("data", setup.fingerprint)
+    run.require_same("data", setup.shards.fingerprint)
     verify(run.path)
     console.info(f"{run.path} is finished: nothing to do")
     return {"run": str(run.path), "finished_before": True, "eval": _final_eval(run)}
@@ -152,11 +168,6 @@ class Setup:
     threads: int
     ranks: Ranks
     start_up: StartUp
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the manifest of the shards, which contains the hashes of all their files."""
-        return _fingerprint(self.shards)
 
     def job(self, run: RunFolder | None, begun: float | None = None) -> tuple[TrainingJob, int]:
         """Build the model with its initial weights, the optimizer and the training job.
@@ -194,7 +205,7 @@ class Setup:
             eval_every=settings.eval_every,
             checkpoint_every=settings.checkpoint_every,
             keep_checkpoints=settings.keep_checkpoints,
-            data_fingerprint=self.fingerprint,
+            data_fingerprint=self.shards.fingerprint,
             checkpoint_minutes=settings.checkpoint_minutes or config.minutes_between_checkpoints,
             max_skipped_steps=settings.max_skipped_steps,
             patience=settings.patience,
@@ -313,26 +324,28 @@ class Setup:
     def about(self, text: str, base_model: str, last: dict[str, Any]) -> About:
         """Return what the model card says. text: its summary. base_model: hub id, if any. last: the last evaluation."""
         scores = {name: last[name] for name in last if name.endswith(("_loss", "_accuracy"))}
-        results = CardResults(scores, f"held-out documents of {self.shards.folder.absolute().name}")
+        results = CardResults(scores, f"held-out documents of {Path(self.shards.place).absolute().name}")
         return About(text, self.config.card, base_model, "finetune", results)
 
 
 def set_up(
     config: PretrainConfig | str | dict[str, Any],
-    data: Path | Shards,
+    data: str | Path | Shards,
     out: Path,
     threads: int,
     ranks: Ranks,
+    cache: ShardCache = ShardCache(),
     start_up: StartUp | None = None,
 ) -> Setup:
     """Read and check everything that a pre-training needs, without writing anything.
 
     Args:
         config: As for `pretrain`.
-        data: Token shards, or the folder that has them.
+        data: Token shards, or the folder or URL that has them.
         out: The run folder, which may be missing.
         threads: As for `pretrain`.
         ranks: The processes that train together.
+        cache: As for `pretrain`.
         start_up: The clock of the start; None: one that begins now.
 
     Raises:
@@ -345,8 +358,9 @@ def set_up(
     require_same_settings(configuration.plain(config), ranks, ("training.workers",))
     threads = runtime.use_threads(ranks.broadcast(run_threads(out, threads)))
     require_newest_on_rank_0(out, ranks)
-    shards = data if isinstance(data, Shards) else open_shards(data)
-    ranks.require_same({"SHA-256 of the shards' manifest": _fingerprint(shards)}, "give every machine the same shards")
+    shards = data if isinstance(data, Shards) else open_shards(data, cache)
+    ranks.require_same({"SHA-256 of the shards' manifest": shards.fingerprint}, "give every machine the same shards")
+    shards.require_room(config.training.shuffle_tokens)
     start_up.end("shards")
     finished = ranks.broadcast((out / MANIFEST).is_file())
     begun = ranks.broadcast(has_checkpoint(out)) or finished
@@ -355,7 +369,7 @@ def set_up(
         if config.init_from and ranks.first and not begun
         else None
     )
-    config = with_vocab_size(replace(config, model=_model_size(config, start, out, ranks)), shards.tokenizer)
+    config = with_vocab_size(replace(config, model=model_size(config, start, out, ranks)), shards.tokenizer)
     config, shards = with_languages(config, shards)
     require_attention(config.training)
     teacher = None if finished else read_teacher(config, shards.tokenizer)
@@ -365,6 +379,8 @@ def set_up(
         for layout in (held_out_layout(config.model, phase.layout, shards.eval) for phase in config.resolved_phases)
     ]
     require_long_documents(config.model, shards.train)
+    for phase in config.resolved_phases:
+        require_sections(shards.train.shard_starts, config.training.shuffle_tokens, phase.tokens)
     settings, length = config.training, config.length(ranks)
     feed = Feed(config.resolved_phases, shards, config.objectives, config.seed, 1, settings.workers, ranks, length)
     if not begun:
@@ -372,26 +388,6 @@ def set_up(
             feed.first_step(phase)
     start_up.end("batches")
     return Setup(config, shards, feed, eval_sets, start, teacher, out, threads, ranks, start_up)
-
-
-def _fingerprint(shards: Shards) -> str:
-    return storage.sha256(shards.folder / "manifest.json")
-
-
-def _model_size(config: PretrainConfig, start: Checkpoint | None, out: Path, ranks: Ranks) -> EncoderConfig:
-    """Return the size of the model: that of the recipe or, except for dropout, of the checkpoint to continue from."""
-    if not config.init_from:
-        return config.model
-    size = start.config if start else config.model
-    own, other = ((each.num_hidden_layers, each.hidden_size) for each in (config.model, size))
-    if own != other:
-        layers = "{} layers of {}, not {} of {} as in the recipe"
-        console.info(f"the model has the size of {config.init_from}: {layers.format(*other, *own)}")
-    if ranks.first and start is None:  # a resumed run has saved the size, and its initial checkpoint may be gone
-        size = configuration.build(EncoderConfig, configuration.read(out / "config.toml")["model"], "model")
-    attention_dropout = getattr(config.model, "attention_probs_dropout_prob", 0.0)
-    size = with_dropout(size, config.model.hidden_dropout_prob, attention_dropout)
-    return configuration.build(EncoderConfig, ranks.broadcast(configuration.plain(size)), "model")
 
 
 def _final_eval(run: RunFolder) -> dict[str, Any]:

@@ -54,6 +54,9 @@ class PretrainTraining:
     static_epochs: Annotated[int, Range(0)] = 0
     """Repeat the sequences and masks of the first epochs, so many; 0: new ones in every epoch. BERT's release had 10
     copies of its text."""
+    shuffle_tokens: Annotated[int, Range(0, 10**15)] = 0
+    """Shuffle shards, and the text within groups of them of at most so many tokens. The next group is read while the model
+    trains on one. For text that does not fit on the disk of a machine; 0: shuffle the whole text."""
     max_eval_tokens: Annotated[int, Range(1)] = 131072
     """Maximum number of held-out tokens per evaluation."""
     checkpoint_every: Annotated[int, Range(0)] = 500
@@ -166,7 +169,7 @@ class PretrainConfig:
         """
         settings = self.training
         sizes = (settings.batch_size, settings.row_tokens, PARTS if self.budget else settings.steps)
-        return resolve_phases(self.phases, self.layout, *sizes, static_epochs=settings.static_epochs)
+        return resolve_phases(self.phases, self.layout, *sizes, settings.static_epochs, settings.shuffle_tokens)
 
 
 def _check_objectives(objectives: tuple[AnyObjective, ...]) -> None:
@@ -241,7 +244,7 @@ def with_languages(config: PretrainConfig, shards: Shards) -> tuple[PretrainConf
     counts = shards.manifest["splits"]["train"]
     if layout.kind == "translations" and layout.translation_prob > 0 and counts.get("translated") == 0:
         raise UsageError(
-            f"layout.translation_prob is {layout.translation_prob:g}, and no training document of {shards.folder} has a "
+            f"layout.translation_prob is {layout.translation_prob:g}, and no training document of {shards.place} has a "
             "translation: set it to 0, or prepare records with text in several languages"
         )
     if not model.language_embeddings:

@@ -172,6 +172,10 @@ class RunFolder:
             raise UserError(f"{self.path / 'environment.json'} is damaged: starts is {starts!r}")
         storage.write_json(self.path / "environment.json", environment | {"starts": [*starts, start]})
 
+    def note(self, name: str, value: str) -> None:
+        """Save a fact in environment.json, unless an earlier call has saved one by this name."""
+        self._decide_once(name, lambda: value)
+
     def require_same(self, what: Literal["data", "teacher"], fingerprint: str) -> None:
         """Raise UsageError if the run began with another fingerprint of its data or teacher. The first call saves it."""
         if self._decide_once(what, lambda: fingerprint) != fingerprint:
