@@ -6,7 +6,7 @@
 Prints a line for each check. If one fails, the exit code is 1. The checks:
 
 - counts: 3, 8 and 64 ranks have the losses of one process up to rounding, and compute the same rows, each once.
-- kill: of the largest number of ranks, one is killed. The others end, and the next ones end with the same bytes as without.
+- kill: of the largest number of ranks, one is killed. The others end, and the next ones resume.
 - resizes: one rank, or all, are killed at random moments, and the next ones are between 1 and 8.
 - torchrun: it starts the ranks, one is killed, and it restarts them.
 - machines: torchrun on two of them, in network namespaces if that is permitted, else on the loopback interface. One is
@@ -142,10 +142,7 @@ def counts(work: Work) -> None:
 
 
 def kill(work: Work) -> None:
-    ranks, rng = max(work.asked.ranks), random.Random(work.asked.seed)
-    whole, place = work.folder / f"{ranks} ranks", work.folder / "killed"
-    if not whole.exists():
-        work.start(whole, 64, ranks).wait()
+    ranks, rng, place = max(work.asked.ranks), random.Random(work.asked.seed), work.folder / "killed"
     started, victim = work.start(place, 64, ranks), rng.randrange(ranks)
     started.wait_until(lambda: rows.steps_begun(place / "rows", set()) > work.asked.steps // 2)
     os.kill(started.pids[victim], signal.SIGKILL)
@@ -158,12 +155,10 @@ def kill(work: Work) -> None:
     )
     work.start(place, 64, ranks).wait()
     different, figures = work.differences(place, 64)
-    if (place / "run/model.safetensors").read_bytes() != (whole / "run/model.safetensors").read_bytes():
-        wrong.append("the weights differ from those without the kill")
     resumed = [attempt.first for attempt in rows.attempts(place / "rows")]
     if len(resumed) != 2 or not resumed[-1]:
         wrong.append(f"attempts began after steps {resumed}")
-    work.say(name, wrong + different, f"resumed after step {resumed[-1]}, same bytes as without a kill; {figures}")
+    work.say(name, wrong + different, f"resumed after step {resumed[-1]}; {figures}")
 
 
 def resizes(work: Work) -> None:
