@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import importlib.metadata
 import importlib.util
 import math
@@ -24,6 +25,7 @@ from typing import Any, Literal
 
 import torch
 
+import bertie
 from bertie import seeding
 from bertie.errors import UsageError, redacted
 from bertie.threads import cpu_quota
@@ -219,9 +221,24 @@ def environment(threads: int) -> dict[str, Any]:
     }
 
 
-def cache_folder() -> Path:
-    """Return the folder for results of measurements on this machine. It may not exist."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "bertie"
+def process_start() -> float:
+    """Return when this process was started, in seconds of `time.monotonic`; now, if the system does not say."""
+    now = time.monotonic()
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):  # another system
+        return now
+    return now - max(age, 0.0)
+
+
+def code_version() -> str:
+    """Return bertie's version with a checksum of its code, which tells checkouts apart that have the same version."""
+    code = hashlib.sha256()
+    package = Path(__file__).parent
+    for path in sorted(package.rglob("*.py")):
+        code.update(f"{path.relative_to(package)} {path.stat().st_size} ".encode() + path.read_bytes())
+    return f"{bertie.__version__} (code {code.hexdigest()[:12]})"
 
 
 def variable(name: str, default: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from killing import STEPS, Nursery, differences, finetune_command, holds, pretrain_command, wait_for, without_timing
+from killing import (
+    STEPS,
+    Nursery,
+    Victim,
+    differences,
+    finetune_command,
+    holds,
+    pretrain_command,
+    wait_for,
+    without_timing,
+)
+from rows import wrong_rows
 
 STATE = "checkpoints/step-00000012"
 
@@ -32,16 +44,22 @@ def assert_close(found: list[dict[str, Any]], expected: list[dict[str, Any]]) ->
 
 @pytest.mark.parametrize("ranks", [3, *(pytest.param(count, marks=pytest.mark.slow) for count in (2, 4))])
 def test_number_of_ranks_changes_only_rounding(nursery: Nursery, shards: Path, tmp_path: Path, ranks: int) -> None:
-    """With dropout, and 4 rows a step, which 3 ranks share as 1, 1 and 2. A second run with as many gives the same records."""
+    """With dropout, and 4 rows a step, which 3 ranks share as 1, 1 and 2. A second run with as many gives the same records.
+
+    Each row is computed once, on one of the ranks, with the same tokens, labels and masks.
+    """
 
     def command(name: str) -> list[str]:
-        return [*pretrain_command(shards, tmp_path / name), "--training.row-tokens", "128"]
+        flags = ["--training.row-tokens", "128", "--training.micro-batch", "1"]
+        return [*pretrain_command(shards, tmp_path / name), *flags]
 
-    assert nursery.run(command("alone"))[0] == 0
-    together = nursery.start(command("run"), ranks=ranks)
+    one, several = tmp_path / "rows of one", tmp_path / "rows of several"
+    assert nursery.run(command("alone"), ["record_rows", str(one)])[0] == 0
+    together = nursery.start(command("run"), ["record_rows", str(several)], ranks=ranks)
     assert together.wait() == 0, together.texts
     assert together.codes == [0] * ranks
     assert_close(records(tmp_path / "run"), records(tmp_path / "alone"))
+    assert wrong_rows(several, one) == []
     assert "held-out mlm_loss" in together.text
     waits = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert all(0 <= each["awaited_rank"] < ranks and each["longest_wait"] >= 0 for each in waits if "lr" in each)
@@ -90,9 +108,10 @@ def test_ranks_resume_exactly_and_with_another_number_up_to_rounding(
 
 
 def test_ranks_agree_on_the_clock(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
-    """They would hang or fail if one of them made another step, or read other phases."""
+    """They would hang or fail if one of them made another step, or read other phases. The clock of rank 1 is a day ahead."""
     run = tmp_path / "run"
-    together = nursery.start([*pretrain_command(shards, run), "--budget", "4s"], ranks=2)
+    command = [*pretrain_command(shards, run), "--budget", "15s"]
+    together = nursery.start(command, ["with_clock", 1, 86400.0], ranks=2)
     assert together.wait() == 0, together.texts
     assert together.codes == [0, 0]
     steps = [record for record in records(run) if record["split"] == "train"]
@@ -144,6 +163,16 @@ def test_more_ranks_than_rows_are_refused(nursery: Nursery, shards: Path, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
+def assert_all_refuse(victim: Victim, run: Path, *messages: str) -> None:
+    """Each rank prints the same line, and nothing is written."""
+    victim.wait()
+    assert victim.codes == [2] * len(victim.pids), victim.texts
+    [line] = {text.splitlines()[-1] for text in victim.texts}
+    assert all(message in line for message in messages), line
+    assert not any("Traceback" in text for text in victim.texts)
+    assert not run.exists()
+
+
 @pytest.mark.parametrize(
     ("flag", "value", "key"),
     [
@@ -155,14 +184,55 @@ def test_ranks_with_different_settings_are_refused(
     nursery: Nursery, shards: Path, tmp_path: Path, flag: str, value: str, key: str
 ) -> None:
     command = pretrain_command(shards, tmp_path / "run")
-    victim = nursery.start(command, ["with_flags", 1, flag, value], ranks=2)
-    victim.wait()
-    assert victim.codes
-    assert victim.codes[1] == 2, victim.texts
-    assert victim.codes[0] != 0, victim.texts
-    assert f"bertie: {key} is " in victim.texts[1]
-    assert "start every process with the same command" in victim.texts[1]
-    assert not (tmp_path / "run").exists()
+    victim = nursery.start(command, ["with_flags", 1, flag, value], ranks=3)
+    told = f"bertie: {key} is {value} on rank 1 and ", " on rank 0: start every process with the same command"
+    assert_all_refuse(victim, tmp_path / "run", *told)
+
+
+def test_a_rank_with_another_version_is_refused(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
+    victim = nursery.start(pretrain_command(shards, tmp_path / "run"), ["with_version", 2, "0.0.9"], ranks=3)
+    told = "bertie's version is '0.0.9 (code ", " on rank 2 and ", " on rank 0: install the same on every machine"
+    assert_all_refuse(victim, tmp_path / "run", *told)
+
+
+def test_a_rank_with_other_shards_is_refused(
+    nursery: Nursery, shards: Path, small_shards: Path, tmp_path: Path
+) -> None:
+    command = pretrain_command(shards, tmp_path / "run")
+    victim = nursery.start(command, ["with_flags", 1, "--data", str(small_shards)], ranks=2)
+    told = "SHA-256 of the shards' manifest is ", " on rank 1 and ", "give every machine the same shards"
+    assert_all_refuse(victim, tmp_path / "run", *told)
+
+
+def test_a_run_of_another_machine_is_not_begun_again(
+    nursery: Nursery, shards: Path, whole: Path, tmp_path: Path
+) -> None:
+    """After a restart, rank 0 may be on a machine without the folder."""
+    for finished in (True, False):
+        there = shutil.copytree(whole, tmp_path / f"finished {finished}")
+        if not finished:
+            (there / "manifest.json").unlink()
+        command = pretrain_command(shards, tmp_path / "run")
+        victim = nursery.start(command, ["with_flags", 1, "--out", str(there)], ranks=2)
+        what = "is finished" if finished else f"has a checkpoint of step {STEPS}"
+        told = f"{there} {what} on {platform.node()} (rank 1), but on", "is of step 0: give every machine the same"
+        assert_all_refuse(victim, tmp_path / "run", *told)
+
+
+def test_the_folder_of_rank_0_counts(nursery: Nursery, shards: Path, whole: Path, tmp_path: Path) -> None:
+    """Others need none, and a rank with older checkpoints does no harm."""
+    run, older = shutil.copytree(whole, tmp_path / "run"), shutil.copytree(whole, tmp_path / "older")
+    for place, steps in ((run, (STEPS,)), (older, (STEPS, 15))):
+        for name in ("manifest.json", *(f"checkpoints/step-{step:08d}" for step in steps)):
+            remove(place / name)
+    resumed = nursery.start(pretrain_command(shards, run), ["with_flags", 1, "--out", str(older)], ranks=2)
+    assert resumed.wait() == 0, resumed.texts
+    assert f"after step 15 of {STEPS}" in resumed.text
+    assert differences(run, whole) == []
+
+
+def remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 @pytest.fixture(scope="module")

@@ -154,12 +154,26 @@ def test_damaged_file_of_the_only_checkpoint_is_named(
     assert listing(run) == before
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "training_state/counters.json"])
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("model.safetensors", flip),
+        ("training_state/counters.json", flip),
+        ("training_state/optimizer.safetensors", cut),  # as by a copy that was interrupted
+        ("manifest.json", Path.unlink),
+    ],
+)
 def test_run_resumes_before_a_damaged_checkpoint(
-    nursery: Nursery, shards: Path, undisturbed: Path, halfway: Path, tmp_path: Path, name: str
+    nursery: Nursery,
+    shards: Path,
+    undisturbed: Path,
+    halfway: Path,
+    tmp_path: Path,
+    name: str,
+    damage: Callable[[Path], None],
 ) -> None:
     run = shutil.copytree(halfway, tmp_path / "run")
-    flip(run / STATE / name)
+    damage(run / STATE / name)
     bad = listing(run / STATE)
     code, text = nursery.run(pretrain_command(shards, run))
     assert code == 0

@@ -13,8 +13,10 @@ import resource
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import holding
@@ -22,13 +24,15 @@ import holding
 # What commands import late, here once: seconds for each that the tests start.
 import matplotlib.backends.backend_svg
 import matplotlib.figure  # noqa: F401
+import rows
 import sklearn.metrics  # noqa: F401
 import torch._dynamo
 
+import bertie
 import bertie.commands.parser
 import bertie.finetuning.finetune
 import bertie.predict.embed
-import bertie.pretraining.pretrain  # noqa: F401
+import bertie.pretraining.pretrain
 from bertie import runtime, storage
 from bertie.checkpoints import folder as model_folder
 from bertie.checkpoints import training_state
@@ -156,6 +160,24 @@ def with_flags(rank: int, *flags: str) -> None:
         main = lambda argv: command([*argv, *flags])  # noqa: E731
 
 
+def with_version(rank: int, version: str) -> None:
+    """One of the ranks has another version of bertie."""
+    if int(os.environ["RANK"]) == rank:
+        bertie.__version__ = version
+
+
+def with_clock(rank: int, ahead: float) -> None:
+    """The clocks of one of the ranks are so many seconds ahead."""
+    if int(os.environ["RANK"]) == rank:
+        for name in ("time", "monotonic"):
+            setattr(time, name, lambda clock=getattr(time, name): clock() + ahead)
+
+
+def record_rows(folder: str) -> None:
+    """Which rows this rank computes."""
+    rows.record(Path(folder))
+
+
 PATCHES = (
     die_after_step,
     die_before,
@@ -167,6 +189,9 @@ PATCHES = (
     disk_full_after_step,
     forget,
     with_flags,
+    with_version,
+    with_clock,
+    record_rows,
 )
 
 

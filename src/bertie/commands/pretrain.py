@@ -39,12 +39,15 @@ def defaults(name: str) -> dict[str, Any]:
 
 
 def run(args: Args) -> dict[str, Any]:
+    from bertie import runtime
     from bertie.pretraining.dry_run import dry_run  # here, so that --help is quick
-    from bertie.pretraining.pretrain import pretrain
+    from bertie.pretraining.pretrain import pretrain_since
+    from bertie.pretraining.start_up import StartUp
 
     if args.dry_run:
         return dry_run(args.recipe, args.data, args.out, threads=args.threads, cache=args.shard_cache)
-    result = pretrain(args.recipe, args.data, args.out, threads=args.threads, cache=args.shard_cache)
+    start_up = StartUp(runtime.process_start())
+    result = pretrain_since(start_up, args.recipe, args.data, args.out, args.threads, args.shard_cache)
     if not result:  # only the first rank reports
         return result
     last = result["eval"]

@@ -52,7 +52,7 @@ from bertie.tasks.task_json import task_from_json
 from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.distributed import SINGLE_PROCESS, Ranks
-from bertie.training.run_folder import RunFolder, require_same_settings, run_threads
+from bertie.training.run_folder import RunFolder, require_newest_on_rank_0, require_same_settings, run_threads
 from bertie.training.run_report import DEV, run_page
 
 BASE_SIZE = 768  # hidden size of BERT-base, whose learning rates are the defaults
@@ -162,6 +162,8 @@ def finetune_on_ranks(
     if not isinstance(config, FinetuneConfig):
         config = configuration.load(FinetuneConfig, config, "finetune")
     require_same_settings(configuration.plain(config), ranks, ())
+    if out:
+        require_newest_on_rank_0(Path(out), ranks)
     threads = run_threads(Path(out), threads) if out else runtime.use_threads(threads)
     threads = runtime.use_threads(ranks.broadcast(threads))
     checkpoint = model if isinstance(model, Checkpoint) else read_checkpoint(model)
@@ -205,8 +207,7 @@ def _require_shareable(config: FinetuneConfig, data: TaskData, ranks: Ranks) -> 
         raise UsageError(f"fine-tuning with restarts or a grid {alone}, or give one run")
     if data.task.unit == "batch":
         raise UsageError(f"fine-tuning on pairs without scores, whose negatives are the others of their batch, {alone}")
-    if ranks.broadcast(data.fingerprint) != data.fingerprint:
-        raise UsageError("the model or the examples differ from those of rank 0: give all ranks the same")
+    ranks.require_same({"SHA-256 of the model and the examples": data.fingerprint}, "give all ranks the same")
 
 
 def _one(

@@ -258,6 +258,22 @@ def with_languages(config: PretrainConfig, shards: Shards) -> tuple[PretrainConf
     return replace(config, model=model), shards.with_languages(model.languages)
 
 
+def require_attention(settings: PretrainTraining) -> None:
+    """Raise UsageError if the attention implementation does not support this machine."""
+    target = runtime.device()
+    precision = runtime.resolve_precision(settings.precision, target)
+    if settings.attention == "varlen" and (target.type, precision) != ("cuda", "bf16"):
+        raise UsageError(
+            f"training.attention is varlen, which needs a GPU and training.precision bf16; here it is {precision} on "
+            f"{target.type}: set training.attention to automatic"
+        )
+    if settings.attention in ("grouped", "looped") and target.type != "cpu":
+        raise UsageError(
+            f"training.attention is {settings.attention}, which runs on a CPU only, not on {target.type}: set it to "
+            "automatic"
+        )
+
+
 def _check_attention(model: TransformerConfig, training: PretrainTraining) -> None:
     """Raise UsageError if the attention implementation does not support the model or the precision."""
     if training.attention == "varlen" and model.position_embedding == "alibi":

@@ -17,9 +17,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from bertie import console
+from bertie import console, runtime
 from bertie.contracts import Loss, MicroBatch
-from bertie.errors import UserError
+from bertie.errors import UsageError, UserError
 from bertie.model.model import Model
 from bertie.threads import torchrun_ranks
 from bertie.training.rendezvous import fresh_store
@@ -70,7 +70,7 @@ class Ranks:
         padded[: len(own)] = own
         gathered = own.new_empty(self.count * max(sizes), *own.shape[1:])
         with translated_errors():
-            dist.all_gather_into_tensor(gathered, padded)
+            dist.all_gather(list(gathered.chunk(self.count)), padded)
         return torch.cat([part[:size] for part, size in zip(gathered.chunk(self.count), sizes, strict=True)])
 
     def sum_gradients(self, model: nn.Module) -> None:
@@ -103,6 +103,36 @@ class Ranks:
                 payload.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
             dist.broadcast(payload, 0)
         return json.loads(bytes(payload.tolist()))
+
+    def gather(self, value: T) -> list[T]:
+        """Return the values of all ranks, which must be serializable as JSON, on every rank."""
+        if self.count == 1:
+            return [value]
+        content = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        sizes = self.sum_values([len(content) if rank == self.rank else 0 for rank in range(self.count)])
+        longest = int(max(sizes))
+        padded = torch.zeros(longest, dtype=torch.uint8)
+        padded[: len(content)] = content
+        rows = self.gather_rows(padded, self.count * longest).split(longest)
+        return [json.loads(bytes(row[: int(size)].tolist())) for row, size in zip(rows, sizes, strict=True)]
+
+    def require_same(self, facts: dict[str, Any], remedy: str) -> None:
+        """Check that all ranks have the same facts.
+
+        Args:
+            facts: Values that are serializable as JSON, by their names in the message. The names are the same on all ranks.
+            remedy: What to do, for the message.
+
+        Raises:
+            UsageError: On all ranks, if one of them has another value than rank 0. It names the first one.
+        """
+        first, *others = self.gather(facts)
+        for rank, other in enumerate(others, start=1):
+            for name in first:
+                if other[name] != first[name]:
+                    raise UsageError(
+                        f"{name} is {other[name]!r} on rank {rank} and {first[name]!r} on rank 0: {remedy}"
+                    )
 
     def broadcast_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Copy the weights and the optimizer state of rank 0 to every rank."""
@@ -200,6 +230,9 @@ def process_group(timeout: timedelta | None = None) -> Iterator[Ranks]:
 
     Yields:
         The ranks; SINGLE_PROCESS if the process was not started by torchrun.
+
+    Raises:
+        UsageError: On all ranks, if one of them has another version of bertie or torch, or another device, than rank 0.
     """
     rank, count, local = torchrun_ranks()
     if count == 1:
@@ -217,7 +250,12 @@ def process_group(timeout: timedelta | None = None) -> Iterator[Ranks]:
     _GROUPS.append(dist.group.WORLD)
     try:
         with console.silenced() if rank else nullcontext():
-            yield Ranks(rank, count)
+            ranks = Ranks(rank, count)
+            # Each rank updates its replica itself: with other code, the weights would drift apart, and no message says so.
+            versions = {"bertie's version": runtime.code_version(), "torch's version": torch.__version__}
+            ranks.require_same(versions, "install the same on every machine")
+            ranks.require_same({"the device": runtime.device().type}, "repair that machine, or leave it out")
+            yield ranks
     finally:
         dist.destroy_process_group()
 

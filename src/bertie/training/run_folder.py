@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import platform
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, Literal
 import tomli_w
 
 from bertie import config, console, runtime, storage
+from bertie.checkpoints.find import list_checkpoints
 from bertie.checkpoints.folder import MANIFEST
 from bertie.errors import UsageError, UserError
 from bertie.training.distributed import Ranks
@@ -166,6 +168,14 @@ class RunFolder:
         """Save a fact in environment.json, unless an earlier call has saved one by this name."""
         self._decide_once(name, lambda: value)
 
+    def add_start(self, start: dict[str, Any]) -> None:
+        """Append the start of a process to `starts` in environment.json: its first step, and the seconds by part."""
+        environment = storage.read_json(self.path / "environment.json")
+        starts = environment.get("starts", [])
+        if not isinstance(starts, list):
+            raise UserError(f"{self.path / 'environment.json'} is damaged: starts is {starts!r}")
+        storage.write_json(self.path / "environment.json", environment | {"starts": [*starts, start]})
+
     def require_same(self, what: Literal["data", "teacher"], fingerprint: str) -> None:
         """Raise UsageError if the run began with another fingerprint of its data or teacher. The first call saves it."""
         if self._decide_once(what, lambda: fingerprint) != fingerprint:
@@ -236,10 +246,33 @@ def first_difference(old: Any, new: Any, ignored: tuple[str, ...]) -> tuple[str,
 
 
 def require_same_settings(own: dict[str, Any], ranks: Ranks, ignored: tuple[str, ...]) -> None:
-    """Raise UsageError if this rank has another configuration than rank 0, except for the ignored keys."""
-    if difference := first_difference(ranks.broadcast(own), own, ignored):
-        key, first, here = difference
-        raise UsageError(f"{key} is {here!r} here and {first!r} on rank 0: start every process with the same command")
+    """Raise UsageError, on all ranks, if one has another configuration than rank 0, except for the ignored keys."""
+    first, *others = ranks.gather(own)
+    for rank, other in enumerate(others, start=1):
+        if difference := first_difference(first, other, ignored):
+            key, value, there = difference
+            raise UsageError(
+                f"{key} is {there!r} on rank {rank} and {value!r} on rank 0: start every process with the same command"
+            )
+
+
+def require_newest_on_rank_0(path: Path, ranks: Ranks) -> None:
+    """Check that the machine of rank 0, which alone writes the run folder, has the newest state of the run.
+
+    torchrun may give rank 0 to another machine after a restart. The run would begin again there, if its folder is not shared.
+
+    Raises:
+        UsageError: On all ranks, if the folder has a newer checkpoint, or a finished run, on another rank's machine.
+    """
+    steps = [int(folder.name[5:]) for folder in list_checkpoints(path)]
+    first, *others = ranks.gather([(path / MANIFEST).is_file(), max(steps, default=0), str(path), platform.node()])
+    for rank, (finished, step, there, host) in enumerate(others, start=1):
+        if [finished, step] > first[:2]:
+            what = "is finished" if finished else f"has a checkpoint of step {step}"
+            raise UsageError(
+                f"{there} {what} on {host} (rank {rank}), but on {first[3]} (rank 0), which writes the run, its newest "
+                f"checkpoint is of step {first[1]}: give every machine the same folder, or copy the newest one to {first[3]}"
+            )
 
 
 def read_metrics(run: Path, split: str) -> list[dict[str, Any]]:
