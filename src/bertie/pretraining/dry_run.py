@@ -63,7 +63,7 @@ def dry_run(
         UserError: As `pretrain`.
     """
     with process_group() as ranks:
-        setup = set_up(config, data, Path(out), threads, ranks, cache)
+        setup = set_up(config, data, Path(out), threads, ranks, cache=cache)
         status = ranks.broadcast(run_status(setup.out, configuration.plain(setup.config)) if ranks.first else "")
         if status == "finished":
             console.info(f"{out} is finished: nothing to do")
