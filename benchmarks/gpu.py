@@ -1,7 +1,8 @@
 """Speed of pre-training on a GPU, bertie and transformers, in one command that knows its time. Then a short training.
 
     python benchmarks/gpu.py --out FILE.json [--minutes 8] [--cases modern-base-128-32768 …] [--peers eager compiled packed]
-        [--rounds 5] [--shards SHARDS] [--train-minutes 2.5] [--work FOLDER] [--carry FOLDER] [--commit COMMIT] [--tiny]
+        [--rounds 5] [--starts FOLDER] [--shards SHARDS] [--train-minutes 2.5] [--work FOLDER] [--carry FOLDER]
+        [--commit COMMIT] [--tiny]
     python benchmarks/gpu.py --table FILE.json
     python benchmarks/gpu.py --join FOLDER MODEL
 
@@ -12,7 +13,9 @@ A part that does not fit into the rest of the minutes is skipped and listed in F
 2. For each case: bertie with compiled layers and transformers (gpu_peers.py says how both run), in turn, on sequences of
    random tokens with real lengths (the deciles of the recipe's layout on the Simple English Wikipedia) and with equal
    lengths. `compiled` and `packed` are timed after `eager`, in turn with bertie again, if there is time for them.
-3. With --shards: `modern-base` for the rest of the minutes, at least --train-minutes (equal_minutes.py without tasks).
+3. With --starts: the seconds until the first step of `modern-base` on 100 million synthetic tokens, in two processes of
+   which the second one finds compiled code (start.py). The goal for the second is 25 s.
+4. With --shards: `modern-base` for the rest of the minutes, at least --train-minutes (equal_minutes.py without tasks).
    --carry writes the model in small files (weight_parts.py), which --join reads.
 
 Each round times several steps between two synchronizations, after an untimed step. Tokens do not include padding. FLOPs are
@@ -74,6 +77,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", choices=[case.name for case in CASES + TINY])
     parser.add_argument("--peers", nargs="*", default=["eager", *OPTIONAL], choices=["eager", *OPTIONAL])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--starts", type=Path, help="folder for synthetic shards; without it, no starts are timed")
     parser.add_argument("--shards", type=Path, help="token shards for the training; without it, there is none")
     parser.add_argument("--train-minutes", type=float, default=2.5, help="minutes that are kept for the training")
     parser.add_argument("--work", type=Path, help="folder of the training; without it, a temporary one")
@@ -119,6 +123,7 @@ def measure(args: argparse.Namespace) -> None:
         free_memory()
     report.write("measured", matrix_rate_at_the_end=matrix_rate(args.tiny), seconds=time.monotonic() - budget.begun)
     print(table(report.content), flush=True)
+    time_starts(args, budget.left() - reserve, report)
     if args.shards:
         train(args, budget, report)
     else:
@@ -292,6 +297,22 @@ def matrix_rate(tiny: bool) -> list[float]:
         synchronize()
         rates.append(times * 2 * size**3 / (time.perf_counter() - started))
     return [min(rates[1:]), median(rates[1:]), max(rates[1:])]  # the first one warms up
+
+
+def time_starts(args: argparse.Namespace, left: float, report: Report) -> None:
+    """Time two starts of a pre-training, in processes of their own, in `left` seconds."""
+    recipe, tokens, seconds = ("modern-tiny", 200_000, 20) if args.tiny else ("modern-base", 100_000_000, 150)
+    if not args.starts or left < seconds:
+        report.skip("starts", f"{left:.0f} s are left" if args.starts else "no --starts")
+        return
+    command = [sys.executable, Path(__file__).with_name("start.py"), "--recipe", recipe, "--tokens", tokens]
+    command += ["--work", args.starts, "--out", args.starts / "starts.json"]
+    try:
+        subprocess.run(list(map(str, command)), check=True, timeout=left)
+        starts = json.loads((args.starts / "starts.json").read_text())["starts"]
+        report.write("starts timed", starts=starts)
+    except Exception as error:  # the measurements are written
+        report.skip("starts", short(error))
 
 
 def train(args: argparse.Namespace, budget: Budget, report: Report) -> None:

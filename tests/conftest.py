@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -199,4 +200,21 @@ def pretrained(
     model = Model(encoder, build_heads((MaskedLM(), NextSentence()), encoder))
     initialize_weights(model, 0.3)
     write_model(folder, model, small_tokenizer)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def without_special_tokens(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same checkpoint with a tokenizer that adds no special tokens, so that an empty text has no token at all."""
+    from bertie import storage
+
+    folder = tmp_path_factory.mktemp("bare") / "model"
+    shutil.copytree(pretrained, folder)
+    for name in ("manifest.json", "vocab.txt"):
+        (folder / name).unlink(missing_ok=True)
+    for name, changed in (
+        ("tokenizer.json", {"post_processor": None}),
+        ("tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"}),
+    ):
+        storage.write_json(folder / name, storage.read_json(folder / name) | changed)
     return folder

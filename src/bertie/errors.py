@@ -6,6 +6,7 @@ Any other exception is a bug in bertie and keeps its traceback.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -28,8 +29,28 @@ def visible(message: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
 
 
+SECRETS = (
+    (r"://[^/@\s:]*:[^/@\s]*@", "://…@"),
+    (r"\b((?:https?|ftp)://)[^/@\s]+@", r"\1…@"),  # in other URLs, a name alone before an @ is that of a container
+    (r"\b(https?://[^\s?]*\?)[^\s'\")]+", r"\1…"),
+)
+
+
+def redacted(text: str) -> str:
+    """Return a text without the user names, passwords and queries of its URLs: they are secrets, or may hold one.
+
+    "https://me:secret@host/a?key=b" → "https://…@host/a?…"
+    """
+    for secret, shown in SECRETS:
+        text = re.sub(secret, shown, text)
+    return text
+
+
 class UserError(Exception):
-    """The data or the machine prevents the work. The message says what is wrong, where, and what to do. Exit code 1."""
+    """The data or the machine prevents the work. The message says what is wrong, where, and what to do. Exit code 1.
+
+    It has no passwords: see `redacted`.
+    """
 
     exit_code = 1
 
@@ -41,7 +62,7 @@ class UserError(Exception):
             remedy: What to do on the command line, as a sentence of its own. A server leaves it out.
             result: What was done nevertheless, for `--json`.
         """
-        problem, remedy = visible(problem), visible(remedy)
+        problem, remedy = visible(redacted(problem)), visible(redacted(remedy))
         super().__init__(f"{problem}. {remedy}" if remedy else problem)
         self.problem, self.remedy, self.result = problem, remedy, result or {}
 

@@ -27,7 +27,7 @@ import torch
 
 import bertie
 from bertie import seeding
-from bertie.errors import UsageError
+from bertie.errors import UsageError, redacted
 from bertie.threads import cpu_quota
 
 Precision = Literal["auto", "fp32", "bf16"]
@@ -209,7 +209,7 @@ def environment(threads: int) -> dict[str, Any]:
     versions = {name: importlib.metadata.version(name) for name in packages}
     accelerator = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
-        "command": sys.argv,
+        "command": [redacted(word) for word in sys.argv],
         "commit": _commit(),
         "versions": {"python": platform.python_version(), **versions},
         "platform": platform.platform(),
@@ -221,6 +221,17 @@ def environment(threads: int) -> dict[str, Any]:
     }
 
 
+def process_start() -> float:
+    """Return when this process was started, in seconds of `time.monotonic`; now, if the system does not say."""
+    now = time.monotonic()
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):  # another system
+        return now
+    return now - max(age, 0.0)
+
+
 def code_version() -> str:
     """Return bertie's version with a checksum of its code, which tells checkouts apart that have the same version."""
     code = hashlib.sha256()
@@ -228,11 +239,6 @@ def code_version() -> str:
     for path in sorted(package.rglob("*.py")):
         code.update(f"{path.relative_to(package)} {path.stat().st_size} ".encode() + path.read_bytes())
     return f"{bertie.__version__} (code {code.hexdigest()[:12]})"
-
-
-def cache_folder() -> Path:
-    """Return the folder for results of measurements on this machine. It may not exist."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "bertie"
 
 
 def variable(name: str, default: str) -> str:

@@ -12,7 +12,7 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -357,10 +357,9 @@ def verify(folder: Path, files: dict[str, dict[str, Any]], remedy: str) -> None:
     Raises:
         UserError: A file is missing, differs, or is not in the folder. The message names the first one.
     """
+    require_inside(folder, files, remedy)
     for name, expected in files.items():
         path = folder / name
-        if ".." in Path(name).parts or Path(name).is_absolute():
-            raise UserError(f"{folder} lists {name}, a file outside of the folder: {remedy}")
         if not path.is_file():
             raise UserError(f"{path} is missing: {remedy}")
         if (size := path.stat().st_size) != expected["bytes"]:
@@ -369,3 +368,10 @@ def verify(folder: Path, files: dict[str, dict[str, Any]], remedy: str) -> None:
             )
         if sha256(path) != expected["sha256"]:
             raise UserError(f"{path} was altered (its sha256 differs from the manifest's): {remedy}")
+
+
+def require_inside(place: object, names: Iterable[str], remedy: str) -> None:
+    """Raise UserError if a manifest lists a file outside of its folder. place, remedy: for the message."""
+    for name in names:
+        if ".." in Path(name).parts or Path(name).is_absolute():
+            raise UserError(f"{place} lists {name}, a file outside of the folder: {remedy}")

@@ -28,6 +28,31 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else ONNX Runtime sends d
 PR_SET_PDEATHSIG = 1
 
 
+def cache_folder() -> Path:
+    """Return the folder for what is measured or compiled on this machine. It may not exist.
+
+    Raises:
+        RuntimeError: The user has no home folder.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "bertie"
+
+
+def keep_compiled_code() -> None:
+    """Let torch's compiler keep its code in the user's cache, for later starts, unless TORCHINDUCTOR_CACHE_DIR is set.
+
+    torch keeps it among the temporary files, which end with the job on many clusters. It still does, if the cache cannot
+    be written. Importing the compiler sets the variable, so this comes first.
+    """
+    with suppress(OSError, RuntimeError):
+        folder = cache_folder() / "compiled"
+        existing = next(path for path in (folder, *folder.parents) if path.exists())
+        if existing.is_dir() and os.access(existing, os.W_OK):
+            os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder))
+
+
+keep_compiled_code()
+
+
 def cpu_quota() -> int:
     """Return the number of processors that this process may use: its affinity, limited by the cgroup's quota."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -54,6 +79,17 @@ def torchrun_ranks() -> tuple[int, int, int]:
             f"{', '.join(names)} are set to {', '.join(map(repr, values))}: start with torchrun, or unset them"
         )
     return int(values[0]), int(values[1]), int(values[2])
+
+
+def single_rank_threads(threads: int) -> int:
+    """Return the number of threads for work that one rank does for all.
+
+    torchrun lets each rank have one thread, unless OMP_NUM_THREADS is set. The others wait, or compile.
+
+    Args:
+        threads: The number of threads of this process, which is right without torchrun.
+    """
+    return max(threads, cpu_quota()) if torchrun_ranks()[1] > 1 else threads
 
 
 def use_one_tokenizer_thread() -> None:

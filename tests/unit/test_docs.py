@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 from bertie import config
+from bertie.batches.layouts import Layout
 from bertie.commands import USUAL, VERBS, module
 from bertie.commands.finetune import Args as FinetuneArgs
 from bertie.commands.flags import variants
@@ -31,6 +32,9 @@ from bertie.commands.pretrain import Args as PretrainArgs
 from bertie.errors import UsageError
 from bertie.lab.config import LabConfig, LabText
 from bertie.lab.plan import make_plan
+from bertie.objectives import AnyObjective
+from bertie.training.optimizers import Optimizer
+from bertie.training.schedules import Schedule
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -399,6 +403,16 @@ def test_a_room_names_all_of_its_files() -> None:
         names = (files - named) | {name for name in folders if f"{name}/" not in text}
         missing += [f"{room.relative_to(ROOT)}: {name}" for name in sorted(names)]
     assert not missing, "\n".join(missing)
+
+
+def test_the_guide_to_recipes_names_all_kinds() -> None:
+    rows = re.findall(
+        r"^\| `\[+(\w+)\]+` \| (.*) \|$", (ROOT / "docs/how-to/pre-training.md").read_text(), re.MULTILINE
+    )
+    tables = {"optimizer": Optimizer, "schedule": Schedule, "layout": Layout, "objectives": AnyObjective}
+    assert {name: set(re.findall(r"`(\w+)`", kinds)) for name, kinds in rows} == {
+        name: {kind.kind for kind in typing.get_args(union)} for name, union in tables.items()
+    }
 
 
 def test_missing_names_are_found() -> None:

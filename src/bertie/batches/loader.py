@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
+import numpy as np
+
 from bertie.batches.collate import collate, filler
 from bertie.batches.layouts import Layout
 from bertie.batches.packing import pack, row_count
+from bertie.batches.sections import sections
 from bertie.contracts import Batch, MicroBatch
 from bertie.errors import UserError
 from bertie.text.shards import Corpus
@@ -47,7 +50,9 @@ class Position:
 
     epoch: int = 0
     step: int = 0
-    """Step within the epoch, from 0."""
+    """Step within the section, from 0."""
+    section: int = 0
+    """Section within the epoch, from 0. Without `Loader.shuffle_tokens`, an epoch is one section."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,45 +106,74 @@ class Loader:
     seed: int
     static_epochs: int = 0
     """Repeat the random numbers of the first epochs, so many; 0: every epoch has its own."""
+    shuffle_tokens: int = 0
+    """Most tokens that are shuffled together, see `sections`; 0: all of the corpus."""
 
     def steps(self, position: Position) -> Iterator[StepPlan]:
         """Yield steps without end, beginning at `position`. Earlier steps are not read.
 
-        The rows that remain at the end of an epoch, fewer than a step has, are not used.
+        The rows that remain at the end of a section, fewer than a step has, are not used. While the steps of a section are
+        built, the shards of the next one are fetched, if the corpus is in an object store.
 
         Raises:
             UserError: A step needs more rows than the corpus has.
         """
-        shape = self.shape
         while True:
-            source = position.epoch % self.static_epochs if self.static_epochs else position.epoch
-            epoch = self.layout.epoch(self.corpus, self.tokenizer, self.seed, source)
-            per_window = [row_count(epoch.lengths(w), shape.row_tokens) for w in range(epoch.windows)]
-            steps = sum(per_window) // shape.rows
-            if steps == 0:
+            source, parts = self._sections(position.epoch)
+            refuse, most = position.section == 0, 0
+            for section in range(position.section, len(parts)):
+                last = section + 1 == len(parts)
+                following = self._sections(position.epoch + 1)[1][0] if last else parts[section + 1]
+                corpus, stream = self.corpus, source
+                if len(parts) > 1:
+                    corpus, stream = corpus.select(parts[section]), source * len(self.corpus.tokens) + section
+                rows, build_row = self._rows(corpus, stream)
+                steps, most = rows // self.shape.rows, max(most, rows)
+                end = Position(position.epoch + 1) if last else Position(position.epoch, 0, section + 1)
+                for step in range(position.step, steps):
+                    if step == position.step + 1:  # not before: a sample is one step, and its process may be forked
+                        self.corpus.fetch_ahead([*parts[section], *following])
+                    current = Position(position.epoch, step, section)
+                    after = end if step + 1 == steps else Position(position.epoch, step + 1, section)
+                    build = partial(_row_of_step, build_row, step * self.shape.rows)
+                    yield StepPlan(build, self.shape.rows, current, after, stream)
+                position = end
+            if refuse and most < self.shape.rows:
                 raise UserError(
-                    f"the corpus has {sum(per_window)} rows of {shape.row_tokens} tokens and one step takes "
-                    f"{shape.rows}: lower --training.batch-size or give more text"
+                    f"the corpus has {most} rows of {self.shape.row_tokens} tokens and one step takes "
+                    f"{self.shape.rows}: lower --training.batch-size or give more text"
                 )
+            if position.section:  # a damaged one, after the last section
+                position = Position(position.epoch + 1)
 
-            @lru_cache(maxsize=2)  # the rows of a step are in one window or two
-            def packed(window: int, epoch=epoch) -> tuple[list, list[list[int]]]:
-                spans = epoch.window(window)
-                return spans, pack(epoch.lengths(window), shape.row_tokens)
+    def _sections(self, epoch: int) -> tuple[int, list[np.ndarray]]:
+        """Return the epoch whose random numbers an epoch has, and the shards of its sections."""
+        source = epoch % self.static_epochs if self.static_epochs else epoch
+        return source, sections(self.corpus.shard_starts, self.shuffle_tokens, self.seed, source)
 
-            def build_row(step: int, index: int, epoch=epoch, per_window=per_window, packed=packed) -> Batch:
-                index, window = step * shape.rows + index, 0
-                while index >= per_window[window]:
-                    index -= per_window[window]
-                    window += 1
-                spans, rows = packed(window)
-                sequences = [epoch.sequence(spans[i]) for i in rows[index]]
-                gap = shape.row_tokens - sum(map(len, sequences))
-                limit = self.layout.max_length
-                return collate(sequences + filler(gap, self.tokenizer.pad_id, limit), limit)
+    def _rows(self, corpus: Corpus, epoch: int) -> tuple[int, Callable[[int], Batch]]:
+        """Shuffle and pack a corpus. Return the number of its rows, and what builds the row with a number."""
+        tokens, limit = self.shape.row_tokens, self.layout.max_length
+        shuffled = self.layout.epoch(corpus, self.tokenizer, self.seed, epoch)
+        per_window = [row_count(shuffled.lengths(w), tokens) for w in range(shuffled.windows)]
 
-            for step in range(position.step, steps):
-                current, last = Position(position.epoch, step), step + 1 == steps
-                after = Position(position.epoch + 1, 0) if last else Position(position.epoch, step + 1)
-                yield StepPlan(partial(build_row, step), shape.rows, current, after, source)
-            position = Position(position.epoch + 1, 0)
+        @lru_cache(maxsize=2)  # the rows of a step are in one window or two
+        def packed(window: int) -> tuple[list, list[list[int]]]:
+            spans = shuffled.window(window)
+            return spans, pack(shuffled.lengths(window), tokens)
+
+        def build_row(index: int) -> Batch:
+            window = 0
+            while index >= per_window[window]:
+                index -= per_window[window]
+                window += 1
+            spans, rows = packed(window)
+            sequences = [shuffled.sequence(spans[i]) for i in rows[index]]
+            gap = tokens - sum(map(len, sequences))
+            return collate(sequences + filler(gap, self.tokenizer.pad_id, limit), limit)
+
+        return sum(per_window), build_row
+
+
+def _row_of_step(build_row: Callable[[int], Batch], first: int, index: int) -> Batch:
+    return build_row(first + index)

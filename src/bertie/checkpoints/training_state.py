@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from bertie import config, console, storage
+from bertie.batches.loader import Position
 from bertie.checkpoints.checkpoint import load_weights
 from bertie.checkpoints.find import list_checkpoints
 from bertie.checkpoints.folder import MANIFEST, save_tensors, write_manifest, write_model
@@ -35,7 +36,9 @@ class Counters:
     epoch: int = 0
     """Epoch of the next step, from 0."""
     epoch_step: int = 0
-    """Number of the next step within its epoch, from 0."""
+    """Number of the next step within its section, from 0."""
+    section: int = 0
+    """Section of the next step within its epoch, from 0."""
     tokens: int = 0
     """Tokens trained on, without filler."""
     seconds: float = 0.0
@@ -68,6 +71,20 @@ class Counters:
     """Number of the evaluation set of that loss."""
     evaluations_without_improvement: int = 0
     """Evaluations since the best one, for early stopping."""
+
+    @property
+    def position(self) -> Position:
+        """The position of the next step in the data."""
+        return Position(self.epoch, self.epoch_step, self.section)
+
+    @position.setter
+    def position(self, position: Position) -> None:
+        self.epoch, self.epoch_step, self.section = position.epoch, position.step, position.section
+
+    @property
+    def epoch_ended(self) -> bool:
+        """Whether the last step was the last one of its epoch."""
+        return self.step > 0 and self.position == Position(self.epoch)
 
 
 @dataclass(frozen=True)
@@ -226,7 +243,16 @@ def load_state(folder: Path, model: Model, optimizer: torch.optim.Optimizer) -> 
     _require(counters)
     try:
         found = config.build(Counters, storage.read_json(counters), "counters")
-        places = ("epoch", "epoch_step", "tokens", "seconds", "metrics_bytes", "skipped", "consecutive_skipped")
+        places = (
+            "epoch",
+            "epoch_step",
+            "section",
+            "tokens",
+            "seconds",
+            "metrics_bytes",
+            "skipped",
+            "consecutive_skipped",
+        )
         require_range("counters", found, *places, low=0, high=2**63)
     except UsageError as error:
         raise UserError(f"{counters} is damaged: {error}") from error

@@ -56,7 +56,7 @@ class Args:
     dtype: Dtype = "float32"
     """Data type of the vectors; float16 halves the size of the file."""
     strict: bool = False
-    """Fail at the first unreadable row, instead of writing NaN (.parquet: null) for it."""
+    """Fail at the first row without a vector, instead of writing NaN (.parquet: null) for it."""
     engine: EngineName | None = None
     """What computes the encoder; by default the engine that a converted model was made for, or else plain."""
 

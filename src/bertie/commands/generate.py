@@ -17,7 +17,8 @@ class Args:
 
     Masked language models are not trained to generate. bertie replaces masks after the prompt by tokens that it draws, from
     left to right or by Gibbs sampling (Wang and Cho 2019). Every token takes a forward pass over the whole text. Causal
-    models draw the next token again and again; bertie does not keep their keys and values, so this is slow as well.
+    models draw the next token again and again; bertie keeps the keys and values of a Transformer-XL only, so others are
+    slow as well.
     """
 
     run: Positional[str]

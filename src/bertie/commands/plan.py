@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from bertie.commands.flags import Flat
 from bertie.pretraining.budget_plan import Device, plan
+from bertie.text.remote_shards import ShardCache
 
 
 @dataclass(frozen=True)
 class Args:
     """Find out which size to pre-train in a given time, and which loss to expect. Takes minutes, writes nothing."""
 
-    data: Path
-    """Token shards: the output of `bertie prepare`."""
+    data: str
+    """Token shards: the output of `bertie prepare`, or its URL in an object store, such as s3://bucket/shards."""
     budget: str
     """Time for the pre-training, such as "24h", "90m" or "30s"."""
     device: Device = "auto"
@@ -23,7 +24,15 @@ class Args:
     """Part of the peak rate of a GPU elsewhere that the training is assumed to reach, up to 1; 0: 0.3."""
     threads: int = 0
     """Number of CPU threads; 0: all that this process may use. For this machine only."""
+    shard_cache: Flat[ShardCache] = ShardCache()
 
 
 def run(args: Args) -> dict[str, Any]:
-    return plan(args.data, args.budget, device=args.device, utilization=args.utilization, threads=args.threads)
+    return plan(
+        args.data,
+        args.budget,
+        device=args.device,
+        utilization=args.utilization,
+        threads=args.threads,
+        cache=args.shard_cache,
+    )

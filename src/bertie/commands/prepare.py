@@ -10,6 +10,7 @@ from bertie import console
 from bertie.commands.common import ExecutorOptions
 from bertie.commands.flags import Flat, Positional
 from bertie.errors import UsageError, UserError
+from bertie.files.store import is_url
 from bertie.text.document_blocks import Filters
 from bertie.text.prepare import prepare
 from bertie.text.readers import ReaderOptions
@@ -29,7 +30,7 @@ class Args:
     Required, except with --check."""
     out: Path | None = None
     """Output folder for the shards. Required, except with --check."""
-    check: Path | None = None
+    check: str | None = None
     """Only check an existing folder of shards: compare every file with the manifest. Use it without other arguments."""
     eval_share: float = 0.01
     """Share of the documents to hold out, 0 to 1; duplicates are held out together."""
@@ -44,15 +45,19 @@ def run(args: Args) -> dict[str, Any]:
     if args.check:
         if args != Args(check=args.check):
             raise UsageError("--check reads existing shards: remove the other arguments")
-        manifest = open_shards(args.check).manifest
-        if others := unlisted_files(args.check, manifest):
-            more = f" and {len(others) - 1:,} more files are" if others[1:] else " is"
-            raise UserError(
-                f"{args.check}: {others[0]}{more} not in the manifest: remove what is not part of the shards"
+        if is_url(args.check):
+            raise UsageError(
+                f"--check {args.check}: only a local folder can be checked; `bertie pretrain` compares every file of an "
+                "object store with the manifest when it fetches it"
             )
+        folder = Path(args.check)
+        manifest = open_shards(folder).manifest
+        if others := unlisted_files(folder, manifest):
+            more = f" and {len(others) - 1:,} more files are" if others[1:] else " is"
+            raise UserError(f"{folder}: {others[0]}{more} not in the manifest: remove what is not part of the shards")
         size = sum(file["bytes"] for file in manifest["files"].values())
-        console.result(f"{args.check}: {len(manifest['files']):,} files, {size / 1e6:,.1f} MB, intact")
-        return _summary(args.check, manifest)
+        console.result(f"{folder}: {len(manifest['files']):,} files, {size / 1e6:,.1f} MB, intact")
+        return _summary(folder, manifest)
     if not args.tokenizer or not args.out:
         missing = [flag for flag, given in (("--tokenizer", args.tokenizer), ("--out", args.out)) if not given]
         raise UsageError(f"bertie prepare lacks {' and '.join(missing)} (see bertie prepare --help)")

@@ -9,6 +9,7 @@ from typing import Any
 from bertie import config, console
 from bertie.commands.flags import Flat, Positional
 from bertie.pretraining.recipe import PretrainConfig
+from bertie.text.remote_shards import ShardCache
 
 SHARED = True
 
@@ -20,8 +21,8 @@ class Args:
     config: Positional[str]
     """TOML file, or shipped recipe: modern-tiny, modern-mini, modern-small, modern-base or modern-large; BERT's tiny, mini,
     small, medium, base or large; with the paper's settings tiny-paper … large-paper."""
-    data: Path
-    """Token shards: the output of `bertie prepare`."""
+    data: str
+    """Token shards: the output of `bertie prepare`, or its URL in an object store, such as s3://bucket/shards."""
     out: Path
     """Output: the run folder."""
     recipe: Flat[PretrainConfig]
@@ -29,6 +30,7 @@ class Args:
     """Estimate time and memory from three training steps, without writing anything."""
     threads: int = 0
     """Number of CPU threads; 0: as before in a resumed run, otherwise all that this process may use."""
+    shard_cache: Flat[ShardCache] = ShardCache()
 
 
 def defaults(name: str) -> dict[str, Any]:
@@ -37,12 +39,15 @@ def defaults(name: str) -> dict[str, Any]:
 
 
 def run(args: Args) -> dict[str, Any]:
+    from bertie import runtime
     from bertie.pretraining.dry_run import dry_run  # here, so that --help is quick
-    from bertie.pretraining.pretrain import pretrain
+    from bertie.pretraining.pretrain import pretrain_since
+    from bertie.pretraining.start_up import StartUp
 
     if args.dry_run:
-        return dry_run(args.recipe, args.data, args.out, threads=args.threads)
-    result = pretrain(args.recipe, args.data, args.out, threads=args.threads)
+        return dry_run(args.recipe, args.data, args.out, threads=args.threads, cache=args.shard_cache)
+    start_up = StartUp(runtime.process_start())
+    result = pretrain_since(start_up, args.recipe, args.data, args.out, args.threads, args.shard_cache)
     if not result:  # only the first rank reports
         return result
     last = result["eval"]

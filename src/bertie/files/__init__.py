@@ -1,6 +1,8 @@
 """Files: where they are, and what their bytes mean.
 
 - sources.py: find and open files, folders, patterns, URLs and data sets
+- store.py: read parts of files in object stores, and try again if a request fails
+- file_cache.py: keep such files on the local disk, verified and within a limit
 - compression.py: decompress
 - encodings.py: detect the encoding
 - lines.py: bytes → numbered lines

@@ -16,6 +16,7 @@ from typing import IO, Any, Literal, cast
 from bertie import console, storage
 from bertie.errors import MachineError, UsageError, UserError
 from bertie.files.compression import COMPRESSIONS, decompress
+from bertie.files.store import in_words, is_url
 
 Format = Literal["txt", "jsonl", "csv", "tsv", "parquet", "hub"]
 FORMATS: tuple[Format, ...] = ("txt", "jsonl", "csv", "tsv", "parquet")
@@ -74,14 +75,14 @@ class Source:
             kind = UserError if error.errno in PATH_ERRORS else MachineError
             raise kind(f"cannot read {self.path}: {error.strerror or error}") from error
         except Exception as error:
-            if "://" not in self.path:
+            if not is_url(self.path):
                 raise
             raise interrupted(self.path, error) from error  # every store has its own exceptions
 
 
 def interrupted(path: str, error: Exception) -> MachineError:
     """Return the error for a network connection that failed while `path` was read."""
-    return MachineError(f"reading {path} failed: {' '.join(str(error).split())[:300]}")
+    return MachineError(f"reading {path} failed: {in_words(error)}")
 
 
 def find(texts: Iterable[str | Path]) -> list[Source]:
@@ -105,7 +106,7 @@ def as_list(texts: str | Path | Iterable[str | Path]) -> list[str | Path]:
 
 
 def _find(text: str) -> list[Source]:
-    if "://" in text:
+    if is_url(text):
         return _find_remote(text)
     if text.startswith(HUB):
         if not 1 <= len(parts := text.removeprefix(HUB).split(":")) <= 3 or not parts[0]:
@@ -157,7 +158,7 @@ def _hub_stamp(text: str) -> str:
     try:
         return str(datasets.load_dataset_builder(name, config or None).hash)
     except Exception as error:  # of the library, the hub or the network
-        raise UserError(f"cannot open the data set {text}: {' '.join(str(error).split())[:300]}") from error
+        raise UserError(f"cannot open the data set {text}: {in_words(error)}") from error
 
 
 def _find_remote(url: str) -> list[Source]:
@@ -178,7 +179,7 @@ def _find_remote(url: str) -> list[Source]:
     except FileNotFoundError as error:
         raise UsageError(f"no such file: {url}") from error
     except Exception as error:  # every store has its own exceptions
-        raise UserError(f"cannot look up {url}: {' '.join(str(error).split())}") from error
+        raise UserError(f"cannot look up {url}: {in_words(error)}") from error
     if not items:
         raise UsageError(f"{url}: no text there (looked for {KNOWN})")
     sources = []
@@ -242,7 +243,7 @@ def require_outside(out: Path, texts: Iterable[str | Path]) -> None:
     for text in texts:
         if (
             str(text)
-            and "://" not in str(text)
+            and not is_url(text)
             and Path(text).is_dir()
             and out.resolve().is_relative_to(Path(text).resolve())
         ):
@@ -258,7 +259,7 @@ def require_unchanged(source: Source) -> None:
 
 
 def _open_raw(path: str) -> IO[bytes]:
-    if "://" not in path:
+    if not is_url(path):
         return open(path, "rb")
     import fsspec
 

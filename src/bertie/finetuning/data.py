@@ -129,11 +129,11 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
 def _check_length(config: FinetuneConfig, checkpoint: Checkpoint) -> None:
     """Raise UsageError if the model does not read sequences of `max_length` tokens."""
     limit = checkpoint.config.max_position_embeddings
-    separate = pooling_facts(config.task.text_pooling).separate
-    shortest = special_tokens(checkpoint.tokenizer, 2, separate) + 1
+    pooling = pooling_facts(config.task.text_pooling)
+    shortest = special_tokens(checkpoint.tokenizer, 2, pooling.separate) + 1
     if not shortest <= config.max_length <= limit:
         raise UsageError(f"max_length is {config.max_length}: the model reads {shortest} to {limit} tokens")
-    if config.task.text_pooling is not None:
+    if config.task.text_pooling is not None and pooling.one_token:
         require_first_segment(checkpoint.config, config.max_length)
     longest = checkpoint.tokenizer.longest
     if longest is not None and config.max_length > longest:

@@ -147,10 +147,7 @@ def _read(
     found = attention_in(predictor.model, sequences)
     tokenizer = predictor.tokenizer
     tokens = [shown_tokens(tokenizer, each.input_ids) for each in sequences]
-    shown = [
-        [source if token == tokenizer.special.unk and source else token for token, source in zip(*each, strict=True)]
-        for each in zip(tokens, sources, strict=True)
-    ]
+    shown = [with_sources(tokenizer, *each) for each in zip(tokens, sources, strict=True)]
     special = [special_places(tokenizer, each.input_ids) for each in sequences]
     return [Sentence(*each) for each in zip(texts, tokens, shown, special, arcs, found, strict=True)]
 
@@ -179,6 +176,12 @@ def shown_tokens(tokenizer: Tokenizer, ids: np.ndarray) -> list[str]:
     if tokenizer.algorithm != "bpe":
         return entries
     return [tokenizer.spelling(entry).decode("utf-8", "replace").replace(" ", "▁") for entry in entries]
+
+
+def with_sources(tokenizer: Tokenizer, tokens: list[str], sources: list[str]) -> list[str]:
+    """Return tokens, but instead of [UNK] the characters that it stands for. sources: those of each token."""
+    unknown = tokenizer.special.unk
+    return [source if token == unknown and source else token for token, source in zip(tokens, sources, strict=True)]
 
 
 def _arcs(sentence: ParsedSentence, sequence: Sequence) -> list[Arc]:

@@ -127,6 +127,7 @@ class ReformerConfig:
             if (value := getattr(self, name)) != default:
                 of = next(kind for kind, names in SETTINGS_OF.items() if name in names)
                 what = "axial positions" if of == "axial" else f"{of} layer"
+                value, default = (list(each) if isinstance(each, tuple) else each for each in (value, default))
                 raise UsageError(
                     f"model.{name} is {value}, which has no effect, because the model has no {what}: set it to {default}"
                 )

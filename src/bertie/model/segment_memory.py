@@ -46,7 +46,7 @@ def require_first_segment(config: Any, max_length: int) -> None:
     if reads_documents(config) and config.pooled_token == "first" and max_length > config.segment_length:
         raise UsageError(
             f"max_length is {max_length}, and the model reads segments of {config.segment_length} tokens, of which the head's "
-            "token sees the first one only: lower max_length to that"
+            'token sees the first one only: lower max_length to that, or set task.pooling to "max"'
         )
 
 

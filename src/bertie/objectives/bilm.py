@@ -15,7 +15,7 @@ from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.lstm import BidirectionalLMHead, LstmEncoder
-from bertie.objectives.initialization import Vectors, initialize_embeddings
+from bertie.objectives.initialization import Vectors, counted_embeddings, initialize_embeddings
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 
 
@@ -25,6 +25,7 @@ class BidirectionalLM:
 
     facts: ClassVar = HeadFacts("LM in both directions", "the next word and the previous one")
     traits: ClassVar = Traits()
+    counted = counted_embeddings
     initialize = initialize_embeddings
     kind: Literal["bilm"] = "bilm"
     weight: Annotated[float, Range(0)] = 1.0

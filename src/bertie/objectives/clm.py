@@ -16,7 +16,7 @@ from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.vocabulary_heads import BringsVocabularyHead, CausalLMHead
-from bertie.objectives.initialization import Vectors, initialize_embeddings
+from bertie.objectives.initialization import Vectors, counted_embeddings, initialize_embeddings
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 from bertie.objectives.requirements import require_vocabulary_head
 
@@ -27,6 +27,7 @@ class CausalLM:
 
     facts: ClassVar = HeadFacts("causal LM", "the next word", "text-generation", "next")
     traits: ClassVar = Traits(predicts_text=True)
+    counted = counted_embeddings
     initialize = initialize_embeddings
     kind: Literal["clm"] = "clm"
     weight: Annotated[float, Range(0)] = 1.0

@@ -24,6 +24,7 @@ from bertie.model.head_facts import HeadFacts
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
+from bertie.objectives.initialization import Pending
 from bertie.objectives.mlm import MaskedLM, masked_row
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 from bertie.objectives.requirements import before, require_partners, require_transformer
@@ -101,7 +102,10 @@ class Distillation:
         weight = np.repeat(batch.example != FILLER, batch.ragged.lengths).astype(np.float32)
         return Labeled(batch, Targets(np.arange(len(weight)), np.zeros(len(weight), np.int32), weight))
 
-    def initialize(self, model: Model, shards: Shards) -> None:  # noqa: ARG002
+    def counted(self, model: Model) -> None:
+        """Return None: the teacher's embeddings are copied."""
+
+    def initialize(self, model: Model, shards: Shards, begun: Pending | None = None) -> None:  # noqa: ARG002
         """Copy weights of the teacher to the student, as `initialization` says."""
         head = model.heads[self.kind]
         if isinstance(head, DistillationHead) and self.initialization == "teacher":

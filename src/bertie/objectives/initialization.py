@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
@@ -17,8 +20,11 @@ from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.text.shards import Corpus, Shards
 from bertie.text.tokenizer import Tokenizer
+from bertie.threads import single_rank_threads
 
 Vectors = Literal["random", "cooccurrence"]
+Pending = Callable[[], np.ndarray]
+"""Waits for co-occurrence vectors that are being computed."""
 
 # Norm of co-occurrence vectors as initial embeddings, relative to random embeddings. 2 and 8 learn more slowly (docs/log).
 COOCCURRENCE_NORM = 4.0
@@ -92,19 +98,43 @@ def set_output_bias(bias: torch.Tensor, corpus: Corpus) -> None:
     bias.data.copy_((counts / counts.sum()).log())
 
 
-def set_cooccurrence_vectors(embeddings: nn.Embedding, corpus: Corpus) -> None:
-    """Set word embeddings in place to co-occurrence vectors of the corpus. Entries that do not occur keep theirs."""
-    from bertie.text.cooccurrence import cooccurrence_vectors  # here, because SciPy loads slowly
+@contextmanager
+def begin_vectors(embeddings: nn.Embedding, corpus: Corpus) -> Iterator[Pending]:
+    """Compute co-occurrence vectors of the embeddings' shape beside the block, which gets a function that waits for them."""
+    from bertie.text.cooccurrence import vectors_ahead  # here, because SciPy loads slowly
 
     console.info("counting co-occurrences for the initial word embeddings")
-    words = embeddings.weight.data
-    vectors = torch.from_numpy(cooccurrence_vectors(corpus, *words.shape, threads=torch.get_num_threads()))
+    with vectors_ahead(
+        corpus, *embeddings.weight.shape, threads=single_rank_threads(torch.get_num_threads())
+    ) as vectors:
+        yield vectors
+
+
+def set_cooccurrence_vectors(embeddings: nn.Embedding, corpus: Corpus, begun: Pending | None = None) -> None:
+    """Set word embeddings in place to co-occurrence vectors of the corpus. Entries that do not occur keep theirs.
+
+    Args:
+        embeddings: The embeddings.
+        corpus: Text to count.
+        begun: What `begin_vectors` has given for these embeddings; None: compute the vectors now.
+    """
+    if begun is None:
+        with begin_vectors(embeddings, corpus) as begun:
+            found = begun()
+    else:
+        found = begun()
+    words, vectors = embeddings.weight.data, torch.from_numpy(found)
     norms = vectors.norm(dim=1, keepdim=True)
     norm = COOCCURRENCE_NORM * words.norm(dim=1).mean()  # the same for all words: training learns the norms
     words.copy_(torch.where(norms > 0, vectors / norms * norm, words))
 
 
-def initialize_embeddings(objective: Any, model: Model, shards: Shards) -> None:
+def counted_embeddings(objective: Any, model: Model) -> nn.Embedding | None:
+    """Return the word embeddings: `Initializes.counted` of an objective with a field `initialization`."""
+    return model.encoder.embeddings.word if objective.initialization == "cooccurrence" else None
+
+
+def initialize_embeddings(objective: Any, model: Model, shards: Shards, begun: Pending | None = None) -> None:
     """Set the initial word embeddings in place: `Initializes.initialize` of an objective with a field `initialization`."""
-    if objective.initialization == "cooccurrence":
-        set_cooccurrence_vectors(model.encoder.embeddings.word, shards.train)
+    if (words := counted_embeddings(objective, model)) is not None:
+        set_cooccurrence_vectors(words, shards.train, begun)

@@ -22,6 +22,7 @@ from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import BringsVocabularyHead, MaskedLMHead
 from bertie.objectives.initialization import (
+    Pending,
     require_patterns,
     set_cooccurrence_vectors,
     set_output_bias,
@@ -135,19 +136,25 @@ class MaskedLM:
         replaced[selected[as_random]] = random_ids[as_random]
         return replaced
 
-    def initialize(self, model: Model, shards: Shards) -> None:
+    def counted(self, model: Model) -> nn.Embedding | None:
+        """Return the word embeddings, if they begin with co-occurrence vectors."""
+        head, vectors = model.heads[self.kind], self.initialization in ("cooccurrence", "patterns")
+        return head.word[0] if isinstance(head, MaskedLMHead) and vectors else None
+
+    def initialize(self, model: Model, shards: Shards, begun: Pending | None = None) -> None:
         """Set initial weights in place, as `initialization` says.
 
         Args:
             model: The model, whose head shares the word embeddings with its encoder.
             shards: Their training text gives the frequencies and co-occurrences.
+            begun: Waits for the vectors of `counted`; None: they are computed now.
         """
         head = model.heads[self.kind]
         if not isinstance(head, MaskedLMHead) or self.initialization == "random":
             return
         set_output_bias(head.bias, shards.train)
-        if self.initialization != "unigram":
-            set_cooccurrence_vectors(head.word[0], shards.train)
+        if (words := self.counted(model)) is not None:
+            set_cooccurrence_vectors(words, shards.train, begun)
         if self.initialization == "patterns" and isinstance(model.encoder, TransformerEncoder):
             set_pattern_weights(model.encoder, head, shards.tokenizer)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from torch import nn
 
 from bertie.batches.layouts import Layout
 from bertie.config import Range, check_ranges
@@ -20,7 +21,7 @@ from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.model import Model
 from bertie.model.vocabulary_heads import MaskedLMHead
-from bertie.objectives.initialization import Vectors, set_cooccurrence_vectors, set_output_bias
+from bertie.objectives.initialization import Pending, Vectors, set_cooccurrence_vectors, set_output_bias
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 from bertie.objectives.requirements import require_both_sides, require_transformer
@@ -87,12 +88,17 @@ class MaskedNextToken:
         before = np.where(first, targets.index, targets.index - 1)
         return Labeled(masked, replace(targets, index=before, weight=targets.weight * ~first))
 
-    def initialize(self, model: Model, shards: Shards) -> None:
+    def counted(self, model: Model) -> nn.Embedding | None:
+        """Return the word embeddings, if they begin with co-occurrence vectors."""
+        head = model.heads[self.kind]
+        return head.word[0] if isinstance(head, MaskedLMHead) and self.initialization == "cooccurrence" else None
+
+    def initialize(self, model: Model, shards: Shards, begun: Pending | None = None) -> None:
         """Set initial weights in place, as `initialization` says."""
         head = model.heads[self.kind]
         if isinstance(head, MaskedLMHead) and self.initialization == "cooccurrence":
             set_output_bias(head.bias, shards.train)
-            set_cooccurrence_vectors(head.word[0], shards.train)
+            set_cooccurrence_vectors(head.word[0], shards.train, begun)
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> MaskedLMHead:
         """Build BERT's masked-LM head, which here predicts the token after its row."""

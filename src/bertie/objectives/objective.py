@@ -10,8 +10,8 @@ Pre-training calls them in this order:
    objectives label in the order of the recipe, each the row that the one before returned.
 3. `head` builds the module that predicts. `generator` (of `Generates`) and `read_teacher` (of `Teaches`) bring a second
    encoder.
-4. `initialize` (of `Initializes`) sets weights that should not start at random, and `hold` (of `Holds`) keeps weights as
-   they are.
+4. `counted` and `initialize` (of `Initializes`) set weights that should not start at random, and `hold` (of `Holds`) keeps
+   weights as they are.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.model import Model
+from bertie.objectives.initialization import Pending
 from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
 
@@ -140,12 +141,20 @@ class Initializes(Protocol):
         """How it sets them. "random" leaves them as they are, and every such objective accepts it."""
         ...
 
-    def initialize(self, model: Model, shards: Shards) -> None:
+    def counted(self, model: Model) -> nn.Embedding | None:
+        """Return the word embeddings that begin with co-occurrence vectors; None: none do.
+
+        The vectors take seconds, so pre-training computes them beside other work (`initialization.begin_vectors`).
+        """
+        ...
+
+    def initialize(self, model: Model, shards: Shards, begun: Pending | None = None) -> None:
         """Set initial weights in place.
 
         Args:
             model: The model.
             shards: Their training text may be counted.
+            begun: Waits for the vectors of `counted`; None: they are computed now.
         """
         ...
 

@@ -17,7 +17,13 @@ from bertie.model.gru import GruConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.model import Model
 from bertie.model.skip_decoders import SkipThoughtHead
-from bertie.objectives.initialization import Vectors, initialize_embeddings, set_output_bias
+from bertie.objectives.initialization import (
+    Pending,
+    Vectors,
+    counted_embeddings,
+    initialize_embeddings,
+    set_output_bias,
+)
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 from bertie.objectives.requirements import require_partners
 from bertie.text.shards import Shards
@@ -29,6 +35,7 @@ class SkipThoughts:
 
     facts: ClassVar = HeadFacts("skip-thoughts", "the sentences before and after")
     traits: ClassVar = Traits(predicts_text=True)
+    counted = counted_embeddings
     kind: Literal["skip"] = "skip"
     weight: Annotated[float, Range(0)] = 1.0
     """Weight of this loss in the total loss."""
@@ -83,9 +90,9 @@ class SkipThoughts:
         )
         return Labeled(sentences, Targets(np.arange(len(ids)), np.stack([labels, labels], 1), weight))
 
-    def initialize(self, model: Model, shards: Shards) -> None:
+    def initialize(self, model: Model, shards: Shards, begun: Pending | None = None) -> None:
         """Set initial weights in place, as `initialization` says."""
-        initialize_embeddings(self, model, shards)
+        initialize_embeddings(self, model, shards, begun)
         head = model.heads[self.kind]
         if isinstance(head, SkipThoughtHead) and self.initialization == "cooccurrence":
             set_output_bias(head.bias, shards.train)

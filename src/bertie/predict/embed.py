@@ -20,19 +20,21 @@ from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.predict.shared import shared
 from bertie.predict.vector_files import Columns, Dtype, require_free, vector_file
-from bertie.predict.vectors import WordPooling
+from bertie.predict.vectors import WordPooling, sequence_vectors
 from bertie.tasks.data.rows import SHOWN, first_few, is_stdin
 from bertie.tasks.data.unlabeled import Text, TextRows, UnlabeledReader, text_blocks
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.text.valid_texts import require_texts
 from bertie.training.sharing import ALONE, Sharing
 
+NO_VECTOR = "the model finds no tokens, or computes NaN"
+
 
 @dataclass(frozen=True)
 class TextUnit:
     """One vector per text: `Predictor.embed`.
 
-    Lists of words are joined with blanks. The vector of an unreadable row is NaN.
+    Lists of words are joined with blanks. The vector of an unreadable row is NaN, and so is that of a text without tokens.
     """
 
     pooling: Pooling | None = None
@@ -50,9 +52,16 @@ class TextUnit:
     def block(self, model: Predictor, rows: TextRows, first: int, width: int) -> tuple[Columns, np.ndarray]:
         """Return the columns and the vectors, float32 [rows, width], of a block that starts at row `first`."""
         vectors = np.full((len(rows), width), np.nan, np.float32)
-        readable = [i for i, row in enumerate(rows) if not isinstance(row, UserError)]
-        texts = [row if isinstance(row, str) else " ".join(row) for row in rows if not isinstance(row, UserError)]
-        vectors[readable] = model.embed(texts, self.pooling, self.layers, self.prompt_name)
+        texts = {
+            i: row if isinstance(row, str) else " ".join(row)
+            for i, row in enumerate(rows)
+            if not isinstance(row, UserError)
+        }
+        how = model.text_embedding.with_pooling(self.pooling)
+        sequences = model.text_sequences(list(texts.values()), how.prompt(self.prompt_name, None))
+        read = {i: sequence for i, sequence in zip(texts, sequences, strict=True) if len(sequence)}
+        for i, vector in zip(read, sequence_vectors(model.model, list(read.values()), how, self.layers), strict=True):
+            vectors[i] = vector
         return {"index": np.arange(first, first + len(rows))}, vectors
 
 
@@ -104,7 +113,8 @@ def embed(
 ) -> dict[str, Any]:
     """Write the vectors of texts, or of their words, to a file, in the order of the texts.
 
-    The vectors of texts are an array [texts, E]; that of an unreadable row is NaN (in .parquet null). The vectors of
+    The vectors of texts are an array [texts, E]; that of an unreadable row is NaN (in .parquet null), and so is that of an
+    empty text if the tokenizer adds no special tokens: the model would read nothing. The vectors of
     words are an array [words, E], with the columns index (of the text), number (of the word in the text), word, start
     and end (in characters). E is the hidden size, times 4 with "concat_last_4".
 
@@ -116,16 +126,16 @@ def embed(
         source: Which columns of the file to read.
         dtype: Type of the numbers in the file.
         language, engine: As in `load`. A loaded model has both already.
-        strict: Fail at the first unreadable row.
+        strict: Fail at the first row without a vector.
         share: Shares the texts out over several processes.
 
     Returns:
-        {"out", "texts", "errors", "vectors", "width", "seconds"}: numbers of texts, unreadable rows and vectors, the
-        width E, and the duration.
+        {"out", "texts", "errors", "vectors", "width", "seconds"}: numbers of texts, of rows without a vector, and of rows in
+        the file, the width E, and the duration.
 
     Raises:
         UsageError: `out` exists or has another ending, or an argument is unknown.
-        UserError: The texts cannot be read. No file is written.
+        UserError: The texts cannot be read, or none has a vector. No file is written.
     """
     out = Path(out)
     words = isinstance(unit, WordUnit)
@@ -135,17 +145,42 @@ def embed(
     predictor = shared(model if isinstance(model, Predictor) else load(model, language=language, engine=engine), share)
     width = unit.width(predictor)
     started = time.monotonic()
-    first = count = 0
+    first = count = lost = 0
     with vector_file(out, width, dtype, words) as write, console.progress("embed", total, "texts") as bar:
         for rows, columns, vectors in vector_blocks(predictor, unit, rows_of(inputs, source)):
             write(columns, vectors)
+            lost += 0 if words else _without_vector(vectors, first, strict)
             first, count = first + rows, count + len(vectors)
             bar.advance(rows)
         if first != total:
             change = f"it had {total:,} texts and now has {first:,}"
             raise UserError(f"{inputs} changed while it was read: {change}: run again")
+        errors = _count_errors(errors, lost, total)
     seconds = round(time.monotonic() - started, 3)
     return {"out": str(out), "texts": total, "errors": errors, "vectors": count, "width": width, "seconds": seconds}
+
+
+def _without_vector(vectors: np.ndarray, first: int, strict: bool) -> int:
+    """Count the vectors that are missing. With `strict`, raise UserError. first: number of their first text, from 0."""
+    missing = np.isnan(vectors).any(1)
+    if strict and missing.any():
+        raise UserError(f"text {first + int(missing.argmax()) + 1:,} has no vector: {NO_VECTOR}")
+    return int(missing.sum())
+
+
+def _count_errors(errors: int, lost: int, total: int) -> int:
+    """Return the number of texts without a vector, and warn about readable ones. Raises UserError if no text has a vector.
+
+    Args:
+        errors: Rows that cannot be read.
+        lost: Vectors of texts that are missing, those of unreadable rows among them; 0 for vectors of words.
+        total: Number of texts.
+    """
+    if lost == total:
+        raise UserError(f"no text has a vector: {NO_VECTOR}")
+    if lost > errors:
+        console.warn(f"{lost - errors:,} of {total:,} texts have no vector: {NO_VECTOR}")
+    return max(errors, lost)
 
 
 def vector_blocks(

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from math import isnan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from bertie import console
 from bertie.checkpoints.sentence_transformers_format import Similarity
@@ -24,7 +26,7 @@ from bertie.predict.predictor import Predictor
 from bertie.predict.vectors import cosines, similarities
 from bertie.tasks.data.texts import Example
 from bertie.tasks.data.unlabeled import TextRows, UnlabeledReader, text_blocks
-from bertie.tasks.inference import SEQUENCES_AT_ONCE
+from bertie.tasks.inference import SEQUENCES_AT_ONCE, require_finite
 from bertie.text.valid_texts import require_texts
 
 SAME = 0.999  # cosine of a text's vector in a file with the one that is computed now; float16 changes it by less
@@ -81,7 +83,7 @@ def search(
     inputs = inputs_of(texts, source)
     total, _ = count_rows(inputs, source, strict=False)
     predictor = model if isinstance(model, Predictor) else load(model, language=language, engine=engine)
-    target = predictor.embed([query], unit.pooling, unit.layers, "query")
+    target = _query_vector(predictor, unit, query)
     stored = None if vectors is None else _open(Path(vectors), total, target.shape[1])
     unit = replace(unit, prompt_name=unit.prompt_name or "document")
     best, first = list[tuple[float, int, str]](), 0  # a heap of (score, −index, text)
@@ -91,10 +93,10 @@ def search(
                 _, block = unit.block(predictor, rows, first, target.shape[1])
             else:
                 block = stored[first : first + len(rows)].astype(np.float32)
-                _require_finite(rows, block, first, str(vectors))
+                _require_vectors(predictor, unit, rows, block, first, str(vectors))
             scores = similarities(predictor.text_embedding.similarity, target, block)[0].tolist()
             for number, (row, score) in enumerate(zip(rows, scores, strict=True), first):
-                if not isinstance(row, UserError):
+                if not isinstance(row, UserError) and not isnan(score):  # a text without tokens has no vector
                     add = heapq.heappush if len(best) < top_k else heapq.heappushpop
                     add(best, (score, -number, row if isinstance(row, str) else " ".join(row)))
             first += len(rows)
@@ -131,6 +133,13 @@ def pair_similarities(
         yield from (pair if isinstance(pair, UserError) else next(found) for pair in part)
 
 
+def _query_vector(predictor: Predictor, unit: TextUnit, query: str) -> np.ndarray:
+    """Return the vector of a query, float32 [1, width]. Raises UserError if it is not finite, or the query has no tokens."""
+    target = predictor.embed([query], unit.pooling, unit.layers, "query")
+    require_finite(torch.from_numpy(target))
+    return target
+
+
 def _open(path: Path, texts: int, width: int) -> np.ndarray:
     """Open a file of vectors, and check its shape."""
     if path.suffix != ".npy":
@@ -152,10 +161,15 @@ def _open(path: Path, texts: int, width: int) -> np.ndarray:
     return stored
 
 
-def _require_finite(rows: TextRows, block: np.ndarray, first: int, path: str) -> None:
-    """Raise UserError if a readable text has no vector: it was not readable when the file was written."""
+def _require_vectors(
+    predictor: Predictor, unit: TextUnit, rows: TextRows, block: np.ndarray, first: int, path: str
+) -> None:
+    """Raise UserError if a text with tokens has no vector: it was not readable when the file was written."""
     for number, (row, vector) in enumerate(zip(rows, block, strict=True), first + 1):
-        if not isinstance(row, UserError) and not np.isfinite(vector).all():
+        if isinstance(row, UserError) or np.isfinite(vector).all():
+            continue
+        _, computed = unit.block(predictor, [row], 0, block.shape[1])
+        if np.isfinite(computed).all():
             raise UserError(f"{path} has no vector of text {number}: run bertie embed again")
 
 

@@ -10,7 +10,7 @@ Read the files in this order:
 5. `glove.py`: static word vectors, a baseline.
 6. `dry_run.py`: what a run would need, without writing anything; `budget_plan.py`, `scaling.py`, `plan_report.py`: which
    size to train in a given time; `step_cost.py`: tokens, operations and seconds of a step; `repetition.py`: warnings of
-   too little text; `compile_layers.py`: torch.compile on a GPU.
+   too little text; `compile_layers.py`: torch.compile on a GPU; `start_up.py`: the seconds until the first step.
 
 The training loop itself is in `bertie.training`.
 """

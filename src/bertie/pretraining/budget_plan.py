@@ -14,7 +14,7 @@ import torch
 
 from bertie import config as configuration
 from bertie import console, runtime
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, redacted
 from bertie.model.config import TransformerConfig
 from bertie.objectives.objective import Initializes
 from bertie.pretraining import scaling
@@ -22,6 +22,7 @@ from bertie.pretraining.plan_report import Outlook, reasons, report
 from bertie.pretraining.pretrain import Setup, set_up
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.step_cost import flops_per_step, seconds_per_step, tokens_per_step
+from bertie.text.remote_shards import ShardCache
 from bertie.text.shards import Shards, open_shards
 from bertie.training.clock import FORWARD_SHARE, parse_duration
 from bertie.training.distributed import SINGLE_PROCESS
@@ -102,7 +103,13 @@ class Target:
 
 
 def plan(
-    data: str | Path, budget: str, *, device: Device = "auto", utilization: float = 0.0, threads: int = 0
+    data: str | Path,
+    budget: str,
+    *,
+    device: Device = "auto",
+    utilization: float = 0.0,
+    threads: int = 0,
+    cache: ShardCache = ShardCache(),
 ) -> dict[str, Any]:
     """Estimate what the modern recipes reach in a given time, and recommend one.
 
@@ -117,21 +124,20 @@ def plan(
         device: "auto": this machine. Otherwise, the name of a GPU elsewhere.
         utilization: Part of the peak rate of a GPU elsewhere that the training is assumed to reach, up to 1; 0: 0.3.
         threads: Number of CPU threads of this machine; 0: all.
+        cache: Where to keep shards of an object store.
 
     Returns:
         {"device", "text_tokens": in the training text, "preparation_seconds": before the first step, "outlooks": [`Outlook`
         as a dict], "left_out": {recipe: reason}, "recommended": a recipe, "command": the command that runs it}.
 
     Raises:
-        UsageError: An argument is out of range or has no effect, the time is over before the first step, or the curve covers
-            no recipe for it.
+        UsageError: An argument is out of range or has no effect, or the curve covers no recipe for the time.
         UserError: The shards are damaged or too small.
     """
-    seconds, gpu = parse_duration(budget, "budget"), _gpu(device, utilization, threads)
-    begun = time.monotonic()
-    shards = open_shards(Path(data))
+    seconds, gpu, begun = parse_duration(budget, "budget"), _gpu(device, utilization, threads), time.monotonic()
     name = device if gpu else runtime.device().type
     memory = USABLE_SHARE * (1e9 * gpu.gigabytes if gpu else runtime.memory()[0] or math.inf)
+    shards = open_shards(data, cache)
     target = Target(name, gpu, utilization or UTILIZATION, threads, memory, shards, seconds)
     _require_text(target)
     console.info("timing the preparation of a run")
@@ -145,13 +151,8 @@ def plan(
     best = min(outlooks, key=lambda each: each.loss)
     command = _command(best, target, data, budget)
     report(outlooks, left_out, best, shards, f"{budget} on {target.device}")
-    if gpu is not None:
-        console.info(
-            f"The speed assumes {100 * target.utilization:g} % of the peak rate of the GPU (--utilization). It is not "
-            f"measured.\nRecipes smaller than {FILL_A_GPU[0]} do not fill a GPU: run the plan on it to see them."
-        )
     choice = "has the lowest loss" if len(outlooks) > 1 else "is the only recipe that can be estimated"
-    console.result(f"\n{best.recipe} {choice}. Train it with:\n\n  {command}")
+    _recommend(f"{best.recipe} {choice}", command, target)
     return {
         "device": target.device,
         "text_tokens": target.text,
@@ -161,6 +162,15 @@ def plan(
         "recommended": best.recipe,
         "command": command,
     }
+
+
+def _recommend(choice: str, command: str, target: Target) -> None:
+    if target.gpu is not None:
+        console.info(
+            f"The speed assumes {100 * target.utilization:g} % of the peak rate of the GPU (--utilization). It is not "
+            f"measured.\nRecipes smaller than {FILL_A_GPU[0]} do not fill a GPU: run the plan on it to see them."
+        )
+    console.result(f"\n{choice}. Train it with:\n\n  {command}")
 
 
 def _gpu(device: Device, utilization: float, threads: int) -> Gpu | None:
@@ -180,7 +190,7 @@ def _require_text(target: Target) -> None:
     fewest = math.ceil(scaling.measured_tokens()[0] / scaling.useful_tokens(MOST_EPOCHS, 1))
     if target.text < fewest:
         raise UserError(
-            f"{target.shards.folder} has {target.text:,} training tokens: give at least {fewest:,}, because no loss "
+            f"{target.shards.place} has {target.text:,} training tokens: give at least {fewest:,}, because no loss "
             "was measured that less text could be compared with"
         )
 
@@ -309,7 +319,7 @@ def _require_covered(outlook: Outlook, target: Target) -> None:
 
 def _command(best: Outlook, target: Target, data: str | Path, budget: str) -> str:
     budget, row_tokens = "".join(budget.split()), target.sizes()[1]
-    words = ["bertie", "pretrain", best.recipe, "--data", str(data), "--out", f"runs/{best.recipe}-{budget}"]
+    words = ["bertie", "pretrain", best.recipe, "--data", redacted(str(data)), "--out", f"runs/{best.recipe}-{budget}"]
     words += ["--budget", budget, "--training.batch-size", str(best.batch_size)]
     if row_tokens != configuration.load(PretrainConfig, best.recipe, "pretrain").training.row_tokens:
         words += ["--training.row-tokens", str(row_tokens)]

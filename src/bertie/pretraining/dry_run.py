@@ -13,13 +13,13 @@ from typing import Any
 
 from bertie import config as configuration
 from bertie import console, runtime
-from bertie.batches.loader import Position
 from bertie.checkpoints.find import list_checkpoints
 from bertie.checkpoints.training_state import Counters, has_checkpoint, load_state
 from bertie.contracts import FILLER, MicroBatch
 from bertie.pretraining.pretrain import Setup, set_up
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.repetition import warn_of_repetition
+from bertie.text.remote_shards import ShardCache
 from bertie.text.special_tokens import printable
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.distributed import process_group
@@ -32,7 +32,12 @@ STEPS = 3
 
 
 def dry_run(
-    config: PretrainConfig | str | dict[str, Any], data: str | Path, out: str | Path, *, threads: int = 0
+    config: PretrainConfig | str | dict[str, Any],
+    data: str | Path,
+    out: str | Path,
+    *,
+    threads: int = 0,
+    cache: ShardCache = ShardCache(),
 ) -> dict[str, Any]:
     """Report what `pretrain` with the same arguments would do, and run its first steps without saving them.
 
@@ -44,6 +49,7 @@ def dry_run(
         data: Token shards.
         out: The run folder that `pretrain` would create or resume.
         threads: As for `pretrain`.
+        cache: As for `pretrain`.
 
     Returns:
         {"status": "new", "begun" or "finished" (then without further keys), "parameters": number of weights,
@@ -57,7 +63,7 @@ def dry_run(
         UserError: As `pretrain`.
     """
     with process_group() as ranks:
-        setup = set_up(config, Path(data), Path(out), threads, ranks)
+        setup = set_up(config, data, Path(out), threads, ranks, cache)
         status = ranks.broadcast(run_status(setup.out, configuration.plain(setup.config)) if ranks.first else "")
         if status == "finished":
             console.info(f"{out} is finished: nothing to do")
@@ -147,7 +153,7 @@ def _try_steps(setup: Setup, job: TrainingJob, counters: Counters) -> dict[str, 
     job.settings.length.start(counters.seconds, counters.progress, counters.measured)
     losses, speeds = [], []
     started = time.monotonic()
-    stream = job.stream(counters.step, Position(counters.epoch, counters.epoch_step))
+    stream = job.stream(counters.step, counters.position)
     steps = train_steps(job.model, stream, job.optimizer, job.schedule, job.settings, counters.step, job.ranks)
     for result in islice(steps, STEPS):
         losses.append(loss_metrics(result.losses, job.settings.loss_weights)["loss"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count, islice, pairwise
 from typing import Any
 
@@ -108,12 +108,17 @@ class Feed:
 
     def first_step(self, phase: ResolvedPhase) -> StepPlan:
         """Plan a step of a phase as a sample: the first step of epoch 0. Raise UserError if the corpus is too small."""
-        return next(phase.loader(self.shards, self.seed).steps(Position()))
+        return _first_step(phase, self.shards, self.seed)
 
     def first_rows(self, plan: StepPlan, rows: int) -> MicroBatch:
         """Build the first rows of a step as one micro-batch."""
         [micro] = self.micro_batches(plan, [range(rows)])
         return micro
+
+
+@lru_cache(maxsize=4)  # to lay out a large corpus takes seconds, and a start needs samples several times
+def _first_step(phase: ResolvedPhase, shards: Shards, seed: int) -> StepPlan:
+    return next(phase.loader(shards, seed).steps(Position()))
 
 
 def passes(rows: range, most: int) -> list[range]:

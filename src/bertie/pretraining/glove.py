@@ -23,6 +23,7 @@ from bertie.model.encoder import build_encoder
 from bertie.model.model import Model
 from bertie.model.static import StaticConfig
 from bertie.text.cooccurrence import cooccurrence_counts
+from bertie.text.remote_shards import ShardCache
 from bertie.text.shards import Corpus, open_shards
 
 BATCH = 8192  # pairs per update
@@ -51,15 +52,21 @@ class GloveConfig:
 
 
 def glove(
-    shards: str | Path, out: str | Path, settings: GloveConfig = GloveConfig(), *, threads: int = 0
+    shards: str | Path,
+    out: str | Path,
+    settings: GloveConfig = GloveConfig(),
+    *,
+    threads: int = 0,
+    cache: ShardCache = ShardCache(),
 ) -> dict[str, Any]:
     """Train GloVe vectors on token shards, and write them as a model folder that `bertie.load` and `finetune` read.
 
     Args:
-        shards: Token shards, as `prepare` writes them.
+        shards: Token shards, as `prepare` writes them: the folder, or the URL of its copy in an object store.
         out: Folder to create. It must not exist.
         settings: The settings.
         threads: Number of CPU threads; 0: all that this process may use.
+        cache: Where to keep shards of an object store.
 
     Returns:
         {"model": folder, "pairs": number of distinct pairs, "losses": mean weighted squared error of each epoch}.
@@ -70,7 +77,7 @@ def glove(
     """
     folder, runtime_threads = Path(out), runtime.use_threads(threads)
     storage.require_fresh(folder, "the vectors")
-    opened = open_shards(Path(shards))
+    opened = open_shards(shards, cache)
     size = opened.tokenizer.size
     vectors, pairs, losses = train_vectors(opened.train, size, settings)
     encoder = build_encoder(StaticConfig(settings.hidden_size, vocab_size=size))

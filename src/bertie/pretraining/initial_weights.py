@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
 
-from bertie import config, runtime, seeding
+from bertie import config as configuration
+from bertie import console, runtime, seeding
 from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.find import list_checkpoints
 from bertie.checkpoints.read import read_checkpoint
@@ -15,14 +18,33 @@ from bertie.checkpoints.vocabulary_growth import grown, rows_by_entry
 from bertie.errors import UsageError, UserError
 from bertie.model.attention import AttentionKind
 from bertie.model.electra import build_generator
-from bertie.model.encoder import EncoderConfig, build_encoder
+from bertie.model.encoder import EncoderConfig, build_encoder, with_dropout
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.objectives import AnyObjective
 from bertie.objectives.heads import build_heads, objectives_named
-from bertie.objectives.objective import Generates, Teaches
+from bertie.objectives.initialization import Pending, begin_vectors
+from bertie.objectives.objective import Generates, Initializes, Teaches
 from bertie.pretraining.recipe import PretrainConfig
+from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
+from bertie.training.distributed import Ranks
+
+
+def model_size(config: PretrainConfig, start: Checkpoint | None, out: Path, ranks: Ranks) -> EncoderConfig:
+    """Return the size of the model: that of the recipe or, except for dropout, of the checkpoint to continue from."""
+    if not config.init_from:
+        return config.model
+    size = start.config if start else config.model
+    own, other = ((each.num_hidden_layers, each.hidden_size) for each in (config.model, size))
+    if own != other:
+        layers = "{} layers of {}, not {} of {} as in the recipe"
+        console.info(f"the model has the size of {config.init_from}: {layers.format(*other, *own)}")
+    if ranks.first and start is None:  # a resumed run has saved the size, and its initial checkpoint may be gone
+        size = configuration.build(EncoderConfig, configuration.read(out / "config.toml")["model"], "model")
+    attention_dropout = getattr(config.model, "attention_probs_dropout_prob", 0.0)
+    size = with_dropout(size, config.model.hidden_dropout_prob, attention_dropout)
+    return configuration.build(EncoderConfig, ranks.broadcast(configuration.plain(size)), "model")
 
 
 def new_model(
@@ -52,6 +74,27 @@ def new_model(
             if isinstance(objective, Teaches):
                 objective.connect_teacher(model, teacher, attention)
     return model
+
+
+@contextmanager
+def counted_weights(objectives: tuple[AnyObjective, ...], model: Model, shards: Shards) -> Iterator[Callable[[], None]]:
+    """Count what the initial weights of the objectives depend on, beside the block.
+
+    The block gets a function that waits for the counts, and then sets the weights in place. The model is on the CPU then.
+    """
+    random, begun = torch.get_rng_state(), dict[str, Pending]()
+    initializing = [objective for objective in objectives if isinstance(objective, Initializes)]
+    with ExitStack() as stack:
+        for objective in initializing:
+            if (words := objective.counted(model)) is not None:
+                begun[objective.kind] = stack.enter_context(begin_vectors(words, shards.train))
+
+        def set_weights() -> None:
+            torch.set_rng_state(random)  # the block may have drawn numbers
+            for objective in initializing:
+                objective.initialize(model, shards, begun.get(objective.kind))
+
+        yield set_weights
 
 
 def read_teacher(config: PretrainConfig, tokenizer: Tokenizer | None) -> Checkpoint | None:
@@ -163,6 +206,6 @@ def _optimizer_kind(checkpoint: Path) -> str:
             "or omit --init-optimizer"
         )
     try:
-        return str(config.read(run / "config.toml")["optimizer"]["kind"])
+        return str(configuration.read(run / "config.toml")["optimizer"]["kind"])
     except (KeyError, TypeError) as error:
         raise UserError(f"{run / 'config.toml'} is damaged: it has no optimizer.kind") from error

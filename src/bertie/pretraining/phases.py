@@ -38,6 +38,7 @@ class ResolvedPhase:
     batch_size: int
     shape: StepShape
     static_epochs: int = 0
+    shuffle_tokens: int = 0
 
     @property
     def steps(self) -> int:
@@ -51,11 +52,18 @@ class ResolvedPhase:
 
     def loader(self, shards: Shards, seed: int) -> Loader:
         """Create the loader of the phase's rows."""
-        return Loader(shards.train, shards.tokenizer, self.layout, self.shape, seed, self.static_epochs)
+        settings = self.shape, seed, self.static_epochs, self.shuffle_tokens
+        return Loader(shards.train, shards.tokenizer, self.layout, *settings)
 
 
 def resolve_phases(
-    phases: tuple[Phase, ...], layout: Layout, batch_size: int, row_tokens: int, steps: int, static_epochs: int = 0
+    phases: tuple[Phase, ...],
+    layout: Layout,
+    batch_size: int,
+    row_tokens: int,
+    steps: int,
+    static_epochs: int = 0,
+    shuffle_tokens: int = 0,
 ) -> list[ResolvedPhase]:
     """Fill in the defaults of phases, and convert their shares to steps.
 
@@ -66,6 +74,7 @@ def resolve_phases(
         row_tokens: Approximate number of tokens per row.
         steps: Steps of the run.
         static_epochs: Epochs whose sequences and masks are repeated; 0: none.
+        shuffle_tokens: Most tokens that are shuffled together; 0: all.
 
     Raises:
         UsageError: If the shares do not sum to 1, if a phase has no step, or if its length is invalid.
@@ -89,7 +98,7 @@ def resolve_phases(
             raise UsageError(str(error).replace("layout", f"phases.{number}")) from error
         size = phase.batch_size or batch_size
         shape = StepShape.of(size, own.max_length, row_tokens)
-        resolved.append(ResolvedPhase(first_step, end_step, own, size, shape, static_epochs))
+        resolved.append(ResolvedPhase(first_step, end_step, own, size, shape, static_epochs, shuffle_tokens))
     return resolved
 
 

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import torch
 
 from bertie import config as configuration
-from bertie import console, runtime, storage
-from bertie.batches.loader import Position
+from bertie import console, runtime
+from bertie.batches.sections import require_sections
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.folder import MANIFEST, verify
 from bertie.checkpoints.hub import hub_id
@@ -24,27 +24,32 @@ from bertie.checkpoints.model_card import About, CardResults
 from bertie.checkpoints.training_state import has_checkpoint
 from bertie.checkpoints.weight_files import weights_fingerprint
 from bertie.contracts import MicroBatch
-from bertie.errors import UsageError, UserError
-from bertie.model.encoder import EncoderConfig, spell_entries, with_dropout
+from bertie.errors import UserError
+from bertie.model.encoder import spell_entries
 from bertie.model.model import Model
-from bertie.objectives.objective import Holds, Initializes
+from bertie.objectives.objective import Holds
 from bertie.pretraining.compile_layers import compile_if_possible
 from bertie.pretraining.eval_set import eval_batches
 from bertie.pretraining.feed import Feed
 from bertie.pretraining.initial_weights import (
+    counted_weights,
     load_initial_optimizer,
     load_initial_weights,
+    model_size,
     new_model,
     read_initial_checkpoint,
     read_teacher,
 )
 from bertie.pretraining.long_documents import held_out_layout, require_long_documents
-from bertie.pretraining.recipe import PretrainConfig, PretrainTraining, with_languages, with_vocab_size
+from bertie.pretraining.recipe import PretrainConfig, require_attention, with_languages, with_vocab_size
 from bertie.pretraining.repetition import warn_of_overfitting, warn_of_repetition
+from bertie.pretraining.start_up import StartUp
+from bertie.text.remote_shards import ShardCache
 from bertie.text.shards import Shards, open_shards
 from bertie.training import trainer
 from bertie.training.distributed import Ranks, process_group
 from bertie.training.job import TrainingJob
+from bertie.training.length import Length
 from bertie.training.loop import LoopSettings, evaluate
 from bertie.training.memory import USABLE_SHARE, MemoryEstimate, estimate_memory, is_out_of_memory, rows_that_fit
 from bertie.training.run_folder import (
@@ -58,7 +63,12 @@ from bertie.training.run_report import best_evaluation, run_page
 
 
 def pretrain(
-    config: PretrainConfig | str | dict[str, Any], data: str | Path, out: str | Path, *, threads: int = 0
+    config: PretrainConfig | str | dict[str, Any],
+    data: str | Path,
+    out: str | Path,
+    *,
+    threads: int = 0,
+    cache: ShardCache = ShardCache(),
 ) -> dict[str, Any]:
     """Pre-train a BERT model on token shards.
 
@@ -68,9 +78,10 @@ def pretrain(
     Args:
         config: A PretrainConfig, the path of a TOML file, the name of a shipped one ("mini"), or a dict with the
             content of such a file.
-        data: Token shards, as written by `prepare`.
+        data: Token shards, as written by `prepare`: the folder, or the URL of its copy in an object store.
         out: The run folder to create or resume.
         threads: Number of CPU threads; 0: the number that the run began with, or all threads for a new run.
+        cache: Where to keep shards of an object store.
 
     Returns:
         {"run": path of the run folder, "finished_before": whether it was finished already, "parameters": number of
@@ -83,9 +94,21 @@ def pretrain(
         UserError: If files are damaged, memory or disk space is exhausted, or the training diverges.
         KeyboardInterrupt: After SIGINT or SIGTERM, as soon as a checkpoint is saved.
     """
+    return pretrain_since(StartUp(), config, data, out, threads, cache)
+
+
+def pretrain_since(
+    start_up: StartUp,
+    config: PretrainConfig | str | dict[str, Any],
+    data: str | Path,
+    out: str | Path,
+    threads: int,
+    cache: ShardCache,
+) -> dict[str, Any]:
+    """Pre-train as `pretrain` does. start_up: the clock of this process, which has begun."""
     begun = time.monotonic()
     with process_group() as ranks:
-        return _pretrain(set_up(config, Path(data), Path(out), threads, ranks), begun)
+        return _pretrain(set_up(config, data, Path(out), threads, ranks, cache, start_up), begun)
 
 
 def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
@@ -94,13 +117,15 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
     with folder as run:
         if ranks.broadcast(run is not None and run.finished):
             return _finished_result(setup, run) if run else {}
+        if run and setup.shards.cache:
+            run.note("shards", setup.shards.place)
         start = setup.initial_checkpoint
         base = run.base_model(hub_id(start.folder) if start else "") if run else ""
         rows = setup.config.training.micro_batch or 1
         try:
             job, rows = setup.job(run, begun)
             console.info(setup.description(job))
-            setup.shards.unknown_share.warn(str(setup.shards.folder))
+            setup.shards.unknown_share.warn(setup.shards.place)
             warn_of_repetition(0.0 if setup.config.budget else setup.epochs(setup.total_tokens))
             counters = trainer.train(job, run)
         except RuntimeError as error:
@@ -119,7 +144,7 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
 
 def _finished_result(setup: Setup, run: RunFolder) -> dict[str, Any]:
     """Verify a finished run, and return its result."""
-    run.require_same("data", setup.fingerprint)
+    run.require_same("data", setup.shards.fingerprint)
     verify(run.path)
     console.info(f"{run.path} is finished: nothing to do")
     return {"run": str(run.path), "finished_before": True, "eval": _final_eval(run)}
@@ -142,11 +167,7 @@ class Setup:
     out: Path
     threads: int
     ranks: Ranks
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the manifest of the shards, which contains the hashes of all their files."""
-        return _fingerprint(self.shards)
+    start_up: StartUp
 
     def job(self, run: RunFolder | None, begun: float | None = None) -> tuple[TrainingJob, int]:
         """Build the model with its initial weights, the optimizer and the training job.
@@ -165,21 +186,8 @@ class Setup:
         precision: Literal["fp32", "bf16"] = ranks.broadcast(chosen)
         if run is not None and self.teacher is not None:
             run.require_same("teacher", weights_fingerprint(self.teacher.files))
-        model = self._initial_model()
-        runtime.require_precision(precision, model)
-        optimizer = self._optimizer(model)
-        several = (phase for phase in self.feed.phases if phase.shape.rows > 1)
-        samples = (partial(self.feed.first_rows, self.feed.first_step(phase)) for phase in several)
-        measure = partial(rows_that_fit, model, optimizer, samples, precision, ranks)
-        rows = settings.micro_batch or (run.micro_batch(measure) if run else measure())
         length = config.length(ranks, time.monotonic() if begun is None else begun)
-        feed = replace(self.feed, micro_batch=ranks.broadcast(rows), length=length)
-        if settings.compile and model.device.type == "cuda":
-            compile_if_possible(model, feed, precision)
-        # Only now: the passes above are no training, and saved weights may not be loaded yet.
-        for objective in config.objectives:
-            if isinstance(objective, Holds):
-                objective.hold(model, self.shards.tokenizer, optimizer)
+        model, optimizer, feed = self._ready_to_train(run, precision, length)
         weights = {objective.kind: objective.weight for objective in config.objectives}
         rate, norm = settings.learning_rate, settings.max_grad_norm
         job = TrainingJob(
@@ -197,29 +205,60 @@ class Setup:
             eval_every=settings.eval_every,
             checkpoint_every=settings.checkpoint_every,
             keep_checkpoints=settings.keep_checkpoints,
-            data_fingerprint=self.fingerprint,
+            data_fingerprint=self.shards.fingerprint,
             checkpoint_minutes=settings.checkpoint_minutes or config.minutes_between_checkpoints,
             max_skipped_steps=settings.max_skipped_steps,
             patience=settings.patience,
             trackers=settings.trackers,
             out=self.out,
             ranks=ranks,
+            on_step=partial(self.start_up.end_with_step, run),
         )
         return job, feed.micro_batch
 
-    def _initial_model(self) -> Model:
-        """Build the model with its initial weights, on its device."""
+    def _ready_to_train(
+        self, run: RunFolder | None, precision: Literal["fp32", "bf16"], length: Length
+    ) -> tuple[Model, torch.optim.Optimizer, Feed]:
+        """Build model and optimizer, find the rows per forward pass, compile the layers, and set the initial weights.
+
+        What the weights are counted from is counted meanwhile, by threads of rank 0, whose weights the others receive.
+        """
+        config, settings, device = self.config, self.config.training, runtime.device()
+        model = self._random_model()
+        counts = self.initial_checkpoint is None and self.ranks.first and not has_checkpoint(self.out)
+        with counted_weights(config.objectives if counts else (), model, self.shards) as set_weights:
+            runtime.require_precision(precision, model.to(device))
+            optimizer = self._optimizer(model)
+            self.start_up.end("model")
+            several = (phase for phase in self.feed.phases if phase.shape.rows > 1)
+            samples = (partial(self.feed.first_rows, self.feed.first_step(phase)) for phase in several)
+            measure = partial(rows_that_fit, model, optimizer, samples, precision, self.ranks)
+            rows = settings.micro_batch or (run.micro_batch(measure) if run else measure())
+            feed = replace(self.feed, micro_batch=self.ranks.broadcast(rows), length=length)
+            self.start_up.end("micro-batch")
+            if settings.compile and device.type == "cuda":
+                compile_if_possible(model, feed, precision)
+            self.start_up.end("compilation")
+            if counts:
+                model.cpu()
+                set_weights()
+                model.to(device)
+            self.start_up.end("initial weights")
+        # Only now: the passes above are no training, and saved weights may not be loaded yet.
+        for objective in config.objectives:
+            if isinstance(objective, Holds):
+                objective.hold(model, self.shards.tokenizer, optimizer)
+        return model, optimizer, feed
+
+    def _random_model(self) -> Model:
+        """Build the model, on the CPU, with random weights or those of `init_from`."""
         config, settings = self.config, self.config.training
         model = new_model(config.model, config.objectives, config.seed, settings.attention, self.teacher)
         spell_entries(model.encoder, self.shards.tokenizer)
         model.recompute_layers(settings.activation_checkpointing)
         if self.initial_checkpoint is not None:
             console.info(load_initial_weights(self.initial_checkpoint, model))
-        elif self.ranks.first and not has_checkpoint(self.out):
-            for objective in config.objectives:
-                if isinstance(objective, Initializes):
-                    objective.initialize(model, self.shards)
-        return model.to(runtime.device())
+        return model
 
     def _optimizer(self, model: Model) -> torch.optim.Optimizer:
         """Build the optimizer of a model, with its initial state."""
@@ -285,33 +324,44 @@ class Setup:
     def about(self, text: str, base_model: str, last: dict[str, Any]) -> About:
         """Return what the model card says. text: its summary. base_model: hub id, if any. last: the last evaluation."""
         scores = {name: last[name] for name in last if name.endswith(("_loss", "_accuracy"))}
-        results = CardResults(scores, f"held-out documents of {self.shards.folder.absolute().name}")
+        results = CardResults(scores, f"held-out documents of {Path(self.shards.place).absolute().name}")
         return About(text, self.config.card, base_model, "finetune", results)
 
 
 def set_up(
-    config: PretrainConfig | str | dict[str, Any], data: Path | Shards, out: Path, threads: int, ranks: Ranks
+    config: PretrainConfig | str | dict[str, Any],
+    data: str | Path | Shards,
+    out: Path,
+    threads: int,
+    ranks: Ranks,
+    cache: ShardCache = ShardCache(),
+    start_up: StartUp | None = None,
 ) -> Setup:
     """Read and check everything that a pre-training needs, without writing anything.
 
     Args:
         config: As for `pretrain`.
-        data: Token shards, or the folder that has them.
+        data: Token shards, or the folder or URL that has them.
         out: The run folder, which may be missing.
         threads: As for `pretrain`.
         ranks: The processes that train together.
+        cache: As for `pretrain`.
+        start_up: The clock of the start; None: one that begins now.
 
     Raises:
         UsageError: If the configuration is invalid, or does not fit the shards, the machine or the other ranks.
         UserError: If files are damaged, or if the corpus is too small for one step.
     """
+    start_up = start_up or StartUp()
     if not isinstance(config, PretrainConfig):
         config = configuration.load(PretrainConfig, config, "pretrain")
     require_same_settings(configuration.plain(config), ranks, ("training.workers",))
     threads = runtime.use_threads(ranks.broadcast(run_threads(out, threads)))
     require_newest_on_rank_0(out, ranks)
-    shards = data if isinstance(data, Shards) else open_shards(data)
-    ranks.require_same({"SHA-256 of the shards' manifest": _fingerprint(shards)}, "give every machine the same shards")
+    shards = data if isinstance(data, Shards) else open_shards(data, cache)
+    ranks.require_same({"SHA-256 of the shards' manifest": shards.fingerprint}, "give every machine the same shards")
+    shards.require_room(config.training.shuffle_tokens)
+    start_up.end("shards")
     finished = ranks.broadcast((out / MANIFEST).is_file())
     begun = ranks.broadcast(has_checkpoint(out)) or finished
     start = (
@@ -319,9 +369,9 @@ def set_up(
         if config.init_from and ranks.first and not begun
         else None
     )
-    config = with_vocab_size(replace(config, model=_model_size(config, start, out, ranks)), shards.tokenizer)
+    config = with_vocab_size(replace(config, model=model_size(config, start, out, ranks)), shards.tokenizer)
     config, shards = with_languages(config, shards)
-    _check_attention(config.training)
+    require_attention(config.training)
     teacher = None if finished else read_teacher(config, shards.tokenizer)
     max_tokens = config.training.max_eval_tokens
     eval_sets = [
@@ -329,48 +379,15 @@ def set_up(
         for layout in (held_out_layout(config.model, phase.layout, shards.eval) for phase in config.resolved_phases)
     ]
     require_long_documents(config.model, shards.train)
-    if not begun:
-        for phase in config.resolved_phases:  # refuses a corpus that is too small before the run folder is created
-            next(phase.loader(shards, config.seed).steps(Position()))
+    for phase in config.resolved_phases:
+        require_sections(shards.train.shard_starts, config.training.shuffle_tokens, phase.tokens)
     settings, length = config.training, config.length(ranks)
     feed = Feed(config.resolved_phases, shards, config.objectives, config.seed, 1, settings.workers, ranks, length)
-    return Setup(config, shards, feed, eval_sets, start, teacher, out, threads, ranks)
-
-
-def _fingerprint(shards: Shards) -> str:
-    return storage.sha256(shards.folder / "manifest.json")
-
-
-def _check_attention(settings: PretrainTraining) -> None:
-    """Raise UsageError if the attention implementation does not support this machine."""
-    target = runtime.device()
-    precision = runtime.resolve_precision(settings.precision, target)
-    if settings.attention == "varlen" and (target.type, precision) != ("cuda", "bf16"):
-        raise UsageError(
-            f"training.attention is varlen, which needs a GPU and training.precision bf16; here it is {precision} on "
-            f"{target.type}: set training.attention to automatic"
-        )
-    if settings.attention in ("grouped", "looped") and target.type != "cpu":
-        raise UsageError(
-            f"training.attention is {settings.attention}, which runs on a CPU only, not on {target.type}: set it to "
-            "automatic"
-        )
-
-
-def _model_size(config: PretrainConfig, start: Checkpoint | None, out: Path, ranks: Ranks) -> EncoderConfig:
-    """Return the size of the model: that of the recipe or, except for dropout, of the checkpoint to continue from."""
-    if not config.init_from:
-        return config.model
-    size = start.config if start else config.model
-    own, other = ((each.num_hidden_layers, each.hidden_size) for each in (config.model, size))
-    if own != other:
-        layers = "{} layers of {}, not {} of {} as in the recipe"
-        console.info(f"the model has the size of {config.init_from}: {layers.format(*other, *own)}")
-    if ranks.first and start is None:  # a resumed run has saved the size, and its initial checkpoint may be gone
-        size = configuration.build(EncoderConfig, configuration.read(out / "config.toml")["model"], "model")
-    attention_dropout = getattr(config.model, "attention_probs_dropout_prob", 0.0)
-    size = with_dropout(size, config.model.hidden_dropout_prob, attention_dropout)
-    return configuration.build(EncoderConfig, ranks.broadcast(configuration.plain(size)), "model")
+    if not begun:
+        for phase in feed.phases:  # refuses a corpus that is too small before the run folder is created
+            feed.first_step(phase)
+    start_up.end("batches")
+    return Setup(config, shards, feed, eval_sets, start, teacher, out, threads, ranks, start_up)
 
 
 def _final_eval(run: RunFolder) -> dict[str, Any]:

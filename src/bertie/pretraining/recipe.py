@@ -54,6 +54,9 @@ class PretrainTraining:
     static_epochs: Annotated[int, Range(0)] = 0
     """Repeat the sequences and masks of the first epochs, so many; 0: new ones in every epoch. BERT's release had 10
     copies of its text."""
+    shuffle_tokens: Annotated[int, Range(0, 10**15)] = 0
+    """Shuffle shards, and the text within groups of them of at most so many tokens. The next group is read while the model
+    trains on one. For text that does not fit on the disk of a machine; 0: shuffle the whole text."""
     max_eval_tokens: Annotated[int, Range(1)] = 131072
     """Maximum number of held-out tokens per evaluation."""
     checkpoint_every: Annotated[int, Range(0)] = 500
@@ -166,7 +169,7 @@ class PretrainConfig:
         """
         settings = self.training
         sizes = (settings.batch_size, settings.row_tokens, PARTS if self.budget else settings.steps)
-        return resolve_phases(self.phases, self.layout, *sizes, static_epochs=settings.static_epochs)
+        return resolve_phases(self.phases, self.layout, *sizes, settings.static_epochs, settings.shuffle_tokens)
 
 
 def _check_objectives(objectives: tuple[AnyObjective, ...]) -> None:
@@ -241,7 +244,7 @@ def with_languages(config: PretrainConfig, shards: Shards) -> tuple[PretrainConf
     counts = shards.manifest["splits"]["train"]
     if layout.kind == "translations" and layout.translation_prob > 0 and counts.get("translated") == 0:
         raise UsageError(
-            f"layout.translation_prob is {layout.translation_prob:g}, and no training document of {shards.folder} has a "
+            f"layout.translation_prob is {layout.translation_prob:g}, and no training document of {shards.place} has a "
             "translation: set it to 0, or prepare records with text in several languages"
         )
     if not model.language_embeddings:
@@ -253,6 +256,22 @@ def with_languages(config: PretrainConfig, shards: Shards) -> tuple[PretrainConf
         )
     model = replace(model, languages=model.languages or shards.languages)
     return replace(config, model=model), shards.with_languages(model.languages)
+
+
+def require_attention(settings: PretrainTraining) -> None:
+    """Raise UsageError if the attention implementation does not support this machine."""
+    target = runtime.device()
+    precision = runtime.resolve_precision(settings.precision, target)
+    if settings.attention == "varlen" and (target.type, precision) != ("cuda", "bf16"):
+        raise UsageError(
+            f"training.attention is varlen, which needs a GPU and training.precision bf16; here it is {precision} on "
+            f"{target.type}: set training.attention to automatic"
+        )
+    if settings.attention in ("grouped", "looped") and target.type != "cpu":
+        raise UsageError(
+            f"training.attention is {settings.attention}, which runs on a CPU only, not on {target.type}: set it to "
+            "automatic"
+        )
 
 
 def _check_attention(model: TransformerConfig, training: PretrainTraining) -> None:

@@ -10,7 +10,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bertie.serve.dialects import claimants, routes
 from bertie.serve.dialects.v1 import V1
@@ -53,7 +53,7 @@ def build_app(service: Service, front: Front) -> ASGIApp:
 
     app = Starlette(routes=found, exception_handlers={HTTPException: http_error})
     app.router.redirect_slashes = False  # a redirect would name the host that the client names
-    return with_cors(app, front)
+    return with_cors(_without_last_slash(app), front)
 
 
 def with_cors(app: ASGIApp, front: Front) -> ASGIApp:
@@ -66,6 +66,18 @@ def with_cors(app: ASGIApp, front: Front) -> ASGIApp:
         return app
     origins, methods = list(front.origins), ["GET", "POST"]
     return CORSMiddleware(app, origins, methods, ["*"], expose_headers=EXPOSED, allow_private_network=True)
+
+
+def _without_last_slash(app: ASGIApp) -> ASGIApp:
+    """Return the application for paths with a slash at their end, too: clients join base URLs and paths in many ways."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if path.endswith("/") and path != "/":
+            scope = {**scope, "path": path.rstrip("/") or "/"}
+        await app(scope, receive, send)
+
+    return call
 
 
 def _http_error(method: str, path: str, error: HTTPException) -> Response:

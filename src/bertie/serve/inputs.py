@@ -8,7 +8,7 @@ from typing import Any
 
 from bertie.contracts import Sequence
 from bertie.errors import UserError
-from bertie.serve.limits import Refused
+from bertie.serve.limits import TRUNCATE, Refused, Where
 from bertie.serve.operations import ServedModel
 from bertie.tasks import Task
 
@@ -20,24 +20,37 @@ Example = str | list[str] | dict[str, RowValue]
 PLACE = re.compile("^(the examples|example ([0-9]+)): ")  # how readers name the place of an error
 
 
-def read_inputs(model: ServedModel, inputs: list[Example], param: str) -> list[Any]:
+def read_inputs(model: ServedModel, inputs: list[Example], where: Where) -> list[Any]:
     """Read the inputs as the task does. Raises Refused, naming the first unfit input."""
     examples: list[Any] = []
     try:
         for example in model.predicting.reader.values(inputs):
             examples.append(example)
     except UserError as error:
-        raise _unfit(model, error, f"{param}[{len(examples)}]") from None
+        raise _unfit(model, error, where(len(examples))) from None
     return examples
 
 
-def encode_inputs(model: ServedModel, task: Task, param: str, examples: list[Any]) -> list[Sequence]:
-    """Return the sequences of examples. Raises Refused, naming the first unfit input."""
+def encode_inputs(model: ServedModel, task: Task, param: str, where: Where, examples: list[Any]) -> list[Sequence]:
+    """Return the sequences of examples. Raises Refused, naming the first unfit input, or else `param`, the field of all."""
     try:
         return task.encode(examples, model.predictor.tokenizer, model.predictor.max_length)
     except UserError as error:
         place = PLACE.match(error.problem)
-        raise _unfit(model, error, f"{param}[{int(place[2]) - 1}]" if place and place[2] else param) from None
+        raise _unfit(model, error, where(int(place[2]) - 1) if place and place[2] else param) from None
+
+
+def refuse_unfit(model: ServedModel, sequences: list[Sequence], truncate: bool, where: Where) -> None:
+    """Check that each value has tokens, and loses some only if it may. Raises Refused, naming the first that does not fit."""
+    for number, sequence in enumerate(sequences):
+        if len(sequence) and (truncate or not sequence.truncated):
+            continue
+        name = where(number if sequence.example < 0 else sequence.example)
+        if not len(sequence):  # the model would read nothing
+            raise Refused(422, "input", f"{name} has no tokens, and the model adds none: leave it out", name)
+        size, most = len(sequence) + sequence.truncated, model.predictor.max_length
+        message = f"{name} has {size:,} tokens, and the model reads {most:,}: shorten it, or {TRUNCATE}"
+        raise Refused(422, "too_long", message, name)
 
 
 def _unfit(model: ServedModel, error: UserError, where: str) -> Refused:

@@ -140,6 +140,11 @@ def items_of(param: str) -> Where:
     return lambda number: f"{param}[{number}]"
 
 
+def field_of(param: str, given: object) -> Where:
+    """Return how to name the texts of a field that has a list of them, or a single one."""
+    return items_of(param) if isinstance(given, list) else lambda _: param
+
+
 def check_count(count: int, limits: Limits, param: str) -> None:
     """Raise Refused, with status 413, if a request has too many texts."""
     if count > limits.max_items:
@@ -159,8 +164,10 @@ def check_sizes(
         where: Names a text, if not all texts are the items of `param`.
 
     Raises:
-        Refused: There are too many texts or characters; status 413.
+        Refused: There are too many texts or characters, status 413, or no text at all.
     """
+    if not sizes:
+        raise Refused(422, "validation", f"{param}: there is no text: give at least one", param)
     check_count(len(sizes), limits, param)
     if (longest := max(sizes)) > limits.max_text_characters:
         field = (where or items_of(param))(sizes.index(longest))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
@@ -146,10 +145,19 @@ class ServedModel:
         return sequence
 
     def encode_attention(self, texts: list[str]) -> Sequence:
-        """Return the sequence of a text or a pair of texts, whole. Raises UserError for an invalid text."""
-        columns = [[text] for text in texts]
-        [sequence] = truncation.encode(self.predictor.tokenizer, *columns, max_length=sys.maxsize)
-        return sequence
+        """Return the sequence of a text or a pair of texts, whole. Its target are the characters of each token.
+
+        Raises UserError for an invalid text.
+        """
+        tokenizer = self.predictor.tokenizer
+        parts = truncation.tokenize(tokenizer, texts, offsets=True)
+        sequence = truncation.add_special_tokens(tokenizer, parts)
+        sources = [""] * len(sequence)
+        slices = truncation.text_slices(tokenizer, [len(part.ids) for part in parts])
+        for text, part, place in zip(texts, parts, slices, strict=True):
+            assert part.offsets is not None
+            sources[place] = [text[start:end] for start, end in part.offsets.tolist()]
+        return replace(sequence, target=sources)
 
     @property
     def predicting(self) -> Task:

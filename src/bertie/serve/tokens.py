@@ -14,7 +14,7 @@ from starlette.responses import Response
 from bertie.contracts import Sequence
 from bertie.serve import work
 from bertie.serve.exchange import Call, json_response
-from bertie.serve.limits import Refused, check_sizes, too_large
+from bertie.serve.limits import Refused, Where, check_sizes, field_of, too_large
 from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import ServedModel
 from bertie.serve.work import Answered
@@ -63,13 +63,14 @@ async def vectors(
     texts, lists = _texts_or_ids(call, model, given, param)
     values: list[Any] = texts or list(enumerate(lists))
     sizes = list(map(len, texts or lists))
-    encode: Callable[[list[Any]], list[Sequence]] = work.each_of(model.encode_ids, param)
+    where = field_of(param, given if texts or lists == given else None)  # a list of ids is a single text
+    encode: Callable[[list[Any]], list[Sequence]] = work.each_of(model.encode_ids, where)
     if texts:
         prompt = work.prompt_of(model, prompt_name) if default_prompt or prompt_name is not None else ""
         encode = partial(model.encode_texts, prompt=prompt)
     elif prompt_name is not None:
         raise Refused(422, "validation", "prompt_name: token ids have no prompt: give texts", "prompt_name")
-    check_sizes(sizes, call.service.limits, param, "characters" if texts else "token ids")
+    check_sizes(sizes, call.service.limits, param, "characters" if texts else "token ids", where)
 
     def check(sequences: list[Sequence]) -> None:
         if operation != "tokens":
@@ -81,7 +82,7 @@ async def vectors(
             )
         call.reserve(NUMBER_BYTES * count)
 
-    job = await work.run(call, model, operation, encode, values, sizes, truncate, param, check=check)
+    job = await work.run(call, model, operation, encode, values, sizes, truncate, param, where, check)
     return Answered(job.results, *work.cost(call, model, job))
 
 
@@ -123,7 +124,9 @@ def fingerprint(model: ServedModel) -> str:
     return model.predictor.text_tokenizer.fingerprint
 
 
-async def tokenize(call: Call, model: ServedModel, texts: list[str], param: str, prompt: str = "") -> list[Sequence]:
+async def tokenize(
+    call: Call, model: ServedModel, texts: list[str], param: str, prompt: str = "", where: Where | None = None
+) -> list[Sequence]:
     """Return the sequences of whole texts, with offsets, as the model reads them for a vector.
 
     Args:
@@ -132,13 +135,14 @@ async def tokenize(call: Call, model: ServedModel, texts: list[str], param: str,
         texts: The texts.
         param: The field that has the texts.
         prompt: Text to put before each.
+        where: Names a text, if not all texts are the items of `param`.
 
     Raises:
         Refused: The texts are too many or too large, or the time is over.
         UserError: A text is invalid.
     """
     sizes = list(map(len, texts))
-    check_sizes(sizes, call.service.limits, param)
+    check_sizes(sizes, call.service.limits, param, where=where)
     found = await call.service.tokenize(partial(_encode_whole, model, prompt), texts, sizes, call.remaining)
     count = sum(map(len, found))
     call.reserve(TOKEN_BYTES * count)

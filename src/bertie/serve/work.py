@@ -19,8 +19,8 @@ from bertie.predict.fill_mask import MaskPrediction, mask_predictions
 from bertie.predict.vectors import similarities
 from bertie.serve.attention import answer_bytes, encode_whole
 from bertie.serve.exchange import Call
-from bertie.serve.inputs import Example, characters, encode_inputs, read_inputs, texts_in
-from bertie.serve.limits import TRUNCATE, Refused, Where, check_count, check_sizes, items_of, too_large
+from bertie.serve.inputs import Example, characters, encode_inputs, read_inputs, refuse_unfit, texts_in
+from bertie.serve.limits import Refused, Where, check_count, check_sizes, items_of, too_large
 from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import MAX_TOP_K, Operation, ServedModel
 from bertie.serve.queue import QueuedJob
@@ -92,10 +92,11 @@ async def rank(
     label: str = "",
     params: tuple[str, str] = ("query", "documents"),
     scale: ScoreScale = "model",
+    where: Where | None = None,
 ) -> Answered[list[float]]:
     """Return how relevant each document is for a query, as `score_pairs`. params: the fields of query and documents."""
     check_sizes([len(query)], call.service.limits, params[0], where=lambda _: params[0])
-    return await score_pairs(call, model, [query], documents, truncate, label, params, scale)
+    return await score_pairs(call, model, [query], documents, truncate, label, params, scale, where)
 
 
 async def score_pairs(
@@ -107,6 +108,7 @@ async def score_pairs(
     label: str,
     params: tuple[str, str],
     scale: ScoreScale,
+    where: Where | None = None,
 ) -> Answered[list[float]]:
     """Return the score of each pair of texts: what a model for pairs says, or else the similarity of vectors.
 
@@ -119,6 +121,7 @@ async def score_pairs(
         label: Of a classifier for pairs: the class that means "relevant".
         params: The fields of both.
         scale: The scale of the scores of a model for pairs.
+        where: Names a text of `second`, if not all are the items of their field.
 
     Raises:
         Refused: As `embed`, or it is unclear which class means "relevant".
@@ -128,20 +131,20 @@ async def score_pairs(
     firsts = first * len(second) if len(first) == 1 else first
     if score is not None:
         pairs: list[Example] = [list(pair) for pair in zip(firsts, second, strict=True)]
-        scored = await outputs(call, model, pairs, truncate, params[1], scale)
+        scored = await outputs(call, model, pairs, truncate, params[1], scale, where)
         return Answered([float(score(each)) for each in scored.results], scored.tokens, scored.truncated)
-    count = len(first)
+    count, where_second = len(first), where or items_of(params[1])
 
-    def where(number: int) -> str:
+    def where_any(number: int) -> str:
         if number >= count:
-            return f"{params[1]}[{number - count}]"
+            return where_second(number - count)
         return params[0] if count == 1 else f"{params[0]}[{number}]"
 
     prompts = [prompt_of(model, name) for name in ("query", "document")]
     texts = [*((prompts[0], text) for text in first), *((prompts[1], text) for text in second)]
     sizes = [len(text) for _, text in texts]
-    check_sizes(sizes, call.service.limits, params[1], where=where)
-    job = await run(call, model, "embed", model.encode_prompted, texts, sizes, truncate, params[1], where)
+    check_sizes(sizes, call.service.limits, params[1], where=where_any)
+    job = await run(call, model, "embed", model.encode_prompted, texts, sizes, truncate, params[1], where_any)
     compare = partial(_pair_similarities, model.predictor.text_embedding.similarity)
     scores = await call.service.offload(len(second), compare, np.stack(job.results), count)
     return Answered(scores, *cost(call, model, job))
@@ -161,6 +164,7 @@ async def predict(
     param: str,
     strategy: Strategy | None = None,
     task: Task | None = None,
+    where: Where | None = None,
 ) -> Answered[list[Any]]:
     """Return the predictions of a fine-tuned model.
 
@@ -172,6 +176,7 @@ async def predict(
         param: The field that has the inputs.
         strategy: Of a tagger: how the tags of subwords become entities; None: as it was trained.
         task: Its task with other settings for prediction; None: as it is.
+        where: Names an input, if not all are the items of `param`.
 
     Raises:
         Refused: As `embed`, or the task cannot read an input.
@@ -181,15 +186,23 @@ async def predict(
         task = with_aggregation(task or model.predicting, strategy)
     except UserError as error:
         raise Refused(422, "input", str(error), "aggregation_strategy") from None
-    job, examples = await _run_task(call, model, task, inputs, truncate, param)
+    job, examples = await _run_task(call, model, task, inputs, truncate, param, where)
     found = await call.service.offload(len(job.sequences), task.decode, job.results, job.sequences, examples)
     return Answered(found, *cost(call, model, job))
 
 
 async def outputs(
-    call: Call, model: ServedModel, inputs: list[Example], truncate: bool, param: str, scale: ScoreScale
+    call: Call,
+    model: ServedModel,
+    inputs: list[Example],
+    truncate: bool,
+    param: str,
+    scale: ScoreScale,
+    where: Where | None = None,
 ) -> Answered[list[Scores]]:
     """Return the scores of texts or pairs of texts, from a task that predicts classes or a number for them.
+
+    The arguments are those of `predict`. scale: the scale of the scores.
 
     Raises:
         Refused: As `predict`, or the task predicts something else.
@@ -199,44 +212,50 @@ async def outputs(
     if task.facts.shape != "text":
         message = f"the model {model.name} predicts {task.facts.predicts}, not classes or numbers of texts"
         raise Refused(422, "operation", f"{message}: use /v1/predict", "model")
-    job, examples = await _run_task(call, model, task, inputs, truncate, param)
+    job, examples = await _run_task(call, model, task, inputs, truncate, param, where)
     found = await call.service.offload(len(job.sequences), scores_of, task, job, examples, scale)
     return Answered(found, *cost(call, model, job))
 
 
 async def _run_task(
-    call: Call, model: ServedModel, task: Task, inputs: list[Example], truncate: bool, param: str
+    call: Call, model: ServedModel, task: Task, inputs: list[Example], truncate: bool, param: str, where: Where | None
 ) -> tuple[QueuedJob, list[Any]]:
     """Compute the outputs of a task's head. Returns the job and the examples. Errors as for `predict`."""
-    sizes = [characters(value) for value in inputs]
-    check_sizes(sizes, call.service.limits, param)
+    sizes, where = [characters(value) for value in inputs], where or items_of(param)
+    check_sizes(sizes, call.service.limits, param, where=where)
     if model.predicting.unit == "example":  # each text makes a sequence, with what it belongs to
         check_count(sum(map(texts_in, inputs)), call.service.limits, param)
-    examples = await call.service.offload(sum(map(texts_in, inputs)), read_inputs, model, inputs, param)
-    encode = partial(encode_inputs, model, task, param)
-    return await run(call, model, "predict", encode, examples, sizes, truncate, param), examples
+    examples = await call.service.offload(sum(map(texts_in, inputs)), read_inputs, model, inputs, where)
+    encode = partial(encode_inputs, model, task, param, where)
+    return await run(call, model, "predict", encode, examples, sizes, truncate, param, where), examples
 
 
 async def fill_masks(
-    call: Call, model: ServedModel, texts: list[str], top_k: int, param: str, candidates: np.ndarray | None = None
+    call: Call,
+    model: ServedModel,
+    texts: list[str],
+    top_k: int,
+    param: str,
+    candidates: np.ndarray | None = None,
+    where: Where | None = None,
 ) -> Answered[list[list[list[MaskPrediction]]]]:
     """Return the `top_k` most probable tokens at every mask of every text. Texts are never truncated.
 
-    candidates: int [K]: the ids of the tokens among which to choose; None: the vocabulary.
+    candidates: int [K]: the ids of the tokens among which to choose; None: the vocabulary. where: as for `embed`.
 
     Raises:
         Refused: As `embed`, or a text has no mask, or there are too many masks.
         UserError: A text is invalid.
     """
-    sizes = list(map(len, texts))
-    check_sizes(sizes, call.service.limits, param)
+    sizes, where = list(map(len, texts)), where or items_of(param)
+    check_sizes(sizes, call.service.limits, param, where=where)
     masks = sum(text.count(model.mask_token or "") for text in texts)
     if (count := max(top_k, 0 if candidates is None else len(candidates)) * masks) > MAX_CANDIDATES:
         remedy = "split the request, or lower top_k"
         raise too_large("predictions (masks × top_k)", count, MAX_CANDIDATES, remedy, param=param)
     call.reserve(MASK_BYTES * masks)
-    encode = each_of(partial(model.encode_masked, candidates=candidates), param)
-    job = await run(call, model, "fill-mask", encode, list(enumerate(texts)), sizes, True, param)
+    encode = each_of(partial(model.encode_masked, candidates=candidates), where)
+    job = await run(call, model, "fill-mask", encode, list(enumerate(texts)), sizes, True, param, where)
     results = await call.service.offload(count, _candidates, model, job.results, top_k)
     return Answered(results, *cost(call, model, job))
 
@@ -278,7 +297,7 @@ def _candidates(model: ServedModel, results: list[Any], top_k: int) -> list[list
     return [list(mask_predictions(model.token_model(), result, top_k)) for result in results]
 
 
-def each_of(encode: Callable[[Any], Sequence], param: str) -> Callable[[list[tuple[int, Any]]], list[Sequence]]:
+def each_of(encode: Callable[[Any], Sequence], where: Where) -> Callable[[list[tuple[int, Any]]], list[Sequence]]:
     """Return a function that encodes numbered values, and names the one that is invalid."""
 
     def encode_all(values: list[tuple[int, Any]]) -> list[Sequence]:
@@ -287,8 +306,7 @@ def each_of(encode: Callable[[Any], Sequence], param: str) -> Callable[[list[tup
             try:
                 found.append(encode(value))
             except UserError as error:
-                where = f"{param}[{number}]"
-                raise Refused(422, "input", f"{where}: {error}", where) from None
+                raise Refused(422, "input", f"{where(number)}: {error}", where(number)) from None
         return found
 
     return encode_all
@@ -344,7 +362,7 @@ async def run(
     started = time.monotonic()
     sequences = await service.tokenize(encode, values, sizes, call.remaining)
     call.stages["tokenize"] = time.monotonic() - started
-    _refuse_unfit(model, sequences, truncate, where or items_of(param))
+    refuse_unfit(model, sequences, truncate, where or items_of(param))
     check(sequences)
     job = await service.compute(model.lanes[operation], sequences, call.gone, call.remaining, call.spent)
     call.job = job
@@ -361,18 +379,6 @@ def _refuse_failed(job: QueuedJob, where: Where) -> None:
             if isinstance(result.error, NonFiniteError):
                 problem, remedy = "the outputs of the model for it are NaN or infinity", "leave it out, or change it"
             raise Refused(500, "engine", f"{name}: {problem}: {remedy}", name)
-
-
-def _refuse_unfit(model: ServedModel, sequences: list[Sequence], truncate: bool, where: Where) -> None:
-    for number, sequence in enumerate(sequences):
-        if len(sequence) and (truncate or not sequence.truncated):
-            continue
-        name = where(number if sequence.example < 0 else sequence.example)
-        if not len(sequence):  # the model would read nothing
-            raise Refused(422, "input", f"{name} has no tokens, and the model adds none: leave it out", name)
-        size, most = len(sequence) + sequence.truncated, model.predictor.max_length
-        message = f"{name} has {size:,} tokens, and the model reads {most:,}: shorten it, or {TRUNCATE}"
-        raise Refused(422, "too_long", message, name)
 
 
 def _found(call: Call, model: ServedModel, job: QueuedJob) -> Answered[list[Any]]:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from bertie.config import NoFlag, Range, ranges
 from bertie.contracts import Batch, PairTargets, Sequence
-from bertie.errors import UserError
+from bertie.errors import UsageError, UserError
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts
@@ -135,6 +135,12 @@ class Embed:
         return pooled_position(self, sequence, pooled) if self.pooling == "cls" else np.arange(len(sequence))
 
     def head(self, config: EncoderConfig, width: int) -> PoolingHead:  # noqa: ARG002
+        """Return the head. Raises UsageError if it would pool a first token that does not stand for the text."""
+        if self.pooling == "cls" and config.pooled_token == "last":
+            raise UsageError(
+                'task.pooling is "cls", the first token, and in this model the last one stands for the text: set task.pooling '
+                'to "lasttoken" or "mean"'
+            )
         return PoolingHead(self.pooling, self.scale)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> PairTargets:  # noqa: ARG002

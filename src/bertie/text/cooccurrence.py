@@ -7,11 +7,14 @@ choices match trained word vectors.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import pairwise, zip_longest
+from typing import cast
 
 import numpy as np
-from scipy import sparse
+from scipy import linalg, sparse
 
 from bertie import seeding
 from bertie.text.shards import Corpus
@@ -24,6 +27,7 @@ POWER_ITERATIONS = 2  # of the SVD. More of them change the last singular values
 OVERSAMPLING = 10  # columns that the SVD computes beside those it returns
 CHUNK = 1_000_000  # tokens whose pairs are counted at a time
 BLOCK = 64  # columns of a product at a time: what it reads stays in the cache
+TALL = 4  # rows of a block in the QR decomposition, as a multiple of the columns
 
 
 def cooccurrence_vectors(corpus: Corpus, vocabulary_size: int, width: int, threads: int = 1) -> np.ndarray:
@@ -37,10 +41,32 @@ def cooccurrence_vectors(corpus: Corpus, vocabulary_size: int, width: int, threa
         float32 [vocabulary_size, width]. Rows of tokens without co-occurrences are 0. Where `width` exceeds
         `vocabulary_size`, the extra columns are 0.
     """
-    counts, ids = _counts_by_frequency(corpus, vocabulary_size, WINDOW, threads)
+    with ThreadPoolExecutor(threads) as pool:
+        return _vectors(pool, corpus, vocabulary_size, width)
+
+
+@contextmanager
+def vectors_ahead(
+    corpus: Corpus, vocabulary_size: int, width: int, threads: int = 1
+) -> Iterator[Callable[[], np.ndarray]]:
+    """Compute `cooccurrence_vectors` beside the block, which gets a function that waits for them.
+
+    The end of the block ends the computation, too.
+    """
+    with ThreadPoolExecutor(1) as caller:
+        pool = ThreadPoolExecutor(threads)
+        vectors = caller.submit(_vectors, pool, corpus, vocabulary_size, width)
+        try:
+            yield vectors.result
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _vectors(pool: Executor, corpus: Corpus, vocabulary_size: int, width: int) -> np.ndarray:
+    counts, ids = _counts_by_frequency(pool, corpus, vocabulary_size, WINDOW)
     pmi = _positive_pmi(counts)
     rank = min(width, vocabulary_size)
-    left, singular_values = _randomized_svd(pmi, rank, threads)
+    left, singular_values = _randomized_svd(pool, pmi, rank)
     left[np.diff(pmi.indptr) == 0] = 0  # empty rows: exactly 0, without rounding errors
     vectors = np.zeros((vocabulary_size, width), np.float32)
     vectors[ids, :rank] = left * np.sqrt(singular_values)
@@ -52,12 +78,15 @@ def cooccurrence_counts(corpus: Corpus, size: int, window: int, threads: int = 1
 
     Reads the first shards, up to about MAX_TOKENS tokens.
     """
-    counts, ids = _counts_by_frequency(corpus, size, window, threads)
+    with ThreadPoolExecutor(threads) as pool:
+        counts, ids = _counts_by_frequency(pool, corpus, size, window)
     pairs = counts.tocoo()
     return sparse.csr_matrix((pairs.data, (ids[pairs.row], ids[pairs.col])), shape=counts.shape)
 
 
-def _counts_by_frequency(corpus: Corpus, size: int, window: int, threads: int) -> tuple[sparse.csr_matrix, np.ndarray]:
+def _counts_by_frequency(
+    pool: Executor, corpus: Corpus, size: int, window: int
+) -> tuple[sparse.csr_matrix, np.ndarray]:
     """Count as `cooccurrence_counts`, with rows and columns in the order of falling frequency. Also returns their ids.
 
     In this order, what is read and written most is close together in memory and stays in the cache.
@@ -71,10 +100,10 @@ def _counts_by_frequency(corpus: Corpus, size: int, window: int, threads: int) -
         for first in range(start, stop, CHUNK)
         if start < MAX_TOKENS
     ]
-    with ThreadPoolExecutor(threads) as pool:  # NumPy and SciPy compute without Python's lock
-        counts = list(pool.map(lambda first: _counts_of_chunk(corpus, ranks, first, window), starts))
-        while len(counts) > 1:  # in pairs, so that each count is copied a few times only
-            counts = list(pool.map(sum, zip_longest(counts[::2], counts[1::2], fillvalue=0)))
+    # NumPy and SciPy compute without Python's lock.
+    counts = list(pool.map(lambda first: _counts_of_chunk(corpus, ranks, first, window), starts))
+    while len(counts) > 1:  # in pairs, so that each count is copied a few times only
+        counts = list(pool.map(sum, zip_longest(counts[::2], counts[1::2], fillvalue=0)))
     total = sparse.csr_matrix(counts[0] if counts else (size, size), dtype=np.float32)
     total.eliminate_zeros()
     return (total + total.T).tocsr(), ids
@@ -115,7 +144,7 @@ def _read_chunk(corpus: Corpus, ranks: np.ndarray, first: int, window: int) -> t
     return np.pad(read, (0, stop + window - first - len(read))), following
 
 
-def _randomized_svd(matrix: sparse.csr_matrix, rank: int, threads: int) -> tuple[np.ndarray, np.ndarray]:
+def _randomized_svd(pool: Executor, matrix: sparse.csr_matrix, rank: int) -> tuple[np.ndarray, np.ndarray]:
     """Compute left singular vectors and singular values of a square matrix: [n, rank] and [rank], the largest first.
 
     Follows Halko, Martinsson and Tropp (2011, SIAM Review 53). The right singular vectors, which nobody needs, are not
@@ -123,20 +152,38 @@ def _randomized_svd(matrix: sparse.csr_matrix, rank: int, threads: int) -> tuple
     """
     size = len(matrix.indptr) - 1
     width, random = min(rank + OVERSAMPLING, size), seeding.generator(0, seeding.WEIGHTS)
-    with ThreadPoolExecutor(threads) as pool:
 
-        def product(by: sparse.csr_matrix | sparse.csc_matrix, dense: np.ndarray) -> np.ndarray:
-            blocks = [np.ascontiguousarray(dense[:, i : i + BLOCK]) for i in range(0, width, BLOCK)]
-            return np.concatenate(list(pool.map(lambda block: by @ block, blocks)), axis=1)
+    def product(by: sparse.csr_matrix | sparse.csc_matrix, dense: np.ndarray) -> np.ndarray:
+        blocks = [np.ascontiguousarray(dense[:, i : i + BLOCK]) for i in range(0, width, BLOCK)]
+        return np.concatenate(list(pool.map(lambda block: by @ block, blocks)), axis=1)
 
-        sample = product(matrix, random.standard_normal((size, width), np.float32))
-        for _ in range(POWER_ITERATIONS):
-            sample = product(matrix, product(matrix.T, sample))
-        basis, _ = np.linalg.qr(sample)
-        projected = product(matrix.T, basis).astype(np.float64)
+    sample = product(matrix, random.standard_normal((size, width), np.float32))
+    for _ in range(POWER_ITERATIONS):
+        sample = product(matrix, product(matrix.T, sample))
+    basis = _orthonormal_basis(pool, sample)
+    projected = product(matrix.T, basis).astype(np.float64)
     squares, vectors = np.linalg.eigh(projected.T @ projected)
     largest = np.arange(width)[::-1][:rank]
     return basis @ vectors[:, largest].astype(np.float32), np.sqrt(np.maximum(squares[largest], 0))
+
+
+def _orthonormal_basis(pool: Executor, columns: np.ndarray) -> np.ndarray:
+    """Return orthonormal columns that span the given ones, float32 [n, k] with k <= n: the Q of a QR decomposition.
+
+    Blocks of rows are decomposed in parallel, and then their R, one above the other (TSQR; Demmel, Grigori, Hoemmen and
+    Langou 2012, SIAM J. Sci. Comput. 34). NumPy's QR computes in fp64, on one core: five times the time.
+    """
+    rows, width = columns.shape
+    blocks = np.array_split(columns, max(1, rows // (TALL * width)))
+    parts = list(pool.map(_qr, blocks))
+    joined, _ = _qr(np.concatenate([upper for _, upper in parts]))
+    ends = np.cumsum([len(upper) for _, upper in parts])[:-1]
+    own = (orthonormal for orthonormal, _ in parts)
+    return np.concatenate(list(pool.map(np.matmul, own, np.split(joined, ends))))
+
+
+def _qr(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return cast(tuple[np.ndarray, np.ndarray], linalg.qr(matrix, mode="economic", check_finite=False))
 
 
 def _positive_pmi(counts: sparse.csr_matrix) -> sparse.csr_matrix:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from bertie import __version__, console, storage
+from bertie.errors import redacted
 from bertie.files import sources
 from bertie.files.sources import Source
 from bertie.text import document_blocks, duplicates, encode, shard_format, shard_writer, statistics
@@ -98,7 +99,7 @@ def _plan(settings: PrepareSettings, files: list[Source]) -> dict[str, Any]:
         **settings.as_json(),
         "tokenizer": settings.fingerprint,
         "versions": {"bertie": __version__, **{name: metadata.version(name) for name in ("sentencex", "tokenizers")}},
-        "files": [[file.path, file.size, file.stamp] for file in files],
+        "files": [[redacted(file.path), file.size, file.stamp] for file in files],
     }
 
 

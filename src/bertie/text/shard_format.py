@@ -43,15 +43,13 @@ def manifest_sha256(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def require_listed(folder: Path, manifest: dict[str, Any]) -> None:
+def require_listed(place: object, manifest: dict[str, Any]) -> None:
     """Raise UserError if the manifest lacks a file of a shard: alterations of that file would go unnoticed."""
     for name in SPLITS:
         for shard in range(manifest["splits"][name]["shards"]):
             for kind in array_kinds(LANGUAGES in manifest):
                 if f"{name}/{array_name(shard, kind)}" not in manifest["files"]:
-                    raise UserError(
-                        f"{folder / MANIFEST} does not list {name}/{array_name(shard, kind)}: prepare again"
-                    )
+                    raise UserError(f"{place} does not list {name}/{array_name(shard, kind)}: prepare again")
 
 
 def unlisted_files(folder: Path, manifest: dict[str, Any]) -> list[str]:
@@ -60,21 +58,34 @@ def unlisted_files(folder: Path, manifest: dict[str, Any]) -> list[str]:
     return sorted(name for name in names if name != MANIFEST and name not in manifest["files"])
 
 
-def check_arrays(
-    tokens: np.ndarray, word_starts: np.ndarray, sentences: np.ndarray, documents: np.ndarray, vocabulary_size: int
-) -> None:
-    """Raise ValueError for arrays that cannot be a shard: another program may have written them and the manifest."""
-    arrays = (tokens, word_starts, sentences, documents)
-    dtypes = [array.dtype for array in arrays]
-    expected = [token_dtype(vocabulary_size), bool, np.int64, np.int64]
-    if dtypes != expected or any(array.ndim != 1 for array in arrays):
-        raise ValueError(f"wrong dtypes or dimensions: {', '.join(map(str, dtypes))}")
+def check_starts(sentences: np.ndarray, documents: np.ndarray) -> None:
+    """Raise ValueError for starts that cannot be those of a shard: another program may have written them."""
     for starts in (sentences, documents):
-        if len(starts) < 2 or starts[0] != 0 or starts[-1] != len(tokens) or (np.diff(starts) <= 0).any():
+        _require_kind(starts, np.int64)
+        if len(starts) < 2 or starts[0] != 0 or starts[-1] != sentences[-1] or (np.diff(starts) <= 0).any():
             raise ValueError("sentence or document starts do not rise from 0 to the number of tokens")
-    nested = (sentences[np.searchsorted(sentences, documents)] == documents).all()  # both rise: much faster than isin
-    if len(word_starts) != len(tokens) or not nested or tokens.max() >= vocabulary_size:
-        raise ValueError("tokens, word starts, sentences and documents do not match")
+    # Both rise: much faster than isin.
+    if not (sentences[np.searchsorted(sentences, documents)] == documents).all():
+        raise ValueError("a document begins inside a sentence")
+
+
+def check_tokens(tokens: np.ndarray, count: int, vocabulary_size: int) -> None:
+    """Raise ValueError for an array that cannot be the `count` tokens of a shard."""
+    _require_kind(tokens, token_dtype(vocabulary_size))
+    if len(tokens) != count or tokens.max() >= vocabulary_size:
+        raise ValueError("tokens do not match the sentences or the vocabulary")
+
+
+def check_word_starts(word_starts: np.ndarray, count: int) -> None:
+    """Raise ValueError for an array that cannot be the word starts of a shard of `count` tokens."""
+    _require_kind(word_starts, bool)
+    if len(word_starts) != count:
+        raise ValueError("word starts do not match the sentences")
+
+
+def _require_kind(array: np.ndarray, dtype: Any) -> None:
+    if array.dtype != dtype or array.ndim != 1:
+        raise ValueError(f"wrong dtype or dimensions: {array.dtype} {array.shape}")
 
 
 def array_kinds(languages: bool) -> tuple[str, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import numpy as np
 
 from bertie import storage
 from bertie.errors import UsageError, UserError
+from bertie.files.file_cache import FileCache
+from bertie.files.store import is_url
 from bertie.text.coverage import UnknownShare, unknown_share
+from bertie.text.remote_shards import RemoteArrays, ShardCache, fetch_ahead, fetch_small, fetched, mapped
 from bertie.text.shard_format import (
     FORMAT,
     MANIFEST,
@@ -20,7 +24,9 @@ from bertie.text.shard_format import (
     TOKENIZER,
     array_kinds,
     array_name,
-    check_arrays,
+    check_starts,
+    check_tokens,
+    check_word_starts,
     join_starts,
     manifest_sha256,
     read_languages,
@@ -46,7 +52,7 @@ def unigram_loss(train: np.ndarray, held_out: np.ndarray, special_ids: np.ndarra
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """One split of a prepared corpus, memory-mapped.
+    """One split of a prepared corpus, memory-mapped; from an object store, a shard is fetched when it is first read.
 
     Token positions count through all shards. No document crosses a shard boundary.
 
@@ -63,8 +69,8 @@ class Corpus:
     document_starts: np.ndarray
     sentence_starts: np.ndarray
     shard_starts: np.ndarray
-    tokens: tuple[np.ndarray, ...]
-    word_starts: tuple[np.ndarray, ...]
+    tokens: Sequence[np.ndarray]
+    word_starts: Sequence[np.ndarray]
     languages: np.ndarray | None = None
 
     def slice(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
@@ -81,23 +87,54 @@ class Corpus:
     def frequencies(self, vocabulary_size: int, max_tokens: int = 50_000_000) -> np.ndarray:
         """Count each token id in the first shards, up to about `max_tokens` tokens: int64 [vocabulary_size]."""
         counts = np.zeros(vocabulary_size, np.int64)
-        for shard, start in zip(self.tokens, self.shard_starts, strict=False):
-            if start < max_tokens:
-                counts += np.bincount(shard, minlength=vocabulary_size)
+        for shard in range(int(np.searchsorted(self.shard_starts[:-1], max_tokens))):
+            counts += np.bincount(self.tokens[shard], minlength=vocabulary_size)
         return counts
+
+    def select(self, shards: np.ndarray) -> Corpus:
+        """Return the corpus of some shards in another order, int64 [n]. Its token positions count through these."""
+        first, last = self.shard_starts[shards], self.shard_starts[shards + 1]
+        shard_starts = np.cumsum([0, *(last - first)], dtype=np.int64)
+
+        def parts(starts: np.ndarray) -> list[slice]:
+            return [slice(*edges) for edges in np.searchsorted(starts, np.stack([first, last], 1)).tolist()]
+
+        def joined(starts: np.ndarray) -> np.ndarray:
+            places = zip(parts(starts), shard_starts - np.append(first, 0), strict=False)
+            return np.concatenate([*(starts[part] + move for part, move in places), shard_starts[-1:]])
+
+        def chosen(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+            return arrays.select(shards) if isinstance(arrays, RemoteArrays) else [arrays[shard] for shard in shards]
+
+        languages = self.languages
+        if languages is not None:
+            languages = np.concatenate([languages[part] for part in parts(self.sentence_starts)])
+        starts = joined(self.document_starts), joined(self.sentence_starts)
+        return Corpus(*starts, shard_starts, chosen(self.tokens), chosen(self.word_starts), languages)
+
+    def fetch_ahead(self, shards: Iterable[int]) -> None:
+        """Begin to fetch shards from an object store in the background, in this order. Local ones need nothing."""
+        if isinstance(self.tokens, RemoteArrays) and isinstance(self.word_starts, RemoteArrays):
+            order = list(shards)
+            fetch_ahead(self.tokens.select(order), self.word_starts.select(order))
 
 
 @dataclass(frozen=True, eq=False)
 class Shards:
     """A prepared corpus, opened by `open_shards`."""
 
-    folder: Path
+    place: str
+    """The folder, or its URL without secrets."""
+    fingerprint: str
+    """SHA-256 of the manifest, which contains the hashes of all files."""
     tokenizer: Tokenizer
     train: Corpus
     eval: Corpus
     manifest: dict[str, Any]
     languages: tuple[str, ...] = ()
     """Names of the languages. () if the corpus has no languages."""
+    cache: FileCache | None = None
+    """Where the files are that come from an object store."""
 
     @cached_property
     def unigram_loss(self) -> float:
@@ -118,57 +155,120 @@ class Shards:
         train, evaluation = (replace(split, languages=ids[split.languages]) for split in (self.train, self.eval))
         return replace(self, train=train, eval=evaluation, languages=names)
 
+    def require_room(self, shuffle_tokens: int) -> None:
+        """Raise UsageError if the cache cannot hold what a training reads at a time.
 
-def open_shards(folder: Path) -> Shards:
+        Args:
+            shuffle_tokens: Most tokens that are shuffled together; 0: all.
+        """
+        if self.cache is None:
+            return
+        total = int(self.train.shard_starts[-1])
+        held_out, *read = (
+            sum(entry["bytes"] for name, entry in self.cache.files.items() if name.startswith(f"{split}/"))
+            for split in reversed(SPLITS)
+        )
+        needed = held_out + sum(read) * min(shuffle_tokens or total, total) // total
+        if needed > (limit := self.cache.limit):
+            raise UsageError(
+                f"the cache {self.cache.root} may hold {limit / 1e9:.3g} GB, and what is shuffled together of {self.place} "
+                f"has {needed / 1e9:.3g} GB: raise --cache-gb, or set training.shuffle_tokens, now {shuffle_tokens:,}, to "
+                "less"
+            )
+
+
+def open_shards(data: str | Path, cache: ShardCache = ShardCache()) -> Shards:
     """Open a folder that `prepare` wrote, and verify the size and sha256 of every file.
+
+    Files of an object store are verified when they are fetched: tokens and word starts of a shard when they are first read,
+    the others at once.
+
+    Args:
+        data: The folder, or the URL of its copy in an object store, such as "s3://bucket/shards".
+        cache: Where to keep files of an object store.
 
     Raises:
         UsageError: The folder holds no shards.
         UserError: A file is missing, truncated or altered, or the format is one of another version.
     """
-    if not (folder / MANIFEST).is_file():
-        raise UsageError(f"{folder} holds no token shards (no {MANIFEST}): create them with `bertie prepare`")
-    manifest = storage.read_json(folder / MANIFEST, None)
+    if is_url(data):
+        manifest, cached = cache.of(str(data))
+        folder, place, fingerprint = cached.folder, cached.store.place, cached.key
+    else:
+        cache.require_unused(data)
+        folder, place, cached = Path(data), str(data), None
+        if not (folder / MANIFEST).is_file():
+            raise UsageError(f"{folder} holds no token shards (no {MANIFEST}): create them with `bertie prepare`")
+        manifest, fingerprint = storage.read_json(folder / MANIFEST, None), storage.sha256(folder / MANIFEST)
+    where = f"{place}/{MANIFEST}"
     if (found := manifest.get("format")) != FORMAT:
-        raise UserError(
-            f"{folder / MANIFEST}: format {found!r}, but this version of bertie reads {FORMAT}: prepare again"
-        )
+        raise UserError(f"{where}: format {found!r}, but this version of bertie reads {FORMAT}: prepare again")
     try:
         if manifest.get("sha256") not in (None, manifest_sha256(manifest)):
-            raise UserError(f"{folder / MANIFEST} was altered (its content does not match its sha256): prepare again")
-        storage.verify(folder, manifest["files"], "prepare again")
-        require_listed(folder, manifest)
+            raise UserError(f"{where} was altered (its content does not match its sha256): prepare again")
+        if cached is None:
+            storage.verify(folder, manifest["files"], "prepare again")
+        require_listed(where, manifest)
+        languages = read_languages(manifest)
+        if cached is not None:
+            kinds = array_kinds(bool(languages))[2:]
+            fetch_small(cached, [name for split in SPLITS for kind in kinds for name in _names(manifest, split, kind)])
         tokenizer = Tokenizer.load(folder / TOKENIZER)
         if tokenizer.fingerprint != manifest["tokenizer"]["fingerprint"]:
-            raise UserError(f"{folder / TOKENIZER} is not the tokenizer of these shards: prepare again")
-        languages = read_languages(manifest)
+            raise UserError(f"{place}/{TOKENIZER} is not the tokenizer of these shards: prepare again")
         train, evaluation = (
-            _open_split(folder / name, manifest["splits"][name], tokenizer.size, len(languages)) for name in SPLITS
+            _open_split(folder, manifest, name, tokenizer.size, len(languages), cached) for name in SPLITS
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise UserError(f"{folder / MANIFEST} is damaged ({error}): prepare again") from error
-    return Shards(folder, tokenizer, train, evaluation, manifest, languages)
+        raise UserError(f"{where} is damaged ({error}): prepare again") from error
+    return Shards(place, fingerprint, tokenizer, train, evaluation, manifest, languages, cached)
 
 
-def _open_split(folder: Path, counts: dict[str, Any], vocabulary_size: int, languages: int) -> Corpus:
-    if counts["shards"] < 1:
-        raise ValueError(f"{counts['shards']} shards in {folder.name}")
-    tokens, word_starts, sentences, documents, *more = (
-        # As ordinary arrays over the mapped files: slices of `np.memmap` take several times as long.
-        [np.load(folder / array_name(shard, kind), mmap_mode="r").view(np.ndarray) for shard in range(counts["shards"])]
-        for kind in array_kinds(languages > 0)
+def _names(manifest: dict[str, Any], split: str, kind: str) -> list[str]:
+    """Return the paths of one array of all shards of a split."""
+    return [f"{split}/{array_name(shard, kind)}" for shard in range(manifest["splits"][split]["shards"])]
+
+
+def _open_split(
+    folder: Path,
+    manifest: dict[str, Any],
+    split: str,
+    vocabulary_size: int,
+    languages: int,
+    cached: FileCache | None,
+) -> Corpus:
+    if (shards := manifest["splits"][split]["shards"]) < 1:
+        raise ValueError(f"{shards} shards in {split}")
+
+    def load(name: str) -> np.ndarray:
+        return fetched(cached, name) if cached is not None else mapped(folder / name)
+
+    def large(kind: str, checks: Iterable[Callable[[np.ndarray], None]]) -> Sequence[np.ndarray]:
+        of_name = dict(zip(_names(manifest, split, kind), checks, strict=True))
+        if cached is not None:
+            return RemoteArrays(cached, of_name)
+        arrays = {name: load(name) for name in of_name}
+        for name, check in of_name.items():
+            check(arrays[name])
+        return tuple(arrays.values())
+
+    sentences, documents, *more = (
+        [load(name) for name in _names(manifest, split, kind)] for kind in array_kinds(languages > 0)[2:]
     )
-    for parts in zip(tokens, word_starts, sentences, documents, strict=True):
-        check_arrays(*parts, vocabulary_size)
+    for parts in zip(sentences, documents, strict=True):
+        check_starts(*parts)
+    counts = [int(starts[-1]) for starts in sentences]
+    tokens = large("tokens", [partial(check_tokens, count=n, vocabulary_size=vocabulary_size) for n in counts])
+    word_starts = large("word_starts", [partial(check_word_starts, count=n) for n in counts])
     for found, shard_sentences in zip(*more, sentences, strict=True) if more else ():
         if found.dtype != np.uint16 or found.shape != (len(shard_sentences) - 1,) or found.max() >= languages:
             raise ValueError("languages and sentences do not match")
-    shard_starts = np.cumsum([0, *(len(shard) for shard in tokens)], dtype=np.int64)
+    shard_starts = np.cumsum([0, *counts], dtype=np.int64)
     return Corpus(
         document_starts=join_starts(documents, shard_starts),
         sentence_starts=join_starts(sentences, shard_starts),
         shard_starts=shard_starts,
-        tokens=tuple(tokens),
-        word_starts=tuple(word_starts),
+        tokens=tokens,
+        word_starts=word_starts,
         languages=np.concatenate(more[0]) if more else None,
     )

@@ -62,9 +62,8 @@ def run_progress(counters: Counters) -> dict[str, Any]:
 
     The counters hold the epoch of the next step. The record holds the epoch of the last one.
     """
-    epoch_ended = counters.step > 0 and counters.epoch_step == 0
     values = {name: getattr(counters, name) for name in ("step", "epoch", "tokens", "seconds")}
-    return values | {"epoch": counters.epoch - epoch_ended}
+    return values | {"epoch": counters.epoch - counters.epoch_ended}
 
 
 def progress_detail(record: dict[str, Any]) -> str:

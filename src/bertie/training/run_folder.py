@@ -164,6 +164,18 @@ class RunFolder:
         """Return the id of the run in a tracker. The first call runs `decide`; its result is saved in environment.json."""
         return str(self._decide_once(f"{tracker}_run", decide))
 
+    def add_start(self, start: dict[str, Any]) -> None:
+        """Append the start of a process to `starts` in environment.json: its first step, and the seconds by part."""
+        environment = storage.read_json(self.path / "environment.json")
+        starts = environment.get("starts", [])
+        if not isinstance(starts, list):
+            raise UserError(f"{self.path / 'environment.json'} is damaged: starts is {starts!r}")
+        storage.write_json(self.path / "environment.json", environment | {"starts": [*starts, start]})
+
+    def note(self, name: str, value: str) -> None:
+        """Save a fact in environment.json, unless an earlier call has saved one by this name."""
+        self._decide_once(name, lambda: value)
+
     def require_same(self, what: Literal["data", "teacher"], fingerprint: str) -> None:
         """Raise UsageError if the run began with another fingerprint of its data or teacher. The first call saves it."""
         if self._decide_once(what, lambda: fingerprint) != fingerprint:

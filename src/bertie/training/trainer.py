@@ -74,7 +74,7 @@ def train(job: TrainingJob, run: RunFolder | None) -> Counters:
     ):
         session.start(bar, interrupts)
         # `closing` ends the worker processes behind the stream, also after an exception.
-        with closing(job.stream(done, Position(counters.epoch, counters.epoch_step))) as stream:
+        with closing(job.stream(done, counters.position)) as stream:
             results = train_steps(job.model, stream, job.optimizer, job.schedule, job.settings, done, job.ranks)
             # Patience is checked first: a resumed run may have exhausted it already.
             while not session.out_of_patience and (result := next(results, None)):
@@ -145,7 +145,7 @@ class _Session:
         now = time.monotonic()
         self.dog.beat(result.step + 1)
         counters.step, counters.seconds = result.step + 1, now - self.run_start
-        counters.epoch, counters.epoch_step = result.work.after.epoch, result.work.after.step
+        counters.position = result.work.after
         counters.tokens += result.tokens
         for seconds in self.writer.poll():
             self.length.measure("checkpoint", seconds)
@@ -182,7 +182,7 @@ class _Session:
         counters.progress, counters.measured = self.length.state
         phase = self.job.eval_set(counters.step)
         if phase != self.phase:
-            self.phase, counters.epoch, counters.epoch_step = phase, result.work.position.epoch + 1, 0
+            self.phase, counters.position = phase, Position(result.work.position.epoch + 1)
 
     def log_steps(self, but_last: int = 0) -> None:
         """Log the unlogged steps, except for the last `but_last` ones."""
@@ -273,7 +273,7 @@ class _Session:
             return
         ended, why = "ended", ""
         if not self.length.is_over(counters.step):
-            ended = f"stopped early, in epoch {counters.epoch + (counters.epoch_step > 0)},"
+            ended = f"stopped early, in epoch {counters.epoch + (not counters.epoch_ended)},"
             again = console.plural(counters.evaluations_without_improvement, "evaluation")
             why = f"no held-out loss below {counters.best_loss:.4f} in {again}; "
         console.info(

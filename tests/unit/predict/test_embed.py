@@ -140,6 +140,28 @@ def test_unreadable_rows_have_nan_vectors(model: Predictor, tmp_path: Path, caps
     assert not (tmp_path / "b.npy").exists()
 
 
+def test_texts_without_tokens_have_nan_vectors(
+    without_special_tokens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = bertie.load(without_special_tokens, threads=1)
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"text": ""}\n{"text": 1}\n{"text": "the b"}\n{"text": " "}\n')
+    told = embed(model, tmp_path / "a.jsonl", tmp_path / "a.npy")
+    assert (told["texts"], told["errors"], told["vectors"]) == (5, 3, 5)
+    assert "2 of 5 texts have no vector: the model finds no tokens" in capsys.readouterr().err
+    found = np.load(tmp_path / "a.npy")
+    assert np.isnan(found).any(1).tolist() == [False, True, True, False, True]
+    np.testing.assert_allclose(found[[0, 3]], model.embed(["a", "the b"]), atol=1e-6)
+    embed(model, tmp_path / "a.jsonl", tmp_path / "a.parquet")
+    nulls = parquet.read_table(tmp_path / "a.parquet")["vector"].is_null()
+    assert nulls.to_pylist() == [False, True, True, False, True]
+    assert embed(model, ["a", ""], tmp_path / "p.npy", TextUnit(pooling="cls"))["errors"] == 1
+    with pytest.raises(UserError, match="text 2 has no vector: the model finds no tokens"):
+        embed(model, ["a", ""], tmp_path / "b.npy", strict=True)
+    with pytest.raises(UserError, match="no text has a vector: the model finds no tokens"):
+        embed(model, ["", " "], tmp_path / "b.npy")
+    assert not (tmp_path / "b.npy").exists()
+
+
 @pytest.mark.parametrize(
     ("content", "out", "error", "message"),
     [

@@ -92,6 +92,16 @@ def test_vectors_of_other_texts_are_refused(model: Predictor, tmp_path: Path) ->
             bertie.search(model, ["a", "b", "c"], "b", vectors=tmp_path / "x.npy")
 
 
+def test_texts_without_tokens_are_not_found(without_special_tokens: Path, tmp_path: Path) -> None:
+    model, texts = bertie.load(without_special_tokens, threads=1), ["ban", "", "kopa", " "]
+    bertie.embed(model, texts, tmp_path / "x.npy")
+    for vectors in (None, tmp_path / "x.npy"):
+        found = bertie.search(model, texts, "kopa", vectors=vectors)
+        assert [each.index for each in found] == [2, 0]
+    with pytest.raises(UserError, match="an empty text has no tokens"):
+        bertie.search(model, texts, "")
+
+
 def test_wrong_arguments_are_refused(model: Predictor, tmp_path: Path) -> None:
     (tmp_path / "x.npy").write_bytes(b"no array")
     (tmp_path / "z.npy").touch()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 from collections.abc import Callable
 from dataclasses import asdict, replace
 
@@ -14,7 +15,7 @@ from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.errors import UserError
 from bertie.model.vector_modules import Normalize
 from bertie.predict.predictor import Predictor
-from bertie.serve.operations import serve_model
+from bertie.serve.operations import ServedModel, serve_model
 from bertie.serve.service import Service
 from bertie.serve.tokens import VOCABULARY
 from bertie.tasks import Classify
@@ -275,6 +276,21 @@ def compare(found: object, wanted: object) -> None:
         assert found == pytest.approx(wanted, abs=1e-4) if isinstance(wanted, float) else found == wanted
 
 
+def test_the_event_loop_does_not_wait_for_the_words_of_many_masks(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, threads = ServedModel.reading, set[str]()
+
+    def reading(model: ServedModel, token: str) -> str:
+        threads.add(threading.current_thread().name)
+        return real(model, token)
+
+    monkeypatch.setattr(ServedModel, "reading", reading)
+    answer = server.post("/v1/fill-mask", {"model": "mlm", "inputs": ["[MASK] " * 40]})
+    assert [len(mask) for mask in answer.json["results"][0]] == [5] * 40
+    assert {name.partition("_")[0] for name in threads} == {"tokenizer"}
+
+
 def test_fill_mask(server: Server, predictors: Predictors) -> None:
     texts = ["ban [MASK] kopa [MASK]", "[MASK]"]
     answer = server.post("/v1/fill-mask", {"model": "mlm", "inputs": texts, "top_k": 3})
@@ -325,8 +341,8 @@ def test_every_answer_has_an_id_and_the_time_of_each_stage(server: Server) -> No
             "input[1]",
             "500 is not an id of the vocabulary",
         ),
-        ("embeddings", {"input": [-1], "model": "mlm"}, 422, "input[0]", "-1 is not an id"),
-        ("embeddings", {"input": [10**30], "model": "mlm"}, 422, "input[0]", "is not an id"),
+        ("embeddings", {"input": [-1], "model": "mlm"}, 422, "input", "-1 is not an id"),
+        ("embeddings", {"input": [[1], [10**30]], "model": "mlm"}, 422, "input[1]", "is not an id"),
         ("embeddings", {"input": [True], "model": "mlm"}, 422, "input[0]", "got `bool`"),
         ("embeddings", {"input": None}, 422, "input", "got `null`"),
         ("embeddings", {"model": "mlm"}, 422, "input", "missing required field"),

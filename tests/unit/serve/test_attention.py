@@ -78,6 +78,17 @@ def test_attention_is_that_of_the_model(
     }
 
 
+@pytest.mark.parametrize("pair", [None, "kopa é ☃"])
+def test_unknown_words_are_shown_as_they_are_in_the_text(server: Server, pair: str | None) -> None:
+    message = {"model": "mlm", "text": "ban 😀 kopa ☂", **({} if pair is None else {"text_pair": pair})}
+    found = server.post("/v1/attention", message).json
+    unknown = [at for at, token in enumerate(found["tokens"]) if token == "[UNK]"]
+    assert [found["shown"][at] for at in unknown][:2] == ["😀", "☂"]
+    assert (found["shown"][unknown[-1]] == "☃") == (pair is not None)
+    rest = [at for at in range(len(found["tokens"])) if at not in unknown]
+    assert [found["shown"][at] for at in rest] == [found["tokens"][at] for at in rest]
+
+
 def test_attention_is_that_of_bertie_inspect(server: Server, pretrained: Path, tmp_path: Path) -> None:
     bertie.inspect_model(pretrained, Inspection(sentences=(TEXT,)), tmp_path / "out")
     lines = (tmp_path / "out" / "tables" / "sentence_attention.csv").read_text().splitlines()

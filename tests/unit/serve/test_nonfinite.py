@@ -48,7 +48,7 @@ def damaged(make_service: Callable[..., Service], predictors: dict[str, Predicto
 
 CASES = [
     ("mlm", "/v1/embeddings", {"input": [GOOD, BAD]}, "input[1]"),
-    ("mlm", "/v1/embeddings", {"input": BAD, "encoding_format": "base64"}, "input[0]"),
+    ("mlm", "/v1/embeddings", {"input": BAD, "encoding_format": "base64"}, "input"),
     ("classifier", "/v1/embeddings", {"input": [GOOD, BAD]}, "input[1]"),
     ("mlm", "/v1/similarity", {"texts": [GOOD], "others": [GOOD, BAD]}, "others[1]"),
     ("mlm", "/v1/rerank", {"query": GOOD, "documents": [GOOD, BAD]}, "documents[1]"),

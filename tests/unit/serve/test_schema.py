@@ -21,7 +21,7 @@ from .conftest import Server
 # Each endpoint once. Those whose requests name no model are called below the base with the model.
 NAMED = {f"{dialect.base}{each.path}" for _, dialect, each in routes() if "{model}" in each.path and dialect.base}
 OPERATIONS = [
-    (f"{dialect.base}{each.path}".replace(":path", ""), each.method)
+    (f"{dialect.base}{each.path}".replace(":path", "").rstrip("/"), each.method)
     for dialect in DIALECTS
     for each in dialect.endpoints
     if not dialect.base or f"{dialect.base}/models/{{model}}{each.path}".rstrip("/") not in NAMED
@@ -32,7 +32,7 @@ UNNAMED = NAMED | {path for path, _ in OPERATIONS if path.startswith("/hf")}
 """Paths of messages that name no model: their path does, or the server has one model."""
 RARELY_ACCEPTED = {"images", "max_tokens", "output_dimension"}
 """Fields of which few values are accepted, so that requests with them would all be refused."""
-RARELY_RIGHT = ("/v1/models/{model}", "/v1/fill-mask", "/tei/models/{model}", "/hf/", "/vllm/score", "/vllm/v1/score")
+RARELY_RIGHT = ("/v1/models/{model}", "/v1/fill-mask", "/tei/models/{model}", "/hf", "/vllm/score", "/vllm/v1/score")
 quick = settings(
     max_examples=40,
     deadline=None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import torch
 from bertie.batches.collate import collate
 from bertie.contracts import Hidden, Sequence, to_tensors
 from bertie.errors import UsageError, UserError
+from bertie.model.config import TransformerConfig
+from bertie.model.gru import GruConfig
 from bertie.model.heads import PoolingHead
 from bertie.tasks.data.texts import Example
 from bertie.tasks.embed import Embed
@@ -47,6 +50,15 @@ def test_pairs_of_several_classes_in_a_file_are_refused(tmp_path: Path) -> None:
     path.write_text("sentence1\tsentence2\tgold_label\na\tb\tneutral\nc\td\tentailment\n")
     with pytest.raises(UserError, match="'neutral' is not a score"):
         Embed().fit(list(Embed().reader.read(path)))
+
+
+def test_a_first_token_that_sees_no_other_is_not_pooled(tiny_config: TransformerConfig) -> None:
+    """`bertie embed` would read it, and training the last one."""
+    assert Embed(pooling="cls").head(tiny_config, 8).pooling == "cls"
+    assert Embed(pooling="lasttoken").head(GruConfig(hidden_size=8), 8).pooling == "lasttoken"
+    for causal in (GruConfig(hidden_size=8), replace(tiny_config, causal=True)):
+        with pytest.raises(UsageError, match=r'task.pooling is "cls".*the last one.*to "lasttoken" or "mean"'):
+            Embed(pooling="cls").head(causal, 8)
 
 
 @pytest.mark.parametrize("name", ["label", "score", "similarity", "relatedness_score"])

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,9 +108,54 @@ def test_singular_vectors_are_those_of_a_dense_svd() -> None:
     rng = np.random.default_rng(0)
     left, right = (np.linalg.qr(rng.standard_normal((60, 60)))[0] for _ in range(2))
     dense = (left * 0.75 ** np.arange(60)) @ right.T
-    vectors, values = cooccurrence._randomized_svd(cooccurrence.sparse.csr_matrix(dense.astype(np.float32)), 8, 2)
+    matrix = cooccurrence.sparse.csr_matrix(dense.astype(np.float32))
+    with ThreadPoolExecutor(2) as pool:
+        vectors, values = cooccurrence._randomized_svd(pool, matrix, 8)
     assert values == pytest.approx(0.75 ** np.arange(8), rel=1e-3)
     assert np.abs(vectors.T @ left[:, :8]) == pytest.approx(np.eye(8), abs=5e-3)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(500, 7), (31, 7), (7, 7), (100, 1), (60, 15)])
+def test_the_columns_of_the_basis_are_orthonormal_and_span_those_given(rows: int, columns: int) -> None:
+    """In one block and in several, also of columns of very different sizes, as powers of a matrix have."""
+    given = np.random.default_rng(0).standard_normal((rows, columns)) * 10.0 ** -np.arange(columns)
+    given = given.astype(np.float32)
+    with ThreadPoolExecutor(2) as pool:
+        basis = cooccurrence._orthonormal_basis(pool, given)
+    assert basis.shape == given.shape
+    assert basis.dtype == np.float32
+    assert basis.T @ basis == pytest.approx(np.eye(columns), abs=1e-5)
+    assert basis @ (basis.T @ given) == pytest.approx(given, abs=1e-5)
+
+
+def test_vectors_are_computed_beside_other_work(documents: list[list[int]]) -> None:
+    corpus = make_corpus(documents)
+    with cooccurrence.vectors_ahead(corpus, 20, 8, 2) as vectors:
+        assert vectors().tobytes() == cooccurrence_vectors(corpus, 20, 8).tobytes()
+
+
+def test_vectors_that_nobody_waits_for_are_not_computed_to_the_end(
+    documents: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, ended, chunks = Event(), Event(), list[int]()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, *args: Any, **kwargs: Any) -> None:
+            super().shutdown(*args, **kwargs)
+            ended.set()
+
+    def count(corpus: Corpus, ranks: np.ndarray, first: int, window: int) -> Any:  # noqa: ARG001
+        chunks.append(first)
+        entered.set()
+        assert ended.wait(120)
+        return cooccurrence.sparse.csr_matrix((20, 20), dtype=np.float32)
+
+    monkeypatch.setattr(cooccurrence, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(cooccurrence, "CHUNK", 10)
+    monkeypatch.setattr(cooccurrence, "_counts_of_chunk", count)
+    with cooccurrence.vectors_ahead(make_corpus(documents), 20, 8, 1):
+        assert entered.wait(120)
+    assert len(chunks) == 1
 
 
 def test_positive_pmi_follows_its_definition() -> None:

@@ -24,6 +24,7 @@ from bertie.model.transformer import TransformerEncoder
 from bertie.predict.engines import Engine, cpu
 from bertie.predict.engines.cuda import CudaEngine
 from bertie.predict.engines.files import EngineName, Exported
+from bertie.threads import cache_folder
 
 _LENGTHS = (96, 64, 64, 64, 48, 48, 32, 32, 24, 24, 16, 16)
 """Lengths in tokens of the sequences that candidates are measured on."""
@@ -108,7 +109,7 @@ def fastest(encoder: TransformerEncoder, exported: Exported | None) -> EngineNam
     if next(encoder.parameters()).is_cuda:
         return "cuda"
     candidates = _candidates(exported)
-    path = runtime.cache_folder() / "engines.json"
+    path = cache_folder() / "engines.json"
     key = _key(encoder, candidates)
     known = _read(path)
     if known.get(key) in candidates:

@@ -39,9 +39,7 @@ def routes(chosen: str | None = None) -> Iterator[tuple[str, Dialect, Endpoint]]
     own = {(each.method, each.path) for each in V1.endpoints}
     for dialect in DIALECTS:
         for each in dialect.endpoints:
-            yield dialect.base + each.path, dialect, each
-            if dialect.base and each.path == "/":
-                yield dialect.base, dialect, each
+            yield (dialect.base + each.path).rstrip("/"), dialect, each
             claim = (each.method, each.path)
             if dialect.base and each.bare and claim not in own and (claims[claim] == 1 or dialect.name == chosen):
                 yield each.path, dialect, each

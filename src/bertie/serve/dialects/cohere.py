@@ -13,7 +13,7 @@ from bertie.serve import work
 from bertie.serve.dialects import cohere_messages as m
 from bertie.serve.dialects.dialect import Dialect, Endpoint
 from bertie.serve.exchange import Call
-from bertie.serve.limits import TRUNCATE, Refused
+from bertie.serve.limits import TRUNCATE, Refused, items_of
 from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import ServedModel
 from bertie.serve.prompts import prompt_name
@@ -23,7 +23,7 @@ from bertie.serve.widths import base64_of, require_width, shorten_vectors
 async def embed_v1(call: Call, request: m.CohereEmbedV1) -> m.CohereFloats | m.CohereByType:
     """Return the vectors of texts: numbers, or an object with each of `embedding_types`."""
     texts = _texts(request.texts, request.images)
-    if request.embedding_types is not None:
+    if request.embedding_types:
         return await _by_type(call, request, texts, request.embedding_types, None, "1")
     vectors, found, _ = await _embed(call, request, texts, None)
     rows = await call.service.offload(len(vectors), json_numbers, np.stack(vectors))
@@ -85,7 +85,8 @@ async def _embed(
     if request.input_type == "image":
         raise _no_images("input_type")
     prompt = prompt_name(model, None, request.input_type)
-    found = await work.embed(call, model, texts, request.truncate != "NONE", "texts", prompt)
+    where = items_of("texts") if request.texts else lambda number: f"inputs[{number}].content"
+    found = await work.embed(call, model, texts, request.truncate != "NONE", "texts", prompt, where)
     return shorten_vectors(model, found.results, dimensions), found, model
 
 

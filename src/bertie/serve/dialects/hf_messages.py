@@ -25,7 +25,8 @@ class HfVectorFields(Struct, forbid_unknown_fields=True, kw_only=True):
     truncation_direction: Literal["left", "right"] | None = None
     """Only right is possible: texts lose their end."""
     dimensions: int | None = None
-    """Width of the vectors: the model's own, or a smaller one that it was trained for. Shorter vectors have length 1."""
+    """Width of the vectors: the model's own, or a smaller one that it was trained for. Shorter vectors have length 1, unless
+    `normalize` is false."""
     encoding_format: Literal["float", "base64"] | None = None
     """Only float is possible."""
 

@@ -16,7 +16,7 @@ from bertie.serve import work
 from bertie.serve.dialects import hf_messages as m
 from bertie.serve.exchange import Call
 from bertie.serve.inputs import Example
-from bertie.serve.limits import Refused, check_sizes
+from bertie.serve.limits import Refused, check_sizes, field_of
 from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import MAX_TOP_K, Operation, ServedModel
 from bertie.serve.scales import ONLY
@@ -61,13 +61,15 @@ async def extract_features(call: Call, model: ServedModel, inputs: m.HfInputs, g
         )
     if given.get("normalize") is False and model.normalizes:
         raise _refused("normalize", "the model itself normalizes its vectors: send true, or omit it")
-    found = await work.embed(
-        call, model, _texts(inputs), given.get("truncate", True), "inputs", given.get("prompt_name")
-    )
-    vectors = shorten_vectors(model, found.results, given.get("dimensions"))
-    normalize = given.get("normalize") is True
-    rows = np.stack([unit(vector) if normalize else vector for vector in vectors])
-    return await call.service.offload(len(vectors), json_numbers, rows)
+    texts, prompt, where = _texts(inputs), given.get("prompt_name"), field_of("inputs", inputs)
+    found = await work.embed(call, model, texts, given.get("truncate", True), "inputs", prompt, where)
+    normalize, width = given.get("normalize"), given.get("dimensions")
+    if normalize is None:
+        rows = np.stack(shorten_vectors(model, found.results, width))
+    else:
+        rows = np.stack(found.results)[:, :width]
+        rows = unit(rows) if normalize else rows
+    return await call.service.offload(len(rows), json_numbers, rows)
 
 
 async def compare_sentences(call: Call, model: ServedModel, inputs: m.HfInputs, given: Given) -> list[float]:  # noqa: ARG001
@@ -88,11 +90,11 @@ async def compare_sentences(call: Call, model: ServedModel, inputs: m.HfInputs, 
 async def classify_texts(call: Call, model: ServedModel, inputs: m.HfInputs, given: Given) -> list[list[m.HfLabel]]:
     """Return the classes of each text or pair of texts, most probable first."""
     values = [_text_or_pair(value) for value in (inputs if isinstance(inputs, list) else [inputs])]
-    apply = FUNCTIONS.get(given.get("function_to_apply", ""))
+    apply, where = FUNCTIONS.get(given.get("function_to_apply", "")), field_of("inputs", inputs)
     if apply is None:
-        found = await work.predict(call, model, values, True, "inputs")
+        found = await work.predict(call, model, values, True, "inputs", where=where)
     else:
-        found = await work.outputs(call, model, values, True, "inputs", "raw")
+        found = await work.outputs(call, model, values, True, "inputs", "raw", where)
     return [_labels(each, apply or np.asarray)[: given.get("top_k")] for each in found.results]
 
 
@@ -113,7 +115,8 @@ async def classify_tokens(call: Call, model: ServedModel, inputs: m.HfInputs, gi
             raise _refused("stride", "it joins the entities of windows, and aggregation_strategy is none: omit one")
         step = _step(window, stride, "stride")
         task = replace(cast(Any, task), truncation="windows", doc_stride=step)
-    found = await work.predict(call, model, list(texts), True, "inputs", strategy, task)
+    where = field_of("inputs", inputs)
+    found = await work.predict(call, model, list(texts), True, "inputs", strategy, task, where)
     ignored, single = given.get("ignore_labels", []), strategy == "none"
     answer = [
         [_entity(each, single) for each in prediction.entities or () if each.label not in ignored]
@@ -134,7 +137,7 @@ async def fill_masks(call: Call, model: ServedModel, inputs: m.HfInputs, given: 
             raise _refused("parameters.targets", "there is no target: give at least one, or omit it")
         check_sizes(list(map(len, targets)), call.service.limits, "parameters.targets")
         candidates = await call.service.offload(ELSEWHERE, _target_ids, model.predictor.tokenizer, targets)
-    found = await work.fill_masks(call, model, texts, top_k, "inputs", candidates)
+    found = await work.fill_masks(call, model, texts, top_k, "inputs", candidates, field_of("inputs", inputs))
     answer = await call.service.offload(ELSEWHERE, _fillings, model, texts, found.results)
     return answer[0] if isinstance(inputs, str) else answer
 
@@ -167,7 +170,8 @@ async def answer_question(call: Call, model: ServedModel, inputs: m.HfInputs, gi
         window = room - min(len(sized), changes["max_query_length"], room // 2)
         changes["doc_stride"] = _step(window, given["doc_stride"], "doc_stride")
     pair: Example = [question, context]
-    found = await work.predict(call, model, [pair], True, "inputs", task=replace(task, **changes))
+    changed, where = replace(task, **changes), field_of("inputs", inputs)
+    found = await work.predict(call, model, [pair], True, "inputs", task=changed, where=where)
     [best] = found.results
     chosen = SpanCandidate(best.answer, best.start, best.end, 0.0, best.probability)
     others = [each for each in best.guesses if (each.start, each.end) != (best.start, best.end)]
@@ -209,8 +213,6 @@ def _texts(inputs: m.HfInputs) -> list[str]:
     texts = [inputs] if isinstance(inputs, str) else inputs
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise _refused("inputs", "this task reads a text, or a list of texts")
-    if not texts:
-        raise _refused("inputs", "there is no text: give at least one")
     return cast(list[str], texts)
 
 

@@ -12,7 +12,7 @@ from bertie.serve.dialects.dialect import Dialect, Endpoint, require_ready
 from bertie.serve.dialects.v1 import encoded_embeddings, metrics
 from bertie.serve.dialects.v1_messages import Usage
 from bertie.serve.exchange import Call
-from bertie.serve.limits import Refused
+from bertie.serve.limits import Refused, field_of
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.widths import require_width, shorten_vectors
 
@@ -23,7 +23,7 @@ async def embeddings(call: Call, request: m.InfinityEmbeddingsRequest) -> m.Infi
     dimensions = request.dimensions or None
     require_width(model, dimensions)
     texts = [request.input] if isinstance(request.input, str) else request.input
-    found = await work.embed(call, model, texts, True, "input")
+    found = await work.embed(call, model, texts, True, "input", where=field_of("input", request.input))
     vectors = shorten_vectors(model, found.results, dimensions)
     data = await call.service.offload(len(texts), encoded_embeddings, vectors, request.encoding_format)
     return m.InfinityEmbeddings(data=data, **_answer(call, model, found))

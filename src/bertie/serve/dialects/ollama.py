@@ -16,7 +16,7 @@ from bertie.serve import work
 from bertie.serve.dialects import ollama_messages as m
 from bertie.serve.dialects.dialect import Dialect, Endpoint
 from bertie.serve.exchange import Call
-from bertie.serve.limits import Refused
+from bertie.serve.limits import Refused, field_of
 from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import ServedModel
 from bertie.serve.widths import require_width, shorten_vectors, unit
@@ -32,7 +32,8 @@ async def embed(call: Call, request: m.OllamaEmbedRequest) -> m.OllamaEmbedRespo
     texts = request.input if isinstance(request.input, list) else [request.input] * bool(request.input)
     rows, tokens = [], 0
     if texts:
-        found = await work.embed(call, model, texts, request.truncate, "input")
+        where = field_of("input", request.input)
+        found = await work.embed(call, model, texts, request.truncate, "input", where=where)
         vectors, tokens = shorten_vectors(model, found.results, dimensions), found.tokens
         rows = await call.service.offload(len(vectors), json_numbers, unit(np.stack(vectors)))
     seconds = time.monotonic() - call.started

@@ -22,7 +22,7 @@ from bertie.serve.dialects import v1
 from bertie.serve.dialects.dialect import Dialect, Endpoint, require_ready
 from bertie.serve.exchange import Call, invalid, json_response
 from bertie.serve.inputs import Example
-from bertie.serve.limits import Refused
+from bertie.serve.limits import Refused, field_of
 from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.scales import ONLY, Scores
@@ -59,7 +59,8 @@ async def predict(call: Call, request: m.TeiPredictRequest) -> list[Any]:
     _require_right(request)
     inputs, single = _examples(request.inputs)
     scale = "raw" if request.raw_scores else "sigmoid"
-    found = await work.outputs(call, model, inputs, request.truncate, "inputs", scale)
+    where = field_of("inputs", None if single else inputs)
+    found = await work.outputs(call, model, inputs, request.truncate, "inputs", scale, where)
     results = [_predictions(each) for each in found.results]
     return results[0] if single else results
 
@@ -93,7 +94,7 @@ async def tokenize(call: Call, request: m.TeiTokenizeRequest) -> Response:
     model = _model(call, "embed")
     texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
     prompt = "" if request.prompt_name is None else work.prompt_of(model, request.prompt_name)
-    found = await tokens.tokenize(call, model, texts, "inputs", prompt)
+    found = await tokens.tokenize(call, model, texts, "inputs", prompt, field_of("inputs", request.inputs))
     read = [prompt + text for text in texts]
     response = await call.service.offload(len(texts), _tokens, model, read, found, request.add_special_tokens)
     response.headers[tokens.VOCABULARY] = tokens.fingerprint(model)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from itertools import chain
 from typing import Any, cast
 
 import msgspec
@@ -11,8 +12,9 @@ import numpy as np
 from starlette.responses import Response
 
 from bertie.contracts import Sequence
-from bertie.inspect.sentences import shown_tokens, special_places
+from bertie.inspect.sentences import shown_tokens, special_places, with_sources
 from bertie.model.config import TransformerConfig
+from bertie.predict.fill_mask import MaskPrediction
 from bertie.predict.vectors import similarities
 from bertie.serve import tokens, work
 from bertie.serve.attention import attention_json
@@ -86,15 +88,12 @@ async def predict(call: Call, request: m.PredictRequest) -> m.PredictResponse:
     return m.PredictResponse(model.predicting.kind, found.results, **_answer(model, found))
 
 
-async def fill_mask(call: Call, request: m.FillMaskRequest) -> m.FillMaskResponse:
+async def fill_mask(call: Call, request: m.FillMaskRequest) -> Response:
     """Predict the tokens at masks."""
     model = call.service.model(request.model, "fill-mask")
     found = await work.fill_masks(call, model, request.inputs, request.top_k, "inputs")
-    results = [
-        [[m.MaskCandidate(each.token, model.reading(each.token), each.probability) for each in mask] for mask in text]
-        for text in found.results
-    ]
-    return m.FillMaskResponse(results, **_answer(model, found))
+    message, count = m.FillMaskResponse([], **_answer(model, found)), sum(map(len, chain(*found.results)))
+    return await call.service.offload(count, _with_candidates, model, message, found.results)
 
 
 async def attention(call: Call, request: m.AttentionRequest) -> Response:
@@ -104,8 +103,9 @@ async def attention(call: Call, request: m.AttentionRequest) -> Response:
     found = await work.attend(call, model, texts, ("text", "text_pair"))
     sequence, probabilities = found.results
     read, (layers, heads) = (model.predictor.tokenizer, sequence.input_ids), probabilities.shape[:2]
-    shown, special = shown_tokens(*read), special_places(*read)
-    message = m.AttentionResponse(shown, special, layers, heads, "", **_answer(model, found))
+    names, special = shown_tokens(*read), special_places(*read)
+    shown = with_sources(model.predictor.tokenizer, names, sequence.target)
+    message = m.AttentionResponse(names, shown, special, layers, heads, "", **_answer(model, found))
     return await call.service.offload(
         probabilities.size, _with_attention, message, probabilities, request.encoding_format
     )
@@ -174,6 +174,17 @@ def _with_tokens(model: ServedModel, message: m.TokenizeResponse, found: list[Se
         row = m.TokenList(ids, tokenizer.tokens(ids), offsets)
         # Text by text: as objects of Python, all tokens would take several times their memory.
         message.results.append(cast(Any, msgspec.Raw(msgspec.json.encode(row))))
+    return json_response(message)
+
+
+def _with_candidates(
+    model: ServedModel, message: m.FillMaskResponse, found: list[list[list[MaskPrediction]]]
+) -> Response:
+    reading = cache(model.reading)
+    message.results = [
+        [[m.MaskCandidate(each.token, reading(each.token), each.probability) for each in mask] for mask in text]
+        for text in found
+    ]
     return json_response(message)
 
 

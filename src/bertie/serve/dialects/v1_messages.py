@@ -227,6 +227,8 @@ class AttentionResponse(ModelAnswer):
 
     tokens: list[str]
     """The tokens, special tokens included."""
+    shown: list[str]
+    """The same, but instead of [UNK] the characters of the text that it stands for."""
     special: list[int]
     """Numbers of the special tokens, from 0."""
     layers: int

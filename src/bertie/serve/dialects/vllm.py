@@ -17,7 +17,7 @@ from bertie.serve.dialects.dialect import Dialect, Endpoint, require_ready
 from bertie.serve.dialects.v1_messages import Document, Usage
 from bertie.serve.exchange import Call, json_response
 from bertie.serve.inputs import Example
-from bertie.serve.limits import TRUNCATE, Refused
+from bertie.serve.limits import TRUNCATE, Refused, field_of
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.scales import ScoreScale
 from bertie.serve.widths import base64_of, require_width, shorten_vectors, unit
@@ -30,7 +30,8 @@ async def rerank(call: Call, request: m.VllmRerankRequest) -> m.VllmRanks:
     """Sort documents by their relevance for a query."""
     model, truncate = _model(call, request, "embed")
     documents = _listed(request.documents)
-    found = await work.rank(call, model, request.query, documents, truncate, scale=_scale(request))
+    where = field_of("documents", request.documents)
+    found = await work.rank(call, model, request.query, documents, truncate, scale=_scale(request), where=where)
     best = sorted(enumerate(found.results), key=lambda each: -each[1])[: request.top_n or None]
     shown = request.return_documents
     results = [m.VllmRank(i, score, Document(documents[i]) if shown else None) for i, score in best]
@@ -47,7 +48,8 @@ async def score(call: Call, request: m.VllmScoreRequest) -> m.VllmScores:
             f"{names[0]} has {len(first)} texts and {names[1]} {len(second)}: give one, or as many as in {names[1]}"
         )
         raise Refused(422, "validation", message, names[0])
-    found = await work.score_pairs(call, model, first, second, truncate, "", names, _scale(request))
+    where = field_of(names[1], getattr(request, names[1]))
+    found = await work.score_pairs(call, model, first, second, truncate, "", names, _scale(request), where)
     data = [m.VllmScore(i, value) for i, value in enumerate(found.results)]
     return m.VllmScores(data=data, **_answer("score", call, model, found), created=int(time.time()))
 
@@ -56,7 +58,8 @@ async def classify(call: Call, request: m.VllmClassifyRequest) -> m.VllmClasses:
     """Return the classes of texts."""
     model, truncate = _model(call, request, "predict")
     inputs: list[Example] = [*_listed(request.input)]
-    found = await work.outputs(call, model, inputs, truncate, "input", _scale(request))
+    where = field_of("input", request.input)
+    found = await work.outputs(call, model, inputs, truncate, "input", _scale(request), where)
     data = []
     for number, each in enumerate(found.results):
         scores = each.probabilities
@@ -78,7 +81,8 @@ async def pooling(call: Call, request: m.VllmPoolingRequest) -> Response:
         if wrong := [each for each in texts if not isinstance(each, str)]:
             message = f"input: found {type(wrong[0]).__name__}: give texts, as classes are those of texts"
             raise Refused(422, "validation", message, "input")
-        scores = await work.outputs(call, model, cast(list[Example], texts), truncate, "input", _scale(request))
+        examples, where = cast(list[Example], texts), field_of("input", request.input)
+        scores = await work.outputs(call, model, examples, truncate, "input", _scale(request), where)
         arrays = [np.array(list(each.probabilities.values()), np.float32) for each in scores.results]
         found = work.Answered(arrays, scores.tokens, scores.truncated)
     else:

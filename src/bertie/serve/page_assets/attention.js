@@ -43,7 +43,8 @@ const drawing = (caption) => html("figure", {}, [html("figcaption", {}, caption)
 
 /** Return the view of an answer: its elements. */
 function attentionView(answer) {
-  const sentence = { tokens: answer.tokens, special: answer.special, attention: bytesOf(answer.attention) };
+  const { shown, tokens, special: marks, attention } = answer;
+  const sentence = { tokens: shown, pieces: tokens, special: marks, attention: bytesOf(attention) };
   const { layers, heads } = answer;
   const state = { selected: busiestHead(sentence, layers, heads), token: -1, special: true };
   const all = drawing("Rows are layers, columns are heads. Attention below 10 % is not drawn.");

@@ -38,8 +38,9 @@ def served(make_service: Callable[..., Service], models: dict[str, Predictor]) -
 
 
 def test_vectors_of_version_1_are_a_list(served: Server, models: dict[str, Predictor]) -> None:
-    for base in ("/cohere", ""):
-        answer = served.post(f"{base}/v1/embed", {"texts": TEXTS, "model": "mlm", "input_type": "classification"}).json
+    for base, more in (("/cohere", {}), ("", {"embedding_types": []})):
+        asked = {"texts": TEXTS, "model": "mlm", "input_type": "classification", **more}
+        answer = served.post(f"{base}/v1/embed", asked).json
         np.testing.assert_allclose(answer["embeddings"], models["mlm"].embed(TEXTS), atol=1e-5)
         assert (answer["response_type"], answer["texts"]) == ("embeddings_floats", TEXTS)
         tokens = sum(len(ids) + 2 for ids in models["mlm"].tokenizer.encode(TEXTS))
@@ -130,6 +131,12 @@ RANK: dict[str, Any] = {"model": "mlm", "query": "a", "documents": ["b"]}
         ("v2/embed", {"inputs": [{"content": []}]}, 422, "inputs[0].content: give one part with a text"),
         ("v2/embed", {**EMBED, "inputs": [{"content": [{"type": "text", "text": "a"}]}]}, 422, "give one of them"),
         ("v1/embed", {**EMBED, "texts": []}, 422, "there is no text"),
+        (
+            "v2/embed",
+            {"model": "mlm", "inputs": [{"content": [{"type": "text", "text": "a " * 99}]}], "truncate": "NONE"},
+            422,
+            "inputs[0].content has 101 tokens",
+        ),
         ("v1/embed", {**EMBED, "embedding_types": ["int8"]}, 422, "does not publish the range of int8"),
         ("v2/embed", {**EMBED, "embedding_types": ["uint8"]}, 422, "does not publish the range of uint8"),
         (

@@ -57,10 +57,22 @@ def test_features_obey_the_files_of_the_model(make_service: Callable[..., Servic
         np.testing.assert_allclose(
             hub.feature_extraction(TEXTS, dimensions=8), unit(model.embed(TEXTS)[:, :8]), atol=1e-5
         )
-        refused = server.post("/hf/", {"inputs": "a", "normalize": False})
+        refused = server.post("/hf/models/it/", {"inputs": "a", "normalize": False})
         assert refused.json["error"] == "normalize: the model itself normalizes its vectors: send true, or omit it"
         refused = server.post("/hf/", {"inputs": "a", "prompt_name": "title"})
         assert "there is no prompt 'title'" in refused.json["error"]
+
+
+@pytest.mark.parametrize("normalize", [None, False, True])
+def test_shorter_features_have_length_1_unless_the_request_says_no(
+    make_service: Callable[..., Service], predictors: Predictors, normalize: bool | None
+) -> None:
+    model = predictors["mlm"]
+    service = replace(make_service("mlm"), models={"it": serve_model("it", model, 10_000, (8,))})
+    with serving(service) as server:
+        found = server.post("/hf", {"inputs": TEXTS, "dimensions": 8, "normalize": normalize}).json
+        first = model.embed(TEXTS)[:, :8]
+        np.testing.assert_allclose(found, first if normalize is False else unit(first), atol=1e-5)
 
 
 def test_classes_of_the_client(server: Server, predictors: Predictors) -> None:
@@ -206,7 +218,16 @@ REFUSED = [
     ("mlm", {"inputs": "a", "truncate": True, "parameters": {"truncate": True}}, 422, "truncate: it is given twice"),
     ("mlm", {"inputs": ["b", "a " * 99], "truncate": False}, 422, "inputs[1] has 101 tokens"),
     ("mlm", {"inputs": "a", "dimensions": 9}, 422, "the vectors have width 32, and cannot be shortened"),
-    ("mlm", {"inputs": []}, 422, "there is no text"),
+    ("mlm", {"inputs": []}, 422, "inputs: there is no text"),
+    ("classifier", {"inputs": []}, 422, "inputs: there is no text"),
+    ("tagger", {"inputs": []}, 422, "inputs: there is no text"),
+    ("mlm", {"inputs": [], "parameters": {"targets": ["ban"]}}, 422, "inputs: there is no text"),
+    ("mlm", {"inputs": "a " * 99, "truncate": False}, 422, "inputs has 101 tokens"),
+    ("mlm", {"inputs": "[MASK] " * 63}, 422, "inputs: the text has 63 tokens"),
+    ("tagger", {"inputs": " "}, 422, "inputs: a sentence without words"),
+    ("tagger", {"inputs": ["ban", " "]}, 422, "inputs[1]: a sentence without words"),
+    ("classifier", {"inputs": {"text": "a", "text_pair": "b"}}, 422, "inputs: found two texts, but"),
+    ("span", {"inputs": {"question": "a", "context": ""}}, 422, "inputs: the context is empty"),
     ("mlm", {"inputs": {"words": "a"}}, 422, "give a text, texts, or an object with one of source_sentence"),
     ("mlm", {"inputs": {"source_sentence": "a"}}, 422, "inputs.sentences: give a list of texts"),
     ("mlm", {"inputs": {"source_sentence": "a", "sentences": []}}, 422, "there is no sentence"),

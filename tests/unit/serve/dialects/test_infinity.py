@@ -117,6 +117,7 @@ def test_models_and_health(make_service: Callable[..., Service], server: Server,
     [
         ("embeddings", {"input": "a"}, 422, "model", "name one of the models"),
         ("embeddings", {"input": [1], "model": "mlm"}, 422, "input[0]", "Expected `str`, got `int`"),
+        ("embeddings", {"input": "a" * 100_001, "model": "mlm"}, 413, "input", "shorten input"),
         ("embeddings", {"input": "a", "modality": "image"}, 422, "modality", "Invalid enum value 'image'"),
         ("embeddings", {"input": "a", "dimensions": 9, "model": "mlm"}, 422, "dimensions", "width 32"),
         ("embeddings", {"input": "a", "truncate": True}, 422, "truncate", "unknown field"),

@@ -80,6 +80,7 @@ def test_models_and_version(served: Server, predictors: dict[str, Predictor]) ->
         ("embed", {"model": "llama3", "input": "a"}, 404, "no model has this name: the models are mlm, tagger"),
         ("embed", {"input": "a"}, 422, "name one of the models"),
         ("embed", {"model": "mlm", "input": ["b", "a " * 99], "truncate": False}, 422, "input[1] has 101 tokens"),
+        ("embed", {"model": "mlm", "input": "a " * 99, "truncate": False}, 422, "input has 101 tokens"),
         ("embed", {"model": "mlm", "input": "a", "dimensions": 9}, 422, "can be shortened: give 8 or 32"),
         ("embed", {"model": "mlm", "input": [5]}, 422, "input"),
         ("embed", {"model": "mlm"}, 422, "input"),

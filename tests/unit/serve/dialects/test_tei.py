@@ -168,7 +168,9 @@ def test_the_score_of_a_reranker_with_a_sigmoid_is_that_of_the_model(
 def test_the_base_does_what_the_kind_of_the_model_asks_for(
     name: str, path: str, message: dict[str, Any], kind: str, server: Server
 ) -> None:
-    assert rows(server.post(f"/tei/models/{name}", message)) == rows(server.post(f"/tei/models/{name}/{path}", message))
+    expected = rows(server.post(f"/tei/models/{name}/{path}", message))
+    assert rows(server.post(f"/tei/models/{name}", message)) == expected
+    assert rows(server.post(f"/tei/models/{name}/", message)) == expected
     info = rows(server.get(f"/tei/models/{name}/info"))
     assert list(info["model_type"]) == [kind]
     assert (info["model_id"], info["max_input_length"], info["model_dtype"]) == (name, 64, "float32")
@@ -203,7 +205,10 @@ def test_one_model_needs_no_name(make_service: Callable[..., Service], predictor
         ("/tei/embed", {"inputs": "a"}, 422, "Validation", "use a base URL with the model, such as /tei/models/mlm"),
         ("/tei/models/no/embed", {"inputs": "a"}, 404, "Validation", "no model has this name"),
         (f"{MLM}/embed", {"inputs": ["a", LONG]}, 413, "Validation", "inputs[1] has 101 tokens"),
-        (f"{MLM}/embed_all", {"inputs": LONG}, 413, "Validation", "inputs[0] has 101 tokens"),
+        (f"{MLM}/embed_all", {"inputs": LONG}, 413, "Validation", "inputs has 101 tokens"),
+        (f"{MLM}/embed_all", {"inputs": [LONG]}, 413, "Validation", "inputs[0] has 101 tokens"),
+        ("/tei/models/classifier/predict", {"inputs": LONG}, 413, "Validation", "inputs has 101 tokens"),
+        ("/tei/models/classifier/predict", {"inputs": [[LONG]]}, 413, "Validation", "inputs[0] has 101 tokens"),
         (f"{MLM}/rerank", {"query": "a", "texts": [LONG]}, 413, "Validation", "texts[0] has 101 tokens"),
         (f"{MLM}/embed", {"inputs": "a", "truncation_direction": "Left"}, 422, "Validation", "truncation_direction:"),
         (f"{MLM}/embed", {"inputs": []}, 422, "Validation", "inputs is empty"),

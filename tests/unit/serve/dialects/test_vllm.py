@@ -165,7 +165,7 @@ EMBED = {"input": "a", "task": "embed"}
         ("score", {"text_1": "a", "documents": "b"}, "documents", "documents, text_1: give text_1 and text_2"),
         ("score", {}, None, "the texts are missing: give text_1"),
         ("score", {"text_1": [], "text_2": "a"}, "text_1", "length >= 1"),
-        ("score", {"text_1": "a", "text_2": LONG}, "text_2[0]", "shorten it, or set truncate_prompt_tokens to -1"),
+        ("score", {"text_1": "a", "text_2": LONG}, "text_2", "shorten it, or set truncate_prompt_tokens to -1"),
         ("score", {"text_1": ["a", LONG], "text_2": ["a", "a"]}, "text_1[1]", "text_1[1] has 101 tokens"),
         ("rerank", {"query": "a", "documents": [{"text": "a"}]}, "documents[0]", "Expected `str`"),
         ("rerank", {**RANK, "top_n": -1}, "top_n", ">= 0"),
@@ -206,7 +206,13 @@ EMBED = {"input": "a", "task": "embed"}
         ("pooling", {**EMBED, "embed_dtype": "float16"}, "embed_dtype", "Invalid enum value 'float16'"),
         ("pooling", {**EMBED, "endianness": "big"}, "endianness", "Invalid enum value 'big'"),
         ("pooling", {**EMBED, "dimensions": 9}, "dimensions", "width 32"),
-        ("pooling", {"input": LONG, "task": "token_embed"}, "input[0]", "input[0] has 101 tokens"),
+        ("pooling", {"input": [], "task": "classify"}, "input", "input: there is no text"),
+        ("pooling", {"input": LONG, "task": "classify"}, "input", "input has 101 tokens"),
+        ("classify", {"input": LONG}, "input", "input has 101 tokens"),
+        ("rerank", {"query": "a", "documents": LONG}, "documents", "documents has 101 tokens"),
+        ("rerank", {"query": "a", "documents": [LONG]}, "documents[0]", "documents[0] has 101 tokens"),
+        ("pooling", {"input": LONG, "task": "token_embed"}, "input", "input has 101 tokens"),
+        ("pooling", {"input": [LONG], "task": "token_embed"}, "input[0]", "input[0] has 101 tokens"),
     ],
 )
 def test_wrong_requests_are_refused_in_its_form(

@@ -1,0 +1,185 @@
+"""The scripts of recipes/ for clusters, with stand-ins for Slurm's programs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from torch.distributed.run import get_args_parser
+
+from bertie.commands.parser import parse
+from bertie.text.tokenizer import Tokenizer
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+PRETRAIN, PREPARE, SKY = RECIPES / "pretrain.slurm", RECIPES / "prepare.slurm", RECIPES / "pretrain.sky.yaml"
+
+Script = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    """Run a script in `tmp_path`, with stand-ins: {program: body}. Each one appends its arguments to PROGRAM.log."""
+
+    def run(
+        path: Path, *arguments: str, stand_ins: dict[str, str], **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        (folder := tmp_path / "bin").mkdir(exist_ok=True)
+        for name, body in stand_ins.items():
+            (folder / name).write_text(f'#!/bin/bash\nprintf "%s\\n" "$*" >> {name}.log\n{body}\n')
+            (folder / name).chmod(0o755)
+        places = f"{folder}{os.pathsep}{os.environ['PATH']}"
+        return subprocess.run(
+            ["bash", path, *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": places, **variables},
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+
+    return run
+
+
+def calls(folder: Path, name: str) -> list[str]:
+    path = folder / f"{name}.log"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_scripts_have_the_syntax_of_bash(tmp_path: Path) -> None:
+    task = yaml.safe_load(SKY.read_text())
+    for part in ("setup", "run"):
+        (tmp_path / part).write_text(task[part])
+    for path in (PRETRAIN, PREPARE, tmp_path / "setup", tmp_path / "run"):
+        subprocess.run(["bash", "-n", path], check=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "nodes", "expected"),
+    [
+        ([], "2", ["base-paper", "--data", "shards", "--out", "runs/base"]),
+        (
+            ["modern-base", "my shards", "runs/m", "--training.batch-size", "16384"],
+            "8",
+            ["modern-base", "--data", "my shards", "--out", "runs/m", "--training.batch-size", "16384"],
+        ),
+    ],
+)
+def test_slurm_starts_torchrun_on_every_machine(
+    script: Script, tmp_path: Path, arguments: list[str], nodes: str, expected: list[str]
+) -> None:
+    """torchrun and bertie accept the flags. A run that is not finished goes back into the queue."""
+    names = "\\n".join(f"node{number}" for number in range(int(nodes)))
+    stand_ins = {
+        "scontrol": f'[ "$1" != show ] || printf "{names}\\n"',
+        "srun": '"${@:2}"',
+        "torchrun": "printf '%s\\0' \"$@\" > words",
+    }
+    variables = {
+        "SLURM_JOB_NODELIST": "node[0-7]",
+        "SLURM_NNODES": nodes,
+        "SLURM_JOB_ID": "17",
+        "SLURM_GPUS_ON_NODE": "8",
+    }
+    assert script(PRETRAIN, *arguments, stand_ins=stand_ins, **variables).returncode == 0
+    words = (tmp_path / "words").read_text().split("\0")[:-1]
+    found = get_args_parser().parse_args(words)
+    assert (found.nnodes, found.nproc_per_node, found.rdzv_endpoint) == (nodes, "8", "node0:29500")
+    assert (found.rdzv_id, found.rdzv_backend, found.max_restarts) == ("17", "c10d", 3)
+    assert (found.module, found.training_script) == (True, "bertie")
+    verb, *flags = found.training_script_args
+    assert verb == "pretrain"
+    assert flags[:5] == expected[:5]
+    assert flags[-len(expected[5:]) or len(flags) :] == expected[5:]
+    assert parse(verb, flags) is not None
+    assert calls(tmp_path, "scontrol")[1:] == ["requeue 17"]
+    run = tmp_path / expected[4]
+    run.mkdir(parents=True)
+    (run / "manifest.json").touch()
+    assert script(PRETRAIN, *arguments, stand_ins=stand_ins, **variables).returncode == 0
+    assert calls(tmp_path, "scontrol")[1:] == ["requeue 17", "show hostnames node[0-7]"]
+
+
+def test_skypilot_starts_torchrun_on_every_machine(script: Script, tmp_path: Path) -> None:
+    task = yaml.safe_load(SKY.read_text())
+    (tmp_path / "run.sh").write_text(task["run"])
+    stand_ins = {"torchrun": "printf '%s\\0' \"$@\" > words; mkdir -p ~/runs/base-paper", "cp": ""}
+    variables = {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NUM_GPUS_PER_NODE": "8", "SKYPILOT_NODE_RANK": "1"}
+    variables |= {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "HOME": str(tmp_path), **task["envs"]}
+    assert script(tmp_path / "run.sh", stand_ins=stand_ins, **variables).returncode == 0
+    found = get_args_parser().parse_args((tmp_path / "words").read_text().split("\0")[:-1])
+    assert (found.nnodes, found.nproc_per_node, found.node_rank, found.master_addr) == ("2", "8", 1, "10.0.0.1")
+    assert parse(found.training_script_args[0], found.training_script_args[1:]) is not None
+    assert len(calls(tmp_path, "cp")) == 1  # the shards; the first machine copies the run, too
+    script(tmp_path / "run.sh", stand_ins=stand_ins, **{**variables, "SKYPILOT_NODE_RANK": "0"})
+    assert calls(tmp_path, "cp")[2] == f"-r {tmp_path}/runs/base-paper /bucket/"
+
+
+def test_an_array_shares_the_work_of_prepare(script: Script, tmp_path: Path) -> None:
+    stand_ins = {"ray": "", "bertie": "cat .prepare-17 > seen; exit $CODE", "hostname": "echo 10.0.0.1 fe80::1"}
+    variables = {"SLURM_ARRAY_JOB_ID": "17", "SLURM_CPUS_PER_TASK": "16", "RAY_POLL": "0.1", "CODE": "0"}
+    words = ["texts", "tokenizer", "shards", "--language", "de"]
+    assert script(PREPARE, *words, stand_ins=stand_ins, SLURM_ARRAY_TASK_ID="0", **variables).returncode == 0
+    [command] = calls(tmp_path, "bertie")
+    assert command == (
+        "prepare texts --tokenizer tokenizer --out shards --executor ray --ray-address 10.0.0.1:6379 --language de"
+    )
+    assert parse("prepare", command.split()[1:]) is not None
+    assert (tmp_path / "seen").read_text() == "10.0.0.1:6379\n"
+    assert not (tmp_path / ".prepare-17").exists()
+    failed = script(PREPARE, *words, stand_ins=stand_ins, SLURM_ARRAY_TASK_ID="0", **{**variables, "CODE": "3"})
+    assert failed.returncode == 3
+    (tmp_path / ".prepare-17").write_text("10.0.0.1:6379\n")
+    assert script(PREPARE, *words, stand_ins=stand_ins, SLURM_ARRAY_TASK_ID="1", **variables).returncode == 1
+    assert calls(tmp_path, "ray")[-1].startswith("start --address 10.0.0.1:6379 --num-cpus 16 ")
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "shards" / "manifest.json").touch()
+    assert script(PREPARE, *words, stand_ins=stand_ins, SLURM_ARRAY_TASK_ID="1", **variables).returncode == 0
+    (tmp_path / ".prepare-17").unlink()
+    assert script(PREPARE, *words, stand_ins=stand_ins, SLURM_ARRAY_TASK_ID="1", **variables).returncode == 0
+    assert script(PREPARE, "texts", stand_ins=stand_ins, **variables).returncode == 2
+
+
+@pytest.mark.slow  # Ray starts for half a minute
+def test_tasks_of_an_array_write_the_shards_of_one_process(
+    small_texts: list[str], small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    pytest.importorskip("ray", reason="needs the package ray")
+    (tmp_path / "texts").mkdir()
+    for number in range(6):
+        (tmp_path / "texts" / f"{number}.txt").write_text("\n\n".join(small_texts[number::6]))
+    small_tokenizer.save(tmp_path / "tokenizer")
+    command = [sys.executable, "-m", "bertie", "prepare", "texts", "--tokenizer", "tokenizer", "--out", "expected"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "bertie").write_text(f'#!/bin/bash\nexec {sys.executable} -m bertie "$@"\n')
+    (tmp_path / "bin" / "bertie").chmod(0o755)
+    places = os.pathsep.join([str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+    variables = {
+        **os.environ,
+        "PATH": places,
+        "SLURM_ARRAY_JOB_ID": "17",
+        "SLURM_CPUS_PER_TASK": "1",
+        "RAY_POLL": "0.2",
+    }
+    variables |= {"RAY_PORT": "26379", "RAY_TMPDIR": str(tmp_path)}
+    tasks = [
+        subprocess.Popen(
+            ["bash", PREPARE, "texts", "tokenizer", "shards"],
+            cwd=tmp_path,
+            env={**variables, "SLURM_ARRAY_TASK_ID": str(number)},
+        )
+        for number in (1, 0)
+    ]
+    try:
+        assert [task.wait(600) for task in tasks] == [0, 0]
+    finally:
+        for task in tasks:
+            task.kill()
+    for path in (tmp_path / "expected").rglob("*.npy"):
+        assert (tmp_path / "shards" / path.relative_to(tmp_path / "expected")).read_bytes() == path.read_bytes()

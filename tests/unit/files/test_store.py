@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from bertie.errors import MachineError, UsageError, UserError, redacted
+from bertie.files import store
+from bertie.files.store import Store
+
+CONTENT = bytes(range(250))
+Answer = Callable[[int, bytes], bytes]
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Answer]]:
+    """What happens to the requests of memory://, in their order. Later ones succeed."""
+    answers: list[Answer] = []
+    read = MemoryFileSystem.cat_file
+
+    def cat_file(system: MemoryFileSystem, path: str, start: int | None = None, end: int | None = None) -> bytes:
+        found = read(system, path, start=start, end=end)
+        return answers.pop(0)(start or 0, found) if answers else found
+
+    fsspec.filesystem("memory").pipe_file("/store/a", CONTENT)
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", cat_file)
+    monkeypatch.setattr(store, "CHUNK", 100)
+    monkeypatch.setattr(store, "PAUSE", 0.0)
+    yield answers
+    fsspec.filesystem("memory").rm("/store", recursive=True)
+
+
+def fail(start: int, _: bytes) -> bytes:
+    raise OSError(f"connection reset\nat {start}")
+
+
+def test_ranges_end_with_the_file(answers: list[Answer]) -> None:
+    assert not answers
+    assert [Store("memory://store/").read("a", start, 250) for start in (0, 100, 200)] == [
+        CONTENT[:100],
+        CONTENT[100:200],
+        CONTENT[200:],
+    ]
+
+
+def test_a_store_without_ranges_sends_the_whole_file(answers: list[Answer]) -> None:
+    answers += [lambda *_: CONTENT]
+    assert Store("memory://store").read("a", 100, 250) == CONTENT[100:]
+
+
+def test_failed_and_short_answers_are_repeated(answers: list[Answer]) -> None:
+    answers += [fail, lambda _, found: found[:-1], lambda _, found: found + found[:7], lambda *_: b"", fail]
+    assert Store("memory://store").read("a", 100, 250) == CONTENT[100:200]
+    assert not answers
+
+
+def test_a_store_that_always_fails_is_named(answers: list[Answer]) -> None:
+    answers += [fail] * store.ATTEMPTS
+    with pytest.raises(
+        MachineError, match=r"reading memory://store/a failed 8 times, .*connection reset at 100: repeat"
+    ):
+        Store("memory://store").read("a", 100, 250)
+    assert not answers
+
+
+def test_a_file_of_another_size_is_named(answers: list[Answer]) -> None:
+    assert not answers
+    with pytest.raises(
+        MachineError, match=r"a failed 8 times, .* sent 50 bytes instead of 100 \(file of 400 bytes, from byte 200"
+    ):
+        Store("memory://store").read("a", 200, 400)
+
+
+def test_files_of_unknown_size_are_repeated_until_they_can_be_read(answers: list[Answer]) -> None:
+    answers += [lambda _, found: found[:9]]
+
+    def read(content: bytes) -> int:
+        if content != CONTENT:
+            raise ValueError("incomplete")
+        return len(content)
+
+    assert Store("memory://store").read_whole("a", read) == 250
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("memory://store/none", r"memory://store/none/a is missing"),
+        ("s3://bucket/shards", r"cannot read s3://bucket/shards/a: Install s3fs"),
+    ],
+)
+def test_errors_that_do_not_pass_are_not_repeated(url: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "ATTEMPTS", 1)
+    monkeypatch.setitem(__import__("sys").modules, "s3fs", None)  # as if it were not installed
+    with pytest.raises(UserError, match=message):
+        Store(url).read("a", 0, 250)
+
+
+def test_a_query_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"https://host/shards\?… has a query, and shards need the URL of a folder"):
+        Store("https://host/shards?token=secret")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://me:secret@host/a?key=b", "https://…@host/a?…"),
+        ("reading https://token@host/a failed: why?", "reading https://…@host/a failed: why?"),
+        ("s3://key:secret@bucket/a", "s3://…@bucket/a"),
+        ("'ftp://me:secret@host/a' and \"https://host/b?sig=c\": no", "'ftp://…@host/a' and \"https://host/b?…\": no"),
+        ("abfs://container@account/a", "abfs://container@account/a"),
+        ("s3://bucket/a?.txt me@host", "s3://bucket/a?.txt me@host"),
+    ],
+)
+def test_messages_have_no_secrets(text: str, shown: str) -> None:
+    assert redacted(text) == shown
+    assert str(UserError(text)) == shown
