@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import yaml
 from torch.distributed.run import get_args_parser
 
 from bertie.commands.parser import parse
-from bertie.text.tokenizer import Tokenizer
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 PRETRAIN, PREPARE, SKY = RECIPES / "pretrain.slurm", RECIPES / "prepare.slurm", RECIPES / "pretrain.sky.yaml"
@@ -143,43 +141,3 @@ def test_an_array_shares_the_work_of_prepare(script: Script, tmp_path: Path) -> 
     (tmp_path / ".prepare-17").unlink()
     assert script(PREPARE, *words, stand_ins=stand_ins, SLURM_ARRAY_TASK_ID="1", **variables).returncode == 0
     assert script(PREPARE, "texts", stand_ins=stand_ins, **variables).returncode == 2
-
-
-@pytest.mark.slow  # Ray starts for half a minute
-def test_tasks_of_an_array_write_the_shards_of_one_process(
-    small_texts: list[str], small_tokenizer: Tokenizer, tmp_path: Path
-) -> None:
-    pytest.importorskip("ray", reason="needs the package ray")
-    (tmp_path / "texts").mkdir()
-    for number in range(6):
-        (tmp_path / "texts" / f"{number}.txt").write_text("\n\n".join(small_texts[number::6]))
-    small_tokenizer.save(tmp_path / "tokenizer")
-    command = [sys.executable, "-m", "bertie", "prepare", "texts", "--tokenizer", "tokenizer", "--out", "expected"]
-    subprocess.run(command, cwd=tmp_path, check=True)
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "bertie").write_text(f'#!/bin/bash\nexec {sys.executable} -m bertie "$@"\n')
-    (tmp_path / "bin" / "bertie").chmod(0o755)
-    places = os.pathsep.join([str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
-    variables = {
-        **os.environ,
-        "PATH": places,
-        "SLURM_ARRAY_JOB_ID": "17",
-        "SLURM_CPUS_PER_TASK": "1",
-        "RAY_POLL": "0.2",
-    }
-    variables |= {"RAY_PORT": "26379", "RAY_TMPDIR": str(tmp_path)}
-    tasks = [
-        subprocess.Popen(
-            ["bash", PREPARE, "texts", "tokenizer", "shards"],
-            cwd=tmp_path,
-            env={**variables, "SLURM_ARRAY_TASK_ID": str(number)},
-        )
-        for number in (1, 0)
-    ]
-    try:
-        assert [task.wait(600) for task in tasks] == [0, 0]
-    finally:
-        for task in tasks:
-            task.kill()
-    for path in (tmp_path / "expected").rglob("*.npy"):
-        assert (tmp_path / "shards" / path.relative_to(tmp_path / "expected")).read_bytes() == path.read_bytes()
