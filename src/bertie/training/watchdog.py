@@ -44,15 +44,18 @@ class Watchdog:
             self._changed.notify()
 
     def watch(self) -> None:
-        """Wait until `end`. Say once of each hang where the thread is."""
-        said = -1.0
+        """Wait until `end`. Say of each hang where the thread is: after the limit, then each time that it lasts twice as long."""
+        since, limit = -1.0, 0.0
         with self._changed:
             while not self._ended:
-                due = self._since + self._limit - time.monotonic()
-                if due <= 0 and said != self._since:
-                    said = self._since
+                if since != self._since:
+                    since, limit = self._since, self._limit
+                due = since + limit - time.monotonic()
+                if due > 0:
+                    self._changed.wait(due)
+                else:
                     console.warn(self._message())
-                self._changed.wait(due if due > 0 else None)
+                    limit *= 2
 
     def end(self) -> None:
         """End `watch`."""
