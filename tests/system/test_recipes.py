@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +17,7 @@ import yaml
 from torch.distributed.run import get_args_parser
 
 from bertie.commands.parser import parse
+from bertie.text.tokenizer import Tokenizer
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 PRETRAIN, PREPARE, SKY = RECIPES / "pretrain.slurm", RECIPES / "prepare.slurm", RECIPES / "pretrain.sky.yaml"
@@ -119,25 +125,75 @@ def test_skypilot_starts_torchrun_on_every_machine(script: Script, tmp_path: Pat
 
 
 def test_an_array_shares_the_work_of_prepare(script: Script, tmp_path: Path) -> None:
-    stand_ins = {"ray": "", "bertie": "cat .prepare-17 > seen; exit $CODE", "hostname": "echo 10.0.0.1 fe80::1"}
+    stand_ins = {
+        "ray": '[ "$2" != --head ] || exec sleep 600',
+        "bertie": "cat .prepare-17 > seen; exit $CODE",
+        "hostname": "echo 127.0.0.1 fe80::1",
+    }
     variables = {"SLURM_ARRAY_JOB_ID": "17", "SLURM_CPUS_PER_TASK": "16", "RAY_POLL": "0.1", "CODE": "0"}
     words = ["texts", "tokenizer", "shards", "--language", "de"]
-    assert script(PREPARE, *words, stand_ins=stand_ins, SLURM_ARRAY_TASK_ID="0", **variables).returncode == 0
-    [command] = calls(tmp_path, "bertie")
+    with socket.create_server(("127.0.0.1", 0)) as ray:
+        variables["RAY_PORT"] = port = str(ray.getsockname()[1])
+        assert script(PREPARE, *words, stand_ins=stand_ins, SLURM_ARRAY_TASK_ID="0", **variables).returncode == 0
+        failed = script(PREPARE, *words, stand_ins=stand_ins, SLURM_ARRAY_TASK_ID="0", **{**variables, "CODE": "3"})
+    assert failed.returncode == 3
+    command, _ = calls(tmp_path, "bertie")
     assert command == (
-        "prepare texts --tokenizer tokenizer --out shards --executor ray --ray-address 10.0.0.1:6379 --language de"
+        f"prepare texts --tokenizer tokenizer --out shards --executor ray --ray-address 127.0.0.1:{port} --language de"
     )
     assert parse("prepare", command.split()[1:]) is not None
-    assert (tmp_path / "seen").read_text() == "10.0.0.1:6379\n"
+    assert (tmp_path / "seen").read_text() == f"127.0.0.1:{port}\n"
     assert not (tmp_path / ".prepare-17").exists()
-    failed = script(PREPARE, *words, stand_ins=stand_ins, SLURM_ARRAY_TASK_ID="0", **{**variables, "CODE": "3"})
-    assert failed.returncode == 3
-    (tmp_path / ".prepare-17").write_text("10.0.0.1:6379\n")
+    broken = {**stand_ins, "ray": '[ "$2" != --head ]'}
+    assert script(PREPARE, *words, stand_ins=broken, SLURM_ARRAY_TASK_ID="0", **variables).returncode == 1
+    (tmp_path / ".prepare-17").write_text(f"127.0.0.1:{port}\n")
     assert script(PREPARE, *words, stand_ins=stand_ins, SLURM_ARRAY_TASK_ID="1", **variables).returncode == 1
-    assert calls(tmp_path, "ray")[-1].startswith("start --address 10.0.0.1:6379 --num-cpus 16 ")
+    assert calls(tmp_path, "ray")[-1].startswith(f"start --address 127.0.0.1:{port} --num-cpus 16 ")
     (tmp_path / "shards").mkdir()
     (tmp_path / "shards" / "manifest.json").touch()
     assert script(PREPARE, *words, stand_ins=stand_ins, SLURM_ARRAY_TASK_ID="1", **variables).returncode == 0
     (tmp_path / ".prepare-17").unlink()
     assert script(PREPARE, *words, stand_ins=stand_ins, SLURM_ARRAY_TASK_ID="1", **variables).returncode == 0
     assert script(PREPARE, "texts", stand_ins=stand_ins, **variables).returncode == 2
+
+
+@pytest.mark.slow  # Ray starts for half a minute
+def test_tasks_of_an_array_write_the_shards_of_one_process(
+    small_texts: list[str], small_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    pytest.importorskip("ray", reason="needs the package ray")
+    (tmp_path / "texts").mkdir()
+    for number in range(6):
+        (tmp_path / "texts" / f"{number}.txt").write_text("\n\n".join(small_texts[number::6]))
+    small_tokenizer.save(tmp_path / "tokenizer")
+    command = [sys.executable, "-m", "bertie", "prepare", "texts", "--tokenizer", "tokenizer", "--out", "expected"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    (tmp_path / "bin").mkdir()
+    for name, body in {"bertie": f'exec {sys.executable} -m bertie "$@"', "hostname": "echo 127.0.0.1"}.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    places = os.pathsep.join([str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    variables = {"PATH": places, "SLURM_ARRAY_JOB_ID": "17", "SLURM_CPUS_PER_TASK": "1", "RAY_POLL": "0.2"}
+    with tempfile.TemporaryDirectory() as short:  # the names of Ray's sockets have to be short
+        variables |= {"RAY_PORT": port, "RAY_TMPDIR": short, "HOME": str(tmp_path)}
+        tasks = [
+            subprocess.Popen(
+                ["bash", PREPARE, "texts", "tokenizer", "shards"],
+                cwd=tmp_path,
+                env={**os.environ, **variables, "SLURM_ARRAY_TASK_ID": str(number)},
+                start_new_session=True,
+            )
+            for number in (1, 0)
+        ]
+        try:
+            assert [task.wait(600) for task in tasks] == [0, 0]
+        finally:
+            for task in tasks:
+                with suppress(ProcessLookupError):
+                    os.killpg(task.pid, signal.SIGKILL)
+    expected = sorted((tmp_path / "expected").rglob("*.npy"))
+    assert expected
+    for path in expected:
+        assert (tmp_path / "shards" / path.relative_to(tmp_path / "expected")).read_bytes() == path.read_bytes()
