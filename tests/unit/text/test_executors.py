@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ import pytest
 
 from bertie.errors import UsageError, UserError
 from bertie.files import sources
-from bertie.text.executors import LocalExecutor, RayExecutor, make_executor
+from bertie.text.executors import LocalExecutor, RayExecutor, connect_ray, make_executor
 from bertie.text.prepare import prepare
 from bertie.text.vocabulary import train_tokenizer
 
@@ -146,3 +147,20 @@ def test_unreachable_cluster_fails_without_waiting() -> None:
         list(RayExecutor("127.0.0.1:1").run(square_slowly, range(2)))
     with pytest.raises(UsageError, match=r"--ray-address 127\.0\.0\.1:1 needs --executor ray"):
         make_executor("local", 0, "127.0.0.1:1")
+
+
+def test_a_cluster_that_refuses_may_want_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray", reason="needs the package ray")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ConnectionError("failed to\nconnect")
+
+    monkeypatch.setattr(ray, "init", refuse)
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(UserError, match=r"failed to connect\. If it wants a token, set RAY_AUTH_MODE=token$"):
+            connect_ray(address, 1)
+        monkeypatch.setenv("RAY_AUTH_MODE", "token")
+        with pytest.raises(UserError, match="failed to connect$"):
+            connect_ray(address, 1)
