@@ -32,7 +32,7 @@ def visible(message: str) -> str:
 SECRETS = (
     (r"://[^/@\s:]*:[^/@\s]*@", "://…@"),
     (r"\b((?:https?|ftp)://)[^/@\s]+@", r"\1…@"),  # in other URLs, a name alone before an @ is that of a container
-    (r"\b(https?://[^\s?]*\?)[^\s'\")]+", r"\1…"),
+    (r"\b(https?://[^\s?]*\?)[^\s'\")]*[^\s'\"):;,.]", r"\1…"),
 )
 
 

@@ -14,7 +14,7 @@ from bertie import seeding
 from bertie.batches.spans import LayoutEpoch, last_word_start
 from bertie.config import Range, ranges
 from bertie.contracts import Sequence
-from bertie.text.shards import Corpus
+from bertie.text.corpus import Corpus
 from bertie.text.tokenizer import Tokenizer
 
 BLOCK = 1 << 20  # sentences that are grouped into sequences at once, to limit memory

@@ -15,7 +15,7 @@ from bertie.batches.packing import pack, row_count
 from bertie.batches.sections import sections
 from bertie.contracts import Batch, MicroBatch
 from bertie.errors import UserError
-from bertie.text.shards import Corpus
+from bertie.text.corpus import Corpus
 from bertie.text.tokenizer import Tokenizer
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bertie.contracts import Sequence
-from bertie.text.shards import Corpus
+from bertie.text.corpus import Corpus
 
 WINDOW = 8192  # sequences that are paired and packed together; resuming rebuilds one window
 

@@ -13,7 +13,7 @@ from bertie.batches.spans import LayoutEpoch, last_word_start
 from bertie.config import Range, ranges
 from bertie.contracts import Sequence
 from bertie.errors import UserError
-from bertie.text.shards import Corpus
+from bertie.text.corpus import Corpus
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.truncation import TokenizedText, add_special_tokens, special_tokens, text_slices
 

@@ -18,7 +18,8 @@ from bertie.model.initial_attention import CONSTANT, Special, set_initial_attent
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
-from bertie.text.shards import Corpus, Shards
+from bertie.text.corpus import Corpus
+from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
 from bertie.threads import single_rank_threads
 

@@ -10,7 +10,7 @@ from bertie.errors import UserError
 from bertie.objectives import AnyObjective
 from bertie.pretraining.feed import label_row
 from bertie.text.batching import up_to
-from bertie.text.shards import Corpus
+from bertie.text.corpus import Corpus
 from bertie.text.tokenizer import Tokenizer
 
 EVAL_ROW_TOKENS = 4096  # tokens per micro-batch of an evaluation, independent of the rows of training

@@ -23,8 +23,9 @@ from bertie.model.encoder import build_encoder
 from bertie.model.model import Model
 from bertie.model.static import StaticConfig
 from bertie.text.cooccurrence import cooccurrence_counts
+from bertie.text.corpus import Corpus
 from bertie.text.remote_shards import ShardCache
-from bertie.text.shards import Corpus, open_shards
+from bertie.text.shards import open_shards
 
 BATCH = 8192  # pairs per update
 ALPHA = 0.75

@@ -11,7 +11,7 @@ from bertie.batches.layouts import Layout
 from bertie.errors import UsageError
 from bertie.model.encoder import EncoderConfig
 from bertie.model.segment_memory import reads_documents
-from bertie.text.shards import Corpus
+from bertie.text.corpus import Corpus
 
 SPECIAL_TOKENS = 2  # of a sequence of one document
 

@@ -14,8 +14,8 @@ Start with the three public functions, then follow their imports:
    gpt_inputs.py those that GPT puts around texts.
 3. prepare.py (`prepare`): document_blocks.py (read and filter documents), duplicates.py, encode.py (sentences.py, then ids),
    shard_writer.py, statistics.py (report.html). executors.py runs the stages in parallel.
-4. shard_format.py describes the result, shards.py opens it and has the baseline that counts words. remote_shards.py fetches
-   it from an object store.
+4. shard_format.py describes the result, shards.py opens it and has the baseline that counts words, corpus.py reads it.
+   remote_shards.py fetches it from an object store.
 
 cooccurrence.py computes initial token embeddings from finished shards. lowercase.py has a tokenizer that lowercases first.
 spelling.py spells tokens for models that read characters. byte_vocabulary.py has the vocabularies of models of bytes, and the

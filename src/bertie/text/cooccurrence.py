@@ -17,7 +17,7 @@ import numpy as np
 from scipy import linalg, sparse
 
 from bertie import seeding
-from bertie.text.shards import Corpus
+from bertie.text.corpus import Corpus
 
 WINDOW = 4  # tokens on either side; a neighbor at distance d counts 1 / d
 SMOOTHING = 0.75  # exponent of the context frequencies: plain PMI overrates rare contexts

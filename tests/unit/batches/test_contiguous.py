@@ -14,7 +14,8 @@ from bertie.batches.contiguous import DocSentences, FullSentences
 from bertie.batches.loader import Loader, Position, StepShape
 from bertie.batches.spans import LayoutEpoch
 from bertie.errors import UsageError
-from bertie.text.shards import Corpus, Shards, open_shards
+from bertie.text.corpus import Corpus
+from bertie.text.shards import Shards, open_shards
 from bertie.text.tokenizer import Tokenizer
 
 LAYOUTS = [FullSentences, DocSentences]

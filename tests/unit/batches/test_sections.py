@@ -15,7 +15,8 @@ from bertie.batches.sentence_pairs import SentencePairs
 from bertie.batches.sentences import Sentences
 from bertie.batches.translations import Translations
 from bertie.errors import UsageError, UserError
-from bertie.text.shards import Corpus, Shards, open_shards
+from bertie.text.corpus import Corpus
+from bertie.text.shards import Shards, open_shards
 
 SIZES = np.array([30, 10, 25, 40, 5, 35, 20, 15])
 STARTS = np.append(0, np.cumsum(SIZES))

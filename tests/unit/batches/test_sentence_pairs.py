@@ -22,7 +22,8 @@ from bertie.batches.sentence_pairs import (
 from bertie.batches.spans import LayoutEpoch
 from bertie.errors import UsageError, UserError
 from bertie.text import bpe, word_counts
-from bertie.text.shards import Corpus, Shards, open_shards
+from bertie.text.corpus import Corpus
+from bertie.text.shards import Shards, open_shards
 from bertie.text.tokenizer import ByteLevel, Tokenizer
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from bertie.batches.sentences import Sentences
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
-from bertie.text.shards import Corpus, open_shards
+from bertie.text.corpus import Corpus
+from bertie.text.shards import open_shards
 from bertie.text.tokenizer import Tokenizer
 
 

@@ -14,7 +14,8 @@ from bertie.batches.spans import LayoutEpoch
 from bertie.batches.translations import Translations
 from bertie.contracts import FILLER
 from bertie.errors import UsageError, UserError
-from bertie.text.shards import Corpus, Shards, open_shards
+from bertie.text.corpus import Corpus
+from bertie.text.shards import Shards, open_shards
 from bertie.text.tokenizer import Tokenizer
 
 Texts = tuple[tuple[int, int], ...]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bertie.commands.serve import Args, _names, run
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, redacted
 from bertie.serve.server import listen
 
 
@@ -45,7 +45,9 @@ GOOD = ("https://good.example:8443", "http://localhost", "http://[::1]:3000", "h
 )
 def test_origins_are_as_browsers_write_them(origin: str) -> None:
     """Any other would let no page use the server, and nobody would say why."""
-    with pytest.raises(UsageError, match=f"--cors {re.escape(origin)}: give a scheme, a host and maybe a port"):
+    with pytest.raises(
+        UsageError, match=f"--cors {re.escape(redacted(origin))}: give a scheme, a host and maybe a port"
+    ):
         run(Args(["runs/mini"], cors=(*GOOD, origin)))
 
 

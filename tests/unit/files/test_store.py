@@ -110,6 +110,7 @@ def test_a_query_is_refused() -> None:
         ("reading https://token@host/a failed: why?", "reading https://…@host/a failed: why?"),
         ("s3://key:secret@bucket/a", "s3://…@bucket/a"),
         ("'ftp://me:secret@host/a' and \"https://host/b?sig=c\": no", "'ftp://…@host/a' and \"https://host/b?…\": no"),
+        ("reading https://host/b?sig=c: no", "reading https://host/b?…: no"),
         ("abfs://container@account/a", "abfs://container@account/a"),
         ("s3://bucket/a?.txt me@host", "s3://bucket/a?.txt me@host"),
     ],

@@ -223,7 +223,7 @@ def test_a_recipe_that_runs_out_of_memory_does_not_end_the_plan(shards: Path, mo
 
 def test_the_shards_are_opened_once_and_no_run_folder_is_read(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Path] = []
-    monkeypatch.setattr(budget_plan, "open_shards", lambda folder: opened.append(folder) or open_shards(folder))
+    monkeypatch.setattr(budget_plan, "open_shards", lambda *words: opened.append(words[0]) or open_shards(*words))
     monkeypatch.setattr(pretrain, "open_shards", None)
     (shards / "plan").mkdir()
     (shards / "plan" / "environment.json").write_text("damaged")

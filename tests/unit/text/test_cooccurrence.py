@@ -11,7 +11,8 @@ import pytest
 
 from bertie.text import cooccurrence
 from bertie.text.cooccurrence import cooccurrence_vectors
-from bertie.text.shards import Corpus, open_shards
+from bertie.text.corpus import Corpus
+from bertie.text.shards import open_shards
 
 
 def make_corpus(documents: list[list[int]], shards: int = 1) -> Corpus:

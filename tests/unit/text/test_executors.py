@@ -162,5 +162,5 @@ def test_a_cluster_that_refuses_may_want_a_token(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(UserError, match=r"failed to connect\. If it wants a token, set RAY_AUTH_MODE=token$"):
             connect_ray(address, 1)
         monkeypatch.setenv("RAY_AUTH_MODE", "token")
-        with pytest.raises(UserError, match="failed to connect$"):
+        with pytest.raises(UserError, match=r"failed to connect$"):
             connect_ray(address, 1)

@@ -18,13 +18,14 @@ from bertie.contracts import Document
 from bertie.errors import UsageError, UserError
 from bertie.files import sources
 from bertie.text import duplicates, readers, shard_format, word_counts, wordpiece
+from bertie.text.corpus import Corpus
 from bertie.text.document_blocks import Filters
 from bertie.text.executors import LocalExecutor
 from bertie.text.prepare import prepare
 from bertie.text.readers import ReadCounts, ReaderOptions
 from bertie.text.sentences import split_sentences
 from bertie.text.shard_format import unlisted_files
-from bertie.text.shards import Corpus, open_shards
+from bertie.text.shards import open_shards
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import train_tokenizer
 

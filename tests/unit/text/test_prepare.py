@@ -20,12 +20,13 @@ from bertie.errors import MachineError, UsageError, UserError
 from bertie.files import sources
 from bertie.text import bpe, document_blocks, duplicates, encode, word_counts, wordpiece
 from bertie.text import prepare as module
+from bertie.text.corpus import Corpus
 from bertie.text.document_blocks import Filters
 from bertie.text.executors import LocalExecutor
 from bertie.text.prepare import prepare
 from bertie.text.readers import ReaderOptions
 from bertie.text.sentences import split_sentences
-from bertie.text.shards import Corpus, open_shards
+from bertie.text.shards import open_shards
 from bertie.text.tokenizer import NormalizerOptions, Tokenizer
 from bertie.text.word_cache import WordCache
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bertie.batches.loader import Position
 from bertie.checkpoints.training_state import Counters
 from bertie.training import trainer
 from bertie.training.distributed import SINGLE_PROCESS
@@ -82,7 +83,7 @@ def test_time_of_steps_includes_waiting_for_the_gpu(every: int, monkeypatch: pyt
         },
     )
     session.step_start = session.computed = machine.now
-    after = SimpleNamespace(epoch=0, step=1)
+    after = Position(0, 1)
     for step in range(steps):
         work = SimpleNamespace(after=after)
         session.after_step(SimpleNamespace(step=step, tokens=1, work=work, grad_norm=Number(machine)))
