@@ -166,9 +166,10 @@ def connect_ray(address: str, cpus: int) -> bool:
             logging_level=logging.ERROR,
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
-        # Ray looks for its token only in clusters of this machine that it finds by itself.
-        advice = "" if "RAY_AUTH_MODE" in os.environ else ". If it wants a token, set RAY_AUTH_MODE=token"
-        raise UserError(f"no Ray cluster at {address}: {' '.join(str(error).split())[:200]}{advice}") from error
+        reason = " ".join(str(error).split())[:200]
+        # Without this variable, Ray gives its token only to clusters that it finds on its own.
+        advice = "if it wants a token, set RAY_AUTH_MODE=token"
+        raise UserError(f"no Ray cluster at {address}: {reason}; {advice}") from error
     return True
 
 
