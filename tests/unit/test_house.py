@@ -155,6 +155,17 @@ def test_a_broken_rule_is_found(rule: Callable[[str, ast.Module], Found]) -> Non
     assert [line for line, _ in rule("text", tree)] == broken.get(rule, [1])
 
 
+def test_no_file_has_marks_of_a_conflict() -> None:
+    root, begins = Path(__file__).parents[2], "<" * 7 + " "
+    folders = [root / name for name in ("src", "tests", "docs", "benchmarks", "recipes", "packaging")]
+    paths = [*root.glob("*.*"), *(path for folder in folders for path in folder.rglob("*.*"))]
+    texts = [
+        path for path in paths if path.suffix in (".py", ".md", ".yml", ".yaml", ".toml", ".txt", ".in", ".js", ".css")
+    ]
+    assert root / "mkdocs.yml" in texts
+    assert not [path for path in texts if any(line.startswith(begins) for line in path.read_text().splitlines())]
+
+
 def test_files_stay_small() -> None:
     long = [
         f"{path}: {lines} lines: look for the missing room"

@@ -125,13 +125,13 @@ def embed(
         unit: What gets a vector, texts or words, and how it is pooled.
         source: Which columns of the file to read.
         dtype: Type of the numbers in the file.
-        language, engine: As in `load`. A loaded model has both already.
+        language: As in `load`. A loaded model has one already.
+        engine: As in `load`. A loaded model has one already.
         strict: Fail at the first row without a vector.
         share: Shares the texts out over several processes.
 
     Returns:
-        {"out", "texts", "errors", "vectors", "width", "seconds"}: numbers of texts, of rows without a vector, and of rows in
-        the file, the width E, and the duration.
+        {"out", "texts", "errors" (rows without a vector), "vectors" (rows of the file), "width": E, "seconds"}.
 
     Raises:
         UsageError: `out` exists or has another ending, or an argument is unknown.
