@@ -1,0 +1,65 @@
+"""FlashAttention 3 is asked for where the GPU and the installed packages have it, with stand-ins for both."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertie.model.flash_attention import use_flash_attention_3
+
+PACKAGE = """
+import torch
+
+library = torch.library.Library("flash_attn_3", "DEF")
+library.define("fwd(Tensor q) -> Tensor")
+library.define("bwd(Tensor q) -> Tensor")
+"""
+PROGRAM = """
+import torch
+from torch.nn.attention import current_flash_attention_impl
+
+from bertie.model.flash_attention import use_flash_attention_3
+
+torch.cuda.is_available, torch.cuda.get_device_capability = lambda: True, lambda: {capability}
+assert current_flash_attention_impl() is None
+print(use_flash_attention_3(), current_flash_attention_impl())
+"""
+
+
+def found(folder: Path, capability: tuple[int, int], package: str | None) -> tuple[str, str]:
+    """Return what a process prints in which a GPU of that capability and a package seem to be there, and its warnings."""
+    if package is not None:
+        (folder / "flash_attn_interface.py").write_text(package)
+    program = textwrap.dedent(PROGRAM).format(capability=capability)
+    (folder / "program.py").write_text(program)
+    result = subprocess.run([sys.executable, "program.py"], cwd=folder, capture_output=True, text=True, check=True)
+    return result.stdout.strip(), result.stderr
+
+
+def test_it_is_used_on_a_gpu_of_capability_9(tmp_path: Path) -> None:
+    assert found(tmp_path, (9, 0), PACKAGE)[0] == "True FA3"
+
+
+def test_another_gpu_keeps_flash_attention_2(tmp_path: Path) -> None:
+    assert found(tmp_path, (8, 0), PACKAGE)[0] == "False None"
+
+
+def test_without_the_package_nothing_changes(tmp_path: Path) -> None:
+    printed, warnings = found(tmp_path, (9, 0), None)
+    assert printed == "False None"
+    assert "flash_attn_interface" not in warnings
+
+
+@pytest.mark.parametrize("package", ["", "import a_missing_library"])
+def test_a_broken_package_is_named_and_not_used(package: str, tmp_path: Path) -> None:
+    printed, warnings = found(tmp_path, (9, 0), package)
+    assert printed == "False None"
+    assert "the package flash_attn_interface cannot be used, FlashAttention 2 computes attention: " in warnings
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU may have it")
+def test_a_cpu_has_none() -> None:
+    assert not use_flash_attention_3()
