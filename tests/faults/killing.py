@@ -187,8 +187,18 @@ def content(run: Path) -> dict[str, Any]:
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """The files in which two runs differ. A checkpoint that an interrupt saved during an evaluation lacks its result."""
+    """The files in which two runs differ. A checkpoint that an interrupt saved during an evaluation lacks its result.
+
+    An interrupt also saves steps that other runs do not save, and then an older one is removed earlier. So if both runs have
+    as many checkpoints and the same newest one, older ones are compared if both have them.
+    """
     left, right = content(one), content(other)
+    kept = [sorted(path.name for path in run.glob("checkpoints/*")) for run in (one, other)]
+    if len(kept[0]) == len(kept[1]) and kept[0][-1:] == kept[1][-1:]:
+        only = set(kept[0]) ^ set(kept[1])
+        left, right = (
+            {name: side[name] for name in side if not only & set(Path(name).parts)} for side in (left, right)
+        )
     for name in [name for name in left.keys() & right.keys() if name.endswith("counters.json")]:
         if left[name]["evaluation_pending"] or right[name]["evaluation_pending"]:
             for side in (left, right):

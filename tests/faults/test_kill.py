@@ -172,6 +172,19 @@ def test_interrupt_at_any_moment_saves_and_resumes(
     assert differences(run, undisturbed) == []
 
 
+def test_the_checkpoint_of_an_interrupt_takes_the_place_of_an_older_one(
+    nursery: Nursery, shards: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    command = pretrain_command(shards, run)
+    assert nursery.start_held(command, "hold_at", "pretrain", STEPS - 1).kill(signal.SIGTERM) == 130
+    finish(nursery, command, run)
+    kept = [path.name for path in (run / "checkpoints").iterdir()]
+    assert f"step-{STEPS:08d}" in kept
+    assert sorted(kept) != sorted(path.name for path in (undisturbed / "checkpoints").iterdir())
+    assert differences(run, undisturbed) == []  # in all that both have
+
+
 def test_bertie_command_is_interrupted_and_resumed(shards: Path, undisturbed: Path, tmp_path: Path) -> None:
     """Start `bertie pretrain` as a user would: interrupt it, and let it finish."""
     run, held = tmp_path / "run", tmp_path / "held"

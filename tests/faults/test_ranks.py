@@ -175,7 +175,7 @@ def assert_all_refuse(victim: Victim, run: Path, *messages: str) -> None:
     ("flag", "value", "key"),
     [
         ("--seed", "7", "seed"),
-        pytest.param("--training.learning-rate", "1", "training.learning_rate", marks=pytest.mark.slow),
+        pytest.param("--training.learning-rate", "1.0", "training.learning_rate", marks=pytest.mark.slow),
     ],
 )
 def test_ranks_with_different_settings_are_refused(
