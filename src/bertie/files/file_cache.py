@@ -5,6 +5,9 @@ A file gets its name when it is complete: its size and SHA-256 are those that th
 has the modification time 0, so that a file that another program altered is noticed without reading it. Its access time is
 that of its last use: if the cache is full, the files go first that were used longest ago. A file that a process has mapped
 remains readable then.
+
+The user names the folder of the cache, which may hold anything else. So only what is in folders `….bertie-cache` is counted
+and removed.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,7 +34,8 @@ DOWNLOADS = 3
 """How often a whole file is downloaded if its bytes are not the expected ones."""
 BUSY_SECONDS = 60
 """How long a file waits for room that downloads of other processes take."""
-LOCK = ".lock"
+ENDING = ".bertie-cache"
+LOCK = ".bertie-lock"
 
 
 class CacheFullError(UserError):
@@ -42,9 +47,9 @@ class FileCache:
     """The files of one folder in a store, as far as they are in the cache."""
 
     root: Path
-    """The folder of the cache. It may hold files of other folders, too, which count toward its limit."""
+    """The folder of the cache. It may hold the files of other stores, too, which count toward its limit."""
     key: str
-    """Name of the folder in the cache. It changes if the content of the files does."""
+    """Names the folder in the cache. It changes if the content of the files does."""
     store: Store
     files: dict[str, dict[str, Any]]
     """Size ("bytes") and "sha256" of each file, by its path relative to the URL of the store."""
@@ -54,7 +59,7 @@ class FileCache:
     @property
     def folder(self) -> Path:
         """The folder in the cache that has the files."""
-        return self.root / self.key
+        return self.root / f"{self.key}{ENDING}"
 
     @property
     def limit(self) -> int:
@@ -172,6 +177,8 @@ class FileCache:
             raise UserError(f"{self.store.place}/{name} is damaged ({error}): prepare again") from error
         storage.fsync(part)
         os.utime(part, ns=(time.time_ns(), 0))
+        if part.stat().st_mtime_ns:
+            raise MachineError(f"{self.root} is on a disk that does not keep the time 0 of a file: give another --cache")
         os.replace(part, self.folder / name)
 
     def _used(self) -> list[tuple[Path, int]]:
@@ -180,7 +187,7 @@ class FileCache:
         Those that were used longest ago come first.
         """
         found: list[tuple[float, Path, int]] = []
-        for folder, _, names in os.walk(self.root):
+        for folder, _, names in chain.from_iterable(map(os.walk, self.root.glob(f"*{ENDING}"))):
             for name in names:
                 path = Path(folder, name)
                 try:
@@ -212,9 +219,12 @@ class FileCache:
         with open(self.root / LOCK, "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             used = self._used()
-            excess = sum(size for _, size in used) - self._limit(used)
+            limit = self._limit(used)
+            if (needed := sum(size for path, size in used if str(path) in keep)) > limit:  # whatever is removed
+                return needed - limit, False
+            excess = sum(size for _, size in used) - limit
             for path, size in used:
-                if excess > 0 and str(path) not in keep and path.name != LOCK:
+                if excess > 0 and str(path) not in keep:
                     removed = _remove(path)
                     excess, busy = excess - size * removed, busy or not removed
         return excess, busy

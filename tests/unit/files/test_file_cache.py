@@ -168,7 +168,7 @@ def test_the_files_that_were_used_longest_ago_make_room(tmp_path: Path) -> None:
 
 
 def test_files_of_other_folders_make_room_but_no_download_in_progress(tmp_path: Path) -> None:
-    other = tmp_path / "cache" / "other" / "train"
+    other = tmp_path / "cache" / "other.bertie-cache" / "train"
     other.mkdir(parents=True)
     (other / "old.npy").write_bytes(bytes(500))
     (other / ".left.npy.300.part").write_bytes(bytes(10))  # of a process that was killed
@@ -184,6 +184,38 @@ def test_files_of_other_folders_make_room_but_no_download_in_progress(tmp_path: 
     cache.store.answer = another
     cache.fetch("train/0.npy")
     assert kept(cache) == ["train/0.npy", "train/1.npy"]
+
+
+def test_files_of_the_user_are_neither_counted_nor_removed(tmp_path: Path) -> None:
+    """The user may give a folder that has other things: a scratch disk, the home folder, a run."""
+    mine = [tmp_path / "cache" / name for name in ("notes.txt", "train/0.npy", "bertie/run/.lock", "key/train/0.npy")]
+    for path in mine:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(10_000))
+        os.utime(path, (0, 0))
+    cache = cache_of(tmp_path, limit=300)
+    for name in CONTENT:
+        cache.fetch(name)
+    assert all(path.stat().st_size == 10_000 for path in mine)
+    assert kept(cache) == ["train/4.npy"]
+
+
+def test_a_file_that_never_has_room_removes_no_other(tmp_path: Path) -> None:
+    cache = cache_of(tmp_path, limit=800)
+    cache.fetch("train/0.npy")
+    cache.files["train/1.npy"]["bytes"] = 801
+    with pytest.raises(CacheFullError, match="has no room"):
+        cache.fetch("train/1.npy")
+    assert kept(cache) == ["train/0.npy"]
+
+
+def test_a_disk_that_does_not_keep_times_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FAT has no times before 1980: each file would be fetched again and again."""
+    cache, utime = cache_of(tmp_path), os.utime
+    monkeypatch.setattr(file_cache.os, "utime", lambda path, ns: utime(path, ns=(ns[0], 315_532_800 * 10**9)))
+    with pytest.raises(MachineError, match=r"/cache is on a disk that does not keep the time 0 of a file: give another"):
+        cache.fetch("train/0.npy")
+    assert len(cache.store.requests) == 3
 
 
 def test_a_busy_file_is_left_to_the_other_process(tmp_path: Path) -> None:
