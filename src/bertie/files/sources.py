@@ -82,7 +82,7 @@ class Source:
 
 def interrupted(path: str, error: Exception) -> MachineError:
     """Return the error for a network connection that failed while `path` was read."""
-    return MachineError(f"reading {path} failed: {in_words(error)}")
+    return MachineError(f"reading {path} failed: {in_words(error, path)}")
 
 
 def find(texts: Iterable[str | Path]) -> list[Source]:
@@ -158,7 +158,7 @@ def _hub_stamp(text: str) -> str:
     try:
         return str(datasets.load_dataset_builder(name, config or None).hash)
     except Exception as error:  # of the library, the hub or the network
-        raise UserError(f"cannot open the data set {text}: {in_words(error)}") from error
+        raise UserError(f"cannot open the data set {text}: {in_words(error, text)}") from error
 
 
 def _find_remote(url: str) -> list[Source]:
@@ -179,7 +179,7 @@ def _find_remote(url: str) -> list[Source]:
     except FileNotFoundError as error:
         raise UsageError(f"no such file: {url}") from error
     except Exception as error:  # every store has its own exceptions
-        raise UserError(f"cannot look up {url}: {in_words(error)}") from error
+        raise UserError(f"cannot look up {url}: {in_words(error, url)}") from error
     if not items:
         raise UsageError(f"{url}: no text there (looked for {KNOWN})")
     sources = []

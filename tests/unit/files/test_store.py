@@ -65,6 +65,17 @@ def test_a_store_that_always_fails_is_named(answers: list[Answer]) -> None:
     assert not answers
 
 
+def test_what_a_store_says_names_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> bytes:
+        raise OSError("no bucket 'me:hidden@store', and hidden is no key of me")
+
+    monkeypatch.setattr(store, "ATTEMPTS", 1)
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", refuse)
+    with pytest.raises(MachineError, match=r"because no bucket '…@store', and … is no key of me") as refused:
+        Store("memory://me:hidden@store").read("a", 0, 250)
+    assert "hidden" not in str(refused.value)
+
+
 def test_a_file_of_another_size_is_named(answers: list[Answer]) -> None:
     assert not answers
     with pytest.raises(
@@ -98,6 +109,12 @@ def test_errors_that_do_not_pass_are_not_repeated(url: str, message: str, monkey
         Store(url).read("a", 0, 250)
 
 
+@pytest.mark.parametrize("url", ["nothing://bucket/shards", "S3://bucket/shards", "zip://a::nothing://bucket"])
+def test_an_unknown_protocol_is_refused_at_once(url: str) -> None:
+    with pytest.raises(UsageError, match=r"is no URL of a store: Protocol not known"):
+        Store(url).read_whole("a", bytes)
+
+
 def test_a_query_is_refused() -> None:
     with pytest.raises(UsageError, match=r"https://host/shards\?… has a query, and shards need the URL of a folder"):
         Store("https://host/shards?token=secret")
@@ -109,6 +126,7 @@ def test_a_query_is_refused() -> None:
         ("https://me:secret@host/a?key=b", "https://…@host/a?…"),
         ("reading https://token@host/a failed: why?", "reading https://…@host/a failed: why?"),
         ("s3://key:secret@bucket/a", "s3://…@bucket/a"),
+        ("https://me:p@ss@host/a@b and https://to@ken@host", "https://…@host/a@b and https://…@host"),
         ("'ftp://me:secret@host/a' and \"https://host/b?sig=c\": no", "'ftp://…@host/a' and \"https://host/b?…\": no"),
         ("reading https://host/b?sig=c: no", "reading https://host/b?…: no"),
         ("abfs://container@account/a", "abfs://container@account/a"),
