@@ -127,8 +127,17 @@ def fetched(cache: FileCache, name: str, check: Check = lambda _: None) -> np.nd
 
 
 def mapped(path: Path) -> np.ndarray:
-    """Map an .npy file. The result is an ordinary array: slices of `np.memmap` take several times as long."""
-    return np.load(path, mmap_mode="r").view(np.ndarray)
+    """Map an .npy file. The result is an ordinary array: slices of `np.memmap` take several times as long.
+
+    Raises:
+        ValueError: The file is no such array.
+    """
+    try:
+        return np.lib.format.open_memmap(path, mode="r").view(np.ndarray)
+    except OSError:
+        raise
+    except Exception as error:  # a header is parsed as Python: there are many
+        raise ValueError(f"no array of NumPy: {error}") from error
 
 
 def fetch_ahead(*several: RemoteArrays) -> None:

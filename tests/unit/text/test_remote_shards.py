@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import io
 import json
 import multiprocessing
+import pickle
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -251,6 +254,51 @@ def test_ids_beyond_the_vocabulary_are_refused(bucket: Bucket, tmp_path: Path) -
         with pytest.raises(UserError, match=rf"train/00000\.{name}\.npy is damaged .*: prepare again"):
             _ = arrays[0]
         assert len(arrays[1])
+
+
+def zipped() -> bytes:
+    content = io.BytesIO()
+    np.savez(content, np.arange(3))
+    return content.getvalue()
+
+
+def with_header(header: str) -> bytes:
+    text = header.ljust(117).encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(64)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x93NUMPY",
+        zipped(),
+        pickle.dumps([1, 2]),
+        with_header("{'descr': '<u2', 'fortran_order': False, 'shape': (1099511627776, 1099511627776)}"),
+        with_header("{'descr': '<u2', 'fortran_order': False, 'shape': (10**30,)}"),
+        with_header("{'descr': '<u2', 'fortran_order': False, 'shape': (-3,)}"),
+        with_header("{'descr': '|O', 'fortran_order': False, 'shape': (3,)}"),
+        with_header("("),
+        with_header("(" * 110),
+    ],
+    ids=["empty", "start", "zip", "pickle", "overflow", "huge", "negative", "objects", "open", "nested"],
+)
+@pytest.mark.parametrize("kind", ["tokens", "documents"])
+def test_what_is_no_array_is_refused(bucket: Bucket, tmp_path: Path, kind: str, content: bytes) -> None:
+    """The checksums are right: another program may have written arrays and manifest."""
+    folder, name = tmp_path / "local", f"train/00000.{kind}.npy"
+    shutil.copytree(bucket.local, folder)
+    (folder / name).write_bytes(content)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"] |= storage.checksums(folder, [folder / name])
+    del manifest["sha256"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    bucket.change(name, content)
+    bucket.change("manifest.json", json.dumps(manifest).encode())
+    with pytest.raises(UserError, match=r"manifest\.json is damaged \(.*\): prepare again"):
+        open_shards(folder)
+    with pytest.raises(UserError, match=r"is damaged \(.*\): prepare again"):
+        _ = bucket.open().train.tokens[0]
 
 
 @pytest.mark.parametrize(
