@@ -16,10 +16,11 @@ import errno
 import fcntl
 import os
 import re
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -32,7 +33,7 @@ from bertie.files.store import Store
 PART = re.compile(r"^\..+\.(\d+)\.part$")
 DOWNLOADS = 3
 """How often a whole file is downloaded if its bytes are not the expected ones."""
-BUSY_SECONDS = 60
+BUSY_SECONDS = 600
 """How long a file waits for room that downloads of other processes take."""
 ENDING = ".bertie-cache"
 LOCK = ".bertie-lock"
@@ -40,6 +41,10 @@ LOCK = ".bertie-lock"
 
 class CacheFullError(UserError):
     """What would have to be removed from the cache is needed."""
+
+
+class _BusyError(Exception):
+    """Downloads in progress take the room."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,14 +99,20 @@ class FileCache:
             UserError: The store has no such file, or it has other bytes.
             MachineError: The store fails, or the disk does.
         """
-        path = self.folder / name
+        path, deadline = self.folder / name, time.monotonic() + BUSY_SECONDS
         try:
             while not self._is_ready(name):
-                with self._part(name, wait) as part:
+                # Whoever waits for room has no part: if each of several had one, all would wait for each other.
+                with suppress(_BusyError), self._part(name, wait) as part:
                     if part is None:
                         return path
-                    self._download(name, part, {str(self.folder / each) for each in (*keep, name)}, wait)
+                    self._make_room({str(self.folder / each) for each in (*keep, name)} | {part.name})
+                    self._download(name, part)
                     self._complete(name, part, check)
+                    continue
+                if not wait or time.monotonic() > deadline:
+                    raise self._full()
+                time.sleep(0.1 + secrets.randbelow(200) / 1000)
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             advice = f"free some space, or give a smaller --cache-gb or another --cache than {self.root}"
@@ -143,17 +154,17 @@ class FileCache:
                     yield file
                 except BaseException as error:
                     # What arrived before a fault of the connection or a kill is continued.
-                    keeps = isinstance(error, MachineError | KeyboardInterrupt) and os.fstat(file.fileno()).st_size
+                    kept = isinstance(error, MachineError | KeyboardInterrupt | _BusyError)
+                    keeps = kept and os.fstat(file.fileno()).st_size
                     if not keeps and _is_at(file, part):
                         part.unlink()
                     raise
                 return
 
-    def _download(self, name: str, file: IO[bytes], keep: set[str], wait: bool) -> None:
+    def _download(self, name: str, file: IO[bytes]) -> None:
         """Download what is missing of a file, and verify it."""
         part, expected = Path(file.name), self.files[name]
         (self.folder / name).unlink(missing_ok=True)  # another program altered it
-        self._make_room(keep | {str(part)}, wait)
         for _ in range(DOWNLOADS):
             size = os.fstat(file.fileno()).st_size
             while size < expected["bytes"]:
@@ -198,36 +209,28 @@ class FileCache:
                 found.append((max(status.st_atime, status.st_mtime), path, size))
         return [(path, size) for _, path, size in sorted(found)]
 
-    def _make_room(self, keep: set[str], wait: bool) -> None:
-        """Remove files until the cache is within its limit, if need be after downloads of other processes.
+    def _make_room(self, keep: set[str]) -> None:
+        """Remove files until the cache is within its limit.
 
         Raises:
-            CacheFullError: It is not, with the files to keep.
+            CacheFullError: The files to keep have no room, whatever is removed.
+            _BusyError: They have none beside downloads in progress.
         """
-        for _ in range(BUSY_SECONDS * 5):
-            excess, busy = self._remove_oldest(keep)
-            if excess <= 0:
-                return
-            if not (busy and wait):
-                break
-            time.sleep(0.2)
-        raise CacheFullError(f"the cache {self.root} has no room within {self.limit / 1e9:.3g} GB: raise --cache-gb")
-
-    def _remove_oldest(self, keep: set[str]) -> tuple[int, bool]:
-        """Remove files as far as needed. Return the bytes beyond the limit, and whether a download was left for being busy."""
-        busy = False
         with open(self.root / LOCK, "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             used = self._used()
             limit = self._limit(used)
-            if (needed := sum(size for path, size in used if str(path) in keep)) > limit:  # whatever is removed
-                return needed - limit, False
+            if sum(size for path, size in used if str(path) in keep) > limit:
+                raise self._full()
             excess = sum(size for _, size in used) - limit
             for path, size in used:
                 if excess > 0 and str(path) not in keep:
-                    removed = _remove(path)
-                    excess, busy = excess - size * removed, busy or not removed
-        return excess, busy
+                    excess -= size * _remove(path)
+        if excess > 0:
+            raise _BusyError
+
+    def _full(self) -> CacheFullError:
+        return CacheFullError(f"the cache {self.root} has no room within {self.limit / 1e9:.3g} GB: raise --cache-gb")
 
 
 def _remove(path: Path) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Annotated, Any
@@ -77,9 +78,9 @@ def fetch_small(cache: FileCache, arrays: Iterable[str]) -> None:
     for name, entry in cache.files.items():
         if type(entry["bytes"]) is not int or entry["bytes"] < 0 or not isinstance(entry["sha256"], str):
             raise ValueError(f"{name} has no size or sha256")
-    small = (*(each for each in cache.files if each.startswith(f"{TOKENIZER}/")), *arrays)
+    tokenizer = [each for each in cache.files if each.startswith(f"{TOKENIZER}/")]
     with ThreadPoolExecutor(REQUESTS) as pool:
-        list(pool.map(cache.fetch, small))
+        list(pool.map(partial(cache.fetch, keep=tokenizer), (*tokenizer, *arrays)))
 
 
 class RemoteArrays(Sequence[np.ndarray]):

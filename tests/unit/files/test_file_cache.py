@@ -6,7 +6,9 @@ import io
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +209,26 @@ def test_a_file_that_never_has_room_removes_no_other(tmp_path: Path) -> None:
     with pytest.raises(CacheFullError, match="has no room"):
         cache.fetch("train/1.npy")
     assert kept(cache) == ["train/0.npy"]
+
+
+def test_downloads_that_wait_for_room_do_not_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_cache, "BUSY_SECONDS", 20)
+    cache, both, make_room = cache_of(tmp_path, limit=300), threading.Barrier(2), FileCache._make_room
+    seen = threading.local()
+
+    def together(self: FileCache, *given: Any) -> None:
+        if not hasattr(seen, "first"):
+            seen.first = False
+            both.wait()  # each of the two downloads has begun, and there is room for one
+        make_room(self, *given)
+
+    monkeypatch.setattr(FileCache, "_make_room", together)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(cache.fetch, ["train/0.npy", "train/1.npy"]))
+    assert len(kept(cache)) == 1
+    assert len(cache.store.requests) == 6
 
 
 def test_a_disk_that_does_not_keep_times_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
