@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from bertie import storage
 from bertie.errors import MachineError, UserError
@@ -41,6 +41,16 @@ LOCK = ".bertie-lock"
 
 class CacheFullError(UserError):
     """What would have to be removed from the cache is needed."""
+
+
+class Used(NamedTuple):
+    """A file of the cache."""
+
+    when: float
+    path: Path
+    size: int
+    """Bytes; of an incomplete file, as if it were complete."""
+    on_disk: int
 
 
 class _BusyError(Exception):
@@ -71,11 +81,11 @@ class FileCache:
         """Most bytes of the cache."""
         return self._limit(self._used())
 
-    def _limit(self, used: list[tuple[Path, int]]) -> int:
+    def _limit(self, used: list[Used]) -> int:
         if self.gigabytes:
             return int(self.gigabytes * 1e9)
         existing = next(path for path in (self.root, *self.root.absolute().parents) if path.exists())
-        return (sum(size for _, size in used) + shutil.disk_usage(existing).free) // 2
+        return (sum(each.on_disk for each in used) + shutil.disk_usage(existing).free) // 2
 
     def fetch(
         self,
@@ -192,12 +202,9 @@ class FileCache:
             raise MachineError(f"{self.root} is on a disk that does not keep the time 0 of a file: give another --cache")
         os.replace(part, self.folder / name)
 
-    def _used(self) -> list[tuple[Path, int]]:
-        """Return the files of the cache with their sizes, that of an incomplete one as if it were complete.
-
-        Those that were used longest ago come first.
-        """
-        found: list[tuple[float, Path, int]] = []
+    def _used(self) -> list[Used]:
+        """Return the files of the cache. Those that were used longest ago come first."""
+        found: list[Used] = []
         for folder, _, names in chain.from_iterable(map(os.walk, self.root.glob(f"*{ENDING}"))):
             for name in names:
                 path = Path(folder, name)
@@ -206,8 +213,8 @@ class FileCache:
                 except FileNotFoundError:
                     continue
                 size = int(part[1]) if (part := PART.search(name)) else status.st_size
-                found.append((max(status.st_atime, status.st_mtime), path, size))
-        return [(path, size) for _, path, size in sorted(found)]
+                found.append(Used(max(status.st_atime, status.st_mtime), path, size, status.st_size))
+        return sorted(found)
 
     def _make_room(self, keep: set[str]) -> None:
         """Remove files until the cache is within its limit.
@@ -220,12 +227,12 @@ class FileCache:
             fcntl.flock(lock, fcntl.LOCK_EX)
             used = self._used()
             limit = self._limit(used)
-            if sum(size for path, size in used if str(path) in keep) > limit:
+            if sum(each.size for each in used if str(each.path) in keep) > limit:
                 raise self._full()
-            excess = sum(size for _, size in used) - limit
-            for path, size in used:
-                if excess > 0 and str(path) not in keep:
-                    excess -= size * _remove(path)
+            excess = sum(each.size for each in used) - limit
+            for each in used:
+                if excess > 0 and str(each.path) not in keep:
+                    excess -= each.size * _remove(each.path)
         if excess > 0:
             raise _BusyError
 

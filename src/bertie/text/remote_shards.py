@@ -78,9 +78,14 @@ def fetch_small(cache: FileCache, arrays: Iterable[str]) -> None:
     for name, entry in cache.files.items():
         if type(entry["bytes"]) is not int or entry["bytes"] < 0 or not isinstance(entry["sha256"], str):
             raise ValueError(f"{name} has no size or sha256")
-    tokenizer = [each for each in cache.files if each.startswith(f"{TOKENIZER}/")]
+    tokenizer = tokenizer_files(cache)
     with ThreadPoolExecutor(REQUESTS) as pool:
         list(pool.map(partial(cache.fetch, keep=tokenizer), (*tokenizer, *arrays)))
+
+
+def tokenizer_files(cache: FileCache) -> list[str]:
+    """Return the names of the tokenizer's files."""
+    return [each for each in cache.files if each.startswith(f"{TOKENIZER}/")]
 
 
 class RemoteArrays(Sequence[np.ndarray]):

@@ -272,3 +272,7 @@ def test_without_a_limit_half_of_the_disk_is_left(tmp_path: Path) -> None:
     free = os.statvfs(tmp_path)
     assert 0 < cache.limit < free.f_blocks * free.f_frsize / 2
     assert cache_of(tmp_path, limit=800).limit == 800
+    part = tmp_path / "cache" / "other.bertie-cache" / f".a.{10**18}.part"  # which has not arrived
+    part.parent.mkdir(parents=True)
+    part.touch()
+    assert cache.limit < free.f_blocks * free.f_frsize / 2

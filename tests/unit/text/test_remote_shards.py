@@ -193,6 +193,21 @@ def test_a_cache_that_is_too_small_is_refused(bucket: Bucket) -> None:
     open_shards(bucket.local).require_room(0)
 
 
+def test_a_tokenizer_that_another_process_removes_is_fetched_again(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, left = Tokenizer.load, ["vocab.txt", "tokenizer.json", "tokenizer_config.json"]
+
+    def removing(folder: Path) -> Tokenizer:
+        if left:  # a full cache, in which another training fetches
+            (folder / left.pop()).unlink()
+        return load(folder)
+
+    monkeypatch.setattr(Tokenizer, "load", removing)
+    assert bucket.open().tokenizer.fingerprint == open_shards(bucket.local).tokenizer.fingerprint
+    assert not left
+
+
 def test_the_tokenizer_stays_until_it_is_read(bucket: Bucket) -> None:
     files = open_shards(bucket.local).manifest["files"]
     tokenizer = sum(entry["bytes"] for name, entry in files.items() if name.startswith("tokenizer/"))
