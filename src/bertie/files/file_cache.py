@@ -199,7 +199,9 @@ class FileCache:
         storage.fsync(part)
         os.utime(part, ns=(time.time_ns(), 0))
         if part.stat().st_mtime_ns:
-            raise MachineError(f"{self.root} is on a disk that does not keep the time 0 of a file: give another --cache")
+            raise MachineError(
+                f"{self.root} is on a disk that does not keep the time 0 of a file: give another --cache"
+            )
         os.replace(part, self.folder / name)
 
     def _used(self) -> list[Used]:

@@ -235,7 +235,9 @@ def test_a_disk_that_does_not_keep_times_is_refused(tmp_path: Path, monkeypatch:
     """FAT has no times before 1980: each file would be fetched again and again."""
     cache, utime = cache_of(tmp_path), os.utime
     monkeypatch.setattr(file_cache.os, "utime", lambda path, ns: utime(path, ns=(ns[0], 315_532_800 * 10**9)))
-    with pytest.raises(MachineError, match=r"/cache is on a disk that does not keep the time 0 of a file: give another"):
+    with pytest.raises(
+        MachineError, match=r"/cache is on a disk that does not keep the time 0 of a file: give another"
+    ):
         cache.fetch("train/0.npy")
     assert len(cache.store.requests) == 3
 

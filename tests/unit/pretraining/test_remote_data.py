@@ -94,7 +94,8 @@ def test_a_run_from_a_store_resumes_to_the_bytes_of_a_local_run(
     assert not found
 
 
-def test_a_refused_store_is_not_recorded(config: PretrainConfig, local: Path, small_shards: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("local")
+def test_a_refused_store_is_not_recorded(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     config = replace(config, training=replace(config.training, shuffle_tokens=0, steps=2, checkpoint_every=0))
     bertie.pretrain(config, small_shards, run, threads=1)
