@@ -77,7 +77,7 @@ class Source:
         except Exception as error:
             if not is_url(self.path):
                 raise
-            raise interrupted(self.path, error) from error  # every store has its own exceptions
+            raise interrupted(self.path, error) from None  # every store has its own exceptions
 
 
 def interrupted(path: str, error: Exception) -> MachineError:
@@ -176,10 +176,10 @@ def _find_remote(url: str) -> list[Source]:
         else:
             items = [path]
         infos = [system.info(item) for item in items]
-    except FileNotFoundError as error:
-        raise UsageError(f"no such file: {url}") from error
+    except FileNotFoundError:
+        raise UsageError(f"no such file: {url}") from None  # a traceback would show the URL with its password
     except Exception as error:  # every store has its own exceptions
-        raise UserError(f"cannot look up {url}: {in_words(error, url)}") from error
+        raise UserError(f"cannot look up {url}: {in_words(error, url)}") from None
     if not items:
         raise UsageError(f"{url}: no text there (looked for {KNOWN})")
     sources = []

@@ -95,10 +95,10 @@ class Store:
                 return attempt(system, f"{root.rstrip('/')}/{name}")
             except UsageError:
                 raise
-            except FileNotFoundError as error:
-                raise UserError(f"{where} is missing") from error
+            except FileNotFoundError:
+                raise UserError(f"{where} is missing") from None  # a traceback would show the URL with its password
             except (PermissionError, ImportError) as error:
-                raise UserError(f"cannot read {where}: {in_words(error, self.url)}") from error
+                raise UserError(f"cannot read {where}: {in_words(error, self.url)}") from None
             except Exception as error:  # every store has its own exceptions
                 problem = in_words(error, self.url)
         raise MachineError(f"reading {where} failed {ATTEMPTS} times, at last because {problem}: repeat the command")
@@ -111,4 +111,4 @@ class Store:
             # fsspec keeps one connection per process. It is never handed to a forked process.
             return fsspec.url_to_fs(self.url)
         except ValueError as error:
-            raise UsageError(f"{self.place} is no URL of a store: {in_words(error, self.url)}") from error
+            raise UsageError(f"{self.place} is no URL of a store: {in_words(error, self.url)}") from None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator
 
 import fsspec
@@ -8,6 +9,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from bertie.errors import MachineError, UsageError, UserError, redacted
 from bertie.files import store
+from bertie.files.sources import find
 from bertie.files.store import Store
 
 CONTENT = bytes(range(250))
@@ -74,6 +76,20 @@ def test_what_a_store_says_names_no_secrets(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(MachineError, match=r"because no bucket '…@store', and … is no key of me") as refused:
         Store("memory://me:hidden@store").read("a", 0, 250)
     assert "hidden" not in str(refused.value)
+
+
+def test_a_traceback_shows_no_secrets() -> None:
+    for url, work in (
+        ("memory://me:hidden@store", lambda url: Store(url).read("a", 0, 250)),
+        ("nothing://me:hidden@store", lambda url: Store(url).read("a", 0, 250)),
+        ("memory://me:hidden@store/a.txt", lambda url: find([url])),
+        ("nothing://me:hidden@store/a.txt", lambda url: find([url])),
+    ):
+        with pytest.raises(UserError) as refused:
+            work(url)
+        assert "hidden" not in "".join(traceback.format_exception_only(refused.value))
+        shown = refused.value.__cause__ or (None if refused.value.__suppress_context__ else refused.value.__context__)
+        assert shown is None
 
 
 def test_a_file_of_another_size_is_named(answers: list[Answer]) -> None:
