@@ -30,8 +30,8 @@ def visible(message: str) -> str:
 
 
 SECRETS = (
-    (r"://[^/@\s:]*:[^/@\s]*@", "://…@"),
-    (r"\b((?:https?|ftp)://)[^/@\s]+@", r"\1…@"),  # in other URLs, a name alone before an @ is that of a container
+    (r"://[^/@\s:]*:[^/\s]*@", "://…@"),  # up to the last @: a password may have one
+    (r"\b((?:https?|ftp)://)[^/\s]+@", r"\1…@"),  # in other URLs, a name alone before an @ is that of a container
     (r"\b(https?://[^\s?]*\?)[^\s'\")]*[^\s'\"):;,.]", r"\1…"),
 )
 

@@ -5,6 +5,9 @@ A file gets its name when it is complete: its size and SHA-256 are those that th
 has the modification time 0, so that a file that another program altered is noticed without reading it. Its access time is
 that of its last use: if the cache is full, the files go first that were used longest ago. A file that a process has mapped
 remains readable then.
+
+The user names the folder of the cache, which may hold anything else. So only what is in folders `….bertie-cache` is counted
+and removed.
 """
 
 from __future__ import annotations
@@ -13,13 +16,15 @@ import errno
 import fcntl
 import os
 import re
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from bertie import storage
 from bertie.errors import MachineError, UserError
@@ -28,13 +33,28 @@ from bertie.files.store import Store
 PART = re.compile(r"^\..+\.(\d+)\.part$")
 DOWNLOADS = 3
 """How often a whole file is downloaded if its bytes are not the expected ones."""
-BUSY_SECONDS = 60
+BUSY_SECONDS = 600
 """How long a file waits for room that downloads of other processes take."""
-LOCK = ".lock"
+ENDING = ".bertie-cache"
+LOCK = ".bertie-lock"
 
 
 class CacheFullError(UserError):
     """What would have to be removed from the cache is needed."""
+
+
+class Used(NamedTuple):
+    """A file of the cache."""
+
+    when: float
+    path: Path
+    size: int
+    """Bytes; of an incomplete file, as if it were complete."""
+    on_disk: int
+
+
+class _BusyError(Exception):
+    """Downloads in progress take the room."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +62,9 @@ class FileCache:
     """The files of one folder in a store, as far as they are in the cache."""
 
     root: Path
-    """The folder of the cache. It may hold files of other folders, too, which count toward its limit."""
+    """The folder of the cache. It may hold the files of other stores, too, which count toward its limit."""
     key: str
-    """Name of the folder in the cache. It changes if the content of the files does."""
+    """Names the folder in the cache. It changes if the content of the files does."""
     store: Store
     files: dict[str, dict[str, Any]]
     """Size ("bytes") and "sha256" of each file, by its path relative to the URL of the store."""
@@ -54,18 +74,18 @@ class FileCache:
     @property
     def folder(self) -> Path:
         """The folder in the cache that has the files."""
-        return self.root / self.key
+        return self.root / f"{self.key}{ENDING}"
 
     @property
     def limit(self) -> int:
         """Most bytes of the cache."""
         return self._limit(self._used())
 
-    def _limit(self, used: list[tuple[Path, int]]) -> int:
+    def _limit(self, used: list[Used]) -> int:
         if self.gigabytes:
             return int(self.gigabytes * 1e9)
         existing = next(path for path in (self.root, *self.root.absolute().parents) if path.exists())
-        return (sum(size for _, size in used) + shutil.disk_usage(existing).free) // 2
+        return (sum(each.on_disk for each in used) + shutil.disk_usage(existing).free) // 2
 
     def fetch(
         self,
@@ -89,14 +109,20 @@ class FileCache:
             UserError: The store has no such file, or it has other bytes.
             MachineError: The store fails, or the disk does.
         """
-        path = self.folder / name
+        path, deadline = self.folder / name, time.monotonic() + BUSY_SECONDS
         try:
             while not self._is_ready(name):
-                with self._part(name, wait) as part:
+                # Whoever waits for room has no part: if each of several had one, all would wait for each other.
+                with suppress(_BusyError), self._part(name, wait) as part:
                     if part is None:
                         return path
-                    self._download(name, part, {str(self.folder / each) for each in (*keep, name)}, wait)
+                    self._make_room({str(self.folder / each) for each in (*keep, name)} | {part.name})
+                    self._download(name, part)
                     self._complete(name, part, check)
+                    continue
+                if not wait or time.monotonic() > deadline:
+                    raise self._full()
+                time.sleep(0.1 + secrets.randbelow(200) / 1000)
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             advice = f"free some space, or give a smaller --cache-gb or another --cache than {self.root}"
@@ -138,17 +164,17 @@ class FileCache:
                     yield file
                 except BaseException as error:
                     # What arrived before a fault of the connection or a kill is continued.
-                    keeps = isinstance(error, MachineError | KeyboardInterrupt) and os.fstat(file.fileno()).st_size
+                    kept = isinstance(error, MachineError | KeyboardInterrupt | _BusyError)
+                    keeps = kept and os.fstat(file.fileno()).st_size
                     if not keeps and _is_at(file, part):
                         part.unlink()
                     raise
                 return
 
-    def _download(self, name: str, file: IO[bytes], keep: set[str], wait: bool) -> None:
+    def _download(self, name: str, file: IO[bytes]) -> None:
         """Download what is missing of a file, and verify it."""
         part, expected = Path(file.name), self.files[name]
         (self.folder / name).unlink(missing_ok=True)  # another program altered it
-        self._make_room(keep | {str(part)}, wait)
         for _ in range(DOWNLOADS):
             size = os.fstat(file.fileno()).st_size
             while size < expected["bytes"]:
@@ -172,15 +198,16 @@ class FileCache:
             raise UserError(f"{self.store.place}/{name} is damaged ({error}): prepare again") from error
         storage.fsync(part)
         os.utime(part, ns=(time.time_ns(), 0))
+        if part.stat().st_mtime_ns:
+            raise MachineError(
+                f"{self.root} is on a disk that does not keep the time 0 of a file: give another --cache"
+            )
         os.replace(part, self.folder / name)
 
-    def _used(self) -> list[tuple[Path, int]]:
-        """Return the files of the cache with their sizes, that of an incomplete one as if it were complete.
-
-        Those that were used longest ago come first.
-        """
-        found: list[tuple[float, Path, int]] = []
-        for folder, _, names in os.walk(self.root):
+    def _used(self) -> list[Used]:
+        """Return the files of the cache. Those that were used longest ago come first."""
+        found: list[Used] = []
+        for folder, _, names in chain.from_iterable(map(os.walk, self.root.glob(f"*{ENDING}"))):
             for name in names:
                 path = Path(folder, name)
                 try:
@@ -188,36 +215,31 @@ class FileCache:
                 except FileNotFoundError:
                     continue
                 size = int(part[1]) if (part := PART.search(name)) else status.st_size
-                found.append((max(status.st_atime, status.st_mtime), path, size))
-        return [(path, size) for _, path, size in sorted(found)]
+                found.append(Used(max(status.st_atime, status.st_mtime), path, size, status.st_size))
+        return sorted(found)
 
-    def _make_room(self, keep: set[str], wait: bool) -> None:
-        """Remove files until the cache is within its limit, if need be after downloads of other processes.
+    def _make_room(self, keep: set[str]) -> None:
+        """Remove files until the cache is within its limit.
 
         Raises:
-            CacheFullError: It is not, with the files to keep.
+            CacheFullError: The files to keep have no room, whatever is removed.
+            _BusyError: They have none beside downloads in progress.
         """
-        for _ in range(BUSY_SECONDS * 5):
-            excess, busy = self._remove_oldest(keep)
-            if excess <= 0:
-                return
-            if not (busy and wait):
-                break
-            time.sleep(0.2)
-        raise CacheFullError(f"the cache {self.root} has no room within {self.limit / 1e9:.3g} GB: raise --cache-gb")
-
-    def _remove_oldest(self, keep: set[str]) -> tuple[int, bool]:
-        """Remove files as far as needed. Return the bytes beyond the limit, and whether a download was left for being busy."""
-        busy = False
         with open(self.root / LOCK, "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             used = self._used()
-            excess = sum(size for _, size in used) - self._limit(used)
-            for path, size in used:
-                if excess > 0 and str(path) not in keep and path.name != LOCK:
-                    removed = _remove(path)
-                    excess, busy = excess - size * removed, busy or not removed
-        return excess, busy
+            limit = self._limit(used)
+            if sum(each.size for each in used if str(each.path) in keep) > limit:
+                raise self._full()
+            excess = sum(each.size for each in used) - limit
+            for each in used:
+                if excess > 0 and str(each.path) not in keep:
+                    excess -= each.size * _remove(each.path)
+        if excess > 0:
+            raise _BusyError
+
+    def _full(self) -> CacheFullError:
+        return CacheFullError(f"the cache {self.root} has no room within {self.limit / 1e9:.3g} GB: raise --cache-gb")
 
 
 def _remove(path: Path) -> bool:

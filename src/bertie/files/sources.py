@@ -77,12 +77,12 @@ class Source:
         except Exception as error:
             if not is_url(self.path):
                 raise
-            raise interrupted(self.path, error) from error  # every store has its own exceptions
+            raise interrupted(self.path, error) from None  # every store has its own exceptions
 
 
 def interrupted(path: str, error: Exception) -> MachineError:
     """Return the error for a network connection that failed while `path` was read."""
-    return MachineError(f"reading {path} failed: {in_words(error)}")
+    return MachineError(f"reading {path} failed: {in_words(error, path)}")
 
 
 def find(texts: Iterable[str | Path]) -> list[Source]:
@@ -158,7 +158,7 @@ def _hub_stamp(text: str) -> str:
     try:
         return str(datasets.load_dataset_builder(name, config or None).hash)
     except Exception as error:  # of the library, the hub or the network
-        raise UserError(f"cannot open the data set {text}: {in_words(error)}") from error
+        raise UserError(f"cannot open the data set {text}: {in_words(error, text)}") from error
 
 
 def _find_remote(url: str) -> list[Source]:
@@ -176,10 +176,10 @@ def _find_remote(url: str) -> list[Source]:
         else:
             items = [path]
         infos = [system.info(item) for item in items]
-    except FileNotFoundError as error:
-        raise UsageError(f"no such file: {url}") from error
+    except FileNotFoundError:
+        raise UsageError(f"no such file: {url}") from None  # a traceback would show the URL with its password
     except Exception as error:  # every store has its own exceptions
-        raise UserError(f"cannot look up {url}: {in_words(error)}") from error
+        raise UserError(f"cannot look up {url}: {in_words(error, url)}") from None
     if not items:
         raise UsageError(f"{url}: no text there (looked for {KNOWN})")
     sources = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -23,9 +24,13 @@ def is_url(place: object) -> bool:
     return "://" in str(place)
 
 
-def in_words(error: Exception) -> str:
-    """Return the message of an error of fsspec or of a store in one line."""
-    return " ".join(str(error).split())[:300] or type(error).__name__
+def in_words(error: Exception, url: str) -> str:
+    """Return the message of an error of fsspec or of a store in one line, without the user name and password of the URL."""
+    text = " ".join(str(error).split())
+    if found := re.search("://([^/]*)@", url):  # a store may name them without the rest, where `redacted` misses them
+        for secret in (found[1], found[1].partition(":")[2]):
+            text = text.replace(secret, "…") if secret else text
+    return text[:300] or type(error).__name__
 
 
 class WrongAnswerError(Exception):
@@ -56,6 +61,7 @@ class Store:
             size: Bytes of the whole file.
 
         Raises:
+            UsageError: fsspec does not know such URLs.
             UserError: There is no such file, or it may not be read.
             MachineError: The store failed, or sent another number of bytes, at every attempt.
         """
@@ -79,21 +85,30 @@ class Store:
         return self._repeated(name, lambda system, path: read(system.cat_file(path)))
 
     def _repeated(self, name: str, attempt: Callable[[Any, str], T]) -> T:
-        import fsspec
-
         where, problem = f"{self.place}/{name}", ""
         for number in range(ATTEMPTS):
             if number:
                 pause = min(PAUSE * 2 ** (number - 1), LONGEST_PAUSE)
                 time.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))  # so that ranks do not ask all at once
             try:
-                # fsspec keeps one connection per process. It is never handed to a forked process.
-                system, root = fsspec.url_to_fs(self.url)
+                system, root = self._opened()
                 return attempt(system, f"{root.rstrip('/')}/{name}")
-            except FileNotFoundError as error:
-                raise UserError(f"{where} is missing") from error
+            except UsageError:
+                raise
+            except FileNotFoundError:
+                raise UserError(f"{where} is missing") from None  # a traceback would show the URL with its password
             except (PermissionError, ImportError) as error:
-                raise UserError(f"cannot read {where}: {in_words(error)}") from error
+                raise UserError(f"cannot read {where}: {in_words(error, self.url)}") from None
             except Exception as error:  # every store has its own exceptions
-                problem = in_words(error)
+                problem = in_words(error, self.url)
         raise MachineError(f"reading {where} failed {ATTEMPTS} times, at last because {problem}: repeat the command")
+
+    def _opened(self) -> tuple[Any, str]:
+        """Return the file system, and the folder in it."""
+        import fsspec
+
+        try:
+            # fsspec keeps one connection per process. It is never handed to a forked process.
+            return fsspec.url_to_fs(self.url)
+        except ValueError as error:
+            raise UsageError(f"{self.place} is no URL of a store: {in_words(error, self.url)}") from None

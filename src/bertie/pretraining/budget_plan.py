@@ -149,7 +149,7 @@ def plan(
         why = "; ".join(reasons(left_out))
         raise UsageError(f"budget {budget} allows no plan ({why}): change the time, the device or the text")
     best = min(outlooks, key=lambda each: each.loss)
-    command = _command(best, target, data, budget)
+    command = _command(best, target, data, budget, cache)
     report(outlooks, left_out, best, shards, f"{budget} on {target.device}")
     choice = "has the lowest loss" if len(outlooks) > 1 else "is the only recipe that can be estimated"
     _recommend(f"{best.recipe} {choice}", command, target)
@@ -317,11 +317,13 @@ def _require_covered(outlook: Outlook, target: Target) -> None:
         raise LeftOut(f"fewer than {shortest:,} tokens (repeated text counts less), the shortest run that was measured")
 
 
-def _command(best: Outlook, target: Target, data: str | Path, budget: str) -> str:
+def _command(best: Outlook, target: Target, data: str | Path, budget: str, cache: ShardCache) -> str:
     budget, row_tokens = "".join(budget.split()), target.sizes()[1]
     words = ["bertie", "pretrain", best.recipe, "--data", redacted(str(data)), "--out", f"runs/{best.recipe}-{budget}"]
     words += ["--budget", budget, "--training.batch-size", str(best.batch_size)]
     if row_tokens != configuration.load(PretrainConfig, best.recipe, "pretrain").training.row_tokens:
         words += ["--training.row-tokens", str(row_tokens)]
     words += ["--threads", str(target.threads)] if target.threads else []
+    words += ["--cache", str(cache.cache)] if cache.cache else []
+    words += ["--cache-gb", str(cache.cache_gb)] if cache.cache_gb else []
     return shlex.join(words)

@@ -117,6 +117,8 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
     with folder as run:
         if ranks.broadcast(run is not None and run.finished):
             return _finished_result(setup, run) if run else {}
+        if run:
+            run.require_same("data", setup.shards.fingerprint)
         if run and setup.shards.cache:
             run.note("shards", setup.shards.place)
         start = setup.initial_checkpoint

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Annotated, Any
@@ -77,9 +78,14 @@ def fetch_small(cache: FileCache, arrays: Iterable[str]) -> None:
     for name, entry in cache.files.items():
         if type(entry["bytes"]) is not int or entry["bytes"] < 0 or not isinstance(entry["sha256"], str):
             raise ValueError(f"{name} has no size or sha256")
-    small = (*(each for each in cache.files if each.startswith(f"{TOKENIZER}/")), *arrays)
+    tokenizer = tokenizer_files(cache)
     with ThreadPoolExecutor(REQUESTS) as pool:
-        list(pool.map(cache.fetch, small))
+        list(pool.map(partial(cache.fetch, keep=tokenizer), (*tokenizer, *arrays)))
+
+
+def tokenizer_files(cache: FileCache) -> list[str]:
+    """Return the names of the tokenizer's files."""
+    return [each for each in cache.files if each.startswith(f"{TOKENIZER}/")]
 
 
 class RemoteArrays(Sequence[np.ndarray]):
@@ -127,8 +133,17 @@ def fetched(cache: FileCache, name: str, check: Check = lambda _: None) -> np.nd
 
 
 def mapped(path: Path) -> np.ndarray:
-    """Map an .npy file. The result is an ordinary array: slices of `np.memmap` take several times as long."""
-    return np.load(path, mmap_mode="r").view(np.ndarray)
+    """Map an .npy file. The result is an ordinary array: slices of `np.memmap` take several times as long.
+
+    Raises:
+        ValueError: The file is no such array.
+    """
+    try:
+        return np.lib.format.open_memmap(path, mode="r").view(np.ndarray)
+    except OSError:
+        raise
+    except Exception as error:  # a header is parsed as Python: there are many
+        raise ValueError(f"no array of NumPy: {error}") from error
 
 
 def fetch_ahead(*several: RemoteArrays) -> None:

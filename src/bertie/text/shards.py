@@ -17,7 +17,7 @@ from bertie.files.file_cache import FileCache
 from bertie.files.store import is_url
 from bertie.text.corpus import Corpus
 from bertie.text.coverage import UnknownShare, unknown_share
-from bertie.text.remote_shards import RemoteArrays, ShardCache, fetch_small, fetched, mapped
+from bertie.text.remote_shards import RemoteArrays, ShardCache, fetch_small, fetched, mapped, tokenizer_files
 from bertie.text.shard_format import (
     FORMAT,
     MANIFEST,
@@ -145,7 +145,7 @@ def open_shards(data: str | Path, cache: ShardCache = ShardCache()) -> Shards:
         if cached is not None:
             kinds = array_kinds(bool(languages))[2:]
             fetch_small(cached, [name for split in SPLITS for kind in kinds for name in _names(manifest, split, kind)])
-        tokenizer = Tokenizer.load(folder / TOKENIZER)
+        tokenizer = Tokenizer.load(folder / TOKENIZER) if cached is None else _fetched_tokenizer(cached)
         if tokenizer.fingerprint != manifest["tokenizer"]["fingerprint"]:
             raise UserError(f"{place}/{TOKENIZER} is not the tokenizer of these shards: prepare again")
         train, evaluation = (
@@ -154,6 +154,21 @@ def open_shards(data: str | Path, cache: ShardCache = ShardCache()) -> Shards:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise UserError(f"{where} is damaged ({error}): prepare again") from error
     return Shards(place, fingerprint, tokenizer, train, evaluation, manifest, languages, cached)
+
+
+def _fetched_tokenizer(cache: FileCache) -> Tokenizer:
+    """Read the tokenizer of shards in an object store, again if another process has made room meanwhile."""
+    names = tokenizer_files(cache)
+    while True:
+        paths = [cache.fetch(name, keep=names) for name in names]
+        try:
+            found = Tokenizer.load(cache.folder / TOKENIZER)
+        except UserError as error:
+            found = error
+        if all(path.exists() for path in paths):
+            if isinstance(found, UserError):
+                raise found
+            return found
 
 
 def _names(manifest: dict[str, Any], split: str, kind: str) -> list[str]:

@@ -6,7 +6,9 @@ import io
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +170,7 @@ def test_the_files_that_were_used_longest_ago_make_room(tmp_path: Path) -> None:
 
 
 def test_files_of_other_folders_make_room_but_no_download_in_progress(tmp_path: Path) -> None:
-    other = tmp_path / "cache" / "other" / "train"
+    other = tmp_path / "cache" / "other.bertie-cache" / "train"
     other.mkdir(parents=True)
     (other / "old.npy").write_bytes(bytes(500))
     (other / ".left.npy.300.part").write_bytes(bytes(10))  # of a process that was killed
@@ -184,6 +186,60 @@ def test_files_of_other_folders_make_room_but_no_download_in_progress(tmp_path: 
     cache.store.answer = another
     cache.fetch("train/0.npy")
     assert kept(cache) == ["train/0.npy", "train/1.npy"]
+
+
+def test_files_of_the_user_are_neither_counted_nor_removed(tmp_path: Path) -> None:
+    """The user may give a folder that has other things: a scratch disk, the home folder, a run."""
+    mine = [tmp_path / "cache" / name for name in ("notes.txt", "train/0.npy", "bertie/run/.lock", "key/train/0.npy")]
+    for path in mine:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(10_000))
+        os.utime(path, (0, 0))
+    cache = cache_of(tmp_path, limit=300)
+    for name in CONTENT:
+        cache.fetch(name)
+    assert all(path.stat().st_size == 10_000 for path in mine)
+    assert kept(cache) == ["train/4.npy"]
+
+
+def test_a_file_that_never_has_room_removes_no_other(tmp_path: Path) -> None:
+    cache = cache_of(tmp_path, limit=800)
+    cache.fetch("train/0.npy")
+    cache.files["train/1.npy"]["bytes"] = 801
+    with pytest.raises(CacheFullError, match="has no room"):
+        cache.fetch("train/1.npy")
+    assert kept(cache) == ["train/0.npy"]
+
+
+def test_downloads_that_wait_for_room_do_not_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_cache, "BUSY_SECONDS", 20)
+    cache, both, make_room = cache_of(tmp_path, limit=300), threading.Barrier(2), FileCache._make_room
+    seen = threading.local()
+
+    def together(self: FileCache, *given: Any) -> None:
+        if not hasattr(seen, "first"):
+            seen.first = False
+            both.wait()  # each of the two downloads has begun, and there is room for one
+        make_room(self, *given)
+
+    monkeypatch.setattr(FileCache, "_make_room", together)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(cache.fetch, ["train/0.npy", "train/1.npy"]))
+    assert len(kept(cache)) == 1
+    assert len(cache.store.requests) == 6
+
+
+def test_a_disk_that_does_not_keep_times_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FAT has no times before 1980: each file would be fetched again and again."""
+    cache, utime = cache_of(tmp_path), os.utime
+    monkeypatch.setattr(file_cache.os, "utime", lambda path, ns: utime(path, ns=(ns[0], 315_532_800 * 10**9)))
+    with pytest.raises(
+        MachineError, match=r"/cache is on a disk that does not keep the time 0 of a file: give another"
+    ):
+        cache.fetch("train/0.npy")
+    assert len(cache.store.requests) == 3
 
 
 def test_a_busy_file_is_left_to_the_other_process(tmp_path: Path) -> None:
@@ -218,3 +274,7 @@ def test_without_a_limit_half_of_the_disk_is_left(tmp_path: Path) -> None:
     free = os.statvfs(tmp_path)
     assert 0 < cache.limit < free.f_blocks * free.f_frsize / 2
     assert cache_of(tmp_path, limit=800).limit == 800
+    part = tmp_path / "cache" / "other.bertie-cache" / f".a.{10**18}.part"  # which has not arrived
+    part.parent.mkdir(parents=True)
+    part.touch()
+    assert cache.limit < free.f_blocks * free.f_frsize / 2

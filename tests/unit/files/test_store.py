@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator
 
 import fsspec
@@ -8,6 +9,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from bertie.errors import MachineError, UsageError, UserError, redacted
 from bertie.files import store
+from bertie.files.sources import find
 from bertie.files.store import Store
 
 CONTENT = bytes(range(250))
@@ -65,6 +67,31 @@ def test_a_store_that_always_fails_is_named(answers: list[Answer]) -> None:
     assert not answers
 
 
+def test_what_a_store_says_names_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> bytes:
+        raise OSError("no bucket 'me:hidden@store', and hidden is no key of me")
+
+    monkeypatch.setattr(store, "ATTEMPTS", 1)
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", refuse)
+    with pytest.raises(MachineError, match=r"because no bucket '…@store', and … is no key of me") as refused:
+        Store("memory://me:hidden@store").read("a", 0, 250)
+    assert "hidden" not in str(refused.value)
+
+
+def test_a_traceback_shows_no_secrets() -> None:
+    for url, work in (
+        ("memory://me:hidden@store", lambda url: Store(url).read("a", 0, 250)),
+        ("nothing://me:hidden@store", lambda url: Store(url).read("a", 0, 250)),
+        ("memory://me:hidden@store/a.txt", lambda url: find([url])),
+        ("nothing://me:hidden@store/a.txt", lambda url: find([url])),
+    ):
+        with pytest.raises(UserError) as refused:
+            work(url)
+        assert "hidden" not in "".join(traceback.format_exception_only(refused.value))
+        shown = refused.value.__cause__ or (None if refused.value.__suppress_context__ else refused.value.__context__)
+        assert shown is None
+
+
 def test_a_file_of_another_size_is_named(answers: list[Answer]) -> None:
     assert not answers
     with pytest.raises(
@@ -98,6 +125,12 @@ def test_errors_that_do_not_pass_are_not_repeated(url: str, message: str, monkey
         Store(url).read("a", 0, 250)
 
 
+@pytest.mark.parametrize("url", ["nothing://bucket/shards", "S3://bucket/shards", "zip://a::nothing://bucket"])
+def test_an_unknown_protocol_is_refused_at_once(url: str) -> None:
+    with pytest.raises(UsageError, match=r"is no URL of a store: Protocol not known"):
+        Store(url).read_whole("a", bytes)
+
+
 def test_a_query_is_refused() -> None:
     with pytest.raises(UsageError, match=r"https://host/shards\?… has a query, and shards need the URL of a folder"):
         Store("https://host/shards?token=secret")
@@ -109,6 +142,7 @@ def test_a_query_is_refused() -> None:
         ("https://me:secret@host/a?key=b", "https://…@host/a?…"),
         ("reading https://token@host/a failed: why?", "reading https://…@host/a failed: why?"),
         ("s3://key:secret@bucket/a", "s3://…@bucket/a"),
+        ("https://me:p@ss@host/a@b and https://to@ken@host", "https://…@host/a@b and https://…@host"),
         ("'ftp://me:secret@host/a' and \"https://host/b?sig=c\": no", "'ftp://…@host/a' and \"https://host/b?…\": no"),
         ("reading https://host/b?sig=c: no", "reading https://host/b?…: no"),
         ("abfs://container@account/a", "abfs://container@account/a"),

@@ -21,6 +21,7 @@ from bertie.pretraining.pretrain import Setup, set_up
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.step_cost import flops_per_step, seconds_per_step
 from bertie.text.prepare import prepare
+from bertie.text.remote_shards import ShardCache
 from bertie.text.shards import open_shards
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.distributed import SINGLE_PROCESS
@@ -149,6 +150,13 @@ def test_the_command_has_the_rows_that_were_timed(shards: Path, monkeypatch: pyt
     monkeypatch.setattr(budget_plan, "RECIPES", ("modern-base",))
     assert bertie.plan(shards, "3h")["command"].endswith(" --training.row-tokens 2048")
     assert "--training.row-tokens" not in bertie.plan(shards, "10m", device="l4")["command"]
+
+
+def test_the_command_has_the_cache(shards: Path, tmp_path: Path) -> None:
+    cache = ShardCache(tmp_path / "a cache", 0.5)
+    words = shlex.split(bertie.plan(f"file://{shards}", "10m", device="l4", cache=cache)["command"])
+    assert words[words.index("--data") + 1] == f"file://{shards}"
+    assert words[-4:] == ["--cache", str(tmp_path / "a cache"), "--cache-gb", "0.5"]
 
 
 def test_the_timed_steps_are_as_large_as_those_of_the_command(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:

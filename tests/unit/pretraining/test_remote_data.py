@@ -94,6 +94,17 @@ def test_a_run_from_a_store_resumes_to_the_bytes_of_a_local_run(
     assert not found
 
 
+@pytest.mark.usefixtures("local")
+def test_a_refused_store_is_not_recorded(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    config = replace(config, training=replace(config.training, shuffle_tokens=0, steps=2, checkpoint_every=0))
+    bertie.pretrain(config, small_shards, run, threads=1)
+    (run / "manifest.json").unlink()  # as before its end
+    with pytest.raises(UsageError, match="was made from other data"):
+        bertie.pretrain(config, URL, run, threads=1, cache=ShardCache(tmp_path / "cache"))
+    assert "shards" not in json.loads((run / "environment.json").read_text())
+
+
 def test_a_dry_run_and_glove_read_from_a_store(config: PretrainConfig, local: Path, tmp_path: Path) -> None:
     cache = ShardCache(tmp_path / "cache")
     found = dry_run(config, URL, tmp_path / "run", threads=1, cache=cache)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import io
 import json
 import multiprocessing
+import pickle
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -20,6 +23,7 @@ from bertie.batches.sections import sections
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.errors import MachineError, UsageError, UserError
 from bertie.files import store
+from bertie.files.file_cache import CacheFullError
 from bertie.text.cooccurrence import cooccurrence_vectors
 from bertie.text.prepare import prepare
 from bertie.text.remote_shards import RemoteArrays, ShardCache
@@ -189,6 +193,30 @@ def test_a_cache_that_is_too_small_is_refused(bucket: Bucket) -> None:
     open_shards(bucket.local).require_room(0)
 
 
+def test_a_tokenizer_that_another_process_removes_is_fetched_again(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, left = Tokenizer.load, ["vocab.txt", "tokenizer.json", "tokenizer_config.json"]
+
+    def removing(folder: Path) -> Tokenizer:
+        if left:  # a full cache, in which another training fetches
+            (folder / left.pop()).unlink()
+        return load(folder)
+
+    monkeypatch.setattr(Tokenizer, "load", removing)
+    assert bucket.open().tokenizer.fingerprint == open_shards(bucket.local).tokenizer.fingerprint
+    assert not left
+
+
+def test_the_tokenizer_stays_until_it_is_read(bucket: Bucket) -> None:
+    files = open_shards(bucket.local).manifest["files"]
+    tokenizer = sum(entry["bytes"] for name, entry in files.items() if name.startswith("tokenizer/"))
+    largest = max(entry["bytes"] for name, entry in files.items() if name.startswith(("train/", "eval/")))
+    assert bucket.open(cache_gb=(tokenizer + largest) / 1e9).train.shard_starts[-1] > 0
+    with pytest.raises(CacheFullError, match=r"has no room .*: raise --cache-gb"):
+        bucket.open(cache_gb=tokenizer / 2e9)
+
+
 def test_processes_share_the_cache(bucket: Bucket) -> None:
     fork = multiprocessing.get_context("fork")
     results = fork.SimpleQueue()
@@ -251,6 +279,51 @@ def test_ids_beyond_the_vocabulary_are_refused(bucket: Bucket, tmp_path: Path) -
         with pytest.raises(UserError, match=rf"train/00000\.{name}\.npy is damaged .*: prepare again"):
             _ = arrays[0]
         assert len(arrays[1])
+
+
+def zipped() -> bytes:
+    content = io.BytesIO()
+    np.savez(content, np.arange(3))
+    return content.getvalue()
+
+
+def with_header(header: str) -> bytes:
+    text = header.ljust(117).encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(64)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x93NUMPY",
+        zipped(),
+        pickle.dumps([1, 2]),
+        with_header("{'descr': '<u2', 'fortran_order': False, 'shape': (1099511627776, 1099511627776)}"),
+        with_header("{'descr': '<u2', 'fortran_order': False, 'shape': (10**30,)}"),
+        with_header("{'descr': '<u2', 'fortran_order': False, 'shape': (-3,)}"),
+        with_header("{'descr': '|O', 'fortran_order': False, 'shape': (3,)}"),
+        with_header("("),
+        with_header("(" * 110),
+    ],
+    ids=["empty", "start", "zip", "pickle", "overflow", "huge", "negative", "objects", "open", "nested"],
+)
+@pytest.mark.parametrize("kind", ["tokens", "documents"])
+def test_what_is_no_array_is_refused(bucket: Bucket, tmp_path: Path, kind: str, content: bytes) -> None:
+    """The checksums are right: another program may have written arrays and manifest."""
+    folder, name = tmp_path / "local", f"train/00000.{kind}.npy"
+    shutil.copytree(bucket.local, folder)
+    (folder / name).write_bytes(content)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"] |= storage.checksums(folder, [folder / name])
+    del manifest["sha256"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    bucket.change(name, content)
+    bucket.change("manifest.json", json.dumps(manifest).encode())
+    with pytest.raises(UserError, match=r"manifest\.json is damaged \(.*\): prepare again"):
+        open_shards(folder)
+    with pytest.raises(UserError, match=r"is damaged \(.*\): prepare again"):
+        _ = bucket.open().train.tokens[0]
 
 
 @pytest.mark.parametrize(
