@@ -89,13 +89,16 @@ def _say(error: BaseException, message: str, code: int) -> dict[str, Any] | None
         rank, count, _ = torchrun_ranks()
     except UsageError:  # it is this error
         rank, count = 0, 1
-    if count == 1 or isinstance(error, KeyboardInterrupt):
-        if rank:  # torchrun interrupts all others if a rank has failed, and a terminal interrupts all
+    if count == 1:
+        console.info(f"bertie: {message}")
+        return result
+    from bertie.training.rendezvous import is_said, say_once
+
+    if isinstance(error, KeyboardInterrupt):  # of all ranks, also by torchrun if one has failed
+        if rank or is_said():
             return None
         console.info(f"bertie: {message}")
         return result
-    from bertie.training.rendezvous import say_once
-
     said: list[str] = []
 
     def say() -> None:

@@ -22,7 +22,7 @@ from bertie.contracts import Loss, MicroBatch
 from bertie.errors import LostRankError, SaidElsewhereError, UsageError
 from bertie.model.model import Model
 from bertie.threads import torchrun_ranks
-from bertie.training.rendezvous import fresh_store
+from bertie.training.rendezvous import TIMEOUT, fresh_store
 
 T = TypeVar("T")
 FAILS = "bertie/fails"
@@ -236,7 +236,7 @@ def process_group(timeout: timedelta | None = None) -> Iterator[Ranks]:
     Raises:
         SaidElsewhereError: Another rank has failed.
         UsageError: On all ranks, if one of them has another version of bertie or torch, or another device, than rank 0.
-            There are fewer GPUs than ranks on a machine, or MASTER_ADDR and MASTER_PORT name no place.
+            There are fewer GPUs than ranks on a machine, or the ranks do not meet at MASTER_ADDR and MASTER_PORT.
     """
     rank, count, local = torchrun_ranks()
     if count == 1:
@@ -245,12 +245,9 @@ def process_group(timeout: timedelta | None = None) -> Iterator[Ranks]:
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         _use_gpu(local)
+    backend, store = "cpu:gloo,cuda:nccl" if on_gpu else "gloo", _torchrun_store()
     with translated_errors():
-        try:
-            [store, *_] = next(dist.rendezvous("env://"))  # pyright: ignore[reportPrivateImportUsage]
-        except ValueError as error:
-            raise UsageError(f"start with torchrun, or unset WORLD_SIZE: {error}") from error
-        backend, store = "cpu:gloo,cuda:nccl" if on_gpu else "gloo", fresh_store(store, rank, count)
+        store = fresh_store(store, rank, count)
         dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=timeout)
     _GROUPS.append(dist.group.WORLD)
     try:
@@ -272,6 +269,19 @@ def process_group(timeout: timedelta | None = None) -> Iterator[Ranks]:
         raise
     finally:
         dist.destroy_process_group()
+
+
+def _torchrun_store() -> Any:
+    """Connect to the store of torchrun, in which all ranks meet. Raises UsageError."""
+    try:
+        return next(dist.rendezvous("env://", timeout=timedelta(seconds=TIMEOUT)))[0]  # pyright: ignore[reportPrivateImportUsage]
+    except (ValueError, RuntimeError) as error:
+        place = ":".join(runtime.variable(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
+        reason = str(error).strip().splitlines()[0]
+        raise UsageError(
+            f"the ranks do not meet at {place} ({reason}): start all of them with torchrun, and give a --master-port that "
+            "no other program has; to use a single process, unset WORLD_SIZE"
+        ) from error
 
 
 def _use_gpu(local: int) -> None:

@@ -87,6 +87,14 @@ def wait_until_said() -> None:
             store.wait(["said"], SAYING)
 
 
+def is_said() -> bool:
+    """Return whether a rank has said an error with `say_once`, if torchrun keeps a store: torchrun then ends the others."""
+    with suppress(RuntimeError):
+        store = _torchrun_store()
+        return store is not None and store.check(["said"])
+    return False
+
+
 def _torchrun_store() -> Store | None:
     """Connect to the part of torchrun's store that has what this attempt has said. Raises RuntimeError if it is gone."""
     if (place := torchrun_store()) is None:

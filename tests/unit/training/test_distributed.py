@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 import torch
 
 from bertie.errors import UsageError
+from bertie.training import distributed
 from bertie.training.distributed import process_group
 
 
@@ -32,9 +35,29 @@ def test_more_ranks_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
     )
 
 
-@pytest.mark.parametrize("port", [None, "no number"])
-def test_ranks_without_a_meeting_place_are_refused(monkeypatch: pytest.MonkeyPatch, port: str | None) -> None:
+@pytest.mark.parametrize(("port", "place"), [(None, "127.0.0.1:?"), ("no number", "127.0.0.1:no number")])
+def test_ranks_without_a_meeting_place_are_refused(
+    monkeypatch: pytest.MonkeyPatch, port: str | None, place: str
+) -> None:
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     if port:
         monkeypatch.setenv("MASTER_PORT", port)
-    assert refusal().startswith("start with torchrun, or unset WORLD_SIZE: ")
+    assert refusal().startswith(f"the ranks do not meet at {place} (")
+
+
+def test_a_port_in_use_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0 keeps the store, if torchrun does not."""
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("RANK", "0")
+    with socket.create_server(("0.0.0.0", 0)) as other:
+        monkeypatch.setenv("MASTER_PORT", str(other.getsockname()[1]))
+        assert "EADDRINUSE" in refusal()
+
+
+def test_missing_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "TIMEOUT", 1.0)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("RANK", "0")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        monkeypatch.setenv("MASTER_PORT", str(free.getsockname()[1]))
+    assert "waiting for clients. 1/8 clients joined." in refusal()

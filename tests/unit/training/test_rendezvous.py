@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from bertie.errors import UserError
 from bertie.training import rendezvous
-from bertie.training.rendezvous import fresh_store, say_once
+from bertie.training.rendezvous import fresh_store, is_said, say_once
 
 
 def join_all(store: dist.Store, ranks: range) -> list[dist.Store]:
@@ -52,12 +52,15 @@ def test_an_error_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
             list(pool.map(lambda message: say_once(message, lambda: said.append(message)), messages))
         return sorted(said)
 
+    assert not is_said()
     assert say_all("a", "b", "a", "a") == ["a", "b"]
+    assert is_said()
     assert say_all("a") == []
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     assert say_all("a", "a") == ["a"]
     monkeypatch.setattr(rendezvous, "SAYING", timedelta(seconds=0.2))
     del store
+    assert not is_said()
     assert say_all("a", "a") == ["a", "a"]
     monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE")
     assert say_all("a", "a") == ["a", "a"]
