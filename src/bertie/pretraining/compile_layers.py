@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from bertie import console
+from bertie.model.flash_attention import use_flash_attention_3
 from bertie.model.model import Model
 from bertie.pretraining.feed import Feed
 from bertie.training.memory import is_out_of_memory, one_pass
@@ -20,6 +21,7 @@ def compile_if_possible(model: Model, feed: Feed, precision: Literal["fp32", "bf
     """
     if not model.transformers:  # other encoders run as they are
         return False
+    use_flash_attention_3()
     uncompiled = [transformer.call for transformer in model.transformers]
     for transformer in model.transformers:
         transformer.compile_layers(half=precision == "bf16" and model.device.type == "cuda")
