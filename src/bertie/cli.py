@@ -6,6 +6,7 @@ import importlib
 import io
 import json
 import os
+import platform
 import signal
 import sys
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 
 from bertie import console, storage
 from bertie.commands import GROUPS, VERBS, module
-from bertie.errors import SaidElsewhereError, UsageError, UserError, did_you_mean
+from bertie.errors import LostRankError, SaidElsewhereError, UsageError, UserError, did_you_mean
 from bertie.threads import torchrun_ranks
 
 LISTED = "\n\n".join(
@@ -60,13 +61,15 @@ def main(argv: list[str] | None = None) -> int:
             with nullcontext() if "--json" in flags else console.results_on_stdout():
                 result, code = _run(argv)
         except SaidElsewhereError as error:
+            from bertie.training.rendezvous import wait_until_said
+
+            wait_until_said()
             return error.exit_code
         except (UserError, OSError, MemoryError, RuntimeError, UnicodeEncodeError, KeyboardInterrupt) as error:
             message, code = _failure(error, argv)
             if message is None or isinstance(error, BrokenPipeError) or ("--debug" in flags and code != INTERRUPTED):
                 raise
-            console.info(f"bertie: {message}")
-            result = {**(error.result if isinstance(error, UserError) else {}), "error": message, "exit_code": code}
+            result = _say(error, message, code)
         if result and "--json" in flags:
             print(json.dumps(result))
         print(end="", flush=True)  # raises BrokenPipeError here, not at exit
@@ -77,6 +80,33 @@ def main(argv: list[str] | None = None) -> int:
     finally:
         if main_thread:
             signal.signal(signal.SIGTERM, previous)
+
+
+def _say(error: BaseException, message: str, code: int) -> dict[str, Any] | None:
+    """Print an error. Return it for `--json`, or None if another rank of torchrun prints the same."""
+    result = {**(error.result if isinstance(error, UserError) else {}), "error": message, "exit_code": code}
+    try:
+        rank, count, _ = torchrun_ranks()
+    except UsageError:  # it is this error
+        rank, count = 0, 1
+    if count == 1:
+        console.info(f"bertie: {message}")
+        return result
+    from bertie.training.rendezvous import is_said, say_once
+
+    if isinstance(error, KeyboardInterrupt):  # of all ranks, also by torchrun if one has failed
+        if rank or is_said():
+            return None
+        console.info(f"bertie: {message}")
+        return result
+    said: list[str] = []
+
+    def say() -> None:
+        said.append(message)
+        console.info(f"bertie: {message}" + f" (rank {rank} of {count}, on {platform.node()})" * (rank > 0))
+
+    say_once(LostRankError.__name__ if isinstance(error, LostRankError) else message, say)
+    return result if said else None
 
 
 def _run(argv: list[str]) -> tuple[dict[str, Any] | None, int]:
@@ -97,10 +127,9 @@ def _run(argv: list[str]) -> tuple[dict[str, Any] | None, int]:
 
     args = parse(verb, rest)
     command = importlib.import_module(module(verb))
-    rank, count, _ = torchrun_ranks()
+    _, count, _ = torchrun_ranks()
     if args and count > 1 and not getattr(command, "SHARED", False):
-        refusal = UsageError(f"{verb} runs in one process, and torchrun has started {count}: start it without torchrun")
-        raise SaidElsewhereError(refusal.exit_code) if rank else refusal
+        raise UsageError(f"{verb} runs in one process, and torchrun has started {count}: start it without torchrun")
     with _weights_without_place("--allow-unused" in rest):
         return args and command.run(args), 0
 

@@ -85,8 +85,12 @@ class UsageError(UserError):
     exit_code = 2
 
 
+class LostRankError(MachineError):
+    """Another rank of torchrun has ended, or cannot be reached. All ranks notice it, and each has other details."""
+
+
 class SaidElsewhereError(UserError):
-    """Another rank of torchrun has failed and says why: this process only ends, with the same exit code."""
+    """Another rank of torchrun has failed and says why: this process only ends, with an exit code."""
 
     def __init__(self, exit_code: int):
         super().__init__("another rank has failed: see its message")

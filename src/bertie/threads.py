@@ -81,6 +81,16 @@ def torchrun_ranks() -> tuple[int, int, int]:
     return int(values[0]), int(values[1]), int(values[2])
 
 
+def torchrun_store() -> tuple[str, int, str] | None:
+    """Return the host and port of the store that torchrun keeps for its ranks, and how often it has restarted them.
+
+    None: without torchrun, or if rank 0 keeps the store.
+    """
+    names = ("TORCHELASTIC_USE_AGENT_STORE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
+    kept, host, port, restarts = (os.environ.get(name, "") for name in names)
+    return (host, int(port), restarts) if kept == "True" and host and re.fullmatch(r"\d{1,5}", port) else None
+
+
 def single_rank_threads(threads: int) -> int:
     """Return the number of threads for work that one rank does for all.
 

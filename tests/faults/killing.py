@@ -61,6 +61,11 @@ class Victim:
     def text(self) -> str:
         return self.texts[0]
 
+    @property
+    def errors(self) -> list[str]:
+        """The messages of errors that any rank has printed."""
+        return [line for text in self.texts for line in text.splitlines() if line.startswith("bertie: ")]
+
     def wait_until(self, true: Callable[[], object], seconds: float = 1200) -> bool:
         """Whether it became true before the command ended."""
         until = time.monotonic() + seconds

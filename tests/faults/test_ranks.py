@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -61,6 +62,7 @@ def test_number_of_ranks_changes_only_rounding(nursery: Nursery, shards: Path, t
     assert_close(records(tmp_path / "run"), records(tmp_path / "alone"))
     assert wrong_rows(several, one) == []
     assert "held-out mlm_loss" in together.text
+    assert json.loads((tmp_path / "run" / "environment.json").read_text())["ranks"] == [ranks]
     waits = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert all(0 <= each["awaited_rank"] < ranks and each["longest_wait"] >= 0 for each in waits if "lr" in each)
     assert not any(together.texts[1:])  # only rank 0 prints
@@ -105,6 +107,9 @@ def test_ranks_resume_exactly_and_with_another_number_up_to_rounding(
     assert differences(cut, whole) == []
     assert nursery.run(pretrain_command(shards, other))[0] == 0
     assert_close(records(other), records(whole))
+    assert "<p>2, then 1 process, each on 1 thread of " in re.sub(
+        r"\d+ steps, .* per second\. ", "", (other / "report.html").read_text()
+    )
 
 
 def test_ranks_agree_on_the_clock(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
@@ -133,11 +138,13 @@ def test_signal_to_one_rank_saves_and_stops_all(nursery: Nursery, shards: Path, 
 
 @pytest.mark.parametrize("step", [1, 3, 5])  # nothing is due after it, a checkpoint, an evaluation
 def test_a_rank_that_is_gone_is_said(nursery: Nursery, shards: Path, tmp_path: Path, step: int) -> None:
-    victim = nursery.start_held(pretrain_command(shards, tmp_path / "run"), "hold_at", "pretrain", step, 1, ranks=2)
+    command = [*pretrain_command(shards, tmp_path / "run"), "--training.row-tokens", "128"]
+    victim = nursery.start_held(command, "hold_at", "pretrain", step, 1, ranks=3)
     os.kill(victim.pids[1], signal.SIGKILL)
     assert victim.wait() == 1
-    assert "bertie: another rank has ended" in victim.text
-    assert "Traceback" not in victim.text
+    [line] = victim.errors  # each of the two others notices it
+    assert line.startswith("bertie: another rank has ended")
+    assert not any("Traceback" in text for text in victim.texts)
 
 
 def test_each_rank_says_where_it_hangs(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
@@ -154,21 +161,28 @@ def test_each_rank_says_where_it_hangs(nursery: Nursery, shards: Path, tmp_path:
 
 def test_more_ranks_than_rows_are_refused(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
     command = [*pretrain_command(shards, tmp_path / "run"), "--training.row-tokens", "512"]
-    victim = nursery.start(command, ranks=2)
-    victim.wait()
-    assert victim.codes == [2, 2]
-    assert "has 1 row of 512 tokens, and each of the 2 ranks needs one: lower training.row_tokens" in victim.text
-    assert not (tmp_path / "run").exists()
+    told = "has 1 row of 512 tokens, and each of the 2 ranks needs one: lower training.row_tokens"
+    assert_all_refuse(nursery.start(command, ranks=2), tmp_path / "run", told)
 
 
 def assert_all_refuse(victim: Victim, run: Path, *messages: str) -> None:
-    """Each rank prints the same line, and nothing is written."""
+    """One of the ranks prints a line, and nothing is written."""
     victim.wait()
     assert victim.codes == [2] * len(victim.pids), victim.texts
-    [line] = {text.splitlines()[-1] for text in victim.texts}
+    [line] = victim.errors
     assert all(message in line for message in messages), line
     assert not any("Traceback" in text for text in victim.texts)
     assert not run.exists()
+
+
+def test_what_only_one_rank_knows_is_the_only_message(nursery: Nursery, shards: Path, whole: Path) -> None:
+    """Rank 0 refuses the folder. The other one, which waits for it, does not add that a rank has ended."""
+    victim = nursery.start([*pretrain_command(shards, whole), "--seed", "7"], ranks=2)
+    victim.wait()
+    assert victim.codes == [2, 1], victim.texts
+    [line] = victim.errors
+    assert f"{whole} already holds another run: seed is 0 there and 7 here" in line
+    assert not any("Traceback" in text for text in victim.texts)
 
 
 @pytest.mark.parametrize(
@@ -300,11 +314,8 @@ def test_several_runs_of_several_ranks_are_refused(
     nursery: Nursery, examples: Path, pretrained: Path, tmp_path: Path
 ) -> None:
     command = [*finetune_command(examples, pretrained, tmp_path / "run"), "--restarts", "2"]
-    victim = nursery.start(command, ranks=2)
-    victim.wait()
-    assert victim.codes == [2, 2]
-    assert "fine-tuning with restarts or a grid runs in one process, and torchrun has started 2" in victim.text
-    assert not (tmp_path / "run").exists()
+    told = "fine-tuning with restarts or a grid runs in one process, and torchrun has started 2"
+    assert_all_refuse(nursery.start(command, ranks=2), tmp_path / "run", told)
 
 
 def test_negatives_of_the_batch_are_not_shared(nursery: Nursery, pretrained: Path, tmp_path: Path) -> None:
@@ -313,10 +324,7 @@ def test_negatives_of_the_batch_are_not_shared(nursery: Nursery, pretrained: Pat
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     command = finetune_command(tmp_path, pretrained, tmp_path / "run")
     victim = nursery.start([command[0], "embed", *command[2:]], ranks=2)
-    victim.wait()
-    assert victim.codes == [2, 2], victim.texts
-    assert "fine-tuning on pairs without scores" in victim.text
-    assert not (tmp_path / "run").exists()
+    assert_all_refuse(victim, tmp_path / "run", "fine-tuning on pairs without scores")
 
 
 @pytest.mark.parametrize(

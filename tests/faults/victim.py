@@ -27,6 +27,7 @@ import matplotlib.figure  # noqa: F401
 import rows
 import sklearn.metrics  # noqa: F401
 import torch._dynamo
+from torch.distributed import TCPStore
 
 import bertie
 import bertie.commands.parser
@@ -198,7 +199,8 @@ PATCHES = (
 def child(order: dict[str, Any], rank: int, port: int) -> int:
     if len(order["logs"]) > 1:
         ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": len(order["logs"]), "MASTER_PORT": port}
-        os.environ |= {name: str(value) for name, value in ranks.items()} | {"MASTER_ADDR": "127.0.0.1"}
+        torchrun = {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+        os.environ |= {name: str(value) for name, value in ranks.items()} | torchrun
     log = os.open(order["logs"][rank], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -234,5 +236,9 @@ if __name__ == "__main__":
     for line in sys.stdin:
         order, port = json.loads(line), free_port()
         pids = [fork(order, rank, port) for rank in range(len(order["logs"]))]
+        # As torchrun, in its own process. After the forks: it has threads.
+        store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False) if len(pids) > 1 else None
         print(*pids, flush=True)
-        print(*(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids), flush=True)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+        del store
+        print(*codes, flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -63,65 +64,100 @@ def test_scripts_have_the_syntax_of_bash(tmp_path: Path) -> None:
         subprocess.run(["bash", "-n", path], check=True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "nodes", "expected"),
-    [
-        ([], "2", ["base-paper", "--data", "shards", "--out", "runs/base"]),
-        (
-            ["modern-base", "my shards", "runs/m", "--training.batch-size", "16384"],
-            "8",
-            ["modern-base", "--data", "my shards", "--out", "runs/m", "--training.batch-size", "16384"],
-        ),
-    ],
-)
-def test_slurm_starts_torchrun_on_every_machine(
-    script: Script, tmp_path: Path, arguments: list[str], nodes: str, expected: list[str]
-) -> None:
-    """torchrun and bertie accept the flags. A run that is not finished goes back into the queue."""
-    names = "\\n".join(f"node{number}" for number in range(int(nodes)))
-    stand_ins = {
+def require_rows(verb: str, flags: list[str], ranks: int) -> None:
+    """bertie accepts the flags, and a step of every phase has a row for each rank."""
+    args = parse(verb, flags)
+    assert verb == "pretrain"
+    assert min(phase.shape.rows for phase in args.recipe.resolved_phases) >= ranks
+
+
+def test_documented_jobs_have_rows_for_all_gpus() -> None:
+    """Those of the page and of the script's first lines."""
+    texts = [(RECIPES.parent / "docs/how-to/clusters.md").read_text(), PRETRAIN.read_text()]
+    found = [
+        line.strip("# \n") for text in texts for line in re.findall(r"(?m)^(?:# +)?sbatch .*pretrain.slurm.*$", text)
+    ]
+    jobs = [job.split() for job in found if "[" not in job]
+    assert len(jobs) == 4
+    for job in jobs:
+        nodes = int(job[job.index("--nodes") + 1]) if "--nodes" in job else 2
+        recipe, shards, run, *flags = job[job.index("recipes/pretrain.slurm") + 1 :]
+        require_rows("pretrain", [recipe, "--data", shards, "--out", run, *flags], 8 * nodes)
+
+
+SLURM = {"SLURM_JOB_NODELIST": "node[0-7]", "SLURM_JOB_ID": "17", "SLURM_GPUS_ON_NODE": "8", "SLURM_NNODES": "8"}
+SLURM |= {"SLURM_CPUS_PER_TASK": "48"}
+
+
+def slurm(torchrun: str) -> dict[str, str]:
+    """Stand-ins for the programs of a job of eight machines. torchrun: what it does."""
+    names = "\\n".join(f"node{number}" for number in range(8))
+    return {
         "scontrol": f'[ "$1" != show ] || printf "{names}\\n"',
-        "srun": '"${@:2}"',
-        "torchrun": "printf '%s\\0' \"$@\" > words",
+        "srun": 'while [ "${1#--}" != "$1" ]; do shift; done; "$@"',
+        "torchrun": f"printf '%s\\0' \"$@\" > words; {torchrun}",
     }
-    variables = {
-        "SLURM_JOB_NODELIST": "node[0-7]",
-        "SLURM_NNODES": nodes,
-        "SLURM_JOB_ID": "17",
-        "SLURM_GPUS_ON_NODE": "8",
-    }
-    assert script(PRETRAIN, *arguments, stand_ins=stand_ins, **variables).returncode == 0
+
+
+def test_slurm_starts_torchrun_on_every_machine(script: Script, tmp_path: Path) -> None:
+    """torchrun and bertie accept the flags."""
+    flags = ["--training.batch-size", "16384"]
+    code = "mkdir -p runs/m; touch runs/m/manifest.json"
+    assert (
+        script(PRETRAIN, "modern-base", "my shards", "runs/m", *flags, stand_ins=slurm(code), **SLURM).returncode == 0
+    )
     words = (tmp_path / "words").read_text().split("\0")[:-1]
     found = get_args_parser().parse_args(words)
-    assert (found.nnodes, found.nproc_per_node, found.rdzv_endpoint) == (nodes, "8", "node0:29500")
+    assert (found.nnodes, found.nproc_per_node, found.rdzv_endpoint) == ("8", "8", "node0:29500")
     assert (found.rdzv_id, found.rdzv_backend, found.max_restarts) == ("17", "c10d", 3)
     assert (found.module, found.training_script) == (True, "bertie")
-    verb, *flags = found.training_script_args
-    assert verb == "pretrain"
-    assert flags[:5] == expected[:5]
-    assert flags[-len(expected[5:]) or len(flags) :] == expected[5:]
-    assert parse(verb, flags) is not None
-    assert calls(tmp_path, "scontrol")[1:] == ["requeue 17"]
-    run = tmp_path / expected[4]
-    run.mkdir(parents=True)
-    (run / "manifest.json").touch()
-    assert script(PRETRAIN, *arguments, stand_ins=stand_ins, **variables).returncode == 0
-    assert calls(tmp_path, "scontrol")[1:] == ["requeue 17", "show hostnames node[0-7]"]
+    verb, *rest = found.training_script_args
+    assert rest[:5] == ["modern-base", "--data", "my shards", "--out", "runs/m"]
+    assert rest[-2:] == flags
+    require_rows(verb, rest, 64)
+    assert "--cpus-per-task=48" in calls(tmp_path, "srun")[0]
+    assert calls(tmp_path, "scontrol") == ["show hostnames node[0-7]"]  # the run is finished
+    assert script(PRETRAIN, "modern-base", stand_ins={}).returncode == 2
+
+
+def test_a_job_of_slurm_goes_back_into_the_queue_only_after_a_checkpoint(script: Script, tmp_path: Path) -> None:
+    """One that is refused would be refused again, without an end."""
+    words = ["tiny", "shards", "run"]
+    refused = script(PRETRAIN, *words, stand_ins=slurm("exit 1"), **SLURM)
+    assert refused.returncode == 1
+    assert "run has no new checkpoint, so this job does not go back into the queue" in refused.stderr
+    saved = slurm("mkdir -p run/checkpoints/step-00000300; exit 1")
+    assert script(PRETRAIN, *words, stand_ins=saved, **SLURM).returncode == 0
+    assert calls(tmp_path, "scontrol")[1:] == ["show hostnames node[0-7]", "requeue 17"]
+    assert script(PRETRAIN, *words, stand_ins=saved, **SLURM).returncode == 1
+    damaged = slurm("mv run/checkpoints/step-00000300 run/checkpoints/damaged-step-00000300; exit 1")
+    assert script(PRETRAIN, *words, stand_ins=damaged, **SLURM).returncode == 0
+    assert calls(tmp_path, "scontrol").count("requeue 17") == 2
+    ended = slurm("exit 0")  # without a run
+    assert script(PRETRAIN, *words, stand_ins=ended, **SLURM).returncode == 1
 
 
 def test_skypilot_starts_torchrun_on_every_machine(script: Script, tmp_path: Path) -> None:
     task = yaml.safe_load(SKY.read_text())
-    (tmp_path / "run.sh").write_text(task["run"])
-    stand_ins = {"torchrun": "printf '%s\\0' \"$@\" > words; mkdir -p ~/runs/base-paper", "cp": ""}
+    (tmp_path / "bucket" / "shards").mkdir(parents=True)
+    (tmp_path / "bucket" / "shards" / "manifest.json").touch()
+    (tmp_path / "run.sh").write_text(task["run"].replace("/bucket", f"{tmp_path}/bucket"))
+    stand_ins = {"torchrun": "printf '%s\\0' \"$@\" > words; mkdir -p ~/runs/base-paper"}
     variables = {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NUM_GPUS_PER_NODE": "8", "SKYPILOT_NODE_RANK": "1"}
     variables |= {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "HOME": str(tmp_path), **task["envs"]}
     assert script(tmp_path / "run.sh", stand_ins=stand_ins, **variables).returncode == 0
     found = get_args_parser().parse_args((tmp_path / "words").read_text().split("\0")[:-1])
     assert (found.nnodes, found.nproc_per_node, found.node_rank, found.master_addr) == ("2", "8", 1, "10.0.0.1")
-    assert parse(found.training_script_args[0], found.training_script_args[1:]) is not None
-    assert len(calls(tmp_path, "cp")) == 1  # the shards; the first machine copies the run, too
-    script(tmp_path / "run.sh", stand_ins=stand_ins, **{**variables, "SKYPILOT_NODE_RANK": "0"})
-    assert calls(tmp_path, "cp")[2] == f"-r {tmp_path}/runs/base-paper /bucket/"
+    verb, *flags = found.training_script_args
+    require_rows(verb, flags, 2 * int(task["resources"]["accelerators"].rpartition(":")[2]))
+    assert [path.name for path in (tmp_path / "bucket").iterdir()] == ["shards"]  # the first machine copies the run
+    (tmp_path / "shards.part").mkdir()  # of a copy that was stopped
+    (tmp_path / "shards").rename(tmp_path / "before")
+    first = {**variables, "SKYPILOT_NODE_RANK": "0"}
+    for _ in range(2):  # the second time resumes
+        assert script(tmp_path / "run.sh", stand_ins=stand_ins, **first).returncode == 0
+        assert [path.name for path in (tmp_path / "shards").iterdir()] == ["manifest.json"]
+    assert (tmp_path / "bucket" / "base-paper").is_dir()
 
 
 def test_an_array_shares_the_work_of_prepare(script: Script, tmp_path: Path) -> None:
@@ -132,11 +168,14 @@ def test_an_array_shares_the_work_of_prepare(script: Script, tmp_path: Path) -> 
     }
     variables = {"SLURM_ARRAY_JOB_ID": "17", "SLURM_CPUS_PER_TASK": "16", "RAY_POLL": "0.1", "CODE": "0"}
     words = ["texts", "tokenizer", "shards", "--language", "de"]
+    (tmp_path / ".prepare-17.failed").touch()  # before Slurm has started task 0 again
     with socket.create_server(("127.0.0.1", 0)) as ray:
         variables["RAY_PORT"] = port = str(ray.getsockname()[1])
         assert script(PREPARE, *words, stand_ins=stand_ins, SLURM_ARRAY_TASK_ID="0", **variables).returncode == 0
         failed = script(PREPARE, *words, stand_ins=stand_ins, SLURM_ARRAY_TASK_ID="0", **{**variables, "CODE": "3"})
     assert failed.returncode == 3
+    waiting = script(PREPARE, *words, stand_ins=stand_ins, SLURM_ARRAY_TASK_ID="1", **variables)
+    assert (waiting.returncode, waiting.stderr) == (1, "task 0 has failed: see its messages\n")
     command, _ = calls(tmp_path, "bertie")
     assert command == (
         f"prepare texts --tokenizer tokenizer --out shards --executor ray --ray-address 127.0.0.1:{port} --language de"

@@ -86,6 +86,11 @@ class Store:
 
     def _repeated(self, name: str, attempt: Callable[[Any, str], T]) -> T:
         where, problem = f"{self.place}/{name}", ""
+        protocol = self.url.partition("://")[0].rpartition("::")[2]
+        if protocol not in (*fsspec.available_protocols(), *fsspec.registry):
+            raise UsageError(
+                f"cannot read {self.place}: fsspec has no {protocol}://, give a URL such as s3://bucket/shards"
+            )
         for number in range(ATTEMPTS):
             if number:
                 pause = min(PAUSE * 2 ** (number - 1), LONGEST_PAUSE)

@@ -104,8 +104,8 @@ class Shards:
         if needed > (limit := self.cache.limit):
             raise UsageError(
                 f"the cache {self.cache.root} may hold {limit / 1e9:.3g} GB, and what is shuffled together of {self.place} "
-                f"has {needed / 1e9:.3g} GB: raise --cache-gb, or set training.shuffle_tokens, now {shuffle_tokens:,}, to "
-                "less"
+                f"has {needed / 1e9:.3g} GB: raise --cache-gb, or set training.shuffle_tokens, now {shuffle_tokens:,}"
+                f"{'' if shuffle_tokens else ' (all)'}, to less"
             )
 
 

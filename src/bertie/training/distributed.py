@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -19,12 +19,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bertie import console, runtime
 from bertie.contracts import Loss, MicroBatch
-from bertie.errors import UsageError, UserError
+from bertie.errors import LostRankError, SaidElsewhereError, UsageError
 from bertie.model.model import Model
 from bertie.threads import torchrun_ranks
-from bertie.training.rendezvous import fresh_store
+from bertie.training.rendezvous import TIMEOUT, fresh_store
 
 T = TypeVar("T")
+FAILS = "bertie/fails"
+"""Key in the store of the ranks, if one of them ends with an error, which it says."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Ranks:
 
     With one rank (the default), every operation returns its input. Rank 0 owns the run folder and broadcasts what the
     others need, so they do not need access to its disk. Values on the host are exchanged through gloo on the CPU, so
-    that no rank waits for a GPU's queue. Every exchange raises UserError if another process has ended.
+    that no rank waits for a GPU's queue. Every exchange raises LostRankError if another process has ended.
     """
 
     rank: int = 0
@@ -232,7 +234,9 @@ def process_group(timeout: timedelta | None = None) -> Iterator[Ranks]:
         The ranks; SINGLE_PROCESS if the process was not started by torchrun.
 
     Raises:
+        SaidElsewhereError: Another rank has failed.
         UsageError: On all ranks, if one of them has another version of bertie or torch, or another device, than rank 0.
+            There are fewer GPUs than ranks on a machine, or the ranks do not meet at MASTER_ADDR and MASTER_PORT.
     """
     rank, count, local = torchrun_ranks()
     if count == 1:
@@ -240,13 +244,11 @@ def process_group(timeout: timedelta | None = None) -> Iterator[Ranks]:
         return
     on_gpu = torch.cuda.is_available()
     if on_gpu:
-        torch.cuda.set_device(local)
+        _use_gpu(local)
+    backend, store = "cpu:gloo,cuda:nccl" if on_gpu else "gloo", _torchrun_store()
     with translated_errors():
-        [store, *_] = next(dist.rendezvous("env://"))  # pyright: ignore[reportPrivateImportUsage]
-        backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
-        dist.init_process_group(
-            backend, store=fresh_store(store, rank, count), rank=rank, world_size=count, timeout=timeout
-        )
+        store = fresh_store(store, rank, count)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=timeout)
     _GROUPS.append(dist.group.WORLD)
     try:
         with console.silenced() if rank else nullcontext():
@@ -256,17 +258,53 @@ def process_group(timeout: timedelta | None = None) -> Iterator[Ranks]:
             ranks.require_same(versions, "install the same on every machine")
             ranks.require_same({"the device": runtime.device().type}, "repair that machine, or leave it out")
             yield ranks
+    except LostRankError as error:
+        with suppress(RuntimeError):  # the store may be gone, too
+            if store.check([FAILS]):
+                raise SaidElsewhereError(error.exit_code) from error
+        raise
+    except Exception:
+        with suppress(RuntimeError):
+            store.set(FAILS, "")  # before the others notice that this rank is gone
+        raise
     finally:
         dist.destroy_process_group()
 
 
+def _torchrun_store() -> Any:
+    """Connect to the store of torchrun, in which all ranks meet. Raises UsageError."""
+    try:
+        return next(dist.rendezvous("env://", timeout=timedelta(seconds=TIMEOUT)))[0]  # pyright: ignore[reportPrivateImportUsage]
+    except (ValueError, RuntimeError) as error:
+        place = ":".join(runtime.variable(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
+        reason = str(error).strip().splitlines()[0]
+        raise UsageError(
+            f"the ranks do not meet at {place} ({reason}): start all of them with torchrun, and give a --master-port that "
+            "no other program has; to use a single process, unset WORLD_SIZE"
+        ) from error
+
+
+def _use_gpu(local: int) -> None:
+    """Use the GPU with the number of this rank on its machine. Raises UsageError if there are fewer GPUs than ranks."""
+    started, gpus = int(runtime.variable("LOCAL_WORLD_SIZE", str(local + 1))), torch.cuda.device_count()
+    if max(started, local + 1) > gpus:
+        raise UsageError(
+            f"torchrun has started {started} processes on this machine, and they see {console.plural(gpus, 'GPU')}: give "
+            f"--nproc-per-node {gpus}"
+        )
+    torch.cuda.set_device(local)
+
+
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Turn a communication error of torch into a UserError that names its cause."""
+    """Turn a communication error of torch into a LostRankError that names its cause."""
     try:
         yield
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0]
         if not re.search("gloo|nccl|connection|broken pipe|store", reason, re.IGNORECASE):
             raise
-        raise UserError(f"another rank has ended or cannot be reached: {reason}") from error
+        reason = re.sub(r"^\[\S+:\d+\] ", "", reason).split(". ")[0]  # without gloo's file, and its advice
+        raise LostRankError(
+            f"another rank has ended or cannot be reached ({reason}): see what the others and torchrun say"
+        ) from error

@@ -1,16 +1,23 @@
-"""Rendezvous of the ranks after a restart by torchrun, in a store that may still hold keys of an earlier attempt."""
+"""The ranks meet in torchrun's store, which may still hold keys of an earlier attempt, and agree who says an error."""
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
 
-from torch.distributed import PrefixStore, Store  # pyright: ignore[reportPrivateImportUsage]
+from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 from bertie.errors import UserError
+from bertie.threads import torchrun_store
 
 TIMEOUT = 600.0  # seconds for the slowest rank to import bertie and join
 POLL_INTERVAL = 0.02  # seconds
+SAYING = timedelta(seconds=10)  # for the rank that says an error, and for a store that may be gone
+_attempt = [""]  # the token of the attempt that this process has joined
 
 
 def fresh_store(store: Store, rank: int, count: int) -> Store:
@@ -32,9 +39,10 @@ def fresh_store(store: Store, rank: int, count: int) -> Store:
     token = secrets.token_hex(8)
     store.set(f"bertie/hello/{rank}", token)
     if rank > 0:
-        attempt = store.get(f"bertie/welcome/{token}").decode()
+        attempt = _attempt[0] = store.get(f"bertie/welcome/{token}").decode()
         store.set(f"bertie/joined/{attempt}/{rank}", "")
         return PrefixStore(f"bertie/{attempt}", store)
+    _attempt[0] = token
     missing, deadline = set(range(1, count)), time.monotonic() + TIMEOUT
     while missing:
         for other in sorted(missing):
@@ -46,3 +54,51 @@ def fresh_store(store: Store, rank: int, count: int) -> Store:
             raise UserError(f"ranks {sorted(missing)} of {count} did not join within {TIMEOUT:.0f} seconds")
         time.sleep(POLL_INTERVAL)
     return PrefixStore(f"bertie/{token}", store)
+
+
+def say_once(what: str, say: Callable[[], None]) -> None:
+    """Say an error that several ranks may have, on the first of them only. The others return when it is said.
+
+    torchrun ends all ranks as soon as one has ended: without this wait, it could end the one that is about to say it.
+
+    Args:
+        what: What is said, the same on all ranks that mean the same.
+        say: Says it. Called on every rank if torchrun keeps no store, or cannot be reached.
+    """
+    key = hashlib.sha256(what.encode()).hexdigest()
+    try:
+        store = _torchrun_store()
+        if store is not None and store.add(f"says {key}", 1) > 1:
+            store.wait([f"said {key}"], SAYING)
+            return
+    except RuntimeError:
+        store = None
+    say()
+    if store is not None:
+        with suppress(RuntimeError):
+            for name in (f"said {key}", "said"):
+                store.set(name, "")
+
+
+def wait_until_said() -> None:
+    """Wait until another rank has said an error with `say_once`, if torchrun keeps a store, but not forever."""
+    with suppress(RuntimeError):
+        if (store := _torchrun_store()) is not None:
+            store.wait(["said"], SAYING)
+
+
+def is_said() -> bool:
+    """Return whether a rank has said an error with `say_once`, if torchrun keeps a store: torchrun then ends the others."""
+    with suppress(RuntimeError):
+        store = _torchrun_store()
+        return store is not None and store.check(["said"])
+    return False
+
+
+def _torchrun_store() -> Store | None:
+    """Connect to the part of torchrun's store that has what this attempt has said. Raises RuntimeError if it is gone."""
+    if (place := torchrun_store()) is None:
+        return None
+    host, port, restarts = place
+    store = TCPStore(host, port, is_master=False, timeout=SAYING)
+    return PrefixStore(f"bertie/errors/{restarts}/{_attempt[0]}", store)

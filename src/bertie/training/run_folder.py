@@ -172,6 +172,15 @@ class RunFolder:
             raise UserError(f"{self.path / 'environment.json'} is damaged: starts is {starts!r}")
         storage.write_json(self.path / "environment.json", environment | {"starts": [*starts, start]})
 
+    def add_ranks(self, count: int) -> None:
+        """Note the number of processes that train together: in `ranks` in environment.json, the last number at the end."""
+        environment = storage.read_json(self.path / "environment.json")
+        before = environment.get("ranks", [])
+        if not isinstance(before, list):
+            raise UserError(f"{self.path / 'environment.json'} is damaged: ranks is {before!r}")
+        if before[-1:] != [count]:
+            storage.write_json(self.path / "environment.json", environment | {"ranks": [*before, count]})
+
     def note(self, name: str, value: str) -> None:
         """Save a fact in environment.json, unless an earlier call has saved one by this name."""
         self._decide_once(name, lambda: value)

@@ -136,7 +136,13 @@ def describe_machine(run: Path) -> str:
     recorded = environment.get("versions")
     versions = ", ".join(f"{name} {number}" for name, number in recorded.items()) if isinstance(recorded, dict) else "?"
     threads, cpu, precision = (environment.get(name, "?") for name in ("threads", "cpu", "precision"))
-    return f"On {threads} thread{'s' * (threads != 1)} of {cpu}, in {precision}; {versions}."
+    place = f"on {threads} thread{'s' * (threads != 1)} of {cpu}, in {precision}"
+    if accelerator := environment.get("accelerator"):
+        place = f"on {accelerator} with {place.removeprefix('on ')}"
+    ranks = environment.get("ranks", [1])  # in a resumed run, there may be several numbers
+    if isinstance(ranks, list) and ranks != [1]:
+        place = f"{', then '.join(map(str, ranks))} process{'es' * (ranks[-1:] != [1])}, each {place}"
+    return f"{place[0].upper()}{place[1:]}; {versions}."
 
 
 def smoothed(xs: list[float], ys: list[float], points: int = 60) -> tuple[list[float], list[float]]:

@@ -338,6 +338,7 @@ class _Session:
 def _restore(job: TrainingJob, run: RunFolder) -> Counters:
     """Load the newest checkpoint, if there is one, into model and optimizer. Drop the metrics logged after it."""
     run.require_same("data", job.data_fingerprint)
+    run.add_ranks(job.ranks.count)
     saved = restore_newest(run.path, job.model, job.optimizer)
     counters = saved or Counters()
     run.truncate_metrics(counters.metrics_bytes, counters.metrics_sha256)

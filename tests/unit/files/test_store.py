@@ -116,6 +116,7 @@ def test_files_of_unknown_size_are_repeated_until_they_can_be_read(answers: list
     [
         ("memory://store/none", r"memory://store/none/a is missing"),
         ("s3://bucket/shards", r"cannot read s3://bucket/shards/a: Install s3fs"),
+        ("s4://bucket/shards", r"cannot read s4://bucket/shards: fsspec has no s4://, give a URL such as"),
     ],
 )
 def test_errors_that_do_not_pass_are_not_repeated(url: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,7 +188,7 @@ def test_a_cache_that_is_too_small_is_refused(bucket: Bucket) -> None:
         UsageError, match=r"may hold 6e-05 GB, and what is shuffled together of memory://bucket/shards has .*cach"
     ) as e:
         opened.require_room(0)
-    assert "training.shuffle_tokens, now 0, to less" in str(e.value)
+    assert "training.shuffle_tokens, now 0 (all), to less" in str(e.value)
     bucket.open().require_room(0)
     open_shards(bucket.local).require_room(0)
 

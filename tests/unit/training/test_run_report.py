@@ -3,8 +3,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from bertie import storage
-from bertie.training.run_report import run_page
+from bertie.training.run_report import describe_machine, run_page
 
 
 def a_run(folder: Path, steps: int) -> Path:
@@ -43,6 +45,25 @@ def test_page_shows_scores_settings_and_machine(tmp_path):
     assert "3 threads of Some &lt;CPU&gt;, in bf16; torch 9.9." in html
     assert "learning_rate = 0.25" in html
     assert html.count("unigram model 7.14</text>") == 1  # in the chart of the masked-LM loss only
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({"ranks": [1]}, "On 3 threads of Some <CPU>, in bf16; torch 9.9."),
+        ({"ranks": [8]}, "8 processes, each on 3 threads of Some <CPU>, in bf16; torch 9.9."),
+        ({"ranks": [8, 1], "threads": 1}, "8, then 1 process, each on 1 thread of Some <CPU>, in bf16; torch 9.9."),
+        ({"accelerator": "Some GPU"}, "On Some GPU with 3 threads of Some <CPU>, in bf16; torch 9.9."),
+        (
+            {"ranks": [8], "accelerator": "Some GPU"},
+            "8 processes, each on Some GPU with 3 threads of Some <CPU>, in bf16; torch 9.9.",
+        ),
+    ],
+)
+def test_page_says_on_what_all_processes_ran(tmp_path, facts, told):
+    run = a_run(tmp_path / "run", 1)
+    storage.write_json(run / "environment.json", storage.read_json(run / "environment.json") | facts)
+    assert describe_machine(run) == told
 
 
 def test_run_of_one_step_has_a_page(tmp_path):
