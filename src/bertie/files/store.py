@@ -86,11 +86,6 @@ class Store:
 
     def _repeated(self, name: str, attempt: Callable[[Any, str], T]) -> T:
         where, problem = f"{self.place}/{name}", ""
-        protocol = self.url.partition("://")[0].rpartition("::")[2]
-        if protocol not in (*fsspec.available_protocols(), *fsspec.registry):
-            raise UsageError(
-                f"cannot read {self.place}: fsspec has no {protocol}://, give a URL such as s3://bucket/shards"
-            )
         for number in range(ATTEMPTS):
             if number:
                 pause = min(PAUSE * 2 ** (number - 1), LONGEST_PAUSE)
@@ -116,4 +111,7 @@ class Store:
             # fsspec keeps one connection per process. It is never handed to a forked process.
             return fsspec.url_to_fs(self.url)
         except ValueError as error:
-            raise UsageError(f"{self.place} is no URL of a store: {in_words(error, self.url)}") from None
+            reason = in_words(error, self.url)
+            raise UsageError(
+                f"{self.place} is no URL of a store ({reason}): give one such as s3://bucket/shards"
+            ) from None
