@@ -138,6 +138,7 @@ class Ranks:
         """Copy the weights and the optimizer state of rank 0 to every rank."""
         if self.count == 1:
             return
+        self.broadcast_weights(model)
         parameters = list(model.parameters())
         layouts = [
             {
@@ -153,8 +154,16 @@ class Ranks:
                     for key, (shape, dtype, device) in state.items()
                 }
             with translated_errors():
-                for tensor in (parameter.detach(), *optimizer.state[parameter].values()):
+                for tensor in optimizer.state[parameter].values():
                     dist.broadcast(tensor, 0)
+
+    def broadcast_weights(self, model: nn.Module) -> None:
+        """Copy the weights of rank 0 to every rank."""
+        if self.count == 1:
+            return
+        with translated_errors():
+            for parameter in model.parameters():
+                dist.broadcast(parameter.detach(), 0)
 
 
 SINGLE_PROCESS = Ranks()
@@ -232,7 +241,8 @@ def process_group(timeout: timedelta | None = None) -> Iterator[Ranks]:
         The ranks; SINGLE_PROCESS if the process was not started by torchrun.
 
     Raises:
-        UsageError: On all ranks, if one of them has another version of bertie or torch, or another device, than rank 0.
+        UsageError: On all ranks, if one of them has another version of bertie or torch, or another device, than rank 0. On a
+            rank for which its machine has no GPU left.
     """
     rank, count, local = torchrun_ranks()
     if count == 1:
@@ -240,6 +250,11 @@ def process_group(timeout: timedelta | None = None) -> Iterator[Ranks]:
         return
     on_gpu = torch.cuda.is_available()
     if on_gpu:
+        if local >= (gpus := torch.cuda.device_count()):
+            raise UsageError(
+                f"rank {rank} is process {local + 1} of its machine, which has {console.plural(gpus, 'GPU')}: lower "
+                "--nproc-per-node of torchrun"
+            )
         torch.cuda.set_device(local)
     with translated_errors():
         [store, *_] = next(dist.rendezvous("env://"))  # pyright: ignore[reportPrivateImportUsage]

@@ -260,6 +260,7 @@ class _Session:
         self.save()
         if self.run is None:
             self.update_best()
+        if not self.is_recorded:
             self.best_weights = {name: tensor.clone() for name, tensor in self.job.model.state_dict().items()}
 
     @property
@@ -279,10 +280,12 @@ class _Session:
         console.info(
             f"{ended} after step {counters.step}: {why}loading the weights of step {best}, the best evaluation"
         )
+        if not self.is_recorded:
+            self.job.model.load_state_dict(self.best_weights)
+            return
         if self.run is not None:
             load_weights(self.job.model, read_checkpoint(self.run.path / "checkpoints" / f"step-{best:08d}"))
-        else:
-            self.job.model.load_state_dict(self.best_weights)
+        self.job.ranks.broadcast_weights(self.job.model)
 
     def timed_save_is_due(self) -> bool:
         """Whether the last checkpoint is older than `checkpoint_minutes`, by the clock of the rank that saves."""
@@ -315,6 +318,8 @@ class _Session:
             counters.seconds = begun - self.run_start
             counters.metrics_bytes, counters.metrics_sha256 = self.run.flush()
             self.update_best()
+            if job.patience and counters.best_step == self.saved_step:  # the run needs it at its end
+                self.writer.complete()
             self.writer.settle()
             self.copied = copied_tensors(job.model, job.optimizer, self.copied)
             saved = Counters(**asdict(counters))
