@@ -77,14 +77,16 @@ def test_scripts_have_the_syntax_of_bash(tmp_path: Path) -> None:
 def test_slurm_starts_torchrun_on_every_machine(
     script: Script, tmp_path: Path, arguments: list[str], nodes: str, expected: list[str]
 ) -> None:
-    """torchrun and bertie accept the flags. A run that is not finished goes back into the queue."""
+    """torchrun and bertie accept the flags. A run that got further, and is not finished, goes back into the queue."""
     names = "\\n".join(f"node{number}" for number in range(int(nodes)))
     stand_ins = {
         "scontrol": f'[ "$1" != show ] || printf "{names}\\n"',
         "srun": '"${@:2}"',
-        "torchrun": "printf '%s\\0' \"$@\" > words",
+        "torchrun": "printf '%s\\0' \"$@\" > words; eval \"$MADE\"; exit 1",
     }
+    run = tmp_path / expected[4]
     variables = {
+        "MADE": f"mkdir -p '{run}/checkpoints/step-00000003'",
         "SLURM_JOB_NODELIST": "node[0-7]",
         "SLURM_NNODES": nodes,
         "SLURM_JOB_ID": "17",
@@ -102,26 +104,32 @@ def test_slurm_starts_torchrun_on_every_machine(
     assert flags[-len(expected[5:]) or len(flags) :] == expected[5:]
     assert parse(verb, flags) is not None
     assert calls(tmp_path, "scontrol")[1:] == ["requeue 17"]
-    run = tmp_path / expected[4]
-    run.mkdir(parents=True)
-    (run / "manifest.json").touch()
+    assert script(PRETRAIN, *arguments, stand_ins=stand_ins, **variables).returncode == 1  # it got no further
+    variables["MADE"] = f"touch '{run}/manifest.json'"
+    stand_ins["torchrun"] = 'eval "$MADE"'
     assert script(PRETRAIN, *arguments, stand_ins=stand_ins, **variables).returncode == 0
-    assert calls(tmp_path, "scontrol")[1:] == ["requeue 17", "show hostnames node[0-7]"]
+    assert calls(tmp_path, "scontrol")[1:] == ["requeue 17", *["show hostnames node[0-7]"] * 2]
 
 
 def test_skypilot_starts_torchrun_on_every_machine(script: Script, tmp_path: Path) -> None:
     task = yaml.safe_load(SKY.read_text())
     (tmp_path / "run.sh").write_text(task["run"])
-    stand_ins = {"torchrun": "printf '%s\\0' \"$@\" > words; mkdir -p ~/runs/base-paper", "cp": ""}
+    stand_ins = {"torchrun": "printf '%s\\0' \"$@\" > words; mkdir -p ~/runs/base-paper", "cp": 'mkdir -p "$3"; exit $CUT'}
     variables = {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NUM_GPUS_PER_NODE": "8", "SKYPILOT_NODE_RANK": "1"}
-    variables |= {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "HOME": str(tmp_path), **task["envs"]}
+    variables |= {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "HOME": str(tmp_path), "CUT": "1", **task["envs"]}
+    assert script(tmp_path / "run.sh", stand_ins=stand_ins, **variables).returncode == 1
+    assert not (tmp_path / "words").exists()
+    variables["CUT"] = "0"
     assert script(tmp_path / "run.sh", stand_ins=stand_ins, **variables).returncode == 0
     found = get_args_parser().parse_args((tmp_path / "words").read_text().split("\0")[:-1])
     assert (found.nnodes, found.nproc_per_node, found.node_rank, found.master_addr) == ("2", "8", 1, "10.0.0.1")
     assert parse(found.training_script_args[0], found.training_script_args[1:]) is not None
-    assert len(calls(tmp_path, "cp")) == 1  # the shards; the first machine copies the run, too
-    script(tmp_path / "run.sh", stand_ins=stand_ins, **{**variables, "SKYPILOT_NODE_RANK": "0"})
-    assert calls(tmp_path, "cp")[2] == f"-r {tmp_path}/runs/base-paper /bucket/"
+    shards = f"-r /bucket/shards {tmp_path}/shards.new"
+    assert calls(tmp_path, "cp") == [shards, shards]  # one was cut off; the first machine copies the run, too
+    variables |= {"SKYPILOT_NODE_RANK": "0"}
+    stand_ins["cp"] = ""
+    assert script(tmp_path / "run.sh", stand_ins=stand_ins, **variables).returncode == 0
+    assert calls(tmp_path, "cp") == [shards, shards, f"-r {tmp_path}/runs/base-paper /bucket/"]
 
 
 def test_an_array_shares_the_work_of_prepare(script: Script, tmp_path: Path) -> None:
