@@ -26,6 +26,7 @@ from bertie.training import checkpoint_writer as rooms
 from bertie.training import trainer
 from bertie.training.checkpoint_writer import CheckpointWriter, checkpoint_writer
 from bertie.training.optimizers import AdamW
+from bertie.training.run_folder import RunFolder, read_metrics
 from bertie.training.schedules import LinearDecay
 
 
@@ -211,6 +212,26 @@ def test_a_folder_that_cannot_be_written_ends_no_training(
     monkeypatch.setattr(trainer, "train_record", noting)
     bertie.pretrain(config, small_shards, run, threads=1)
     assert [path.name for path in list_checkpoints(run)] == ["step-00000004", "step-00000006"]
+
+
+def test_metrics_that_cannot_be_written_cost_a_checkpoint_only(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, run, flush, failed = tmp_path / "whole", tmp_path / "run", RunFolder.flush, Event()
+
+    def full(folder: RunFolder) -> tuple[int, str]:
+        if not failed.is_set():
+            failed.set()
+            raise UserError("cannot write metrics.jsonl")
+        return flush(folder)
+
+    bertie.pretrain(config, small_shards, whole, threads=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "flush", full)
+        bertie.pretrain(config, small_shards, run, threads=1)
+    assert [path.name for path in list_checkpoints(run)] == ["step-00000004", "step-00000006"]
+    found, expected = (read_metrics(each, "train") for each in (run, whole))
+    assert [record["loss"] for record in found] == [record["loss"] for record in expected]
 
 
 def test_an_interrupt_leaves_no_try_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
