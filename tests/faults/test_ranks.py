@@ -68,14 +68,16 @@ def test_number_of_ranks_changes_only_rounding(nursery: Nursery, shards: Path, t
     assert records(tmp_path / "again") == records(tmp_path / "run")
 
 
-def test_ranks_share_the_products_of_muon(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
-    """3 ranks share the matrices of 2 layers."""
+@pytest.mark.parametrize("layers", [1, 2])
+def test_ranks_share_the_products_of_muon(nursery: Nursery, shards: Path, tmp_path: Path, layers: int) -> None:
+    """3 ranks share the matrices of a layer, of which only one rank has some, or of 2 layers."""
     recipe = tmp_path / "muon.toml"
     recipe.write_text('extends = "tiny"\n[optimizer]\nkind = "muon"\n')
 
     def command(name: str) -> list[str]:
         _, _, *rest = pretrain_command(shards, tmp_path / name)
-        return ["pretrain", str(recipe), *rest, "--training.row-tokens", "128"]
+        sizes = ["--training.row-tokens", "128", "--model.num-hidden-layers", str(layers)]
+        return ["pretrain", str(recipe), *rest, *sizes]
 
     assert nursery.run(command("alone"))[0] == 0
     together = nursery.start(command("run"), ranks=3)

@@ -66,6 +66,11 @@ class Ranks:
         if self.count == 1:
             return own
         sizes = [len(Ranks(rank, self.count).own_range(number)) for rank in range(self.count)]
+        if self.count * max(sizes) > 2 * number:  # most places of a gathered tensor would be empty: a sum carries less
+            rows = own.new_zeros(number, *own.shape[1:])
+            rows[self.own_range(number).start :][: len(own)] = own
+            self.sum_inplace(rows)
+            return rows
         padded = own.new_zeros(max(sizes), *own.shape[1:])
         padded[: len(own)] = own
         gathered = own.new_empty(self.count * max(sizes), *own.shape[1:])
