@@ -60,7 +60,9 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=30_000)
     args = parser.parse_args()
     sizes = [size_of(name, args.vocabulary) for name in RECIPES]
-    print("\n\n".join((bytes_table(sizes, args.gpus), time_table(sizes, args.gpus, args.per_node), memory_table(sizes))))
+    print(
+        "\n\n".join((bytes_table(sizes, args.gpus), time_table(sizes, args.gpus, args.per_node), memory_table(sizes)))
+    )
 
 
 def size_of(name: str, vocabulary: int) -> Size:

@@ -82,7 +82,7 @@ def test_slurm_starts_torchrun_on_every_machine(
     stand_ins = {
         "scontrol": f'[ "$1" != show ] || printf "{names}\\n"',
         "srun": '"${@:2}"',
-        "torchrun": "printf '%s\\0' \"$@\" > words; eval \"$MADE\"; exit 1",
+        "torchrun": 'printf \'%s\\0\' "$@" > words; eval "$MADE"; exit 1',
     }
     run = tmp_path / expected[4]
     variables = {
@@ -114,7 +114,10 @@ def test_slurm_starts_torchrun_on_every_machine(
 def test_skypilot_starts_torchrun_on_every_machine(script: Script, tmp_path: Path) -> None:
     task = yaml.safe_load(SKY.read_text())
     (tmp_path / "run.sh").write_text(task["run"])
-    stand_ins = {"torchrun": "printf '%s\\0' \"$@\" > words; mkdir -p ~/runs/base-paper", "cp": 'mkdir -p "$3"; exit $CUT'}
+    stand_ins = {
+        "torchrun": "printf '%s\\0' \"$@\" > words; mkdir -p ~/runs/base-paper",
+        "cp": 'mkdir -p "$3"; exit $CUT',
+    }
     variables = {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NUM_GPUS_PER_NODE": "8", "SKYPILOT_NODE_RANK": "1"}
     variables |= {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "HOME": str(tmp_path), "CUT": "1", **task["envs"]}
     assert script(tmp_path / "run.sh", stand_ins=stand_ins, **variables).returncode == 1

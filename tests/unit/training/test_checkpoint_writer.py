@@ -243,12 +243,17 @@ def test_an_interrupt_leaves_no_try_for_later(monkeypatch: pytest.MonkeyPatch) -
         failed.set()
         raise UserError("no room")
 
+    def interrupted() -> None:
+        with checkpoint_writer() as writer:
+            writer.write(save)
+            assert failed.wait(300)
+            threads.append(writer._thread)
+            raise KeyboardInterrupt
+
+    threads: list[Any] = []
     monkeypatch.setattr(rooms, "RETRY_SECONDS", 300.0)
-    with pytest.raises(KeyboardInterrupt), checkpoint_writer() as writer:
-        writer.write(save)
-        assert failed.wait(300)
-        raise KeyboardInterrupt
-    assert writer._thread is not None
-    writer._thread.join(200)
-    assert not writer._thread.is_alive()
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    threads[0].join(200)
+    assert not threads[0].is_alive()
     assert len(tries) == 1
