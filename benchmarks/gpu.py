@@ -49,6 +49,7 @@ import torch
 import weight_parts
 from bertie import runtime
 from bertie.batches.loader import Step
+from bertie.model.flash_attention import use_flash_attention_3
 from bertie.model.flops import model_flops
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.run_folder import read_metrics
@@ -105,7 +106,7 @@ def measure(args: argparse.Namespace) -> None:
     rate = matrix_rate(args.tiny)
     report.write(f"matrix rate {rate[1] / 1e12:.4g} TFLOPS", matrix_rate=rate)
     try:
-        report.write("attention checked", attention=check_attention())
+        report.write("attention checked", attention=check_attention(), flash_attention_3=use_flash_attention_3())
     except Exception as error:  # the rest is worth measuring anyway
         report.write(f"attention failed: {short(error)}", attention=short(error))
     known = TINY if args.tiny else CASES

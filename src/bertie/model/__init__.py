@@ -7,6 +7,7 @@ Read in this order:
    default settings.
 3. attention.py: the implementations of attention. attention_loop.py, attention_groups.py and attention_half.py have those
    for CPUs. short_attention.py has one operation for short sequences on a GPU, with kernels in short_attention_kernels.py.
+   flash_attention.py chooses FlashAttention 3 for longer ones.
    attention_window.py: which keys a query attends to; relative_bias.py: biases by distance; attention_probabilities.py
    shows the probabilities.
 4. relative_attention.py, relative_groups.py: attention with embedded distances. segment_memory.py: segments that remember the

@@ -24,6 +24,7 @@ from bertie.model.attention_half import grouped_half
 from bertie.model.attention_loop import looped
 from bertie.model.attention_window import Attention, AttentionInput, Pattern
 from bertie.model.dropout import drop
+from bertie.model.flash_attention import use_flash_attention_3
 
 # Attention weights of a sequence, per thread, below which groups are faster (docs/log/2026-11-23.md).
 MIN_WEIGHTS_PER_THREAD = 8192
@@ -51,6 +52,8 @@ def varlen(x: AttentionInput) -> Float[Tensor, "Q N H"]:
         raise ValueError("varlen has no dropout")
     if x.pattern.alibi or x.pattern.relative is not None:
         raise ValueError("varlen supports neither ALiBi nor learned biases")
+    if not torch.compiler.is_compiling():  # compile_layers.py asks for it before
+        use_flash_attention_3()
     cu_seqlens = (x.queries.cu_seqlens.int(), x.keys.cu_seqlens.int())
     longest, sides = (x.queries.max_seqlen, x.keys.max_seqlen), x.pattern.sides
     return varlen_attn(x.q, x.k, x.v, *cu_seqlens, *longest, window_size=sides)  # pyright: ignore[reportReturnType]

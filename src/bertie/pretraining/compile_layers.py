@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from bertie import console
+from bertie.model.flash_attention import use_flash_attention_3
 from bertie.model.model import Model
 from bertie.pretraining.feed import Feed
 from bertie.training.memory import is_out_of_memory, one_pass
@@ -30,6 +31,7 @@ def compile_if_possible(model: Model, feed: Feed, precision: Literal["fp32", "bf
 
 def _failure(model: Model, feed: Feed, precision: Literal["fp32", "bf16"]) -> str:
     """Compile the layers. Return why that failed, in one line; empty if it did not."""
+    use_flash_attention_3()
     uncompiled = [transformer.call for transformer in model.transformers]
     for transformer in model.transformers:
         transformer.compile_layers(half=precision == "bf16" and model.device.type == "cuda")
