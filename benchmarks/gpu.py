@@ -32,6 +32,8 @@ import argparse
 import gc
 import json
 import math
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -307,13 +309,26 @@ def time_starts(args: argparse.Namespace, left: float, report: Report) -> None:
         report.skip("starts", f"{left:.0f} s are left" if args.starts else "no --starts")
         return
     command = [sys.executable, Path(__file__).with_name("start.py"), "--recipe", recipe, "--tokens", tokens]
-    command += ["--work", args.starts, "--out", args.starts / "starts.json"]
+    (result := args.starts / "starts.json").unlink(missing_ok=True)
+    command += ["--work", args.starts, "--out", result]
     try:
-        subprocess.run(list(map(str, command)), check=True, timeout=left)
-        starts = json.loads((args.starts / "starts.json").read_text())["starts"]
-        report.write("starts timed", starts=starts)
+        run_within(left, command)
     except Exception as error:  # the measurements are written
-        report.skip("starts", short(error))
+        report.skip("starts", f"{short(error)}; those that ended before are kept")
+    if result.exists():
+        report.write("starts timed", starts=json.loads(result.read_text())["starts"])
+
+
+def run_within(seconds: float, command: list[Any]) -> None:
+    """Run a command. After so many seconds, end it and all processes that it has started, which use the GPU."""
+    with subprocess.Popen(list(map(str, command)), start_new_session=True) as process:
+        try:
+            code = process.wait(seconds)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if code:
+        raise subprocess.CalledProcessError(code, command)
 
 
 def train(args: argparse.Namespace, budget: Budget, report: Report) -> None:

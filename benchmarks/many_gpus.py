@@ -8,6 +8,7 @@ Prints the tables of docs/explanation/many-gpus.md, which names the assumptions.
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from bertie import config
@@ -39,12 +40,17 @@ class Size:
     name: str
     weights: int
     embeddings: int  # of the words: their gradients are complete when the backward pass ends
-    matrices: int  # weights that Muon trains
+    matrices: Counter[tuple[int, ...]]  # that Muon trains: how many of each kind, whose last two numbers are the shape
     seconds: float  # of a step on one GPU
 
     @property
     def gradients(self) -> int:
         return BYTES * self.weights
+
+    def updates(self, gpus: int) -> int:
+        """Return the bytes that an all-gather of Muon's updates has, empty places included (`Ranks.gather_rows`)."""
+        places = {kind: min(gpus * -(-count // gpus), 2 * count) for kind, count in self.matrices.items()}
+        return BYTES * sum(count * rows * columns for (_, rows, columns), count in places.items())
 
 
 def main() -> None:
@@ -54,7 +60,9 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=30_000)
     args = parser.parse_args()
     sizes = [size_of(name, args.vocabulary) for name in RECIPES]
-    print("\n\n".join((bytes_table(sizes), time_table(sizes, args.gpus, args.per_node), memory_table(sizes))))
+    print(
+        "\n\n".join((bytes_table(sizes, args.gpus), time_table(sizes, args.gpus, args.per_node), memory_table(sizes)))
+    )
 
 
 def size_of(name: str, vocabulary: int) -> Size:
@@ -66,16 +74,19 @@ def size_of(name: str, vocabulary: int) -> Size:
     )
 
 
-def counts(name: str, vocabulary: int) -> tuple[int, int, int, float]:
-    """Return the weights of a recipe, those of its word embeddings and matrices, and its products per token."""
+def counts(name: str, vocabulary: int) -> tuple[int, int, Counter[tuple[int, ...]], float]:
+    """Return the weights of a recipe, those of its word embeddings, its matrices, and its products per token."""
     recipe = config.load(PretrainConfig, name, "pretrain")
     with no_weights():
         model = new_model(replace(recipe.model, vocab_size=vocabulary), recipe.objectives, 0)
     layers = [layer for layer in model.encoder.modules() if isinstance(layer, HasMatrices)]
-    matrices = sum(weight.numel() for layer in layers for weight in layer.matrices())
+    matrices = Counter[tuple[int, ...]]()
+    for weight, number in (pair for layer in layers for pair in layer.matrices().items()):
+        matrices[number, len(weight) // number, weight.shape[1]] += number
+    trained = sum(count * rows * columns for (_, rows, columns), count in matrices.items())
     words = vocabulary * recipe.model.hidden_size
     [masked] = [objective for objective in recipe.objectives if isinstance(objective, MaskedLM)]
-    return model.size, words, matrices, matrices + masked.mlm_probability * words
+    return model.size, words, matrices, trained + masked.mlm_probability * words
 
 
 def ring(size: float, gpus: int, rate: float) -> float:
@@ -83,16 +94,18 @@ def ring(size: float, gpus: int, rate: float) -> float:
     return 2 * (gpus - 1) / gpus * size / rate
 
 
-def bytes_table(sizes: list[Size]) -> str:
+def bytes_table(sizes: list[Size], gpus: int) -> str:
     """Return what a step exchanges, by recipe."""
     head = ("Recipe", "Weights, million", "Gradients, MB", "of them word embeddings, MB", "Muon's updates, MB")
+    head += (f"as {gpus} GPUs gather them, MB",)
     rows = [
         (
             size.name,
             f"{size.weights / 1e6:.1f}",
             f"{size.gradients / 1e6:,.0f}",
             f"{BYTES * size.embeddings / 1e6:.0f}",
-            f"{BYTES * size.matrices / 1e6:,.0f}, or {BYTES * size.matrices / 2 / size.gradients:.0%} more traffic",
+            f"{size.updates(1) / 1e6:,.0f}",
+            f"{size.updates(gpus) / 1e6:,.0f}, or {size.updates(gpus) / 2 / size.gradients:.0%} more traffic",
         )
         for size in sizes
     ]

@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,24 +47,22 @@ def main() -> None:
     shards = args.work / f"shards-{args.tokens}-{args.vocabulary}"
     if not shards.is_dir():
         write_shards(shards, args.tokens, args.vocabulary)
-    found = measure_starts(shards, args.work, args.recipe, args.starts, args.flags)
-    threads = runtime.use_threads()
-    storage.write_json(args.out, {"environment": environment(threads), "tokens": args.tokens, "starts": found})
-    for start in found:
-        print(start)
+    found, threads = list[dict[str, Any]](), runtime.use_threads()
+    for start in measured_starts(shards, args.work, args.recipe, args.starts, args.flags):
+        found.append(start)
+        storage.write_json(args.out, {"environment": environment(threads), "tokens": args.tokens, "starts": found})
+        print(start, flush=True)
 
 
-def measure_starts(shards: Path, work: Path, recipe: str, starts: int, flags: list[str]) -> list[dict[str, Any]]:
-    """Start a pre-training of two steps so many times. Returns the seconds of each start by part."""
-    found: list[dict[str, Any]] = []
+def measured_starts(shards: Path, work: Path, recipe: str, starts: int, flags: list[str]) -> Iterator[dict[str, Any]]:
+    """Start a pre-training of two steps so many times. Yields the seconds of each start by part."""
     shutil.rmtree(cache := work / "cache", ignore_errors=True)
     for number in range(starts):
         shutil.rmtree(out := work / f"run-{number}", ignore_errors=True)
         command = [sys.executable, "-m", "bertie", "pretrain", recipe, "--data", shards, "--out", out]
         command += ["--training.steps", "2", "--training.max-eval-tokens", "10000", *flags]
         subprocess.run(list(map(str, command)), check=True, env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache)})
-        found.append(storage.read_json(out / "environment.json")["starts"][-1])
-    return found
+        yield storage.read_json(out / "environment.json")["starts"][-1]
 
 
 def write_shards(folder: Path, tokens: int, vocabulary: int) -> None:

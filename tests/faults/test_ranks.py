@@ -70,14 +70,16 @@ def test_number_of_ranks_changes_only_rounding(nursery: Nursery, shards: Path, t
     assert records(tmp_path / "again") == records(tmp_path / "run")
 
 
-def test_ranks_share_the_products_of_muon(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
-    """3 ranks share the matrices of 2 layers."""
+@pytest.mark.parametrize("layers", [1, 2])
+def test_ranks_share_the_products_of_muon(nursery: Nursery, shards: Path, tmp_path: Path, layers: int) -> None:
+    """3 ranks share the matrices of a layer, of which only one rank has some, or of 2 layers."""
     recipe = tmp_path / "muon.toml"
     recipe.write_text('extends = "tiny"\n[optimizer]\nkind = "muon"\n')
 
     def command(name: str) -> list[str]:
         _, _, *rest = pretrain_command(shards, tmp_path / name)
-        return ["pretrain", str(recipe), *rest, "--training.row-tokens", "128"]
+        sizes = ["--training.row-tokens", "128", "--model.num-hidden-layers", str(layers)]
+        return ["pretrain", str(recipe), *rest, *sizes]
 
     assert nursery.run(command("alone"))[0] == 0
     together = nursery.start(command("run"), ranks=3)
@@ -301,6 +303,31 @@ def test_ranks_fine_tune_as_one_process_does(
     assert differences(cut, run) == []
     assert nursery.run(finetune(uneven, pretrained, other))[0] == 0
     assert_close(records(other), records(tuned))
+
+
+def test_all_ranks_end_with_the_best_weights_of_before_a_kill(
+    nursery: Nursery, examples: Path, pretrained: Path, tmp_path: Path
+) -> None:
+    """The labels of the dev examples are swapped, so that the first evaluation, after step 3, is the best."""
+    (other := tmp_path / "examples").mkdir()
+    shutil.copy(examples / "train.jsonl", other)
+    dev = [json.loads(line) for line in (examples / "dev.jsonl").read_text().splitlines()]
+    swapped = [row | {"label": {"x": "y", "y": "x"}[row["label"]]} for row in dev]
+    (other / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in swapped))
+    run, whole = tmp_path / "run", tmp_path / "whole"
+
+    def command(out: Path) -> list[str]:
+        return [*finetune(other, pretrained, out), "--training.patience", "2"]
+
+    victim = nursery.start(command(run), ["die_after_step", 6], ranks=2)
+    victim.wait_until(lambda: (run / "checkpoints/step-00000006").exists())
+    victim.kill()
+    resumed = nursery.start(command(run), ranks=2)
+    resumed.wait()
+    assert resumed.codes == [0, 0], resumed.texts
+    assert "loading the weights of step 3" in resumed.text
+    assert nursery.start(command(whole), ranks=2).wait() == 0
+    assert differences(run, whole) == []
 
 
 def test_ranks_fine_tune_with_dropout(nursery: Nursery, examples: Path, pretrained: Path, tmp_path: Path) -> None:

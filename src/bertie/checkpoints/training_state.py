@@ -22,7 +22,7 @@ from bertie.checkpoints.folder import MANIFEST, save_tensors, write_manifest, wr
 from bertie.checkpoints.model_card import About
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.weight_files import read_tensors
-from bertie.errors import UsageError, UserError, require_range
+from bertie.errors import MachineError, UsageError, UserError, require_range
 from bertie.model.model import Model
 from bertie.text.tokenizer import Tokenizer
 
@@ -155,26 +155,28 @@ def save_state(
         keep: Number of newest checkpoints to keep. The best checkpoint is kept, too.
 
     Raises:
-        UserError: The disk has too little space. Earlier checkpoints remain.
+        UserError: The disk has too little space, or cannot be written. Earlier checkpoints remain.
     """
-    checkpoints = run / "checkpoints"
-    checkpoints.mkdir(exist_ok=True)
-    final = checkpoints / f"step-{counters.step:08d}"
-    if not final.exists():
-        _require_disk_space(final, tensors.bytes)
-        about = About(f"Training state after step {counters.step}.")
-        with storage.atomic_folder(final) as folder:
-            write_model(folder, model, tokenizer, task, about, copied=tensors.weights)
-            state = folder / "training_state"
-            state.mkdir()
-            save_tensors(tensors.optimizer, state / "optimizer.safetensors")
-            storage.write_json(state / "counters.json", asdict(counters))
-            write_manifest(folder)
-    for old in (folder for folder in list_checkpoints(run)[:-keep] if int(folder.name[5:]) != counters.best_step):
-        # Renamed first, so that a partly removed folder does not look like a checkpoint.
-        temporary = old.with_name(f".{old.name}.tmp-{os.getpid()}")
-        os.rename(old, temporary)
-        shutil.rmtree(temporary)
+    final = run / "checkpoints" / f"step-{counters.step:08d}"
+    try:
+        final.parent.mkdir(exist_ok=True)
+        if not final.exists():
+            _require_disk_space(final, tensors.bytes)
+            about = About(f"Training state after step {counters.step}.")
+            with storage.atomic_folder(final) as folder:
+                write_model(folder, model, tokenizer, task, about, copied=tensors.weights)
+                state = folder / "training_state"
+                state.mkdir()
+                save_tensors(tensors.optimizer, state / "optimizer.safetensors")
+                storage.write_json(state / "counters.json", asdict(counters))
+                write_manifest(folder)
+        for old in (folder for folder in list_checkpoints(run)[:-keep] if int(folder.name[5:]) != counters.best_step):
+            # Renamed first, so that a partly removed folder does not look like a checkpoint.
+            temporary = old.with_name(f".{old.name}.tmp-{os.getpid()}")
+            os.rename(old, temporary)
+            shutil.rmtree(temporary)
+    except OSError as error:
+        raise MachineError(f"cannot write {final}: {error.filename or final}: {error.strerror or error}") from error
 
 
 def _require_disk_space(final: Path, size: int) -> None:

@@ -89,7 +89,7 @@ def automatic(x: AttentionInput) -> Float[Tensor, "Q N H"]:
 
 def fits_varlen(head_size: int, dropout: float, pattern: Pattern) -> bool:
     """Whether `varlen` supports such attention in half precision on a GPU."""
-    return not dropout and not pattern.alibi and pattern.relative is None and head_size % 8 == 0
+    return not dropout and not pattern.alibi and pattern.relative is None and head_size % 8 == 0 and head_size <= 256
 
 
 AttentionKind = Literal["automatic", "grouped", "looped", "varlen", "dense", "eager"]

@@ -14,13 +14,23 @@ from bertie.training.memory import is_out_of_memory, one_pass
 def compile_if_possible(model: Model, feed: Feed, precision: Literal["fp32", "bf16"]) -> bool:
     """Compile the layers of the encoder and of a generator, and run one pass of each phase, since their lengths may differ.
 
-    If compilation fails, warn and restore the uncompiled layers.
+    If compilation fails, restore the uncompiled layers. Rank 0 warns, also of a rank that will hold up the others.
 
     Returns:
         Whether the layers are compiled.
     """
     if not model.transformers:  # other encoders run as they are
         return False
+    reasons = feed.ranks.gather(_failure(model, feed, precision))
+    for rank, reason in enumerate(reasons):
+        if reason:
+            where = f"rank {rank}: " * (len(reasons) > 1)
+            console.warn(f"{where}cannot compile the layers, training continues without compilation: {reason}")
+    return not reasons[feed.ranks.rank]
+
+
+def _failure(model: Model, feed: Feed, precision: Literal["fp32", "bf16"]) -> str:
+    """Compile the layers. Return why that failed, in one line; empty if it did not."""
     use_flash_attention_3()
     uncompiled = [transformer.call for transformer in model.transformers]
     for transformer in model.transformers:
@@ -35,7 +45,5 @@ def compile_if_possible(model: Model, feed: Feed, precision: Literal["fp32", "bf
             raise
         for transformer, call in zip(model.transformers, uncompiled, strict=True):
             transformer.call = call
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        console.warn(f"cannot compile the layers, training continues without compilation: {reason}")
-        return False
-    return True
+        return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return ""

@@ -61,6 +61,7 @@ class Feed:
 
         Every phase begins with a new epoch.
         """
+        _first_step.cache_clear()  # the start is over, and a layout of billions of tokens takes gigabytes
         while not self.length.is_over(first):
             phase = self.phase_of(first)
             with closing(prefetch(partial(self._part, phase, first, position), self.workers)) as stream:

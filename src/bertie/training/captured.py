@@ -2,7 +2,8 @@
 
 Without it, the host starts each of about a thousand kernels per step, which takes longer than the kernels of a small model.
 A recording has fixed shapes and addresses. Therefore micro-batches are padded to one shape (`batches/fixed_shape.py`) and
-copied to a fixed place (`static_inputs.py`). There are three recordings:
+copied to a fixed place (`static_inputs.py`). Steps whose micro-batches differ in their tokens are not recorded. There are
+three recordings:
 
     first   sets the gradients to those of a step's first micro-batch
     next    adds the gradients of another micro-batch
@@ -141,7 +142,14 @@ class CapturedSteps:
 
     def _record(self, passes: list[MicroBatch], scalars: dict[str, np.ndarray]) -> _Recording | None:
         """Record a step of such micro-batches. None: it failed, or is not worthwhile."""
-        tokens = len(passes[0].batch.input_ids)
+        tokens, *others = {len(micro.batch.input_ids) for micro in passes}
+        if others:  # steps of several passes are long: there is little to gain
+            console.warn(
+                "the forward passes of a step have different numbers of rows, training continues without CUDA graphs: a "
+                "--training.micro-batch that divides the rows of a step allows them"
+            )
+            self._gave_up = True
+            return None
         self._recorded[tokens] = self._recorded.get(tokens, 0) + 1
         self._gave_up = self._recorded[tokens] > MOST_RECORDINGS
         if self._gave_up:

@@ -55,6 +55,10 @@ class CheckpointWriter:
             self._save()
             self._save = None
 
+    def abandon(self) -> None:
+        """Let the last try be the one that runs now, and do not wait for it: another process may take over the folder."""
+        self._hurry.set()
+
     def poll(self) -> list[float]:
         """Say what has failed. Returns the seconds that the checkpoints took that were completed since the last call.
 
@@ -106,6 +110,7 @@ def checkpoint_writer() -> Iterator[CheckpointWriter]:
     try:
         yield writer
     except KeyboardInterrupt:
+        writer.abandon()
         raise
     except BaseException:
         with suppress(Exception):

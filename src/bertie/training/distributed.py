@@ -68,6 +68,11 @@ class Ranks:
         if self.count == 1:
             return own
         sizes = [len(Ranks(rank, self.count).own_range(number)) for rank in range(self.count)]
+        if self.count * max(sizes) > 2 * number:  # most places of a gathered tensor would be empty: a sum carries less
+            rows = own.new_zeros(number, *own.shape[1:])
+            rows[self.own_range(number).start :][: len(own)] = own
+            self.sum_inplace(rows)
+            return rows
         padded = own.new_zeros(max(sizes), *own.shape[1:])
         padded[: len(own)] = own
         gathered = own.new_empty(self.count * max(sizes), *own.shape[1:])
@@ -140,6 +145,7 @@ class Ranks:
         """Copy the weights and the optimizer state of rank 0 to every rank."""
         if self.count == 1:
             return
+        self.broadcast_weights(model)
         parameters = list(model.parameters())
         layouts = [
             {
@@ -155,8 +161,16 @@ class Ranks:
                     for key, (shape, dtype, device) in state.items()
                 }
             with translated_errors():
-                for tensor in (parameter.detach(), *optimizer.state[parameter].values()):
+                for tensor in optimizer.state[parameter].values():
                     dist.broadcast(tensor, 0)
+
+    def broadcast_weights(self, model: nn.Module) -> None:
+        """Copy the weights of rank 0 to every rank."""
+        if self.count == 1:
+            return
+        with translated_errors():
+            for parameter in model.parameters():
+                dist.broadcast(parameter.detach(), 0)
 
 
 SINGLE_PROCESS = Ranks()

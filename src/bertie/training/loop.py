@@ -68,8 +68,8 @@ class LoopSettings:
     loss_weights: dict[str, float]
     """The factor of each head's loss."""
     constant_tokens: bool = False
-    """Whether all forward passes of a phase have the same number of tokens, and each rank has some in every step, as in
-    pre-training. Then a GPU can repeat recorded steps (captured.py)."""
+    """Whether all rows of a phase have the same number of tokens, and each rank has some in every step, as in pre-training.
+    Then a GPU can repeat recorded steps (captured.py)."""
 
 
 def train_steps(

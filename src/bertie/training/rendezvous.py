@@ -67,7 +67,7 @@ def say_once(what: str, say: Callable[[], None]) -> None:
     """
     key = hashlib.sha256(what.encode()).hexdigest()
     try:
-        store = _torchrun_store()
+        store = _errors_store()
         if store is not None and store.add(f"says {key}", 1) > 1:
             store.wait([f"said {key}"], SAYING)
             return
@@ -83,19 +83,19 @@ def say_once(what: str, say: Callable[[], None]) -> None:
 def wait_until_said() -> None:
     """Wait until another rank has said an error with `say_once`, if torchrun keeps a store, but not forever."""
     with suppress(RuntimeError):
-        if (store := _torchrun_store()) is not None:
+        if (store := _errors_store()) is not None:
             store.wait(["said"], SAYING)
 
 
 def is_said() -> bool:
     """Return whether a rank has said an error with `say_once`, if torchrun keeps a store: torchrun then ends the others."""
     with suppress(RuntimeError):
-        store = _torchrun_store()
+        store = _errors_store()
         return store is not None and store.check(["said"])
     return False
 
 
-def _torchrun_store() -> Store | None:
+def _errors_store() -> Store | None:
     """Connect to the part of torchrun's store that has what this attempt has said. Raises RuntimeError if it is gone."""
     if (place := torchrun_store()) is None:
         return None

@@ -10,6 +10,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -88,10 +89,18 @@ class RunFolder:
         return (self.path / MANIFEST).is_file()
 
     def log(self, record: dict[str, Any]) -> None:
-        """Buffer a record for metrics.jsonl. `flush` writes it, and this method now and then."""
+        """Buffer a record for metrics.jsonl. `flush` and `show` write it, and this method now and then."""
         self._metrics.append(json.dumps({k: _json_number(v) for k, v in record.items()}) + "\n")
         if time.monotonic() - self._flushed > FLUSH_SECONDS:
+            self.show()
+
+    def show(self) -> None:
+        """Let a user see the buffered records in metrics.jsonl. If they cannot be written, warn: a later call tries again."""
+        self._flushed = time.monotonic()
+        try:
             self.flush()
+        except UserError as error:
+            console.warn(f"{error}; training goes on, and what was logged is written later", once=True)
 
     def flush(self) -> tuple[int, str]:
         """Append the buffered records to metrics.jsonl, and sync the file to disk.
@@ -100,9 +109,10 @@ class RunFolder:
             The size of metrics.jsonl in bytes, and its SHA-256.
 
         Raises:
-            UserError: If the file cannot be written, for example on a full disk.
+            UserError: If the file cannot be written, for example on a full disk. It is as before, and the records stay.
         """
         path, content = self.path / "metrics.jsonl", "".join(self._metrics).encode()
+        size = path.stat().st_size if path.is_file() else 0
         try:
             with open(path, "ab") as file:
                 file.write(content)
@@ -113,6 +123,8 @@ class RunFolder:
                 self._flushed = time.monotonic()
                 return file.tell(), self._written.hexdigest()
         except OSError as error:
+            with suppress(OSError):
+                os.truncate(path, size)  # a part may be written
             raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 
     def truncate_metrics(self, size: int, sha256: str) -> None:

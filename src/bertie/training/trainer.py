@@ -32,7 +32,7 @@ from bertie.checkpoints.folder import write_manifest, write_model
 from bertie.checkpoints.model_card import About
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.training_state import Counters, StateTensors, copied_tensors, restore_newest, save_state
-from bertie.errors import DivergedError
+from bertie.errors import DivergedError, UserError
 from bertie.training.checkpoint_writer import CheckpointWriter, checkpoint_writer
 from bertie.training.interrupts import deferred_interrupts
 from bertie.training.job import TrainingJob
@@ -79,6 +79,8 @@ def train(job: TrainingJob, run: RunFolder | None) -> Counters:
             # Patience is checked first: a resumed run may have exhausted it already.
             while not session.out_of_patience and (result := next(results, None)):
                 session.after_step(result)
+    if run is not None:
+        run.flush()
     if job.patience:
         session.load_best_weights()
     best_is_loaded = job.patience and counters.best_step
@@ -216,7 +218,7 @@ class _Session:
             return
         saved = ""
         if self.run is not None:
-            self.run.flush()
+            self.run.show()
         out = self.run.path if self.run else job.out
         if out is not None and out.is_dir():
             path = out / f"bad-step-{record['step']:08d}-rank-{job.ranks.rank}.npz"
@@ -239,7 +241,7 @@ class _Session:
         self.counters.eval_set = self.job.eval_set(self.counters.step - 1)
         self.log({"split": "eval", **run_progress(self.counters), **values})
         if self.run is not None:
-            self.run.flush()  # so that a user who looks at metrics.jsonl sees the evaluation
+            self.run.show()
         self.trackers.flush()
         if self.job.patience:
             self.update_patience()
@@ -260,6 +262,7 @@ class _Session:
         self.save()
         if self.run is None:
             self.update_best()
+        if not self.is_recorded:
             self.best_weights = {name: tensor.clone() for name, tensor in self.job.model.state_dict().items()}
 
     @property
@@ -279,10 +282,12 @@ class _Session:
         console.info(
             f"{ended} after step {counters.step}: {why}loading the weights of step {best}, the best evaluation"
         )
+        if not self.is_recorded:
+            self.job.model.load_state_dict(self.best_weights)
+            return
         if self.run is not None:
             load_weights(self.job.model, read_checkpoint(self.run.path / "checkpoints" / f"step-{best:08d}"))
-        else:
-            self.job.model.load_state_dict(self.best_weights)
+        self.job.ranks.broadcast_weights(self.job.model)
 
     def timed_save_is_due(self) -> bool:
         """Whether the last checkpoint is older than `checkpoint_minutes`, by the clock of the rank that saves."""
@@ -313,8 +318,17 @@ class _Session:
         counters, job, begun = self.counters, self.job, time.monotonic()
         if self.saved_step != counters.step:
             counters.seconds = begun - self.run_start
-            counters.metrics_bytes, counters.metrics_sha256 = self.run.flush()
+            try:
+                counters.metrics_bytes, counters.metrics_sha256 = self.run.flush()
+            except UserError as error:
+                if wait or job.patience:  # all ranks count on the checkpoint of the best evaluation
+                    raise
+                console.warn(f"{error}; training goes on without a checkpoint of step {counters.step}")
+                self.last_save = begun
+                return
             self.update_best()
+            if job.patience and counters.best_step == self.saved_step:  # the run needs it at its end
+                self.writer.complete()
             self.writer.settle()
             self.copied = copied_tensors(job.model, job.optimizer, self.copied)
             saved = Counters(**asdict(counters))

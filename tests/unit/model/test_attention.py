@@ -13,7 +13,7 @@ from torch import Tensor
 from bertie import runtime
 from bertie.contracts import Ragged
 from bertie.model import attention_groups, attention_window
-from bertie.model.attention import IMPLEMENTATIONS, automatic, dense, eager, varlen
+from bertie.model.attention import IMPLEMENTATIONS, automatic, dense, eager, fits_varlen, varlen
 from bertie.model.attention_groups import grouped
 from bertie.model.attention_half import MULTIPLE, _plan, grouped_half
 from bertie.model.attention_loop import looped
@@ -347,3 +347,9 @@ def test_queries_keys_and_values_may_be_views_of_one_tensor(attend: Attention) -
     (gradient,) = torch.autograd.grad(found.square().sum(), joined)
     expected_gradients = torch.autograd.grad(expected.square().sum(), separate)
     torch.testing.assert_close(gradient.unflatten(-1, (3, 3, 4)).unbind(1), expected_gradients)
+
+
+@pytest.mark.parametrize(("head_size", "fits"), [(64, True), (60, False), (256, True), (264, False)])
+def test_flash_attention_has_limits(head_size: int, fits: bool) -> None:
+    """Its kernels have up to 256 dimensions, in multiples of 8. `automatic` takes `dense` for others."""
+    assert fits_varlen(head_size, 0.0, Pattern()) is fits

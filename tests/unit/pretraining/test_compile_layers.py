@@ -17,7 +17,7 @@ from bertie.pretraining.feed import Feed
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.phases import Phase, resolve_phases
 from bertie.text.shards import open_shards
-from bertie.training.distributed import SINGLE_PROCESS
+from bertie.training.distributed import SINGLE_PROCESS, Ranks
 from bertie.training.length import StepCount
 
 OBJECTIVES = (MaskedLM(), NextSentence())
@@ -76,6 +76,16 @@ def test_failed_compilation_restores_uncompiled_layers(
     assert not compile_if_possible(model, feed, "fp32")
     assert "training continues without compilation: Failed to find C compiler." in capsys.readouterr().err
     assert model.encoder.call is transformer.call_layer
+
+
+def test_a_rank_that_cannot_compile_is_named(
+    feed: Feed, tiny_config: TransformerConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would hold up the others in silence, because ranks other than 0 print nothing."""
+    monkeypatch.setattr(Ranks, "gather", lambda _, own: [own, "Failed to find C compiler."])
+    compiled_as(monkeypatch, lambda layer, *others: layer(*others))
+    assert compile_if_possible(new_model(replace(tiny_config, vocab_size=500), OBJECTIVES, 0), feed, "fp32")
+    assert "rank 1: cannot compile the layers, training continues without" in capsys.readouterr().err
 
 
 def test_out_of_memory_during_compilation_is_raised(

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ import torch
 
 import bertie
 from bertie import cli, runtime, storage, threads
+from bertie.batches.loader import Position
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
@@ -155,8 +157,12 @@ def test_the_text_is_laid_out_once_before_training(
     monkeypatch.setattr(SentencePairs, "epoch", epoch)
     setup = set_up(config, small_shards, tmp_path / "run", 1, SINGLE_PROCESS)
     feed = replace(setup.feed, micro_batch=2)
-    assert feed.first_step(feed.phases[0]) is setup.feed.first_step(feed.phases[0])
+    sample = feed.first_step(feed.phases[0])
+    assert sample is setup.feed.first_step(feed.phases[0])
     assert len(epochs) == 2  # the held-out text, and the training text
+    with closing(feed.steps(0, Position())) as steps:
+        next(steps)
+    assert feed.first_step(feed.phases[0]) is not sample  # its memory is free
 
 
 def test_work_for_all_ranks_uses_all_processors(monkeypatch: pytest.MonkeyPatch) -> None:

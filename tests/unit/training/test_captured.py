@@ -52,8 +52,8 @@ class Repeated:
         return replay
 
 
-def row(count: int, seed: int, tokenizer: Tokenizer) -> MicroBatch:
-    """Return a micro-batch of TOKENS tokens with a number of sequences, the rest filler."""
+def row(count: int, seed: int, tokenizer: Tokenizer, rows: int = 1) -> MicroBatch:
+    """Return a micro-batch of TOKENS tokens per row, each with a number of sequences, the rest filler."""
     rng = np.random.default_rng(seed)
     made = []
     for _ in range(count):
@@ -61,7 +61,7 @@ def row(count: int, seed: int, tokenizer: Tokenizer) -> MicroBatch:
         ids = rng.integers(60, 500, n).astype(np.int32)
         made.append(Sequence(ids, np.zeros(n, np.int32), np.ones(n, bool), pair_label=int(rng.integers(0, 2))))
     made += filler(TOKENS - sum(map(len, made)), tokenizer.pad_id, 64)
-    return join([label_row(collate(made, 64), OBJECTIVES, tokenizer, 0, seed)])
+    return join([label_row(collate(made, 64), OBJECTIVES, tokenizer, 0, seed)] * rows)
 
 
 def step_of(*passes: MicroBatch) -> Step:
@@ -179,6 +179,21 @@ def test_more_sequences_are_recorded_anew_and_not_forever(
     assert len(recorder.records) == 2 * MOST_RECORDINGS
     assert len(recorder.calls) == 2 * MOST_RECORDINGS
     assert capsys.readouterr().err.count("CUDA graphs") == 1
+
+
+def test_passes_of_different_sizes_are_not_recorded(
+    small_tokenizer: Tokenizer, tiny_config: TransformerConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of 3 rows in two passes."""
+    ours, plain, recorder = function_of(tiny_config, AdamW()), function_of(tiny_config, AdamW()), Repeated()
+    captured = CapturedSteps(ours, lambda: recorder)
+    for step in range(2):
+        work = step_of(row(5, step, small_tokenizer), row(5, step, small_tokenizer, rows=2))
+        found = captured(step, work, FACTORS, 1e-3)
+        for a, b in zip(found, plain(step, work, FACTORS, 1e-3), strict=True):
+            assert torch.equal(a, b)
+    assert recorder.records == []
+    assert capsys.readouterr().err.count("different numbers of rows") == 1
 
 
 def test_models_say_whether_a_gpu_can_record_them(tiny_config: TransformerConfig) -> None:

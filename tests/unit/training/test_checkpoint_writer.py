@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import threading
+from contextlib import nullcontext
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -21,6 +26,7 @@ from bertie.training import checkpoint_writer as rooms
 from bertie.training import trainer
 from bertie.training.checkpoint_writer import CheckpointWriter, checkpoint_writer
 from bertie.training.optimizers import AdamW
+from bertie.training.run_folder import RunFolder, read_metrics
 from bertie.training.schedules import LinearDecay
 
 
@@ -149,3 +155,105 @@ def test_a_run_whose_last_checkpoint_cannot_be_written_fails(
             bertie.pretrain(config, small_shards, run, threads=1)
     assert [path.name for path in list_checkpoints(run)] == ["step-00000002"]
     bertie.pretrain(config, small_shards, run, threads=1)
+
+
+@pytest.mark.parametrize("recovers", [True, False])
+def test_the_best_checkpoint_is_not_given_up_for_a_newer_one(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recovers: bool
+) -> None:
+    """With patience, the run ends with the best weights. Here those of step 2, whose first write fails."""
+    run, times, save, log = tmp_path / "run", {"eval_every": 2, "patience": 9, "keep_checkpoints": 1}, *originals()
+    with_patience = replace(config, training=replace(config.training, **times))
+
+    def failing(*args: Any) -> None:
+        if args[5].step == 2 and (not recovers or threading.current_thread() is not threading.main_thread()):
+            raise UserError("cannot write 2")
+        save(*args)
+
+    evaluations = count(1)
+    monkeypatch.setattr(trainer, "loss_metrics", lambda *args: log(*args) | {"loss": float(next(evaluations))})
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "save_state", failing)
+        with nullcontext() if recovers else pytest.raises(UserError, match="cannot write 2"):
+            bertie.pretrain(with_patience, small_shards, run, threads=1)
+    if not recovers:
+        assert list_checkpoints(run) == []
+        evaluations = count(1)
+        bertie.pretrain(with_patience, small_shards, run, threads=1)
+    assert [path.name for path in list_checkpoints(run)] == ["step-00000002", "step-00000006"]
+    assert (run / "model.safetensors").read_bytes() == (
+        run / "checkpoints" / "step-00000002" / "model.safetensors"
+    ).read_bytes()
+
+
+def originals() -> tuple[Any, Any]:
+    return trainer.save_state, trainer.loss_metrics
+
+
+def test_a_folder_that_cannot_be_written_ends_no_training(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever fails first: here the folder of the checkpoints, of which the disk has no room for the name."""
+    run, make, log, tried = tmp_path / "run", Path.mkdir, trainer.train_record, Event()
+
+    def full(path: Path, *args: Any, **named: Any) -> None:
+        if path == run / "checkpoints" and not tried.is_set():
+            tried.set()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        make(path, *args, **named)
+
+    def noting(*args: Any) -> dict[str, Any]:
+        record = log(*args)
+        if record["step"] == 4:
+            assert tried.wait(300)
+        return record
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    monkeypatch.setattr(trainer, "train_record", noting)
+    bertie.pretrain(config, small_shards, run, threads=1)
+    assert [path.name for path in list_checkpoints(run)] == ["step-00000004", "step-00000006"]
+
+
+def test_metrics_that_cannot_be_written_cost_a_checkpoint_only(
+    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, run, flush, failed = tmp_path / "whole", tmp_path / "run", RunFolder.flush, Event()
+
+    def full(folder: RunFolder) -> tuple[int, str]:
+        if not failed.is_set():
+            failed.set()
+            raise UserError("cannot write metrics.jsonl")
+        return flush(folder)
+
+    bertie.pretrain(config, small_shards, whole, threads=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "flush", full)
+        bertie.pretrain(config, small_shards, run, threads=1)
+    assert [path.name for path in list_checkpoints(run)] == ["step-00000004", "step-00000006"]
+    found, expected = (read_metrics(each, "train") for each in (run, whole))
+    assert [record["loss"] for record in found] == [record["loss"] for record in expected]
+
+
+def test_an_interrupt_leaves_no_try_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook goes on after it. The folder may belong to another run then."""
+    tries, failed = [], Event()
+
+    def save() -> None:
+        tries.append(1)
+        failed.set()
+        raise UserError("no room")
+
+    def interrupted() -> None:
+        with checkpoint_writer() as writer:
+            writer.write(save)
+            assert failed.wait(300)
+            threads.append(writer._thread)
+            raise KeyboardInterrupt
+
+    threads: list[Any] = []
+    monkeypatch.setattr(rooms, "RETRY_SECONDS", 300.0)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    threads[0].join(200)
+    assert not threads[0].is_alive()
+    assert len(tries) == 1

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import json
+import re
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bertie import storage
 from bertie.checkpoints.folder import write_manifest
 from bertie.errors import UsageError, UserError
 from bertie.training import run_folder
@@ -76,6 +81,38 @@ def test_folder_is_locked_until_the_block_ends(tmp_path: Path) -> None:
         interrupted()
     with open_run(tmp_path / "run"):
         assert error.traceback
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """In the block, a write beyond `size` bytes of a file is cut off and fails, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_metrics_that_cannot_be_written_are_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(run_folder.console, "warn", lambda text, **_: said.append(text))
+    with open_run(tmp_path / "run") as run:
+        run.log({"step": 1})
+        run.flush()
+        path = run.path / "metrics.jsonl"
+        before = path.read_bytes()
+        run.log({"step": 2})
+        with files_of_at_most(len(before) + 3):
+            run.show()
+            assert path.read_bytes() == before
+            with pytest.raises(UserError, match=re.escape(f"cannot write {path}: ")):
+                run.flush()
+        assert path.read_bytes() == before
+        size, digest = run.flush()
+        assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 2]
+        assert (size, digest) == (path.stat().st_size, storage.sha256(path))
+    assert [text.endswith("training goes on, and what was logged is written later") for text in said] == [True]
 
 
 def test_metrics_are_buffered_flushed_and_truncated(tmp_path: Path) -> None:
