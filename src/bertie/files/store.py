@@ -27,9 +27,10 @@ def is_url(place: object) -> bool:
 def in_words(error: Exception, url: str) -> str:
     """Return the message of an error of fsspec or of a store in one line, without the user name and password of the URL."""
     text = " ".join(str(error).split())
-    if found := re.search("://([^/]*)@", url):  # a store may name them without the rest, where `redacted` misses them
-        for secret in (found[1], found[1].partition(":")[2]):
-            text = text.replace(secret, "…") if secret else text
+    # A store may name them without the rest, where `redacted` misses them. A name alone may be that of a container.
+    if found := re.search(r"://([^/]*:[^/]*)@|^(?:https?|ftp)://([^/]*)@", url):
+        for secret in filter(None, (found[1], found[2], (found[1] or "").partition(":")[2])):
+            text = text.replace(secret, "…")
     return text[:300] or type(error).__name__
 
 
