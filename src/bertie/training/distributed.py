@@ -277,6 +277,8 @@ def process_group(timeout: timedelta | None = None) -> Iterator[Ranks]:
             if store.check([FAILS]):
                 raise SaidElsewhereError(error.exit_code) from error
         raise
+    except SaidElsewhereError:  # not an error of this rank: the one that says it must not look for it elsewhere
+        raise
     except Exception:
         with suppress(RuntimeError):
             store.set(FAILS, "")  # before the others notice that this rank is gone

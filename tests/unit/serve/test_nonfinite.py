@@ -82,6 +82,8 @@ def test_it_is_counted_and_breaks_no_model(damaged: Server, capfd: pytest.Captur
         name = 'bertie_nonfinite_sequences_total{model="mlm"}'
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
+    # The one worker counts a batch after its answers, and before the next batch.
+    assert damaged.post("/v1/embeddings", {"input": GOOD, "model": "mlm"}).status == 200
     before = count()
     for _ in range(5):
         assert damaged.post("/v1/embeddings", {"input": [BAD, GOOD, BAD], "model": "mlm"}).status == 500
