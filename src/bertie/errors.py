@@ -19,6 +19,11 @@ LONGEST_MESSAGE = 4000
 """Characters of a message; the middle of a longer one is left out. Names in a file have any length."""
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or the name of its type if it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def visible(message: str) -> str:
     """Return a message in one line: what does not print, such as a line break in a name, as an escape sequence; cut."""
     if len(message) > LONGEST_MESSAGE:

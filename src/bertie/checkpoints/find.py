@@ -27,7 +27,7 @@ from bertie.checkpoints.weight_files import (
     names_to_try,
     weights_file,
 )
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, first_line
 from bertie.text import tokenizer_folder
 
 TASK_FILE = "task.json"
@@ -156,7 +156,7 @@ def _download(name: str, wanted: Iterable[str], commit: str | None = None) -> Pa
     try:
         return Path(huggingface_hub.snapshot_download(name, revision=commit, allow_patterns=sorted(wanted)))
     except Exception as error:  # the hub's client raises errors of its own, of its HTTP library and of the system
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = first_line(error)
         raise UsageError(f"{name} is not a folder, and the download from the hub failed: {reason}") from error
 
 

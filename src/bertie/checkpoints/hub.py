@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, first_line
 
 COMMIT = "Upload a model with bertie"
 ON_EVERY_REPO = frozenset({".gitattributes"})
@@ -42,7 +42,7 @@ def require_repo(repo: str | None, public: bool = False) -> None:
     try:
         validate_repo_id(repo)
     except HFValidationError as error:
-        reason = str(error).splitlines()[0].rstrip(".")
+        reason = first_line(error).rstrip(".")
         raise UsageError(f"{repo[:100]!r} names no repository, such as me/my-bert: {reason}") from error
     if get_token() is None:
         raise UsageError("there is no token of the hub: log in with `hf auth login`, or set HF_TOKEN")
@@ -91,4 +91,4 @@ def _reason(error: BaseException) -> str:
         return f"{response.status_code}, {' '.join(str(said).split())[:200]}"
     if isinstance(error, RuntimeError) and error.__cause__ is not None:  # which file, but not why
         return _reason(error.__cause__)
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+    return first_line(error)[:200]

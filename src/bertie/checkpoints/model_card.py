@@ -13,7 +13,7 @@ from bertie import console, storage
 from bertie.checkpoints.families import family_of
 from bertie.checkpoints.huggingface import transformers_heads
 from bertie.checkpoints.sentence_transformers_format import MODULES
-from bertie.errors import UsageError
+from bertie.errors import UsageError, first_line
 from bertie.model.head_facts import facts_of
 from bertie.model.model import Model
 
@@ -157,7 +157,7 @@ def metadata_of(folder: Path, scores: bool) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except Exception as error:  # whatever a damaged text makes a parser raise: the model does not depend on it
-        console.warn(f"{path}: its metadata cannot be read and are not kept: {str(error).splitlines()[0][:200]}")
+        console.warn(f"{path}: its metadata cannot be read and are not kept: {first_line(error)[:200]}")
         return {}
     return kept
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertie import console, runtime, threads
-from bertie.errors import UsageError
+from bertie.errors import UsageError, first_line
 from bertie.text.executors import connect_ray, import_ray
 
 
@@ -77,7 +77,7 @@ class RayTask:
         try:
             return self.ray.get(self.task)
         except self.ray.exceptions.RayError as error:
-            console.warn(f"Ray lost a step: {str(error).splitlines()[0]}")
+            console.warn(f"Ray lost a step: {first_line(error)}")
             return 1
 
     def terminate(self) -> None:

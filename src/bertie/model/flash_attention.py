@@ -12,6 +12,7 @@ import importlib.util
 import torch
 
 from bertie import console
+from bertie.errors import first_line
 
 
 @functools.cache
@@ -31,7 +32,8 @@ def use_flash_attention_3() -> bool:
     try:
         activate_flash_attention_impl("FA3")
     except Exception as error:  # a package for another version of torch or CUDA raises errors of many kinds
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        console.warn(f"the package flash_attn_interface cannot be used, FlashAttention 2 computes attention: {reason}")
+        console.warn(
+            f"the package flash_attn_interface cannot be used, FlashAttention 2 computes attention: {first_line(error)}"
+        )
         return False
     return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from bertie import console
+from bertie.errors import first_line
 from bertie.model.flash_attention import use_flash_attention_3
 from bertie.model.model import Model
 from bertie.pretraining.feed import Feed
@@ -45,5 +46,5 @@ def _failure(model: Model, feed: Feed, precision: Literal["fp32", "bf16"]) -> st
             raise
         for transformer, call in zip(model.transformers, uncompiled, strict=True):
             transformer.call = call
-        return (str(error).strip() or type(error).__name__).splitlines()[0]
+        return first_line(error)
     return ""

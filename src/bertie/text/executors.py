@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from bertie import console, threads
-from bertie.errors import MachineError, UsageError, UserError, install
+from bertie.errors import MachineError, UsageError, UserError, first_line, install
 
 Item = TypeVar("Item")
 ItemResult = TypeVar("ItemResult")
@@ -93,7 +93,7 @@ class RayExecutor:
             cause = error.cause
             raise cause if isinstance(cause, UserError) else MachineError(f"a worker failed: {cause!r}") from error
         except ray.exceptions.RayError as error:
-            raise MachineError(f"Ray lost a worker: {str(error).splitlines()[0]}: repeat the command") from error
+            raise MachineError(f"Ray lost a worker: {first_line(error)}: repeat the command") from error
         finally:
             if owns_cluster:
                 ray.shutdown()

@@ -28,6 +28,7 @@ from bertie import console
 from bertie.batches.fixed_shape import Capacity, arrays_of, padded, with_arrays
 from bertie.batches.loader import Step
 from bertie.contracts import MicroBatch
+from bertie.errors import first_line
 from bertie.training.static_inputs import StaticInputs
 from bertie.training.step import Outcome, StepFunction
 
@@ -160,7 +161,7 @@ class CapturedSteps:
             recording = record(self._function, passes, scalars, recorder)
         except Exception as error:  # drivers, compilers and kernels raise many kinds of errors
             cause = error.__context__ or error  # the end of a failed capture is an error of its own
-            reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
+            reason = first_line(cause)
             console.warn(f"cannot record the steps as CUDA graphs, training continues without them: {reason}")
             recording, self._gave_up = None, True
         self._function.optimizer.zero_grad(set_to_none=True)

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bertie import console, runtime
 from bertie.contracts import Loss, MicroBatch
-from bertie.errors import LostRankError, SaidElsewhereError, UsageError
+from bertie.errors import LostRankError, SaidElsewhereError, UsageError, first_line
 from bertie.model.model import Model
 from bertie.threads import torchrun_ranks
 from bertie.training.rendezvous import TIMEOUT, fresh_store
@@ -293,7 +293,7 @@ def _torchrun_store() -> Any:
         return next(dist.rendezvous("env://", timeout=timedelta(seconds=TIMEOUT)))[0]  # pyright: ignore[reportPrivateImportUsage]
     except (ValueError, RuntimeError) as error:
         place = ":".join(runtime.variable(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line(error)
         raise UsageError(
             f"the ranks do not meet at {place} ({reason}): start all of them with torchrun, and give a --master-port that "
             "no other program has; to use a single process, unset WORLD_SIZE"
@@ -317,7 +317,7 @@ def translated_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line(error)
         if not re.search("gloo|nccl|connection|broken pipe|store", reason, re.IGNORECASE):
             raise
         reason = re.sub(r"^\[\S+:\d+\] ", "", reason).split(". ")[0]  # without gloo's file, and its advice

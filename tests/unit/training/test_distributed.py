@@ -9,7 +9,7 @@ import torch
 
 from bertie.errors import UsageError
 from bertie.training import distributed
-from bertie.training.distributed import process_group
+from bertie.training.distributed import process_group, translated_errors
 
 
 @pytest.fixture(autouse=True)
@@ -61,3 +61,8 @@ def test_missing_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         monkeypatch.setenv("MASTER_PORT", str(free.getsockname()[1]))
     assert "waiting for clients. 1/8 clients joined." in refusal()
+
+
+def test_an_error_without_a_message_is_raised_as_it_is() -> None:
+    with pytest.raises(RuntimeError, match=r"^$"), translated_errors():
+        raise RuntimeError

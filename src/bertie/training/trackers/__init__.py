@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
 from bertie import config, console
-from bertie.errors import install
+from bertie.errors import first_line, install
 from bertie.training.run_folder import RunFolder, flatten
 from bertie.training.trackers.mlflow_curves import MLflowCurves
 from bertie.training.trackers.tensorboard_curves import TensorBoardCurves
@@ -74,7 +74,7 @@ class Trackers:
             yield
         except Exception as error:
             self._open.pop(name, None)
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            reason = first_line(error)
             remedy = f" ({install(name)})" if isinstance(error, ImportError) else ""
             console.warn(f"cannot write to {name}: {reason}{remedy}; the run continues without")
 
