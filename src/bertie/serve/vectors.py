@@ -12,13 +12,12 @@ import numpy as np
 
 from bertie import storage
 from bertie.contracts import Sequence
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, shorten
 from bertie.predict.predictor import Predictor
 from bertie.serve.ask import Answered, Ask, answered, each_of, run
 from bertie.serve.limits import Refused, too_large
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.queue import QueuedJob
-from bertie.tasks.data.rows import shorten
 from bertie.text import truncation
 
 Input = str | list[str | int | list[int]]
