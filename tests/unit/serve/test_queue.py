@@ -31,11 +31,15 @@ def job(where: Lane, *lengths: int) -> QueuedJob:
     return QueuedJob([sequence(tokens) for tokens in lengths], where)
 
 
-def lengths(queue: TokenQueue) -> list[int]:
-    """The lengths of the sequences of the next batch."""
+def take(queue: TokenQueue) -> LaneBatch:
     batch = queue.take(0)
     assert batch is not None
-    return [len(each) for each in batch.sequences]
+    return batch
+
+
+def lengths(queue: TokenQueue) -> list[int]:
+    """The lengths of the sequences of the next batch."""
+    return [len(each) for each in take(queue).sequences]
 
 
 def test_a_batch_holds_as_many_tokens_as_fit() -> None:
@@ -46,12 +50,6 @@ def test_a_batch_holds_as_many_tokens_as_fit() -> None:
     assert queue.take(0) is None
 
 
-def test_a_sequence_that_is_longer_than_a_batch_makes_one_of_its_own() -> None:
-    queue, where = TokenQueue(100), lane()
-    queue.add(job(where, 10, 150, 10))
-    assert [lengths(queue) for _ in range(3)] == [[10], [150], [10]]
-
-
 @pytest.mark.parametrize("target", [0.0, 1.0])
 def test_sequences_without_tokens_are_computed_too(target: float) -> None:
     queue, where = TokenQueue(100, target=target), lane()
@@ -59,8 +57,7 @@ def test_sequences_without_tokens_are_computed_too(target: float) -> None:
         asked = job(where, *sizes)
         queue.add(asked)
         while asked.missing:
-            batch = queue.take(0)
-            assert batch is not None
+            batch = take(queue)
             queue.finish(batch, where.compute(batch.sequences))
         assert asked.results == sizes
     assert where.owner.sequences == 0
@@ -101,20 +98,6 @@ def test_a_large_request_gets_a_quarter_of_an_overloaded_server() -> None:
     assert waited + 3 * 500 < tokens <= waited + 4 * 500
 
 
-def test_a_large_request_that_was_alone_need_not_wait_for_what_comes_later() -> None:
-    queue, where = TokenQueue(100), lane()
-    large = job(where, *[5] * 2000)
-    queue.add(large)
-    for _ in range(50):
-        queue.take(0)
-    assert large.taken == 1000
-    for _ in range(12):
-        for _ in range(5):
-            queue.add(job(where, 20))
-        assert 20 in lengths(queue)
-    assert large.taken > 1000 + 12 * 2
-
-
 def test_operations_take_turns_and_never_share_a_batch() -> None:
     queue, first, second = TokenQueue(100), lane(name="a"), lane(name="b")
     for _ in range(4):
@@ -131,8 +114,7 @@ def test_the_queue_is_bounded_in_tokens_for_each_model() -> None:
         queue.add(job(where, 11))
     queue.add(job(where, 10))
     queue.add(job(other, 100))
-    batch = queue.take(0)
-    assert batch is not None
+    batch = take(queue)
     with pytest.raises(QueueFull):  # what is being computed counts
         queue.add(job(where, 1))
     queue.finish(batch, [0] * 3)
@@ -163,12 +145,11 @@ def test_the_predicted_wait_counts_what_waits_and_what_is_computed(clock: list[f
     queue.add(job(where, *[50] * 5))
     assert not queue.idle
     assert queue.wait(where, 0) == pytest.approx(3 + 25)
-    batch = queue.take(0)
+    batch = take(queue)
     clock[0] += 4
     assert queue.wait(where, 50) == pytest.approx(11 - 4 + 2 + 20)
     clock[0] += 100  # the batch takes longer than predicted
     assert queue.wait(where, 50) == pytest.approx(2 + 20)
-    assert batch is not None
     queue.finish(batch, [0, 0])
     gone = job(where, 100)
     queue.add(gone)
@@ -177,11 +158,14 @@ def test_the_predicted_wait_counts_what_waits_and_what_is_computed(clock: list[f
     assert queue.wait(where, 0) == pytest.approx(2 + 15)
 
 
-def test_nothing_waits_while_a_batch_has_all(clock: list[float]) -> None:  # noqa: ARG001
-    queue, where = TokenQueue(100), lane_at(10)
-    queue.add(job(where, 50))
+@pytest.mark.parametrize("target", [0.0, 80.0])
+def test_a_server_that_computes_what_waited_is_idle_unless_it_has_a_target(target: float) -> None:
+    queue = TokenQueue(100, target=target)
+    queue.add(job(lane(), 50))
     assert not queue.idle
-    assert queue.take(0) is not None
+    batch = take(queue)
+    assert queue.idle == (not target)
+    queue.finish(batch, [0])
     assert queue.idle
 
 
@@ -198,8 +182,7 @@ def names(queue: TokenQueue, count: int) -> list[str]:
     """The owners of the next batches, each of which is computed at once."""
     found = []
     for _ in range(count):
-        batch = queue.take(0)
-        assert batch is not None
+        batch = take(queue)
         found.append(batch.lane.owner.name)
         queue.finish(batch, [0] * len(batch.sequences))
     return found
@@ -259,20 +242,9 @@ def test_the_predicted_wait_with_a_target_is_that_of_full_batches(clock: list[fl
     assert queue.wait(where, 40) == pytest.approx(11.5 + 10 + 1)
     assert queue.wait(where, 41) == pytest.approx(11.5 + 2 * 10 + 1)
     clock[0] += 1
-    batch = queue.take(0)
-    assert batch is not None
+    take(queue)
     clock[0] += 2
     assert queue.wait(where, 41) == pytest.approx(2.5 + 7 + 2 * 10 + 1)
-
-
-def test_with_a_target_a_server_that_computes_is_not_idle() -> None:
-    queue, where = TokenQueue(100, target=80), lane()
-    queue.add(job(where, 50))
-    batch = queue.take(0)
-    assert batch is not None
-    assert not queue.idle
-    queue.finish(batch, [0])
-    assert queue.idle
 
 
 @given(
@@ -315,8 +287,7 @@ def test_a_cancelled_job_leaves_the_queue_and_its_room() -> None:
     gone, kept = job(where, 30, 30, 30), job(where, 10)
     queue.add(gone)
     queue.add(kept)
-    batch = queue.take(0)
-    assert batch is not None
+    batch = take(queue)
     queue.cancel(gone)
     queue.cancel(gone)
     assert where.owner.tokens == 40
@@ -353,8 +324,7 @@ def test_a_worker_ends_although_the_last_job_was_cancelled() -> None:
     queue, where = TokenQueue(10), lane()
     gone = job(where, 10, 10)
     queue.add(gone)
-    batch = queue.take(0)
-    assert batch is not None
+    batch = take(queue)
     queue.cancel(gone)
     queue.close()
     queue.finish(batch, [1])

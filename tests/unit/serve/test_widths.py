@@ -9,9 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sentence_transformers import SentenceTransformer
 
-import bertie
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.errors import UsageError, UserError
 from bertie.predict.predictor import Predictor
@@ -121,17 +119,3 @@ def test_reranking_says_how_it_scored(served: Server, models: dict[str, Predicto
         np.testing.assert_allclose(
             [scores[i] for i in range(3)], models[name].rerank("kopa", TEXTS, label=label), atol=1e-4
         )
-
-
-def test_two_classes_of_another_library_are_those_of_pairs(models: dict[str, Predictor]) -> None:
-    found = models["classifier"].rerank("kopa", TEXTS)
-    expected = [
-        each.probabilities["LABEL_1"] for each in models["classifier"].predict([("kopa", text) for text in TEXTS])
-    ]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
-def test_the_vector_of_an_empty_text_is_that_of_sentence_transformers(pretrained: Path) -> None:
-    reference = SentenceTransformer(str(pretrained), device="cpu")
-    expected = reference.encode(["", " ", "kopa"])
-    np.testing.assert_allclose(bertie.load(pretrained, threads=1).embed(["", " ", "kopa"]), expected, atol=1e-5)

@@ -215,10 +215,10 @@ def form(refused: Refused) -> CohereError:
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/v1/embed", embed_v1, "Vectors of texts", CohereFloats | CohereByType, CohereEmbedV1),
-    Endpoint("POST", "/v2/embed", embed_v2, "Vectors of texts", CohereByType, CohereEmbedV2),
-    Endpoint("POST", "/v1/rerank", rerank_v1, "Documents by relevance", CohereRanking, CohereRerankV1),
-    Endpoint("POST", "/v2/rerank", rerank_v2, "Documents by relevance", CohereRanking, CohereRerankV2),
+    Endpoint("POST", "/v1/embed", embed_v1, "Vectors of texts"),
+    Endpoint("POST", "/v2/embed", embed_v2, "Vectors of texts"),
+    Endpoint("POST", "/v1/rerank", rerank_v1, "Documents by relevance"),
+    Endpoint("POST", "/v2/rerank", rerank_v2, "Documents by relevance"),
 )
 
 COHERE = Dialect("cohere", "/cohere", ENDPOINTS, form, CohereError)

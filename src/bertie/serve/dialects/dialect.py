@@ -21,5 +21,5 @@ async def health(call: Call, _: None) -> Response:
     return Response(b"", media_type="text/plain")
 
 
-HEALTH = Endpoint("GET", "/health", health, "Health", None, protected=False, statuses=(503,))
+HEALTH = Endpoint("GET", "/health", health, "Health", protected=False, statuses=(503,))
 """The probe of services whose answer is empty."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.responses import Response
-
 from bertie.serve.ask import Ask
 from bertie.serve.dialects import hf_messages as m
 from bertie.serve.dialects.dialect import require_ready
@@ -42,10 +40,10 @@ async def pipeline(call: Call, request: m.HfRequest) -> Any:
     return await _infer(call, request, model, task)
 
 
-async def health(call: Call, _: None) -> Response:
+async def health(call: Call, _: None) -> m.HfHealth:
     """Tell whether to send requests to this process."""
     require_ready(call)
-    return json_response(m.HfHealth("ok"))
+    return m.HfHealth("ok")
 
 
 def form(refused: Refused) -> m.HfError:
@@ -55,10 +53,10 @@ def form(refused: Refused) -> m.HfError:
 
 SUMMARY = "A task, as huggingface_hub and @huggingface/inference ask for it"
 ENDPOINTS = (
-    Endpoint("POST", "/", infer, SUMMARY, Any, m.HfRequest),
-    Endpoint("POST", "/models/{model:path}", infer_with, f"{SUMMARY}, with a model", Any, m.HfRequest),
-    Endpoint("POST", "/pipeline/{task:path}", pipeline, "A named task", Any, m.HfRequest),
-    Endpoint("GET", "/health", health, "Readiness", m.HfHealth, protected=False, statuses=(503,)),
+    Endpoint("POST", "/", infer, SUMMARY),
+    Endpoint("POST", "/models/{model:path}", infer_with, f"{SUMMARY}, with a model"),
+    Endpoint("POST", "/pipeline/{task:path}", pipeline, "A named task"),
+    Endpoint("GET", "/health", health, "Readiness", protected=False, statuses=(503,)),
 )
 
 HF = Dialect("hf", "/hf", ENDPOINTS, form, m.HfError)

@@ -212,12 +212,12 @@ def form(refused: Refused) -> InfinityError:
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/embeddings", embeddings, "Vectors of texts", InfinityEmbeddings, InfinityEmbeddingsRequest),
-    Endpoint("POST", "/rerank", rerank, "Documents by relevance", InfinityRanks, InfinityRerankRequest),
-    Endpoint("POST", "/classify", classify, "Classes of texts", InfinityClasses, InfinityClassifyRequest),
-    Endpoint("GET", "/models", models, "List the models", InfinityModels),
-    Endpoint("GET", "/health", health, "Health", InfinityHealth, protected=False, statuses=(503,)),
-    Endpoint("GET", "/metrics", metrics, "Metrics for Prometheus", None),
+    Endpoint("POST", "/embeddings", embeddings, "Vectors of texts"),
+    Endpoint("POST", "/rerank", rerank, "Documents by relevance"),
+    Endpoint("POST", "/classify", classify, "Classes of texts"),
+    Endpoint("GET", "/models", models, "List the models"),
+    Endpoint("GET", "/health", health, "Health", protected=False, statuses=(503,)),
+    Endpoint("GET", "/metrics", metrics, "Metrics for Prometheus"),
 )
 
 INFINITY = Dialect("infinity", "/infinity", ENDPOINTS, form, InfinityError)

@@ -194,13 +194,11 @@ def form(refused: Refused) -> OllamaError:
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/api/embed", embed, "Vectors of texts", OllamaEmbedResponse, OllamaEmbedRequest),
-    Endpoint(
-        "POST", "/api/embeddings", embeddings, "Vector of a text", OllamaEmbeddingsResponse, OllamaEmbeddingsRequest
-    ),
-    Endpoint("GET", "/api/tags", tags, "List the models", OllamaModels),
-    Endpoint("POST", "/api/show", show, "Describe a model", OllamaDescription, OllamaShowRequest),
-    Endpoint("GET", "/api/version", version, "Version of bertie", OllamaVersion, protected=False),
+    Endpoint("POST", "/api/embed", embed, "Vectors of texts"),
+    Endpoint("POST", "/api/embeddings", embeddings, "Vector of a text"),
+    Endpoint("GET", "/api/tags", tags, "List the models"),
+    Endpoint("POST", "/api/show", show, "Describe a model"),
+    Endpoint("GET", "/api/version", version, "Version of bertie", protected=False),
 )
 
 OLLAMA = Dialect("ollama", "/ollama", ENDPOINTS, form, OllamaError)

@@ -28,7 +28,7 @@ from bertie.serve.operations import ServedModel
 from bertie.serve.vectors import Input
 
 Direction = Literal["Right", "right"]
-PredictInput = str | list[str | list[str]]
+PredictInput = str | list[str | Annotated[list[str], Meta(min_length=1, max_length=2)]]
 """A text, a pair of texts, or a list of lists with one text or two."""
 
 
@@ -160,21 +160,21 @@ class TeiInfo(Struct):
     """The model and the limits of the server."""
 
     model_id: str
-    model_sha: None
     model_dtype: str
     model_type: dict[str, Any]
     """{"embedding": …}, {"classifier": …} or {"reranker": …}."""
     max_concurrent_requests: int
     max_input_length: int
     max_batch_tokens: int
-    max_batch_requests: None
     max_client_batch_size: int
-    auto_truncate: bool
-    tokenization_workers: int
-    version: str
+    version: str = __version__
     """Version of bertie."""
-    sha: None
-    docker_label: None
+    auto_truncate: bool = False
+    tokenization_workers: int = 1
+    model_sha: None = None
+    max_batch_requests: None = None
+    sha: None = None
+    docker_label: None = None
 
 
 class TeiError(Struct):
@@ -194,19 +194,19 @@ async def embed(call: Call, request: TeiEmbedRequest) -> list[list[float]]:
     return await call.service.offload(len(rows), json_numbers, vectors.unit(rows) if request.normalize else rows)
 
 
-async def embed_all(call: Call, request: TeiEmbedAllRequest) -> Response:
+async def embed_all(call: Call, request: TeiEmbedAllRequest) -> Annotated[Response, list[list[list[float]]]]:
     """Return the vectors of all tokens of texts, special tokens included, without pooling."""
     embedded = await vectors.embed_tokens(_ask(call, request, {"inputs": request.inputs}))
     return await call.service.offload(embedded.tokens, lambda: json_response(raw(map(json_numbers, embedded.results))))
 
 
-async def predict(call: Call, request: TeiPredictRequest) -> list[Any]:
+async def predict(call: Call, request: TeiPredictRequest) -> list[TeiPrediction | list[TeiPrediction]]:
     """Return the classes of texts or pairs of texts, most probable first."""
     inputs = _examples(request.inputs)
     scale = "raw" if request.raw_scores else "sigmoid"
     scored = await scores.classify(_ask(call, request, {"inputs": inputs}, scale=scale))
     results = [[TeiPrediction(score, label) for label, score in each.ranked] for each in scored.results]
-    return results if isinstance(inputs, list) else results[0]
+    return cast(Any, results if isinstance(inputs, list) else results[0])
 
 
 async def rerank(call: Call, request: TeiRerankRequest) -> list[TeiRank]:
@@ -224,7 +224,7 @@ async def similarity(call: Call, request: TeiSimilarityRequest) -> list[float]:
     return json_numbers(cosines(rows[:1], rows[1:])[0])
 
 
-async def tokenize(call: Call, request: TeiTokenizeRequest) -> Response:
+async def tokenize(call: Call, request: TeiTokenizeRequest) -> Annotated[Response, list[list[TeiToken]]]:
     """Return the tokens of texts. The header X-Vocabulary has the fingerprint that requests with token ids need."""
     ask = _ask(call, request, {"inputs": request.inputs})
     read = await vectors.tokenize(ask)
@@ -235,7 +235,7 @@ async def tokenize(call: Call, request: TeiTokenizeRequest) -> Response:
     return response
 
 
-async def root(call: Call, request: TeiRootRequest) -> Any:
+async def root(call: Call, request: TeiRootRequest) -> list[Any]:
     """Embed, predict or rerank, as the kind of the model asks for: what `model_type` of /info says."""
     handlers: dict[str, tuple[Callable[..., Any], Any]] = {
         "embedding": (embed, TeiEmbedRequest),
@@ -254,25 +254,22 @@ async def root(call: Call, request: TeiRootRequest) -> Any:
 async def info(call: Call, _: None) -> TeiInfo:
     """Describe the model and the limits of the server."""
     model = _model(call)
-    labels = dict(enumerate(model.predicting.labels or (scores.ONLY,))) if _kind(model) != "embedding" else {}
-    classes = {"id2label": labels, "label2id": {label: number for number, label in labels.items()}}
-    pooling = {"pooling": "+".join(model.predictor.text_embedding.pooling)}
-    limits = call.service.limits
+    kind, facts, limits = (
+        _kind(model),
+        {"pooling": "+".join(model.predictor.text_embedding.pooling)},
+        call.service.limits,
+    )
+    if kind != "embedding":
+        labels = dict(enumerate(model.predicting.labels or (scores.ONLY,)))
+        facts = {"id2label": labels, "label2id": {label: number for number, label in labels.items()}}
     return TeiInfo(
         model_id=model.name,
-        model_sha=None,
         model_dtype=str(next(model.predictor.model.parameters()).dtype).removeprefix("torch."),
-        model_type={_kind(model): classes if labels else pooling},
+        model_type={kind: facts},
         max_concurrent_requests=limits.max_connections,
         max_input_length=model.predictor.max_length,
         max_batch_tokens=call.service.queue.batch_tokens,
-        max_batch_requests=None,
         max_client_batch_size=limits.max_items,
-        auto_truncate=False,
-        tokenization_workers=1,
-        version=__version__,
-        sha=None,
-        docker_label=None,
     )
 
 
@@ -285,20 +282,20 @@ def form(refused: Refused) -> TeiError:
 
 
 _OF_MODELS = (
-    Endpoint("POST", "/embed", embed, "Vectors of texts", list[list[float]], TeiEmbedRequest),
-    Endpoint("POST", "/embed_all", embed_all, "Vectors of tokens", list[list[list[float]]], TeiEmbedAllRequest),
-    Endpoint("POST", "/predict", predict, "Classes", list[TeiPrediction | list[TeiPrediction]], TeiPredictRequest),
-    Endpoint("POST", "/rerank", rerank, "Texts by relevance", list[TeiRank], TeiRerankRequest),
-    Endpoint("POST", "/similarity", similarity, "Cosines of texts", list[float], TeiSimilarityRequest),
-    Endpoint("POST", "/tokenize", tokenize, "Tokens of texts", list[list[TeiToken]], TeiTokenizeRequest),
-    Endpoint("POST", "/", root, "What the kind of the model asks for", list[Any], TeiRootRequest),
-    Endpoint("GET", "/info", info, "Model and limits", TeiInfo, statuses=(404, 422, 503)),
+    Endpoint("POST", "/embed", embed, "Vectors of texts"),
+    Endpoint("POST", "/embed_all", embed_all, "Vectors of tokens"),
+    Endpoint("POST", "/predict", predict, "Classes"),
+    Endpoint("POST", "/rerank", rerank, "Texts by relevance"),
+    Endpoint("POST", "/similarity", similarity, "Cosines of texts"),
+    Endpoint("POST", "/tokenize", tokenize, "Tokens of texts"),
+    Endpoint("POST", "/", root, "What the kind of the model asks for"),
+    Endpoint("GET", "/info", info, "Model and limits", statuses=(404, 422, 503)),
 )
 ENDPOINTS = (
     *_OF_MODELS,
     *(replace(each, path=f"/models/{{model}}{each.path}".rstrip("/"), bare=False) for each in _OF_MODELS),
     HEALTH,
-    Endpoint("GET", "/metrics", v1.metrics, "Metrics for Prometheus", None),
+    Endpoint("GET", "/metrics", v1.metrics, "Metrics for Prometheus"),
 )
 
 TEI = Dialect("tei", "/tei", ENDPOINTS, form, TeiError)
@@ -348,12 +345,7 @@ def _examples(inputs: PredictInput) -> Any:
     if kinds != {list}:
         message = "inputs: give a text, a pair of two texts, or a batch of lists with one text or two each"
         raise Refused(422, "validation", message, "inputs")
-    batch = cast(list[list[str]], inputs)
-    for number, each in enumerate(batch):
-        if not 1 <= len(each) <= 2:
-            message = f"inputs[{number}] has {len(each)} texts: give one, or a pair"
-            raise Refused(422, "validation", message, f"inputs[{number}]")
-    return [each[0] if len(each) == 1 else each for each in batch]
+    return [each[0] if len(each) == 1 else each for each in inputs]
 
 
 def _tokens(texts: list[str], read: Answered[list[Sequence]], special: bool) -> Response:

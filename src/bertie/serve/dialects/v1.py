@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from starlette.responses import Response
@@ -41,7 +41,7 @@ async def embeddings(call: Call, request: m.EmbeddingsRequest) -> m.EmbeddingsRe
     return m.EmbeddingsResponse(await embedding_list(call, embedded, request.encoding_format), **_answer(embedded))
 
 
-async def similarity(call: Call, request: m.SimilarityRequest) -> Response:
+async def similarity(call: Call, request: m.SimilarityRequest) -> Annotated[Response, m.SimilarityResponse]:
     """Compare the vectors of texts with those of other texts, or with each other."""
     fields = {"texts": request.texts, "others": request.others}
     count, others = len(request.texts), len(request.others or request.texts)
@@ -51,7 +51,7 @@ async def similarity(call: Call, request: m.SimilarityRequest) -> Response:
     return await call.service.offload(len(embedded.results), _similarities, embedded, message, count)
 
 
-async def tokenize(call: Call, request: m.TokenizeRequest) -> Response:
+async def tokenize(call: Call, request: m.TokenizeRequest) -> Annotated[Response, m.TokenizeResponse]:
     """Return the tokens of texts, and the fingerprint of the vocabulary."""
     ask = Ask(call, request.model, {"texts": request.texts}, prompt_name=request.prompt_name)
     read = await vectors.tokenize(ask)
@@ -78,14 +78,14 @@ async def predict(call: Call, request: m.PredictRequest) -> m.PredictResponse:
     return m.PredictResponse(predicted.model.predicting.kind, predicted.results, **_answer(predicted))
 
 
-async def fill_mask(call: Call, request: m.FillMaskRequest) -> Response:
+async def fill_mask(call: Call, request: m.FillMaskRequest) -> Annotated[Response, m.FillMaskResponse]:
     """Predict the tokens at masks."""
     filled = await fill_masks(Ask(call, request.model, {"inputs": request.inputs}, top_k=request.top_k))
     count = sum(map(len, chain(*filled.results)))
     return await call.service.offload(count, _with_candidates, filled, m.FillMaskResponse([], **_answer(filled)))
 
 
-async def attention(call: Call, request: m.AttentionRequest) -> Response:
+async def attention(call: Call, request: m.AttentionRequest) -> Annotated[Response, m.AttentionResponse]:
     """Return the attention probabilities of all heads in a text, or in a pair of texts."""
     attended = await attend(Ask(call, request.model, {"text": request.text, "text_pair": request.text_pair}))
     tokenizer, (sequence, probabilities) = attended.model.predictor.tokenizer, attended.results
@@ -110,12 +110,12 @@ async def model(call: Call, _: None) -> m.ModelCard:
     return _card(call, call.service.models[name])
 
 
-async def livez(call: Call, _: None) -> Response:
+async def livez(call: Call, _: None) -> Annotated[Response, m.Status]:
     """Tell whether the process works. If not, restart it."""
     return _status(call, call.service.live_problems())
 
 
-async def readyz(call: Call, _: None) -> Response:
+async def readyz(call: Call, _: None) -> Annotated[Response, m.Status]:
     """Tell whether to send requests to this process."""
     return _status(call, call.service.ready_problems())
 
@@ -132,18 +132,18 @@ def form(refused: Refused) -> m.ErrorResponse:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/v1/models", models, "List the models", m.ModelList),
-    Endpoint("GET", "/v1/models/{model:path}", model, "Describe a model", m.ModelCard, statuses=(404,)),
-    Endpoint("POST", "/v1/embeddings", embeddings, "Vectors of texts", m.EmbeddingsResponse, m.EmbeddingsRequest),
-    Endpoint("POST", "/v1/similarity", similarity, "Cosines of texts", m.SimilarityResponse, m.SimilarityRequest),
-    Endpoint("POST", "/v1/tokenize", tokenize, "Tokens of texts", m.TokenizeResponse, m.TokenizeRequest),
-    Endpoint("POST", "/v1/rerank", rerank, "Documents by relevance", m.RerankResponse, m.RerankRequest),
-    Endpoint("POST", "/v1/predict", predict, "Predictions of a fine-tuned model", m.PredictResponse, m.PredictRequest),
-    Endpoint("POST", "/v1/fill-mask", fill_mask, "Tokens at masks", m.FillMaskResponse, m.FillMaskRequest),
-    Endpoint("POST", "/v1/attention", attention, "Attention of all heads", m.AttentionResponse, m.AttentionRequest),
-    Endpoint("GET", "/livez", livez, "Liveness", m.Status, protected=False, statuses=(503,)),
-    Endpoint("GET", "/readyz", readyz, "Readiness", m.Status, protected=False, statuses=(503,)),
-    Endpoint("GET", "/metrics", metrics, "Metrics for Prometheus", None),
+    Endpoint("GET", "/v1/models", models, "List the models"),
+    Endpoint("GET", "/v1/models/{model:path}", model, "Describe a model", statuses=(404,)),
+    Endpoint("POST", "/v1/embeddings", embeddings, "Vectors of texts"),
+    Endpoint("POST", "/v1/similarity", similarity, "Cosines of texts"),
+    Endpoint("POST", "/v1/tokenize", tokenize, "Tokens of texts"),
+    Endpoint("POST", "/v1/rerank", rerank, "Documents by relevance"),
+    Endpoint("POST", "/v1/predict", predict, "Predictions of a fine-tuned model"),
+    Endpoint("POST", "/v1/fill-mask", fill_mask, "Tokens at masks"),
+    Endpoint("POST", "/v1/attention", attention, "Attention of all heads"),
+    Endpoint("GET", "/livez", livez, "Liveness", protected=False, statuses=(503,)),
+    Endpoint("GET", "/readyz", readyz, "Readiness", protected=False, statuses=(503,)),
+    Endpoint("GET", "/metrics", metrics, "Metrics for Prometheus"),
 )
 
 V1 = Dialect("v1", "", ENDPOINTS, form, m.ErrorResponse)

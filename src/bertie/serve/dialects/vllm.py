@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -209,7 +208,7 @@ async def classify(call: Call, request: VllmClassifyRequest) -> VllmClasses:
     return VllmClasses(data=data, **_listed("classify", call, scored))
 
 
-async def pooling(call: Call, request: VllmPoolingRequest) -> Response:
+async def pooling(call: Call, request: VllmPoolingRequest) -> Annotated[Response, VllmPooling]:
     """Return vectors of texts, vectors of their tokens, or scores of their classes."""
     ask = _ask(call, request, {"input": request.input}, dimensions=request.dimensions)
     if request.task != "embed" and request.dimensions not in (None, ask.model("vectors").vector_width):
@@ -227,13 +226,11 @@ async def pooling(call: Call, request: VllmPoolingRequest) -> Response:
     return await call.service.offload(pooled.tokens, _with_rows, message, rows, request.encoding_format)
 
 
-_rerank = partial(Endpoint, "POST", handler=rerank, summary="Documents by relevance")
-_score = partial(Endpoint, "POST", handler=score, summary="Scores of pairs")
 ENDPOINTS = (
-    *(_rerank(path, response=VllmRanks, request=VllmRerankRequest) for path in ("/rerank", "/v1/rerank", "/v2/rerank")),
-    *(_score(path, response=VllmScores, request=VllmScoreRequest) for path in ("/score", "/v1/score")),
-    Endpoint("POST", "/classify", classify, "Classes of texts", VllmClasses, VllmClassifyRequest),
-    Endpoint("POST", "/pooling", pooling, "Vectors of texts and tokens", VllmPooling, VllmPoolingRequest),
+    *(Endpoint("POST", path, rerank, "Documents by relevance") for path in ("/rerank", "/v1/rerank", "/v2/rerank")),
+    *(Endpoint("POST", path, score, "Scores of pairs") for path in ("/score", "/v1/score")),
+    Endpoint("POST", "/classify", classify, "Classes of texts"),
+    Endpoint("POST", "/pooling", pooling, "Vectors of texts and tokens"),
     HEALTH,
 )
 

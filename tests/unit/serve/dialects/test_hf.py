@@ -9,7 +9,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from huggingface_hub import InferenceClient
-from huggingface_hub.errors import HfHubHTTPError
 
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.model.vector_modules import Normalize
@@ -216,40 +215,23 @@ REFUSED = [
     ("mlm", {"inputs": "a", "encoding_format": "base64"}, 422, "encoding_format: Invalid enum value 'base64'"),
     ("mlm", {"inputs": "a", "truncation_direction": "left"}, 422, "truncation_direction: Invalid enum value 'left'"),
     ("mlm", {"inputs": "a", "truncate": True, "parameters": {"truncate": True}}, 422, "truncate: it is given twice"),
-    ("mlm", {"inputs": ["b", "a " * 99], "truncate": False}, 422, "inputs[1] has 101 tokens"),
-    ("mlm", {"inputs": "a", "dimensions": 9}, 422, "the vectors have width 32, and cannot be shortened"),
     ("mlm", {"inputs": []}, 422, "inputs: there is no text"),
-    ("classifier", {"inputs": []}, 422, "inputs: there is no text"),
-    ("tagger", {"inputs": []}, 422, "inputs: there is no text"),
-    ("mlm", {"inputs": [], "parameters": {"targets": ["ban"]}}, 422, "inputs: there is no text"),
     ("mlm", {"inputs": "a " * 99, "truncate": False}, 422, "inputs has 101 tokens"),
     ("mlm", {"inputs": "[MASK] " * 63}, 422, "inputs: the text has 63 tokens"),
     ("tagger", {"inputs": " "}, 422, "inputs: a sentence without words"),
-    ("tagger", {"inputs": ["ban", " "]}, 422, "inputs[1]: a sentence without words"),
     ("classifier", {"inputs": {"text": "a", "text_pair": "b"}}, 422, "inputs: found two texts, but"),
-    ("span", {"inputs": {"question": "a", "context": ""}}, 422, "inputs: the context is empty"),
     ("mlm", {"inputs": {"words": "a"}}, 422, "give a text, texts, or an object with one of source_sentence"),
-    ("mlm", {"inputs": {"source_sentence": "a"}}, 422, "inputs.sentences: give a list of texts"),
-    ("mlm", {"inputs": {"source_sentence": "a", "sentences": []}}, 422, "there is no sentence"),
     ("mlm", {"inputs": {"source_sentence": "a", "sentences": ["a"], "x": "b"}}, 422, "inputs.x: unknown field"),
     ("mlm", {"inputs": {"question": "a", "context": "b"}}, 422, "lacks a task"),
     ("span", {"inputs": {"question": "a", "context": "b"}, "parameters": {"max_seq_len": 9}}, 422, "64 tokens"),
     ("span", {"inputs": {"question": "a", "context": "b"}, "parameters": {"doc_stride": 61}}, 422, "share at most"),
-    ("span", {"inputs": {"question": "a", "context": "b"}, "parameters": {"top_k": 101}}, 422, "give at most 100"),
     ("span", {"inputs": {"context": "a", "question": "b" * 100_001}}, 413, "shorten inputs.question"),
     ("mlm", {"inputs": "[MASK]", "parameters": {"targets": ["a"] * 2049}}, 413, "2,049 texts"),
-    ("span", {"inputs": "a"}, 422, "this task reads an object with question and context"),
     ("tagger", {"inputs": "a", "parameters": {"ignore_labels": []}}, 422, "add O"),
     ("tagger", {"inputs": "a", "parameters": {"stride": 47}}, 422, "windows of 62 tokens share at most 46"),
     ("tagger", {"inputs": "a", "parameters": {"stride": 1, "aggregation_strategy": "none"}}, 422, "omit one"),
-    ("classifier", {"inputs": "a", "parameters": {"function_to_apply": "tanh"}}, 422, "Invalid enum value 'tanh'"),
     ("classifier", {"inputs": {"question": "a", "context": "b"}}, 422, "was not fine-tuned for question-answering"),
     ("choice", {"inputs": "a"}, 404, "there is no task 'multiple-choice'"),
-    ("nothing", {"inputs": "a"}, 404, "no model has this name"),
-    ("mlm/pipeline/ner", {"inputs": "a"}, 404, "there is no task 'ner'"),
-    ("mlm", {"inputs": "a", "parameters": {"temperature": 1}}, 422, "temperature"),
-    ("mlm", {"inputs": 5}, 422, "inputs"),
-    ("mlm", b"{", 400, "not valid JSON"),
 ]
 
 
@@ -259,8 +241,3 @@ def test_errors_have_the_form_of_the_api(server: Server, model: str, message: An
     assert answer.status == status
     assert text in answer.json["error"]
     assert answer.json.keys() == {"error", "error_type"}
-
-
-def test_the_client_shows_errors(server: Server) -> None:
-    with pytest.raises(HfHubHTTPError, match="top_k: give at most 100"):
-        client(server, "mlm").fill_mask("[MASK]", top_k=101)
