@@ -1,14 +1,14 @@
 """The dialects of the server, one file for each: its messages, the way from its requests to an `Ask` and from what a model
 found to its answers, and the form of its errors.
 
-`dialect.py` says what a dialect is. `v1.py` has bertie's own API, which is that of OpenAI where that has the same, with the
-messages of `v1_messages.py`. Every other dialect answers below its base, such as /tei, and without the base where no other
-dialect claims the path, or --dialect chooses it:
+`Dialect` in `serve/exchange.py` says what a dialect is. `v1.py` has bertie's own API, which is that of OpenAI where that
+has the same, with the messages of `v1_messages.py`. Every other dialect answers below its base, such as /tei, and without
+the base where no other dialect claims the path, or --dialect chooses it:
 
 - `tei.py`: text-embeddings-inference;
-- `infinity.py`: infinity, with `coded_errors.py`, which vLLM has, too;
+- `infinity.py`: infinity;
 - `vllm.py`: vLLM;
-- `hf.py`: Hugging Face's inference API, with the tasks of `hf_tasks.py` and the messages of `hf_messages.py`;
+- `hf.py`: Hugging Face's inference API, with the messages of `hf_messages.py`;
 - `cohere.py`: Cohere's API;
 - `ollama.py`: Ollama's API.
 """

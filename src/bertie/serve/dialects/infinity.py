@@ -8,10 +8,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from bertie.serve.ask import Answered, Ask
-from bertie.serve.dialects.coded_errors import CodedError, coded_form
-from bertie.serve.dialects.dialect import require_ready
-from bertie.serve.dialects.v1 import embedding_list, metrics
-from bertie.serve.dialects.v1_messages import Embedding, Texts, Usage, usage
+from bertie.serve.dialects.v1 import embedding_list, metrics, require_ready
+from bertie.serve.dialects.v1_messages import CodedError, Embedding, Texts, Usage, coded_form, usage
 from bertie.serve.exchange import Call, Dialect, Endpoint
 from bertie.serve.limits import ErrorType, Refused
 from bertie.serve.scores import classify as classified

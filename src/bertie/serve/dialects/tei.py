@@ -19,7 +19,7 @@ from bertie.predict.vectors import cosines
 from bertie.serve import scores, vectors
 from bertie.serve.ask import Answered, Ask
 from bertie.serve.dialects import v1
-from bertie.serve.dialects.dialect import HEALTH
+from bertie.serve.dialects.v1 import HEALTH
 from bertie.serve.dialects.v1_messages import Texts
 from bertie.serve.exchange import Call, Dialect, Endpoint, invalid, json_response
 from bertie.serve.limits import Refused

@@ -110,6 +110,23 @@ async def model(call: Call, _: None) -> m.ModelCard:
     return _card(call, call.service.models[name])
 
 
+def require_ready(call: Call) -> None:
+    """Check, for a probe, whether this process takes requests. Raises Refused with status 503."""
+    call.facts["logged"] = False  # probes come every few seconds
+    if problems := call.service.ready_problems():
+        raise Refused(503, "unhealthy", "; ".join(problems))
+
+
+async def health(call: Call, _: None) -> Response:
+    """Tell whether to send requests to this process."""
+    require_ready(call)
+    return Response(b"", media_type="text/plain")
+
+
+HEALTH = Endpoint("GET", "/health", health, "Health", protected=False, statuses=(503,))
+"""The probe of services whose answer is empty."""
+
+
 async def livez(call: Call, _: None) -> Annotated[Response, m.Status]:
     """Tell whether the process works. If not, restart it."""
     return _status(call, call.service.live_problems())

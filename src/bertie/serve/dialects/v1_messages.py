@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from bertie.serve.ask import Answered
-from bertie.serve.limits import ErrorType
+from bertie.serve.limits import ErrorType, Refused
 from bertie.serve.operations import MAX_TOP_K
 from bertie.serve.predictions import Example
 from bertie.serve.vectors import Input
@@ -307,3 +307,25 @@ class Status(Struct):
 
     status: Literal["ok", "unavailable"]
     reasons: list[str]
+
+
+class CodedError(Struct):
+    """Why a request was refused, as infinity and vLLM say it: as OpenAI, with the status as the code."""
+
+    message: str
+    type: ErrorType
+    param: str | None
+    """The field that is wrong."""
+    code: int
+    """The status."""
+
+
+class CodedErrorResponse(Struct):
+    """The response to a request that was refused."""
+
+    error: CodedError
+
+
+def coded_form(refused: Refused) -> CodedErrorResponse:
+    """Return the message of an error."""
+    return CodedErrorResponse(CodedError(refused.message, refused.type, refused.param, refused.status))

@@ -10,9 +10,16 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from bertie.serve.ask import Answered, Ask
-from bertie.serve.dialects.coded_errors import CodedErrorResponse, coded_form
-from bertie.serve.dialects.dialect import HEALTH
-from bertie.serve.dialects.v1_messages import Document, RerankResult, Texts, Usage, usage
+from bertie.serve.dialects.v1 import HEALTH
+from bertie.serve.dialects.v1_messages import (
+    CodedErrorResponse,
+    Document,
+    RerankResult,
+    Texts,
+    Usage,
+    coded_form,
+    usage,
+)
 from bertie.serve.exchange import Call, Dialect, Endpoint, json_response
 from bertie.serve.limits import Refused
 from bertie.serve.numbers import base64_of, raw
