@@ -251,7 +251,7 @@ NAMED = {
         "serve/work.py": "the operation embed",
     },
     "objectives": {
-        "checkpoints/head_shapes.py": "names of heads in the folders of others, which do not say them",
+        "checkpoints/huggingface.py": "names of heads in the folders of others, which do not say them",
         "inspect/importance.py": "the head of a causal model has no weights, so its folder does not name it",
         "model/electra.py": "the objective that trains the generator",
         "predict/token_model.py": "the head of a causal model, as above",

@@ -50,7 +50,12 @@ class Checkpoint:
     files: tuple[Path, ...] = ()
     """The files with its weights (`weights_files`)."""
     contents: ModelFolder | None = None
-    """The small files of the folder, as they were read."""
+    """Its small files, as they were read. None: it was not read."""
+
+    @property
+    def small_files(self) -> ModelFolder:
+        """The small files of the folder."""
+        return self.contents or ModelFolder(self.folder)
 
     @property
     def where(self) -> Path:

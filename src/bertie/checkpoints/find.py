@@ -11,7 +11,7 @@ from bertie.checkpoints import hub, sentence_transformers_format
 from bertie.checkpoints.sentence_transformers_format import MODULES
 from bertie.checkpoints.tensorflow import folder as google
 from bertie.checkpoints.weight_files import ADAPTER, ADAPTER_WEIGHTS, INDEX, SAFETENSORS, WHOLE, weights_file
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, nearest
 from bertie.files.model_folder import ModelFolder
 from bertie.text import tokenizer_folder
 
@@ -58,14 +58,18 @@ def find_model(source: str | Path) -> tuple[ModelFolder, Path | None]:
     root = ModelFolder(path)
     if (model := _model_in(root)) is not None:
         return model
-    if path.is_dir() and (steps := list_checkpoints(path)) and not any(map(root.has, WHOLE)):
+    unfinished = path.is_dir() and not any(map(root.has, WHOLE))  # checkpoints of a finished run are other models
+    if unfinished and (steps := list_checkpoints(path)):
         return ModelFolder(steps[-1]), None
+    if unfinished and root.has("config.toml"):
+        raise UsageError(f"{path} is a run without a checkpoint yet: {GIVE}")
     if path.is_dir():
         raise UsageError(_no_model(path, [each.relative_to(path).as_posix() for each in path.glob("*/config.json")]))
     if exists:
         raise UsageError(f"{path} is a file: give the folder of the model, or the prefix of a TensorFlow checkpoint")
     if name.startswith((".", "/", "~")) or name.count("/") > 1 or (path.parent.is_dir() and "/" in name):
-        raise UsageError(f"{path} does not exist: {GIVE}")
+        near = nearest(path.name, [other.name for other in path.parent.glob("*/")])
+        raise UsageError(f"{path} does not exist: " + (f"did you mean {path.parent / near}?" if near else GIVE))
     return _from_hub(name)
 
 
@@ -136,7 +140,9 @@ def _require_transformer(folder: ModelFolder) -> None:
     """Check that modules.json, if a folder without config.json has one, begins with an encoder. Raises UserError."""
     if not folder.has(MODULES):
         return
-    kinds = [str(entry.get("type")).rpartition(".")[2] for entry in folder.json_list(MODULES) if isinstance(entry, dict)]
+    kinds = [
+        str(entry.get("type")).rpartition(".")[2] for entry in folder.json_list(MODULES) if isinstance(entry, dict)
+    ]
     if kinds[:1] != ["Transformer"]:
         raise UserError(
             f"{folder / MODULES} asks for {' → '.join(kinds)[:200]}, which is not supported: bertie reads Transformer → Pooling"
@@ -195,6 +201,8 @@ def _needed(folder: ModelFolder, start: str, names: Iterable[str]) -> set[str]:
 
 def _weights(folder: ModelFolder, module: str, files: dict[str, str]) -> set[str]:
     """Return the files with the weights of a module. files: its files, with their names in the folder."""
+    if ADAPTER in files and not {*ADAPTER_WEIGHTS}.isdisjoint(files):
+        return set()  # it is refused
     named = folder.json("config.json").get("transformers_weights") if not module else None
     first = next((name for name in ([named] if isinstance(named, str) else WHOLE) if name in files), "")
     if not first.endswith(INDEX):

@@ -149,6 +149,7 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     with storage.atomic_file(path) as temporary:
         try:
             save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, {"format": "pt"})
+            temporary.chmod(0o666 & ~storage.umask())  # the library lets only the owner read it
         except SafetensorError as error:
             raise MachineError(f"cannot write {path}: {first_line(error)}") from error
 

@@ -17,7 +17,7 @@ from bertie.checkpoints.families.family import Family, canonical_names, from_hug
 from bertie.checkpoints.find import MANIFEST, TASK_FILE, find_model
 from bertie.checkpoints.huggingface import from_config_json, head_shapes, padding_id
 from bertie.checkpoints.tensorflow import folder as google
-from bertie.checkpoints.weight_files import read_weights, require_dtype, require_valid, weights_file, weights_files
+from bertie.checkpoints.weight_files import read_weights, require_dtype, weights_file, weights_files
 from bertie.errors import UsageError, UserError, naming
 from bertie.files.model_folder import ModelFolder
 from bertie.model.characters import Characters
@@ -150,9 +150,11 @@ def _used(
             raise UserError(f"{path} is damaged: {name} is a single number")
         require_dtype(path, name, tensor)
     poolers = ("pooler.", *(f"heads.{name}.pooler." for name, shape in heads.items() if shape == "pair"))
-    lost: tuple[HeadShape, ...] = ()
-    if not any(name.startswith(poolers) for name in weights):  # left over from pre-training, by a class without a pooler
-        lost += ("pair",)
+    lost: list[HeadShape] = []
+    if not any(
+        name.startswith(poolers) for name in weights
+    ):  # left over from pre-training, by a class without a pooler
+        lost.append("pair")
     if wrong:
         problem = f"{path}: the head that predicts tokens has an output matrix of its own or none ({wrong})"
         remedy = "bertie has only heads that share the word embeddings"
@@ -187,7 +189,9 @@ def _refuse_unused(path: Path, family: Family, names: list[str]) -> None:
     console.warn(f"{path} holds {problem}; they are not used")
 
 
-def _require_vocabulary(folder: ModelFolder, config: EncoderConfig, weights: dict[str, Tensor], tokenizer: Tokenizer) -> None:
+def _require_vocabulary(
+    folder: ModelFolder, config: EncoderConfig, weights: dict[str, Tensor], tokenizer: Tokenizer
+) -> None:
     """Compare the number of entries of the vocabulary and of the encoder. Raises UserError, also if there is no encoder."""
     spelled = isinstance(config, LstmConfig) and isinstance(config.input, Characters)
     words = weights.get("encoder.embeddings." + ("characters.symbols" if spelled else "word.weight"))
@@ -258,4 +262,4 @@ def _require_sizes(
         sizes["reading.lstm.ahead.0.weight_hh_l0"] = (4 * lstm, lstm)
     for name, size in sizes.items():
         if (found := weights.get(name)) is None or found.shape != size:
-            raise shape_error(folder, name, size, found)
+            raise shape_error(folder.path, name, size, found)

@@ -245,7 +245,16 @@ def load_state(folder: Path, model: Model, optimizer: torch.optim.Optimizer) -> 
     _require(counters)
     try:
         found = config.build(Counters, storage.read_json(counters), "counters")
-        places = ("epoch", "epoch_step", "section", "tokens", "seconds", "metrics_bytes", "skipped", "consecutive_skipped")
+        places = (
+            "epoch",
+            "epoch_step",
+            "section",
+            "tokens",
+            "seconds",
+            "metrics_bytes",
+            "skipped",
+            "consecutive_skipped",
+        )
         require_range("counters", found, *places, low=0, high=2**63)
     except UsageError as error:
         raise UserError(f"{counters} is damaged: {error}") from error

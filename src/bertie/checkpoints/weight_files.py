@@ -41,16 +41,19 @@ def weights_file(folder: ModelFolder) -> Path:
     named = folder.json("config.json").get("transformers_weights")
     if named is not None:
         if not isinstance(named, str) or not named.endswith((".safetensors", f".safetensors{INDEX}")):
-            raise UserError(f"{folder / 'config.json'}: transformers_weights is {str(named)[:60]!r}: it must name a file")
+            raise UserError(
+                f"{folder / 'config.json'}: transformers_weights is {str(named)[:60]!r}: it must name a file"
+            )
         return _inside(folder, named, f"{folder / 'config.json'}: transformers_weights")
     for name in WHOLE:
         if folder.has(name):
             return _inside(folder, name, str(folder))
-    others = [path.name for path in folder.path.iterdir() if path.suffix in (".h5", ".msgpack", ".gguf", ".pt", ".onnx")]
-    also = f", but {others[0]}, which bertie does not read" if others else ""
+    others = [
+        path.name for path in folder.path.iterdir() if path.suffix in (".h5", ".msgpack", ".gguf", ".pt", ".onnx")
+    ]
+    also = f", and bertie does not read {others[0]}" if others else ""
     raise UserError(
-        f"{folder} holds neither {SAFETENSORS} nor {PICKLED}, whole or in shards{also}: save the model with save_pretrained() "
-        "of transformers"
+        f"{folder / SAFETENSORS} is missing{also}: bertie reads {SAFETENSORS} or {PICKLED}, whole or in shards"
     )
 
 
@@ -90,9 +93,10 @@ def read_weights(folder: ModelFolder, mapped: bool = False) -> dict[str, Tensor]
     placed = _placed(folder, path)
     tensors: dict[str, Tensor] = {}
     for shard in weights_files(folder):
-        tensors |= read_tensors(shard, mapped)
-        if absent := [name for name, file in placed.items() if file == shard.name and name not in tensors]:
+        held = read_tensors(shard, mapped)
+        if absent := [name for name, file in placed.items() if file == shard.name and name not in held]:
             raise UserError(f"{path} is damaged: {absent[0][:200]} is not in {shard.name}")
+        tensors |= held
     return tensors
 
 
@@ -134,7 +138,7 @@ def read_tensors(path: Path, mapped: bool = False) -> dict[str, Tensor]:
 def _read_safetensors(path: Path, mapped: bool) -> dict[str, Tensor]:
     opened: Any = safetensors.safe_open(path, "pt")
     with opened:  # it checks all places
-        names = opened.keys()  # noqa: SIM118 - no mapping
+        names = opened.keys()
         return {name: opened.get_tensor(name) if mapped else opened.get_tensor(name).clone() for name in names}
 
 

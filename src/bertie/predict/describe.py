@@ -11,7 +11,7 @@ from bertie import storage
 from bertie.checkpoints import sentence_transformers_reader
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import family_named
-from bertie.checkpoints.families.general_keys import WITHOUT_EFFECT
+from bertie.checkpoints.families.settings import WITHOUT_EFFECT
 from bertie.checkpoints.folder import MANIFEST
 from bertie.checkpoints.huggingface import transformers_heads
 from bertie.checkpoints.weight_files import TENSORFLOW_INDEX
