@@ -232,7 +232,6 @@ NAMED = {
         "finetuning/glue_tasks.py": "the tasks of GLUE",
         "serve/dialects/vllm.py": "names of vLLM",
         "serve/dialects/vllm_messages.py": "names of vLLM",
-        "serve/operations.py": "the operation embed",
     },
     "objectives": {
         "inspect/importance.py": "the head of a causal model has no weights, so its folder does not name it",
