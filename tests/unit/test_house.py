@@ -231,7 +231,6 @@ NAMED = {
     "tasks": {
         "finetuning/glue_tasks.py": "the tasks of GLUE",
         "serve/dialects/vllm.py": "names of vLLM",
-        "serve/dialects/vllm_messages.py": "names of vLLM",
     },
     "objectives": {
         "inspect/importance.py": "the head of a causal model has no weights, so its folder does not name it",
