@@ -105,7 +105,7 @@ def _require_next_token(config: FinetuneConfig, checkpoint: Checkpoint) -> None:
         )
     with no_weights():
         own = isinstance(build_encoder(encoder), BringsVocabularyHead)
-    if own or (isinstance(encoder, TransformerConfig) and encoder.embedding_width != encoder.hidden_size):
+    if own or encoder.embedding_width != encoder.hidden_size:
         raise UsageError(
             f"lm_weight is {weight:g}, whose loss predicts with the matrix of the word embeddings alone, and the head of {where} "
             f"({encoder.kind}) has weights of its own: set lm_weight to 0"

@@ -25,7 +25,6 @@ from bertie.model.attention import AttentionKind
 from bertie.model.config import TransformerConfig
 from bertie.model.gru import GruConfig, GruEncoder
 from bertie.model.lstm import LstmConfig, LstmEncoder
-from bertie.model.pooling import Pooling
 from bertie.model.reformer import ReformerEncoder
 from bertie.model.reformer_config import ReformerConfig
 from bertie.model.static import StaticConfig, StaticEncoder
@@ -78,11 +77,6 @@ def spell_entries(encoder: Encoder, tokenizer: Tokenizer) -> None:
     """
     if isinstance(encoder, LstmEncoder) and encoder.embeddings.characters is not None:
         encoder.embeddings.characters.spell(tokenizer)
-
-
-def text_vector(config: EncoderConfig) -> Pooling:
-    """Return how an encoder makes the vector of a text from the states of its tokens, unless something else is asked for."""
-    return getattr(config, "text_vector", "mean")
 
 
 def head_dropout(config: EncoderConfig) -> float:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bertie.config import Range
 from bertie.contracts import Batch, Hidden
-from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
+from bertie.model.config import EncoderFacts, PooledToken
 from bertie.model.dropout import drop
 from bertie.model.head_facts import HeadShape
 from bertie.model.relative_parts import Stored, part_of, run_layers
@@ -28,17 +28,12 @@ from bertie.model.xlnet import XlnetLayer, check_sizes, relative_products
 
 
 @dataclass(frozen=True)
-class TransformerXlConfig:
+class TransformerXlConfig(EncoderFacts):
     """Sizes and settings of a Transformer-XL. The published model of WikiText-103 has 18 layers of size 1024 with 16 heads."""
 
-    language_embeddings: ClassVar[bool] = False
-    languages: ClassVar[tuple[str, ...]] = ()
-    type_vocab_size: ClassVar = 0
-    classifier_pooling: ClassVar[ClassifierPooling] = "token"
+    vocabulary_heads = ("next",)
     causal: ClassVar = True
-    head_layers: ClassVar = HeadLayers()
     pooled_token: ClassVar[PooledToken] = "last"  # which sees all others
-    vocabulary_heads: ClassVar[tuple[HeadShape, ...]] = ("next",)
     kind: Literal["transformer_xl"] = field(default="transformer_xl", kw_only=True)
     num_hidden_layers: Annotated[int, Range(1, 1000)]
     """Number of layers."""

@@ -21,9 +21,8 @@ from bertie.config import Range, check_ranges
 from bertie.contracts import Batch, Hidden
 from bertie.errors import UsageError
 from bertie.model.activation import activation
-from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
+from bertie.model.config import EncoderFacts, PooledToken
 from bertie.model.dropout import drop, drop_add
-from bertie.model.head_facts import HeadShape
 from bertie.model.matrices import Matrices, linear_weights
 from bertie.model.relative_attention import Terms, relative_dense
 from bertie.model.relative_groups import relative_grouped
@@ -32,16 +31,12 @@ from bertie.model.segment_memory import keys_seen, parts_of, segments_of, whole_
 
 
 @dataclass(frozen=True)
-class XlnetConfig:
+class XlnetConfig(EncoderFacts):
     """Sizes and settings of an XLNet encoder. The published base model has 12 layers of size 768 with 12 heads."""
 
-    language_embeddings: ClassVar[bool] = False
-    languages: ClassVar[tuple[str, ...]] = ()
-    type_vocab_size: ClassVar = 2  # its attention distinguishes two segments
-    classifier_pooling: ClassVar[ClassifierPooling] = "token"
+    type_vocab_size = 2  # its attention distinguishes two segments
+    vocabulary_heads = ("permutation",)
     causal: ClassVar = False  # in fine-tuning and prediction, every token sees all others
-    head_layers: ClassVar = HeadLayers()
-    vocabulary_heads: ClassVar[tuple[HeadShape, ...]] = ("permutation",)
     kind: Literal["xlnet"] = field(default="xlnet", kw_only=True)
     num_hidden_layers: Annotated[int, Range(1, 1000)]
     """Number of layers."""

@@ -11,7 +11,6 @@ from bertie.batches.layouts import Layout
 from bertie.config import Range, ranges
 from bertie.contracts import Batch
 from bertie.errors import UsageError
-from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.vocabulary_heads import BringsVocabularyHead, VocabularyHead, next_token_targets
@@ -43,7 +42,7 @@ class CausalLM:
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model is not causal, or if masks replace the tokens to predict."""
         require_vocabulary_head(self.kind, "next", model)
-        if isinstance(model, TransformerConfig) and model.embedding_width != model.hidden_size:
+        if model.embedding_width != model.hidden_size:
             raise UsageError(
                 f"objectives.clm predicts with the matrix of the word embeddings, and model.embedding_size is "
                 f"{model.embedding_size}: set it to 0, which means model.hidden_size"
