@@ -45,7 +45,7 @@ class CausalLM:
         if model.embedding_width != model.hidden_size:
             raise UsageError(
                 f"objectives.clm predicts with the matrix of the word embeddings, and model.embedding_size is "
-                f"{model.embedding_size}: set it to 0, which means model.hidden_size"
+                f"{model.embedding_width}: set it to 0, which means model.hidden_size"
             )
         if not model.causal and not self.allow_bidirectional:
             raise UsageError(
