@@ -25,8 +25,8 @@ from bertie.model.config import TransformerConfig
 from bertie.model.electra import build_generator, generator_config
 from bertie.model.encoder import EncoderConfig, build_encoder
 from bertie.model.head_facts import HeadShape
+from bertie.model.initialization import no_weights
 from bertie.model.lstm import LstmConfig
-from bertie.model.meta import no_weights
 from bertie.model.model import Model
 from bertie.text.tokenizer import Tokenizer
 

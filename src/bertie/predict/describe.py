@@ -217,7 +217,7 @@ def _by_design(checkpoint: Checkpoint, predictor: Predictor, name: str) -> Facts
     family = family_named(checkpoint.model_type)
     if config.pooled_token == "last" and family is not None and family.reads_last_place:
         facts["padding"] = "heads read the last token: in transformers, pad on the left"
-    if isinstance(config, TransformerConfig) and config.language_embeddings:
+    if config.language_embeddings:
         facts["language"] = "transformers adds the embedding of a language only if `langs` is given"
     if predictor.model.generator is not None:
         facts["generator"] = "bertie fills masks with the generator; transformers ignores its weights"

@@ -24,7 +24,7 @@ from bertie.checkpoints.tensorflow import folder as google
 from bertie.checkpoints.weight_files import TENSORFLOW_INDEX
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
-from bertie.model.meta import no_weights
+from bertie.model.initialization import no_weights
 from bertie.predict import compare_libraries, export_checks, transformers_js
 from bertie.predict.answers import compare
 from bertie.predict.conversion import LIBRARIES, Conversion, ExportPrecision, ExportTarget

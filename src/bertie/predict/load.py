@@ -13,7 +13,7 @@ from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding, e
 from bertie.checkpoints.sentence_transformers_reader import read as read_embedding
 from bertie.errors import UsageError, UserError
 from bertie.model.electra import build_generator
-from bertie.model.encoder import build_encoder, text_vector, with_language
+from bertie.model.encoder import build_encoder, with_language
 from bertie.model.initialization import Uninitialized
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling
@@ -111,7 +111,7 @@ def build(
     if named and pooling and named.pooling != (pooling,):
         theirs = " and ".join(named.pooling)
         raise UsageError(f"--pooling {pooling}: the files of {checkpoint.folder} name the pooling {theirs}: omit it")
-    how = named or SentenceEmbedding((pooling or text_vector(encoder.config),))
+    how = named or SentenceEmbedding((pooling or encoder.config.text_vector,))
     return checkpoint, Predictor(checkpoint.folder, checkpoint.tokenizer, model, task, length, text_embedding=how)
 
 
