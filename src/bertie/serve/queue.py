@@ -49,6 +49,8 @@ class QueuedJob:
     """What waits for the job: a future of the event loop. The queue only keeps it."""
     late: bool = False
     """Whether all others come before it, because the target does not hold for it."""
+    wait: float = 0.0
+    """The predicted seconds from its admission to its end; 0: there is no prediction."""
     results: list[Any] = field(default_factory=list)
     """Results of the sequences, in order; an exception in place of a result that failed."""
     tokens: int = 0

@@ -21,6 +21,7 @@ from bertie.serve.logs import JsonLog
 from bertie.serve.metrics import Metrics
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.queue import Lane, QueuedJob, QueueFull, TokenQueue
+from bertie.serve.speed import Correction
 from bertie.serve.worker import Worker
 from bertie.text.batching import batches
 
@@ -62,6 +63,7 @@ class Service:
         self.queue = TokenQueue(
             self.limits.batch_tokens or default, self.limits.max_wait_ms / 1000, self.limits.latency_target
         )
+        self._correction = Correction()
         self.metrics = Metrics(model.share for model in self.models.values())
         health = {name: model.health for name, model in self.models.items()}
         self.worker = Worker(self.queue, health, self._deliver, self.metrics, self.log, self.limits.hang_timeout)
@@ -233,6 +235,7 @@ class Service:
         try:
             await waiter
         finally:
+            self._learn(job)  # also if the client gives up, which must not hide that the prediction was too short
             watch.cancel()
             timer.cancel()
             self.queue.cancel(job)  # what is complete stays
@@ -242,12 +245,22 @@ class Service:
         seconds = self.limits.timeout
         return Refused(504, "timeout", f"no result after {seconds:g} s: send fewer or shorter texts, or try later")
 
+    def _learn(self, job: QueuedJob) -> None:
+        """Learn how wrong the prediction for a job was, now that it is computed, or nobody waits for it.
+
+        Short waits say little: their times are those of the event loop, not of the queue.
+        """
+        if self.limits.latency_target and job.wait > self.limits.latency_target / 4:
+            now = time.monotonic()
+            self._correction.observe(job.wait, now - job.admitted, now)
+
     def _admit(self, job: QueuedJob, spent: float) -> None:
         capacity = job.lane.owner.capacity
         if job.tokens > capacity:
             raise too_large("tokens in the request", job.tokens, capacity, "split it", "--queue-tokens")
         wait = self.queue.wait(job.lane, job.tokens)
-        job.late = not self._require_time(wait, spent, job.lane)
+        in_time = self._require_time(wait, spent, job.lane)
+        job.late, job.wait = not in_time, wait * in_time
         try:
             self.queue.add(job)
         except QueueFull:
@@ -271,7 +284,10 @@ class Service:
             Refused: It would not, and the server is not idle; status 429.
         """
         target = self.limits.latency_target
-        in_time = spent + wait <= TARGET_SHARE * target if target else wait <= WAIT_SHARE * self.limits.timeout
+        if target:
+            in_time = spent + wait * self._correction.factor(time.monotonic()) <= TARGET_SHARE * target
+        else:
+            in_time = wait <= WAIT_SHARE * self.limits.timeout
         if not in_time and not self.queue.idle:
             raise self._overloaded(lane)
         return in_time or wait <= target

@@ -1,4 +1,5 @@
-"""How long batches take: overhead + tokens / rate, learned from the batches that a server computes."""
+"""How long batches take: overhead + tokens / rate, learned from the batches that a server computes. And how far predictions
+that were made from this were wrong."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ from math import ceil
 
 NEW = 0.2  # weight of a batch in the mean of its size
 SLOW = 2.0  # times the mean of its size that a batch counts at most, because another program may have held it up
+RISE = 0.2  # of the difference to a request that took longer than corrected
+HALF_LIFE = 5.0  # seconds after which a correction is half as large
 
 
 class BatchSpeed:
@@ -54,3 +57,24 @@ def _line(points: list[tuple[float, float]]) -> tuple[float, float]:
         t, s = max(points)
         return 0.0, s / t
     return overhead, rate
+
+
+class Correction:
+    """How many times as long as predicted requests take, at least 1: the worst of the last seconds.
+
+    It rises with every request that takes even longer, and falls back over time. So it forgets a disturbance also if nothing
+    is admitted that would show its end.
+    """
+
+    def __init__(self) -> None:
+        """Begin without a correction."""
+        self._excess, self._at = 0.0, 0.0
+
+    def factor(self, now: float) -> float:
+        """Return it. now: seconds of `time.monotonic`."""
+        return 1.0 + self._excess * 0.5 ** ((now - self._at) / HALF_LIFE)
+
+    def observe(self, predicted: float, measured: float, now: float) -> None:
+        """Learn from a request: its predicted and its measured seconds."""
+        before = self.factor(now)
+        self._excess, self._at = before - 1.0 + RISE * max(measured / predicted - before, 0.0), now

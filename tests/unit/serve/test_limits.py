@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
 from bertie.serve.keys import ApiKeys
-from bertie.serve.limits import Front, Limits, try_later
-from bertie.serve.service import Service
+from bertie.serve.limits import Front, Limits, Refused, try_later
+from bertie.serve.service import ClientGone, Service
 from bertie.serve.speed import BatchSpeed
 
 from .conftest import Server, serving, wait_until
@@ -204,6 +207,28 @@ def test_a_request_that_alone_misses_the_target_is_computed_if_nothing_waits(mak
         small.join(300)
         large.join(300)
         assert order == ["another", "small", "large"]
+
+
+@pytest.mark.parametrize("timeout", [0.0, 300.0])
+def test_clients_that_give_up_show_that_predictions_were_too_short(timeout: float, make_service: Build) -> None:
+    """Otherwise only those teach something whose predictions were right."""
+    service = make_service("mlm", latency_target=20)
+    set_speed(service, 10)
+    lane = service.models["mlm"].lanes["vectors"]
+
+    async def gone() -> None:
+        [(*_, job)] = lane.jobs
+        job.admitted -= 60  # it has waited for so long
+        if timeout:
+            return
+        await asyncio.get_running_loop().create_future()
+
+    ids = np.full(100, 7, np.int32)
+    sequence = Sequence(ids, np.zeros_like(ids), np.ones(100, bool))
+    with pytest.raises(ClientGone if timeout else Refused):
+        asyncio.run(service.compute(lane, [sequence], gone, timeout, 0.0))
+    assert service._correction.factor(time.monotonic()) > 1.5
+    assert lane.owner.tokens == 0
 
 
 def test_the_speed_is_known_before_the_first_request(make_service: Build) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bertie.serve.speed import BatchSpeed
+from bertie.serve.speed import HALF_LIFE, BatchSpeed, Correction
 
 
 def taught(*batches: tuple[int, float]) -> BatchSpeed:
@@ -69,3 +69,19 @@ def test_no_batch_takes_less_than_nothing() -> None:
     assert 0 <= found.batch(1) <= found.batch(4000)
     assert taught((100, 0.1), (4000, 40.0)).batch(1) >= 0
     assert taught((10, 1.0), (1000, 1.5)).within(0.5) == 0
+
+
+def test_a_correction_rises_at_once_and_falls_back_over_time() -> None:
+    found = Correction()
+    assert found.factor(100) == 1
+    found.observe(1.0, 0.5, 100)  # shorter than predicted
+    assert found.factor(100) == 1
+    found.observe(1.0, 3.0, 100)
+    assert 1.1 < found.factor(100) < 2
+    for _ in range(40):
+        found.observe(1.0, 3.0, 100)
+    assert found.factor(100) == pytest.approx(3, abs=0.01)
+    assert found.factor(100 + HALF_LIFE) == pytest.approx(2, abs=0.01)
+    found.observe(1.0, 1.5, 100 + HALF_LIFE)
+    assert found.factor(100 + HALF_LIFE) == pytest.approx(2, abs=0.01)
+    assert found.factor(100 + 20 * HALF_LIFE) == pytest.approx(1, abs=0.01)
