@@ -16,7 +16,6 @@ from bertie.checkpoints.folder import MANIFEST
 from bertie.checkpoints.huggingface import transformers_heads
 from bertie.checkpoints.weight_files import TENSORFLOW_INDEX
 from bertie.console import plural
-from bertie.model.config import TransformerConfig
 from bertie.model.head_facts import facts_of
 from bertie.predict.compare_sentence_transformers import limited
 from bertie.predict.comparison import shown
@@ -29,6 +28,11 @@ from bertie.text.tokenizer_folder import read_folder
 Facts = dict[str, str]
 SHOWN = 12
 """Names in a list that are shown."""
+SIZES = (
+    *("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"),
+    *("position_embedding", "type_vocab_size", "hidden_act"),
+)
+"""Settings of an encoder that are shown."""
 
 
 def describe(checkpoint: Checkpoint, predictor: Predictor) -> dict[str, Facts]:
@@ -67,16 +71,8 @@ def _model(checkpoint: Checkpoint, predictor: Predictor, values: dict[str, Any])
     config = model.encoder.config
     facts = {"family": f"{family.title if family else 'bertie'} (model_type {checkpoint.model_type})"}
     facts["class"] = few(values.get("architectures") or ()) if values.get("architectures") else "none named"
-    if isinstance(config, TransformerConfig):
-        sizes = {"layers": config.num_hidden_layers, "heads": config.num_attention_heads}
-        shown = [f"{count} {what}" for what, count in sizes.items()]
-        shown += [f"width {config.hidden_size}, feed-forward width {config.intermediate_size}"]
-        shown += [f"{config.position_embedding} positions, {plural(config.type_vocab_size, 'segment')}"]
-        facts["encoder"] = ", ".join([*shown, config.hidden_act, *["causal"] * config.causal])
-    else:
-        heads = getattr(config, "num_attention_heads", 0)
-        sizes = [f"{config.num_hidden_layers} layers", *([f"{heads} heads"] if heads else [])]
-        facts["encoder"] = ", ".join([config.kind, *sizes, f"width {config.hidden_size}"])
+    sizes = [f"{name} {getattr(config, name)}" for name in SIZES if hasattr(config, name)]
+    facts["encoder"] = ", ".join([config.kind, *sizes, *["causal"] * config.causal])
     facts["sizes"] = f"{plural(model.size, 'parameter')}, {config.vocab_size:,} entries of the vocabulary"
     facts["longest input"] = f"{predictor.max_length:,} tokens; positions: {config.max_position_embeddings:,}"
     for kind, head in sorted(model.heads.items()):
@@ -217,7 +213,7 @@ def _by_design(checkpoint: Checkpoint, predictor: Predictor, name: str) -> Facts
     family = family_named(checkpoint.model_type)
     if config.pooled_token == "last" and family is not None and family.reads_last_place:
         facts["padding"] = "heads read the last token: in transformers, pad on the left"
-    if isinstance(config, TransformerConfig) and config.language_embeddings:
+    if getattr(config, "language_embeddings", 0):
         facts["language"] = "transformers adds the embedding of a language only if `langs` is given"
     if predictor.model.generator is not None:
         facts["generator"] = "bertie fills masks with the generator; transformers ignores its weights"

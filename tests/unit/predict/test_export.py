@@ -24,7 +24,7 @@ from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
 from bertie.model.initialization import initialize_weights
 from bertie.objectives import MaskedLM, NextSentence
-from bertie.predict import export_checks
+from bertie.predict import compared_texts
 from bertie.predict.engines import cpu, files
 from bertie.predict.export import ExportTarget, convert
 from bertie.pretraining.initial_weights import new_model
@@ -170,7 +170,7 @@ def test_an_onnx_file_runs_without_bertie(
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     predictor = bertie.load(run, threads=1)
     for count in (1, 5):
-        encoded = [each.input_ids for each in export_checks.sequences(predictor, data)[:count]]
+        encoded = [each.input_ids for each in compared_texts.sequences(predictor, data)[:count]]
         longest = max(len(each) for each in encoded)
         ids, mask = (np.zeros((count, longest), np.int64) for _ in range(2))
         for i, each in enumerate(encoded):

@@ -26,7 +26,7 @@ from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.model.vector_modules import Dropout, LayerNorm, Normalize
 from bertie.objectives import MaskedLM, NextSentence
-from bertie.predict import export_checks, transformers_js
+from bertie.predict import compared_texts, export_checks, transformers_js
 from bertie.predict.engines import onnx
 from bertie.predict.verify import verify
 from bertie.pretraining.initial_weights import new_model
@@ -136,7 +136,7 @@ def test_files_that_differ_too_much_are_refused(
     predictor = bertie.load(source, threads=1)
     text = tmp_path / "texts.tsv"
     text.write_text("text\tlabel\nthe gudon\ta\nanother one in the place\tb\n")
-    members = export_checks.sequences(predictor, text)
+    members = compared_texts.sequences(predictor, text)
     before = export_checks.measure(predictor, members, text)
     with monkeypatch.context() as patch:
         folder = copy_of(converted[0], tmp_path / "loss", patch)
