@@ -12,11 +12,10 @@ from typing import IO, Any
 
 from bertie import console, storage
 from bertie.commands.flags import Flat, Positional
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, raise_error
 from bertie.predict.likelihood import TextScore, perplexity
 from bertie.predict.load import load
 from bertie.predict.token_model import tell_generator
-from bertie.tasks.data.rows import raise_error
 from bertie.tasks.data.unlabeled import UnlabeledReader
 from bertie.text.tokenizer import Tokenizer
 

@@ -10,13 +10,12 @@ from typing import Any
 from bertie.commands.common import print_lines
 from bertie.commands.evaluate import defaults as defaults
 from bertie.commands.flags import Positional
-from bertie.errors import UsageError
+from bertie.errors import UsageError, raise_error
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
 from bertie.predict.shared import shared
 from bertie.tasks import AnyTask
 from bertie.tasks.aggregation import Strategy
-from bertie.tasks.data.rows import raise_error
 from bertie.tasks.predictions import prediction_to_json
 from bertie.training.sharing import shared_work
 
