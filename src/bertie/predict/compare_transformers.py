@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Many
 from functools import cache, partial
 from itertools import repeat
@@ -171,28 +171,16 @@ class Transformers:
 def _tokens(predictor: Predictor, other: Transformers, texts: ComparedTexts) -> Iterator[Probe]:
     tokenizer, length = predictor.tokenizer, predictor.max_length
 
-    def encoded(inputs: list[str]) -> list[Any]:
-        return [other.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True) for text in inputs]
+    def exact(what: str, inputs: Many[Any], ours: Many[Any], theirs: Callable[[Any], Any], why: str = "") -> Probe:
+        return Probe(what, inputs, ours, lambda: [theirs(given) for given in inputs], 0.0, why)
 
+    plain = partial(other.tokenizer, add_special_tokens=False, return_offsets_mapping=True)
     for what, inputs, why in (("texts", texts.plain, ""), ("texts with special tokens", texts.with_roles, ROLES)):
-        ours = tokenizer.encode_with_offsets(inputs)
-        yield Probe(
-            f"token ids of {what}",
-            inputs,
-            [entries(tokenizer, each.ids) for each in ours],
-            lambda i=inputs: [entries(tokenizer, each["input_ids"]) for each in encoded(i)],
-            *(0.0, why),
-        )
-        if not why:
-            yield Probe(
-                "offsets of tokens",
-                inputs,
-                [_places(text, each.offsets) for text, each in zip(inputs, ours, strict=True)],
-                lambda i=inputs: [
-                    _places(text, each["offset_mapping"]) for text, each in zip(i, encoded(i), strict=True)
-                ],
-                0.0,
-            )
+        ids = [entries(tokenizer, each.ids) for each in tokenizer.encode_with_offsets(inputs)]
+        yield exact(f"token ids of {what}", inputs, ids, lambda text: entries(tokenizer, plain(text)["input_ids"]), why)
+    encoded = tokenizer.encode_with_offsets(texts.plain)
+    offsets = [_places(text, each.offsets) for text, each in zip(texts.plain, encoded, strict=True)]
+    yield exact("offsets of tokens", texts.plain, offsets, lambda text: _places(text, plain(text)["offset_mapping"]))
     long = LONG * (1 + 5 * length // len(LONG))
     longs = [long] * (len(tokenizer.encode([long])[0]) > length)
     for what, inputs, limit in (
@@ -201,17 +189,15 @@ def _tokens(predictor: Predictor, other: Transformers, texts: ComparedTexts) -> 
         (f"a text that is truncated to {length:,} tokens", longs, length),
         ("a pair of such texts", [(text, text) for text in longs], length),
     ):
-        if not inputs:
-            continue
-
-        def theirs(inputs: Many[Any] = inputs, limit: int = limit) -> list[list[str]]:
-            found = [other.encode(given, limit) for given in inputs]
-            return [entries(tokenizer, each["input_ids"], each.get("token_type_ids") or repeat(0)) for each in found]
-
         sequences = sequences_of(predictor, inputs, limit)
         ours = [entries(tokenizer, each.input_ids.tolist(), each.token_type_ids.tolist()) for each in sequences]
-        why = AROUND if tokenizer.adds_around else ""
-        yield Probe(f"ids and token types in {what}", inputs, ours, theirs, 0.0, why)
+
+        def theirs(given: Any, limit: int = limit) -> list[str]:
+            found = other.encode(given, limit)
+            return entries(tokenizer, found["input_ids"], found.get("token_type_ids") or repeat(0))
+
+        if inputs:
+            yield exact(f"ids and token types in {what}", inputs, ours, theirs, AROUND if tokenizer.adds_around else "")
 
 
 def entries(tokenizer: Tokenizer, ids: Many[int], types: Any = None) -> list[str]:
@@ -257,11 +243,10 @@ def _head(predictor: Predictor, kind: str, other: Transformers, texts: ComparedT
     sizes = map(len, sequences_of(predictor, texts.sentences, UNLIMITED))
     # pipelines do not truncate
     short = [text for text, size in zip(texts.sentences, sizes, strict=True) if size < predictor.max_length - 2]
-    if shape in ("choice", "pair", "start_end"):
-        inputs: list[Any] = texts.pairs
-    elif shape in ("masked", "next"):  # whose outputs are large
+    inputs: list[Any] = texts.pairs
+    if shape in ("masked", "next"):  # whose outputs are large
         inputs = short
-    else:
+    elif shape not in ("choice", "pair", "start_end"):
         inputs = _with_tokens(predictor, texts.plain) + texts.pairs * (shape == "text")
     ours = [head_outputs(predictor.model, kind, sequences_of(predictor, [given]))[0] for given in inputs]
     yield Probe(what, inputs, ours, lambda: other.outputs(CLASSES[shape], inputs))

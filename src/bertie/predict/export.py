@@ -93,28 +93,34 @@ def convert(
     runtime.use_threads(threads)
     job = Conversion.of(source, out, to, precision, data, calibration, max_loss)
     with storage.atomic_folder(out) as folder:
-        predictor = None if to in ("hf", "sentence-transformers") else job.load()
-        _write_files(job, folder, predictor)
-        job.checkpoint.weights.clear()
-        exported = write_engine(job, folder, predictor)
-        written, memory = time.monotonic(), runtime.peak_memory()
-        predictor = predictor or job.load()
-        before, converted = export_checks.measure(predictor, job.checked, data), cache(partial(_load, folder, exported))
-        with console.silenced():  # of texts that are truncated on purpose
-            probes = [*compare_bertie.probes(predictor, converted, job.checked)]
-        del predictor  # so that only one model is in memory
-        found = _compare(job, before, probes, converted, exported)
-        if exported is not None:
-            files.write(replace(exported, measured=found))
-        if to == "transformers.js":
-            found |= transformers_js.write(before, folder, job.checked, data, max_loss)
-        checked = time.monotonic()
-        _write_card(job, folder, card, found)
-        write_manifest(folder, transformers_js.FILES.values() if to == "transformers.js" else ())
-    seconds = time.monotonic() - checked + written - started
+        found = _write(job, folder, card, started)
     pushed = {} if push is None else {"pushed": hub.push(out, push, public)}
-    times = {"seconds": round(seconds, 2), "check_seconds": round(checked - written, 2), "memory": memory}
-    return {"out": str(out), "engine": job.engine, "precision": precision, **times, **found, **pushed}
+    return {"out": str(out), "engine": job.engine, "precision": precision, **found, **pushed}
+
+
+def _write(job: Conversion, folder: Path, card: CardFacts, started: float) -> dict[str, Any]:
+    """Write the folder and compare it with its source. Return what was measured. started: the time of the call."""
+    predictor = None if job.to in ("hf", "sentence-transformers") else job.load()
+    _write_files(job, folder, predictor)
+    job.checkpoint.weights.clear()
+    exported = write_engine(job, folder, predictor)
+    written, memory = time.monotonic(), runtime.peak_memory()
+    predictor = predictor or job.load()
+    before = export_checks.measure(predictor, job.checked, job.data)
+    converted = cache(partial(_load, folder, exported))
+    with console.silenced():  # of texts that are truncated on purpose
+        probes = [*compare_bertie.probes(predictor, converted, job.checked)]
+    del predictor  # so that only one model is in memory
+    found = _compare(job, before, probes, converted, exported)
+    if exported is not None:
+        files.write(replace(exported, measured=found))
+    if job.to == "transformers.js":
+        found |= transformers_js.write(before, folder, job.checked, job.data, job.max_loss)
+    checked = time.monotonic()
+    _write_card(job, folder, card, found)
+    write_manifest(folder, transformers_js.FILES.values() if job.to == "transformers.js" else ())
+    seconds = time.monotonic() - checked + written - started
+    return {"seconds": round(seconds, 2), "check_seconds": round(checked - written, 2), "memory": memory, **found}
 
 
 def _write_files(job: Conversion, folder: Path, predictor: Predictor | None) -> None:

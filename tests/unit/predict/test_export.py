@@ -309,10 +309,6 @@ def test_the_pooling_is_readable_by_old_and_new_readers(minilm: Path, tmp_path: 
     "change",
     [
         {"engine": "quick"},
-        {"engine": "auto"},
-        {"engine": "torch-int8"},  # which needs its ranges of activations
-        {"engine": "onnx"},  # which needs its graph
-        {"engine": "openvino-int8"},
         {"files": ["graph.bin"]},
         {"files": {"../graph.bin": "0" * 64}},
         {"measured": 3},
