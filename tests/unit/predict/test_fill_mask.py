@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 
-import bertie
 from bertie.cli import main
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
@@ -389,9 +388,3 @@ def test_a_model_without_a_head_is_refused(minilm: Path, capsys: pytest.CaptureF
 
 def test_fillings_have_a_probability() -> None:
     assert Filling(("a",), (("a",),), math.log(0.25)).probability == pytest.approx(0.25)
-
-
-def test_words_in_python(predictor: Predictor) -> None:
-    assert bertie.WordSearch is WordSearch
-    assert len(predictor.fill_words("the [MASK]")[0]) == 5
-    assert len(predictor.fill_jointly("the [MASK]")) == 5

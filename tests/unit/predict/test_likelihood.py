@@ -280,10 +280,7 @@ def test_a_file_in_input_order_with_errors(
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
-        ([], 2, "give either texts or --input FILE"),
-        (["a", "--input", "b.txt"], 2, "give either texts or --input FILE"),
         (["the", "--out", "x.csv"], 2, "likelihoods are written as .jsonl"),
-        (["--input", "missing.txt"], 2, "no such file"),
         (["--input", "empty.txt"], 1, "empty.txt: no texts in it"),
         ([""], 1, 'none of 1 text could be scored: see the "error" of each'),
         (["", "--strict"], 1, "text 1 has no tokens: remove it"),

@@ -124,8 +124,6 @@ def test_similarity_on_the_command_line(
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
-        ([], 2, "give either texts or --input FILE"),
-        (["a", "b", "--input", "c.tsv"], 2, "give either texts or --input FILE"),
         (["a"], 2, "give at least two texts"),
         (["a", "b", "--text", "c"], 2, "--text and --text-pair name columns of a file: add --input FILE"),
         (["--input", "one.tsv"], 2, "one.tsv"),
