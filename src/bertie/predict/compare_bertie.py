@@ -16,7 +16,6 @@ from bertie.predict.vectors import head_outputs
 from bertie.tasks.predictions import prediction_to_json
 
 EMBEDDED_TEXTS = 8
-Ask = Callable[[Predictor], Many[Any]]
 
 
 def probes(predictor: Predictor, other: Callable[[], Predictor], sequences: list[Sequence]) -> Iterator[Probe]:
@@ -28,7 +27,9 @@ def probes(predictor: Predictor, other: Callable[[], Predictor], sequences: list
         sequences: Real inputs, for the heads of pre-training.
     """
 
-    def probe(what: str, inputs: Many[Any], ask: Ask, tolerance: float = TOLERANCE) -> Probe:
+    def probe(
+        what: str, inputs: Many[Any], ask: Callable[[Predictor], Many[Any]], tolerance: float = TOLERANCE
+    ) -> Probe:
         return Probe(what, inputs, ask(predictor), lambda: ask(other()), tolerance)
 
     texts = ComparedTexts.of(predictor.tokenizer, predictor.max_length)

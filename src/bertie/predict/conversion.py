@@ -142,29 +142,20 @@ def _require_outside(out: Path, *places: Path) -> None:
 
 def _require_kept(model: Predictor, to: ExportTarget) -> None:
     """Check that the target holds how texts become vectors. Raises UsageError."""
-    if to == "sentence-transformers":
-        _require_sentence_transformers(model)
+    folder, kind = model.folder, model.model.encoder.config.kind
     if to == "tf" and model.text_embedding != SentenceEmbedding() and not embedding_of(model.model):
         lost = "holds no settings of sentence-transformers: pooling, modules and prompts would be lost"
         raise UsageError(f"a TensorFlow checkpoint {lost}: use --to hf, or, {REMEDY} from a copy of the folder")
-
-
-def _require_sentence_transformers(model: Predictor) -> None:
-    """Check that sentence-transformers can compute the same vectors. Raises UsageError."""
-    if not family_of(config := model.model.encoder.config).in_transformers:
-        raise UsageError(
-            f"sentence-transformers loads classes of transformers, and none has the structure of {model.folder} ({config.kind}): "
-            "`bertie embed` writes its vectors"
-        )
+    if to != "sentence-transformers":
+        return
+    if not family_of(model.model.encoder.config).in_transformers:
+        problem = f"loads classes of transformers, and none has the structure of {folder} ({kind})"
+        raise UsageError(f"sentence-transformers {problem}: `bertie embed` writes its vectors")
     if model.tokenizer.adds_around:
-        raise UsageError(
-            f"bertie puts special tokens around a text, and the class of the tokenizer of {model.folder} does not, so "
-            "sentence-transformers would compute other vectors: `bertie embed` writes bertie's"
-        )
+        problem = f"around a text, and the class of the tokenizer of {folder} does not, so sentence-transformers would"
+        raise UsageError(f"bertie puts special tokens {problem} compute other vectors: `bertie embed` writes bertie's")
     if model.tokenizer.special.pad is None:
-        problem = (
-            f"the tokenizer of {model.folder} has no padding token, without which sentence-transformers reads no text"
-        )
+        problem = f"the tokenizer of {folder} has no padding token, without which sentence-transformers reads no text"
         raise UsageError(f"{problem}: name one of its entries as pad_token in tokenizer_config.json, or use --to hf")
 
 

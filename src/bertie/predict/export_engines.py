@@ -69,7 +69,7 @@ def _write_graph(job: Conversion, graph: Graph, exported: Exported) -> Exported:
     path.parent.mkdir()
     if job.to == "onnx":
         onnx.write(graph, path)
-        differences = graph_differences(graph, onnx.Session(path).outputs, job.checked)
+        differences = graph_differences(graph, onnx.OnnxSession(path).outputs, job.checked)
         if job.precision == "int8":
             onnx.quantize(path, path)
     else:

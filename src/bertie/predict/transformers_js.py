@@ -76,7 +76,7 @@ def write(
     for path in paths:
         storage.fsync(path)
     outputs = {
-        dtype: graph_differences(graph, onnx.Session(path).outputs, members)
+        dtype: graph_differences(graph, onnx.OnnxSession(path).outputs, members)
         for dtype, path in zip(FILES, paths, strict=True)
     }
     for dtype, limit in TOLERANCES.items():
@@ -84,7 +84,7 @@ def write(
             remedy = "report this bug" if dtype == "fp32" else "its values do not fit into 16 bits; use --to onnx"
             raise UserError(f"{FILES[dtype]} differs from its source by {worst:.1e} of the largest value: {remedy}")
     rounded.model.encoder = cast(
-        Encoder, GridEncoder(cast(TransformerEncoder, rounded.model.encoder), onnx.Session(quantized))
+        Encoder, GridEncoder(cast(TransformerEncoder, rounded.model.encoder), onnx.OnnxSession(quantized))
     )
     after = export_checks.measure(rounded, members, data)
     found = {"difference": max(outputs["fp32"].values()), "outputs": outputs}

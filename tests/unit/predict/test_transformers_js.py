@@ -76,7 +76,8 @@ def test_the_folder_has_a_file_of_each_precision(source: Path, converted: tuple[
     assert "tags:\n- bert\n- bertie\n- transformers.js\n" in (out / "README.md").read_text()
     ids = np.array([[2, 7, 9, 3]])
     states = [
-        onnx.Session(out / name).outputs(ids, np.ones_like(ids), 0 * ids)[0] for name in transformers_js.FILES.values()
+        onnx.OnnxSession(out / name).outputs(ids, np.ones_like(ids), 0 * ids)[0]
+        for name in transformers_js.FILES.values()
     ]
     assert all(each.dtype == np.float32 for each in states)
     found = [bertie.load(folder, threads=1).predict(["the gudon"])[0].probabilities for folder in (source, out)]

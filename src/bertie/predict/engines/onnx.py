@@ -35,11 +35,11 @@ class OnnxEngine:
     def build(self, encoder: TransformerEncoder, exported: Exported | None) -> nn.Module:
         """Start a session with an exported model, or without one with that of the encoder, which takes some seconds."""
         if exported is not None:
-            return GridEncoder(encoder, Session(exported.graph))
+            return GridEncoder(encoder, OnnxSession(exported.graph))
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             write(Graph(Model(encoder, {})), path)
-            return GridEncoder(encoder, Session(path))
+            return GridEncoder(encoder, OnnxSession(path))
 
 
 def write(graph: Graph, path: Path) -> None:
@@ -93,7 +93,7 @@ def _name_dimensions(model: Any) -> None:
         value.shape = onnx_ir.Shape([names.get(str(size), size) for size in value.shape])
 
 
-class Session:
+class OnnxSession:
     """A session of ONNX Runtime with a file. Several threads may call it at once."""
 
     def __init__(self, path: Path):
