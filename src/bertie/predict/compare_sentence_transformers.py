@@ -10,7 +10,9 @@ import numpy as np
 import torch
 
 from bertie.checkpoints import sentence_transformers_reader
+from bertie.checkpoints.find import root_of
 from bertie.checkpoints.huggingface import own_features, transformers_heads
+from bertie.files.model_folder import ModelFolder
 from bertie.predict.compare_transformers import ROLES, entries
 from bertie.predict.compared_texts import ComparedTexts, sequences_of
 from bertie.predict.comparison import Compared, OtherError, Probe, calling, not_done
@@ -40,8 +42,9 @@ def probes(predictor: Predictor, folder: Path) -> Iterator[Probe | Compared]:
         features = own_features(predictor.model) or "this head"
         yield not_done(name, f"no class of transformers has {features}", judged=False)
     else:
+        root = root_of(ModelFolder(folder))
         try:
-            model = _load(name, sentence_transformers_reader.root_of(folder) or folder, predictor)
+            model = _load(name, root.path if root else folder, predictor)
         except OtherError as error:
             yield not_done(name, str(error))
             return

@@ -12,14 +12,13 @@ import torch
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import family_of
 from bertie.checkpoints.find import find_model_folder
-from bertie.checkpoints.mapped import Mapped
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding, embedding_of
 from bertie.checkpoints.sentence_transformers_modules import REMEDY
 from bertie.checkpoints.weight_files import TENSORFLOW_INDEX
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
-from bertie.model.meta import no_weights
+from bertie.model.initialization import no_weights
 from bertie.predict.compared_texts import sequences
 from bertie.predict.engines import choose, cpu, files
 from bertie.predict.engines.files import EngineName
@@ -57,8 +56,6 @@ class Conversion:
     """The source, as `find_model_folder` returns it."""
     checkpoint: Checkpoint
     """Its files. The weights are mapped where their format allows it."""
-    mapped: Mapped
-    """Where these weights are in the files."""
     model: Predictor
     """The source, without weights."""
     calibration: list[Sequence]
@@ -81,9 +78,9 @@ class Conversion:
             UsageError: The target cannot hold the model, or the result would be in its source.
             UserError: bertie has no task for a head of the source, which the result would lack.
         """
-        place, mapped = find_model_folder(source), Mapped()
+        place = find_model_folder(source)
         _require_outside(out, place, Path(source))
-        checkpoint = read_checkpoint(place, mapped=mapped)
+        checkpoint = read_checkpoint(place, mapped=True)
         with no_weights():
             checkpoint, model = build(checkpoint)
         if lost := sorted(checkpoint.heads - model.model.kinds):
@@ -92,7 +89,7 @@ class Conversion:
         _require_kept(model, to)
         real = sequences(model, calibration or data)
         inputs = _spread(real, CALIBRATION_SEQUENCES), _spread(real, CHECKED_SEQUENCES)
-        return cls(out, to, precision, data, max_loss, place, checkpoint, mapped, model, *inputs)
+        return cls(out, to, precision, data, max_loss, place, checkpoint, model, *inputs)
 
     @property
     def engine(self) -> EngineName | None:

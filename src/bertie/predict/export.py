@@ -135,8 +135,7 @@ def _write_files(job: Conversion, folder: Path, predictor: Predictor | None) -> 
         if content:  # Google's files name no task
             storage.write_json(folder / TASK_FILE, content)
         return
-    options: dict[str, Any] = {"source": checkpoint, "max_length": length, "mapped": job.mapped}
-    write_model(folder, job.model.model, tokenizer, checkpoint.task or None, **options)
+    write_model(folder, job.model.model, tokenizer, checkpoint.task or None, source=checkpoint, max_length=length)
     has_modules = (folder / MODULES).is_file()
     scores_pairs = "sbert_ce_default_activation_function" in storage.read_json(folder / "config.json")
     if has_modules or (job.to == "sentence-transformers" and not scores_pairs):

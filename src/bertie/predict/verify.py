@@ -11,8 +11,8 @@ from typing import Any, Literal
 from bertie import console, runtime
 from bertie.checkpoints.families import family_of
 from bertie.checkpoints.find import find_model_folder
-from bertie.checkpoints.folder import verify as require_unaltered
 from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import verify as require_unaltered
 from bertie.errors import UsageError
 from bertie.predict import compare_sentence_transformers, compare_transformers
 from bertie.predict.comparison import Compared, run, wrong
