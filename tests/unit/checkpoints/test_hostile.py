@@ -19,12 +19,9 @@ from bertie.checkpoints.tensorflow.table import read_table, write_table
 from bertie.checkpoints.tensorflow.tensor_bundle import open_bundle, write_bundle
 from bertie.checkpoints.weight_files import read_tensors
 from bertie.errors import LONGEST_MESSAGE, UsageError, UserError
+from bertie.files.model_folder import ModelFolder
 from bertie.predict.checkpoint_task import run_settings
 from bertie.predict.export import _require_outside
-from bertie.text import tokenizer_json
-from bertie.text.bpe_backend import read_merges
-from bertie.text.sentencepiece import read_model
-from bertie.text.wordpiece_backend import read_vocabulary
 
 BYTES = b"\x80\x02}X\x01\x00\x00\x00acbuiltins\nbytearray\nJ\x00\x00\x00\x7f\x85Rs."
 OLD_BYTES = BYTES.replace(b"builtins", b"__builtin__")
@@ -68,10 +65,7 @@ def _legacy(data: bytes) -> bytes:
 READERS = {
     "a.json": storage.read_json,
     "modules.json": storage.read_json_list,
-    "tokenizer.json": tokenizer_json.read,
-    "vocab.txt": read_vocabulary,
-    "merges.txt": lambda path: read_merges(path, ()),
-    "spiece.model": read_model,
+    "tokenizer.json": lambda path: ModelFolder(path.parent).read(path.name),
     "config.toml": lambda path: run_settings(path.parent),
     "m.index": lambda path: open_bundle(path.parent / "m"),
 }
