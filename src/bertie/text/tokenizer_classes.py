@@ -26,7 +26,7 @@ GOOGLES = "30k-clean.model"  # the vocabulary in Google's folders of ALBERT
 BYTES = "bytes"  # not a class of transformers, which has none for them
 GENERIC = ("TokenizersBackend", "PythonBackend", "PreTrainedTokenizer")  # they take tokenizer.json as it is
 Roles = Mapping[str, str]
-Read = tuple[Any, list[AddedToken] | None]
+_Read = tuple[Any, list[AddedToken] | None]
 """A tokenizer without added tokens, and the further special tokens that its vocabulary file lists, if it does."""
 
 
@@ -47,7 +47,7 @@ class TokenizerClass:
 
     model: type
     vocabulary: str
-    read: Callable[[TokenizerSettings, Roles], Read]
+    read: Callable[[TokenizerSettings, Roles], _Read]
     dress: Callable[[Any, Mapping[str, Any], Roles], None]
     roles: Roles
     around: tuple[str, str] | None = ("cls", "sep")
@@ -66,7 +66,7 @@ class TokenizerClass:
         return processors.TemplateProcessing(single=single, pair=f"{single} {second}", special_tokens=[first, last])
 
 
-def _read_wordpiece(settings: TokenizerSettings, roles: Roles) -> Read:
+def _read_wordpiece(settings: TokenizerSettings, roles: Roles) -> _Read:
     path = settings.folder / "vocab.txt"
     entries = wordpiece_backend.read_vocabulary(path, settings.folder.text(path.name))
     values, bare = settings.values, not settings.folder.has("config.json")
@@ -93,13 +93,13 @@ def _wordpiece(engine: Any, values: Mapping[str, Any], roles: Roles) -> None:
     engine.decoder = decoders.WordPiece(prefix=CONTINUATION)
 
 
-def _read_bpe(settings: TokenizerSettings, roles: Roles) -> Read:  # noqa: ARG001 - WordPiece needs them
+def _read_bpe(settings: TokenizerSettings, roles: Roles) -> _Read:  # noqa: ARG001 - WordPiece needs them
     lines = settings.folder.text("merges.txt").replace("\r\n", "\n").split("\n")
     merges: Any = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
     return tokenizers.Tokenizer(models.BPE(settings.folder.json("vocab.json"), merges)), None
 
 
-def _read_bytes(settings: TokenizerSettings, roles: Roles) -> Read:  # noqa: ARG001 - WordPiece needs them
+def _read_bytes(settings: TokenizerSettings, roles: Roles) -> _Read:  # noqa: ARG001 - WordPiece needs them
     """Return the entries of a model of bytes: padding, the end of a text, and the 256 bytes, as in byte-level BPE."""
     entries = {roles["pad"]: 0, roles["eos"]: 1}
     entries |= {character: 2 + byte for character, byte in zip(BYTE_CHARACTERS, BYTE_ORDER, strict=True)}
@@ -112,7 +112,7 @@ def _byte_level(engine: Any, values: Mapping[str, Any], roles: Roles) -> None:  
     engine.decoder = decoders.ByteLevel()
 
 
-def _read_xlm_roberta(settings: TokenizerSettings, roles: Roles) -> Read:
+def _read_xlm_roberta(settings: TokenizerSettings, roles: Roles) -> _Read:
     """Read XLM-RoBERTa's SentencePiece model, with the ids of fairseq: four roles, the pieces after the first three, <mask>."""
     path = settings.folder / "sentencepiece.bpe.model"
     model = read_model(path, settings.folder.read(path.name))
