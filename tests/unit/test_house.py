@@ -255,7 +255,8 @@ NAMED = {
         "inspect/importance.py": "the head of a causal model has no weights, so its folder does not name it",
         "model/electra.py": "the objective that trains the generator",
         "predict/token_model.py": "the head of a causal model, as above",
-        "tasks/data/comments.py": "lines that are skipped, no objective",
+        "tasks/data/conll.py": "lines that are skipped, no objective",
+        "tasks/task_json.py": "the same in earlier files",
     },
 }
 UNIONS = {"tasks": AnyTask, "objectives": AnyObjective}

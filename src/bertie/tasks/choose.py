@@ -22,8 +22,9 @@ from bertie.model.heads import PooledHead
 from bertie.model.losses import grouped_cross_entropy
 from bertie.model.text_pooling import TaskPooling, TextPooling, pooling_facts
 from bertie.report import TextSpan
-from bertie.tasks.data.choices import ChoiceExample, ChoiceReader
+from bertie.tasks.data.choices import ChoiceExample, Choices
 from bertie.tasks.data.prediction_files import answer_of
+from bertie.tasks.data.reader import DataFormat, Reader
 from bertie.tasks.data.rows import parse_index
 from bertie.tasks.encoding import (
     by_example,
@@ -72,15 +73,16 @@ class Choose:
     pooling: TaskPooling = "model"
     """What stands for a text, or a pair, in the head. model: what the model's `classifier_pooling` says, which for BERT is
     token. The others are explained in the documentation of fine-tuning."""
-    counts_from_0: NoFlag[bool] = False
-    """Whether labels certainly count from 0 in the training examples, for other files that leave a doubt."""
+    data_format: NoFlag[DataFormat] = DataFormat()
+    """What the training file said about how to read it, for other files that leave a doubt."""
 
     def with_pooling(self, pooling: TextPooling, paired: bool | None) -> Self:  # noqa: ARG002
         return replace(self, pooling=pooling)
 
     @property
-    def reader(self) -> ChoiceReader:
-        return ChoiceReader(self.context, self.label, self.endings, self.question, self.labels_from, self.counts_from_0)
+    def reader(self) -> Reader:
+        columns = (self.context, self.label, self.endings, self.question)
+        return Reader(Choices(*columns, self.labels_from, self.data_format))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
@@ -88,11 +90,7 @@ class Choose:
 
     def as_trained(self, own: Choose) -> Choose:
         """Return the task that counts as the trained one, where a file leaves a doubt."""
-        return replace(self, counts_from_0=own.counts_from_0)
-
-    def as_read(self, reader: ChoiceReader) -> Choose:
-        """Return the task that counts as `reader` has counted, where a file leaves a doubt."""
-        return replace(self, counts_from_0=reader.found.get("counts_from_0", False))
+        return replace(self, data_format=own.data_format)
 
     def fit(self, examples: list[ChoiceExample]) -> Choose:
         self.validate(examples)

@@ -19,10 +19,11 @@ from bertie.model.heads import PooledHead
 from bertie.model.text_pooling import TaskPooling
 from bertie.tasks import encoding
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
+from bertie.tasks.data.labels import class_of
 from bertie.tasks.data.prediction_files import answer_of
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.rows import none_of, parse_finite, parse_label
-from bertie.tasks.data.spellings import class_of
-from bertie.tasks.data.texts import Example, TextReader
+from bertie.tasks.data.texts import Example, LabeledTexts
 from bertie.tasks.evaluation.calibration import choice_calibration
 from bertie.tasks.evaluation.findings import Evaluation, class_findings
 from bertie.tasks.evaluation.passages import Passage, texts_of
@@ -46,7 +47,6 @@ class Classify:
     text_pooling, input_form = encoding.own_pooling, encoding.text_input_form
     encode, training_sequences, decode = encoding.encode_texts, encoding.every_sequence, encoding.decode_texts
     head_positions, with_pooling = encoding.pooled_position, encoding.with_own_pooling
-    as_read = encoding.read_alike
     prediction_rows, relevance, as_trained = read_rows, class_relevance, encoding.paired_as_trained
 
     kind: Literal["classify"] = "classify"
@@ -81,10 +81,9 @@ class Classify:
             raise UsageError(f"task.labels names a class twice: {join_names(self.labels)}")
 
     @property
-    def reader(self) -> TextReader:
-        return TextReader(
-            self.text, self.text_pair, self.label, paired=self.paired, no_label=self.no_label, classes=self.labels
-        )
+    def reader(self) -> Reader:
+        columns = (self.text, self.text_pair, self.label)
+        return Reader(LabeledTexts(*columns, paired=self.paired, no_label=self.no_label, classes=self.labels))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

@@ -19,9 +19,10 @@ from bertie.model.heads import PoolingHead
 from bertie.model.pooling import Pooling, pool
 from bertie.report import TextSpan
 from bertie.tasks.data.prediction_files import answer_of, require_number
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.rows import describe_bad_number, parse_label_number
-from bertie.tasks.data.texts import CLASSES, SCORES, Example, TextReader
-from bertie.tasks.encoding import every_sequence, pooled_position, read_alike, same_task
+from bertie.tasks.data.texts import CLASSES, SCORES, Example, LabeledTexts
+from bertie.tasks.encoding import every_sequence, pooled_position, same_task
 from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Table
 from bertie.tasks.evaluation.passages import Passage, shortened, texts_of
 from bertie.tasks.example_sums import ExampleSums, number_sums
@@ -48,7 +49,7 @@ class Embed:
     prediction, labels, paired, text_pooling = SimilarityPrediction, (), None, None
     input_form, untrainable = "a list of two texts", ""
     training_sequences, with_pooling, relevance = every_sequence, same_task, no_relevance
-    added_tokens, beside_head, as_read = (), "", read_alike
+    added_tokens, beside_head = (), ""
     prediction_rows, score_rows = read_rows, score_in_order
 
     kind: Literal["embed"] = "embed"
@@ -83,9 +84,9 @@ class Embed:
         return "spearman" if self.scored else "accuracy"
 
     @property
-    def reader(self) -> TextReader:
+    def reader(self) -> Reader:
         labels = tuple(dict.fromkeys((*SCORES, *CLASSES)))
-        return TextReader(self.text, self.text_pair, self.label, labels, None, True, self.no_label)
+        return Reader(LabeledTexts(self.text, self.text_pair, self.label, labels, None, True, self.no_label))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> None:  # noqa: ARG003

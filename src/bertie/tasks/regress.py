@@ -19,8 +19,9 @@ from bertie.model.losses import squared_error
 from bertie.model.text_pooling import TaskPooling
 from bertie.tasks import encoding
 from bertie.tasks.data.prediction_files import answer_of, require_number
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.rows import describe_bad_number, parse_label_number
-from bertie.tasks.data.texts import SCORES, Example, TextReader
+from bertie.tasks.data.texts import SCORES, Example, LabeledTexts
 from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Table
 from bertie.tasks.evaluation.passages import Passage, texts_of
 from bertie.tasks.example_sums import ExampleSums, number_sums
@@ -43,7 +44,6 @@ class Regress:
     text_pooling, input_form = encoding.own_pooling, encoding.text_input_form
     encode, training_sequences, decode = encoding.encode_texts, encoding.every_sequence, encoding.decode_texts
     head_positions, with_pooling = encoding.pooled_position, encoding.with_own_pooling
-    as_read = encoding.read_alike
     prediction_rows, score_rows = read_rows, score_in_order
 
     kind: Literal["regress"] = "regress"
@@ -72,8 +72,8 @@ class Regress:
     __post_init__ = ranges("task")
 
     @property
-    def reader(self) -> TextReader:
-        return TextReader(self.text, self.text_pair, self.label, SCORES, True, self.paired, self.no_label)
+    def reader(self) -> Reader:
+        return Reader(LabeledTexts(self.text, self.text_pair, self.label, SCORES, True, self.paired, self.no_label))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

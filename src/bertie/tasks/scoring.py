@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from bertie import config as configuration
 from bertie.errors import UsageError
 from bertie.tasks import AnyTask
+from bertie.tasks.data import labels
+from bertie.tasks.data.in_memory import require_list
+from bertie.tasks.data.left_out import valid_examples
 from bertie.tasks.data.prediction_files import given_predictions
-from bertie.tasks.data.rows import valid_examples
-from bertie.tasks.data.spellings import spell
-from bertie.tasks.data.unknown_labels import LeavesOut
-from bertie.tasks.task import Reader, Scoring
+from bertie.tasks.data.reader import Reader
+from bertie.tasks.task import Scoring
 
 
 def score(
@@ -63,8 +65,9 @@ def score(
     every = list(
         task.reader.values(cast(Iterable[Any], data), labeled=True) if path is None else task.reader.read(path)
     )
-    every = spell(task.reader, every, where)
-    examples = with_labels(task.reader, valid_examples(every, where, strict), where)
+    rules = task.reader.kind.label_rules
+    every = labels.spelled(rules, every, where)
+    examples = labels.labeled(rules, valid_examples(every, where, strict), where)
     scores = task.score_rows(Scoring(rows, examples, every, path, where, strict, null_odds, null_threshold))
     return {"scores": scores, "examples": len(examples), "seconds": round(time.monotonic() - started, 3)}
 
@@ -78,18 +81,28 @@ def labeled_examples(
         reader: Of the task.
         source: A file, or examples in memory.
         strict: Fail at the first unreadable row of a file, instead of skipping it with a warning.
-        training: Whether these are training examples: see `LeavesOut`.
+        training: Whether these are training examples: see `labels.labeled`.
 
     Raises:
         UserError: No example can be read.
         UsageError: As `Reader.read` or `Reader.values`.
     """
-    is_file = isinstance(source, str | Path)
-    where = str(source) if is_file else "the examples"
-    examples = reader.read(Path(source)) if is_file else reader.values(source, labeled=True)
-    return with_labels(reader, spell(reader, valid_examples(examples, where, strict), where), where, training)
+    path, rules = Path(source) if isinstance(source, str | Path) else None, reader.kind.label_rules
+    where = "the examples" if path is None else str(path)
+    examples = reader.read(path) if path else reader.values(cast(Iterable[Any], source), labeled=True)
+    known = labels.spelled(rules, valid_examples(examples, where, strict), where)
+    return labels.labeled(rules, known, where, training)
 
 
-def with_labels(reader: Reader, examples: list[Any], where: str, training: bool = False) -> list[Any]:
-    """Return the examples without those whose label means that it is unknown. Arguments and errors as of `LeavesOut`."""
-    return reader.labeled(examples, where, training) if isinstance(reader, LeavesOut) else examples
+def training_examples(
+    task: AnyTask, source: str | Path | Iterable[Any], strict: bool = False
+) -> tuple[AnyTask, list[Any]]:
+    """Read training examples. Arguments and errors as of `labeled_examples`.
+
+    Returns:
+        The task with the `data_format` of the source, and the examples.
+    """
+    source = Path(source) if isinstance(source, str | Path) else list(require_list(source))
+    reader = task.reader.resolve(source)
+    changes = {"data_format": reader.kind.data_format} if hasattr(task, "data_format") else {}
+    return replace(task, **changes), labeled_examples(reader, source, strict, training=True)

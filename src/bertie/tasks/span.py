@@ -25,8 +25,9 @@ from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PAIR_SIZE, ConditionalSpanHead, TokenHead
 from bertie.model.losses import grouped_cross_entropy
 from bertie.tasks.data.prediction_files import answer_of
-from bertie.tasks.data.squad import Question, SquadReader, placed
-from bertie.tasks.encoding import as_given, by_example, read_alike, same_task, softmax
+from bertie.tasks.data.reader import Reader
+from bertie.tasks.data.squad import Question, Questions, placed
+from bertie.tasks.encoding import as_given, by_example, same_task, softmax
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.evaluation.span import evaluate_answers
 from bertie.tasks.example_sums import ExampleSums, mean_sums
@@ -67,7 +68,7 @@ class Span:
     scored_apart = False  # the best τ on all dev questions is a score of SQuAD 2.0's script
     unit, metric, untrainable = SEQUENCE, "f1", "the answer is not in the context"
     with_pooling, relevance = same_task, no_relevance
-    added_tokens, beside_head, as_trained, as_read = (), "", as_given, read_alike
+    added_tokens, beside_head, as_trained = (), "", as_given
     prediction_rows, score_rows = read_rows, score_answers
 
     kind: Literal["span"] = "span"
@@ -105,8 +106,8 @@ class Span:
         return HeadFacts("question answering", "answers from a context", "question-answering", shape)
 
     @property
-    def reader(self) -> SquadReader:
-        return SquadReader(self.question or "question", self.context or "context", self.answers)
+    def reader(self) -> Reader:
+        return Reader(Questions(self.question or "question", self.context or "context", self.answers))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

@@ -26,7 +26,7 @@ What several tasks have in common is a function, which they name as their method
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NewType, Protocol, Self, runtime_checkable
@@ -40,6 +40,7 @@ from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts, with_facts
 from bertie.model.text_pooling import TaskPooling, TextPooling
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.rows import Row
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.example_sums import ExampleSums
@@ -72,50 +73,45 @@ class Scoring:
     """Questions with larger odds have no answer."""
 
 
-class Reader(Protocol):
-    """Reads the examples of one task. The readers are in `tasks/data/`.
+class Reads(Protocol):
+    """The reading side of a task: what it takes from files and Python values, and what the training examples decide about it."""
 
-    A row that cannot be read is yielded as a `UserError` in its place, so that the caller can skip and count it; one that
-    its annotator left out as a `LeftOutError`. An error that concerns the whole file, such as a missing column, is raised.
-    """
+    @property
+    def reader(self) -> Reader:
+        """The reader of this task's examples, with the columns that the configuration names."""
+        ...
 
-    def read(self, path: Path) -> Iterator[Any | UserError]:
-        """Yield the labeled examples of a file, for training, evaluation and scoring.
+    def as_trained(self, own: Any) -> Task:
+        """Return the task with what only training decides about reading and encoding, from the task of a trained model.
+
+        Raises UsageError if a setting contradicts it. own: the task of the model, of the same kind.
+        """
+        ...
+
+    def fit(self, examples: list[Any]) -> Task:
+        """Return the task completed from the training examples, for instance with the class names that occur in them.
+
+        Called once, before anything is encoded.
 
         Args:
-            path: A file in one of the formats that this reader knows.
-
-        Yields:
-            An example, or a `UserError` for a row that cannot be read.
+            examples: The training examples, at least one.
 
         Raises:
-            UserError: The file as a whole cannot be used.
-            UsageError: The file is missing, has an unknown suffix, or its columns cannot be identified.
+            UserError: The examples cannot be learned from: a label is missing, or all labels are equal.
+            UsageError: The configuration contradicts itself or the examples.
         """
         ...
 
-    def stream(self, path: Path) -> Iterator[Any | UserError]:
-        """Yield the examples of a file lazily, for prediction.
-
-        Labels are optional here. Every row yields exactly one item, in order, so that predictions line up with rows.
+    def validate(self, examples: list[Any]) -> None:
+        """Check that `score` can score these examples.
 
         Raises:
-            UserError: The file as a whole cannot be used.
-            UsageError: The file is missing, has an unknown suffix, or its columns cannot be identified.
-        """
-        ...
-
-    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[Any]:
-        """Yield one example for each Python value, such as a dict or a string: with its label as `read`, or as `stream`.
-
-        Raises:
-            UserError: A value is not a valid example. The first one ends the iteration.
-            UsageError: The values have the wrong form, for instance a pair of three texts.
+            UserError: Names the first example that cannot be scored.
         """
         ...
 
 
-class Task(Protocol):
+class Task(Reads, Protocol):
     """What fine-tuning, prediction and scoring need from a task.
 
     `examples` are always what the task's reader yields, without errors. `sequences` are always what `encode` returned
@@ -174,11 +170,6 @@ class Task(Protocol):
         ...
 
     @property
-    def reader(self) -> Reader:
-        """The reader of this task's examples, with the columns that the configuration names."""
-        ...
-
-    @property
     def added_tokens(self) -> tuple[str, ...]:
         """Tokens that its sequences have and the vocabulary may lack, once `fit` has determined them. Fine-tuning adds them."""
         ...
@@ -195,39 +186,6 @@ class Task(Protocol):
 
     def with_pooling(self, pooling: TextPooling, paired: bool | None) -> Self:
         """Return the task with another `text_pooling` and `paired`. A task whose head reads tokens has neither."""
-        ...
-
-    def as_trained(self, own: Any) -> Task:
-        """Return the task with what only training decides about reading and encoding, from the task of a trained model.
-
-        Raises UsageError if a setting contradicts it. own: the task of the model, of the same kind.
-        """
-        ...
-
-    def as_read(self, reader: Any) -> Task:
-        """Return the task that reads other files, where they leave a doubt, as `reader` has read the training examples."""
-        ...
-
-    def fit(self, examples: list[Any]) -> Task:
-        """Return the task completed from the training examples, for instance with the class names that occur in them.
-
-        Called once, before anything is encoded.
-
-        Args:
-            examples: The training examples, at least one.
-
-        Raises:
-            UserError: The examples cannot be learned from: a label is missing, or all labels are equal.
-            UsageError: The configuration contradicts itself or the examples.
-        """
-        ...
-
-    def validate(self, examples: list[Any]) -> None:
-        """Check that `score` can score these examples.
-
-        Raises:
-            UserError: Names the first example that cannot be scored.
-        """
         ...
 
     def encode(self, examples: list[Any], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
