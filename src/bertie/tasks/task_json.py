@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, get_args
+from dataclasses import replace
+from typing import Any, cast, get_args
 
 from bertie import config as configuration
 from bertie.errors import UsageError, UserError
@@ -14,7 +15,7 @@ from bertie.model.text_pooling import pooling_facts, resolve_pooling
 from bertie.tasks import AnyTask, Task
 
 _NOT_TASK_FIELDS = ("max_length", "layers", "lstm_hidden_size")
-_BEFORE: dict[str, tuple[str, Callable[[Any], Any]]] = {
+_EARLIER: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "usual_separator": ("separator", lambda value: value or None),
     "usual_end": ("end", lambda value: None if value == "automatic" else value),
     "usual_comments": ("has_comments", lambda value: value == "skip" if value else None),
@@ -25,9 +26,9 @@ _BEFORE: dict[str, tuple[str, Callable[[Any], Any]]] = {
 
 def with_pooling(task: AnyTask, config: EncoderConfig) -> AnyTask:
     """Return the task with the pooling of the model, if the task leaves it to the model."""
-    if task.text_pooling is None:
+    if task.text_pooling != "model":
         return task
-    return task.with_pooling(resolve_pooling(task.text_pooling, config), task.paired)
+    return replace(cast(Any, task), pooling=resolve_pooling(task.text_pooling, config))
 
 
 def to_task_json(task: Task, max_length: int, layers: LayerSelection, lstm_hidden_size: int) -> dict[str, Any]:
@@ -53,8 +54,8 @@ def task_from_json(values: dict[str, Any], where: object) -> AnyTask:
     Raises:
         UserError: The content is damaged.
     """
-    fields = {name: value for name, value in values.items() if name not in (*_NOT_TASK_FIELDS, *_BEFORE)}
-    if earlier := {name: read(values[key]) for key, (name, read) in _BEFORE.items() if key in values}:
+    fields = {name: value for name, value in values.items() if name not in (*_NOT_TASK_FIELDS, *_EARLIER)}
+    if earlier := {name: read(values[key]) for key, (name, read) in _EARLIER.items() if key in values}:
         fields["data_format"] = {name: value for name, value in earlier.items() if value is not None}
     try:
         return configuration.build(AnyTask, fields, "task")

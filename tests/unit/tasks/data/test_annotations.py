@@ -220,7 +220,7 @@ def test_spans_get_the_tags_of_the_model(scheme: Scheme, tags: str) -> None:
         ),
         ({"text": "a"}, "no spans under 'entities' or 'spans' or 'label' or 'labels': its keys are text"),
         ({"text": "a", "label": None}, "it has no annotation"),
-        ({"text": "a", "spans": [], "answer": "reject"}, "its annotator left it out: reject"),
+        ({"text": "a", "spans": [], "answer": "reject"}, "the annotator left out all 1 row (reject 1)"),
         ({"text": " \n", "spans": []}, "a sentence without words"),
         ({"text": "ab", "tokens": [{"start": 0, "end": 3}]}, "a token starts at 0 and ends at 3, in 2 characters"),
     ],

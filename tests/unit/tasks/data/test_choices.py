@@ -80,7 +80,6 @@ def test_race(tmp_path: Path) -> None:
         ({"text": ["x", "y"], "label": ["1", "2"]}, "2"),
         ([{"text": "x", "label": "A"}, {"text": "y", "label": "B"}], "B"),
         ({"A": "x", "B": "y"}, "B"),
-        ("['x' 'y']", "y"),
     ],
 )
 def test_arc_and_commonsense_qa(tmp_path: Path, choices: Any, key: str) -> None:

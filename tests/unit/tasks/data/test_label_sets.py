@@ -54,8 +54,8 @@ def test_a_separator_is_certain_if_all_parts_stand_alone(tmp_path: Path, separat
 def test_lists_in_cells(tmp_path: Path) -> None:
     content = "text\tlabels\nx\t[\"a\", \"b, c\"]\nx\t[]\nx\t['a', 'b']\nx\t['a' 'b']\n"
     *good, bad = read(tmp_path, "a.tsv", content)
-    assert labels(good) == [("a", "b, c"), (), ("a", "b"), ("a", "b")]
-    assert "a.tsv:6: 'labels' begins with a bracket" in str(bad)
+    assert labels(good) == [("a", "b, c"), (), ("a", "b")]
+    assert "a.tsv:5: 'labels' begins with a bracket" in str(bad)
 
 
 @pytest.mark.parametrize(

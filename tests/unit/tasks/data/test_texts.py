@@ -257,7 +257,7 @@ def test_the_training_examples_decide_whether_texts_are_pairs(tmp_path: Path, pa
         (tmp_path / name).write_text("\t".join(rows[0]).replace("\t", "," if name == "a.csv" else "\t") + "\n")
         with open(tmp_path / name, "a") as file:
             file.write(("," if name == "a.csv" else "\t").join("xy"[: len(rows[0])]) + "\n")
-        with pytest.raises(UsageError, match=f"{name}:2: {have}"):
+        with pytest.raises(UsageError, match=f"{name}: {have}"):
             list(Reader(LabeledTexts(paired=paired)).stream(tmp_path / name))
 
 
