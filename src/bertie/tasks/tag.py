@@ -24,7 +24,7 @@ from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import TokenHead
 from bertie.report import TextSpan
-from bertie.tasks import aggregation, word_alignment
+from bertie.tasks import aggregation, text_options, word_alignment
 from bertie.tasks.aggregation import Strategy, WordTargets
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
 from bertie.tasks.classes import count_labels, require_distinct
@@ -43,7 +43,6 @@ from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.tag_schemes import TagCounts, find_form, form_of, require_complete
 from bertie.tasks.task import SEQUENCE
-from bertie.tasks.text_options import WindowStride
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.truncation import Truncation
@@ -86,7 +85,7 @@ class Tag:
     truncation: Truncation = "windows"
     """Part to read of a sentence that is too long. windows: all of it, in overlapping windows. head, tail, head_tail:
     only the beginning, the end, or both; other words get no prediction."""
-    doc_stride: WindowStride = 0
+    doc_stride: text_options.WindowStride = 0
     sorted_labels: NoFlag[bool] = False
     """Whether the labels are the tags of the training examples, sorted. Numbers in other data are then no indices of them."""
     usual_comments: NoFlag[Keep] = ""
