@@ -100,8 +100,6 @@ class MultiLabel:
         require_distinct(self.labels)
         if self.thresholds and len(self.thresholds) != len(self.labels):
             raise UsageError(f"task.thresholds has {len(self.thresholds)} numbers for {len(self.labels)} labels")
-        if not all(0 <= threshold <= 1 for threshold in self.thresholds):
-            raise UsageError("task.thresholds: each must be from 0 to 1")
 
     @property
     def reader(self) -> LabelSetReader:

@@ -107,7 +107,7 @@ def test_positive_examples_of_a_label_are_weighted_as_in_torch() -> None:
             texts(GOLD),
             "a weight for 'd', which is none of the classes a",
         ),
-        (Tag(class_weights=BALANCED | {"a": 1e-60}), sentences(GOLD), "the weight of 'a' is 1e-60"),
+        (Tag(class_weights=BALANCED | {"a": 0.0}), sentences(GOLD), "the weight of 'a' is 0: give"),
         (MultiLabel(class_weights=BALANCED | {"c": math.inf}), sets("a", "b", "c"), "the weight of 'c' is inf"),
         (Tag(class_weights="balanced", labels=(*"abcd",)), sentences(GOLD), "no training example has 'd'"),
         (MultiLabel(class_weights="balanced"), sets("a", "ab", "a"), "all training examples have 'a'"),

@@ -257,21 +257,6 @@ def test_a_run_keeps_its_markers(trained: Path, rows: list[dict[str, Any]]) -> N
     assert again.tokenizer.size == 504
 
 
-def test_the_logits_are_those_of_the_start_states(trained: Path, rows: list[dict[str, Any]]) -> None:
-    model = bertie.load(trained, threads=1)
-    assert model.task is not None
-    weights, examples = load_file(trained / "model.safetensors"), list(model.task.reader.values(rows[:6]))
-    examples[0] = replace(examples[0], first=examples[0].second, second=examples[0].first)
-    found = [list(each.probabilities.values()) for each in model.predict(examples)]
-    for each, example_ in zip(found, examples, strict=True):
-        text = marked_text("markers", PLAIN, example_)
-        [states] = model.hidden_states([text])
-        tokens = ["[CLS]", *model.tokenizer.tokens(model.tokenizer.encode([text])[0]), "[SEP]"]
-        pair = np.concatenate([states[-1][tokens.index(marker)] for marker in ("[E1]", "[E2]")])
-        logits = torch.tensor(pair) @ weights["heads.relate.out.weight"].T + weights["heads.relate.out.bias"]
-        assert each == pytest.approx(logits.softmax(0).tolist(), abs=1e-5)
-
-
 def test_evaluation_has_a_table_of_relations(trained: Path, rows: list[dict[str, Any]], tmp_path: Path) -> None:
     model = bertie.load(trained, threads=1)
     result = model.evaluate(rows, out=tmp_path / "out")
@@ -329,11 +314,6 @@ def spanbert(tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_pat
 
 def test_a_model_of_relations_without_labels_and_markers_is_refused(spanbert: Path) -> None:
     problem = "42 outputs without names, as SpanBERT on TACRED: a model of relations needs a task.json with its kind"
-    with pytest.raises(UserError, match=problem):
-        bertie.load(spanbert, threads=1)
-    values = json.loads((spanbert / "config.json").read_text())
-    named = values | {"architectures": ["BertForSequenceClassification"]}
-    (spanbert / "config.json").write_text(json.dumps(named))
     with pytest.raises(UserError, match=problem):
         bertie.load(spanbert, threads=1)
 

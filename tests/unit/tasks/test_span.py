@@ -18,7 +18,7 @@ from bertie.tasks.data.rows import valid_examples
 from bertie.tasks.data.squad import Answer, Question
 from bertie.tasks.predictions import SpanPrediction
 from bertie.tasks.span import Span
-from bertie.tasks.squad_metrics import best_threshold, squad_scores
+from bertie.tasks.squad_metrics import squad_scores
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -208,33 +208,6 @@ def test_scores_of_squad_2() -> None:
     assert (
         squad_scores({"a": "the", "b": "a", "c": ""}, asked)["no_answer_f1"] == 1
     )  # only articles: empty after normalization
-
-
-@settings(deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 3.0]), st.booleans(), st.booleans()), min_size=1, max_size=12
-    )
-)
-def test_best_threshold_has_the_highest_f1(cases: list[tuple[float, bool, bool]]) -> None:
-    """Compared with every other threshold: each of the scores, and one below all."""
-
-    class Guessed:
-        def __init__(self, null_score: float, right: bool):
-            self.null_score = null_score
-            self.guesses = [type("Guess", (), {"text": "cat" if right else "dog"})()]
-
-    asked = [Question(str(i), "q", "c", (Answer("cat", 0),) * known, "") for i, (_, known, _) in enumerate(cases)]
-    found = [Guessed(score, right) for score, _, right in cases]
-
-    def f1(threshold: float) -> float:
-        answers = {str(i): g.guesses[0].text if g.null_score <= threshold else "" for i, g in enumerate(found)}
-        return squad_scores(answers, [*asked, Question("x", "q", "c", (), "")])["f1"]
-
-    best = max(f1(threshold) for threshold in [-9.0, *(g.null_score for g in found)])
-    threshold = best_threshold(found, asked)
-    assert f1(threshold) == pytest.approx(best)
-    assert threshold not in {each.null_score for each in found}  # so a rounding difference changes no answer
 
 
 def test_wrong_answer_start_is_corrected_to_the_nearest_occurrence(uncased: Tokenizer) -> None:

@@ -218,8 +218,9 @@ def test_threshold_curve_matches_scores_at_each_threshold(cases: list[tuple[int,
         assert curve.curves["f1"][i] == pytest.approx(scores["f1"])
         assert curve.curves["exact match"][i] == pytest.approx(scores["exact_match"])
     assert curve.chosen == (threshold, pytest.approx(score(threshold)["f1"]))
-    found = score(best_threshold(at(0), questions))["f1"]
-    assert max([*curve.curves["f1"], score(-9)["f1"]]) == pytest.approx(found)
+    best = best_threshold(at(0), questions)
+    assert max([*curve.curves["f1"], score(-9)["f1"]]) == pytest.approx(score(best)["f1"])
+    assert best not in seen  # so a rounding difference changes no answer
 
 
 def test_evaluation_of_question_answering() -> None:
@@ -248,19 +249,9 @@ def test_evaluation_of_question_answering() -> None:
     assert found.passage(1).facts["gold"] == "no answer"
 
 
-@pytest.mark.parametrize(
-    ("question", "word"),
-    [
-        ("In what year, and how many?", "what"),
-        ("How many cats?", "how many"),
-        ("how?", "how"),
-        ("To whom is it?", "whom"),
-        ("Somewhat whoever", "other"),
-        ("", "other"),
-    ],
-)
-def test_question_words(question: str, word: str) -> None:
-    assert question_word(question) == word
+def test_question_words() -> None:
+    asked = ("In what year, and how many?", "How many cats?", "how?", "To whom is it?", "Somewhat whoever", "")
+    assert [question_word(each) for each in asked] == ["what", "how many", "how", "whom", "other", "other"]
 
 
 def test_partner_ranks_match_sorting_by_cosine() -> None:
