@@ -138,7 +138,7 @@ def _weights_without_place(allowed: bool) -> AbstractContextManager[None]:
     """Allow weights without a place in the model, if the command line says so."""
     if not allowed:
         return nullcontext()
-    from bertie.checkpoints.named_weights import unused_weights_allowed
+    from bertie.checkpoints.read import unused_weights_allowed
 
     return unused_weights_allowed()
 
