@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from bertie.errors import UsageError
 from bertie.tasks import Choose, Classify, Embed, MultiLabel, Regress, Relate, Span, Tag
 from bertie.tasks.data.reader import DataFormat
 from bertie.tasks.task_json import task_from_json, to_task_json
@@ -47,8 +46,3 @@ def test_earlier_files_say_the_same(kind: str, earlier: str, value: Any, now: Da
     task: Any = task_from_json({"kind": kind, earlier: value}, "task.json")
     assert task.data_format == now
     assert task_from_json(to_task_json(task, 128, "last", 0), "task.json") == task
-
-
-def test_a_setting_that_contradicts_the_training_is_refused() -> None:
-    with pytest.raises(UsageError, match=r'task\.form: the model was trained with "markers": use it'):
-        Relate(form="typed").as_trained(Relate())

@@ -193,7 +193,9 @@ class ConllFile:
                 _require_tags([cells for _, cells in data], rows, word, place)
             return ConllColumns(width, word, tag, header is not None)
         if self.tagged:
-            problem = "more than one column could be the tag" if ambiguous else f"no tags in column {self.tag} of {width}"
+            problem = (
+                "more than one column could be the tag" if ambiguous else f"no tags in column {self.tag} of {width}"
+            )
             remedy = "name one with --task.tag, counted from 0 (in CoNLL-U, 3 has the parts of speech)"
             if self.path.suffix == ".txt":
                 remedy += f"; brat's annotations of a text are in {self.path.stem}.ann beside it, and there is none"
