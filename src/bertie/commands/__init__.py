@@ -72,8 +72,7 @@ READ_MODELS = {
         "likelihood",
         "minimal-pairs",
     ),
-    *("next-sentence", "similarity", "search", "generate", "serve", "convert", "verify", "inspect"),
-    "prune-heads",
+    *("next-sentence", "similarity", "search", "generate", "serve", "convert", "verify", "inspect", "prune-heads"),
 }
 """Verbs that take a model. They have the flags of `flags.Reading`."""
 
