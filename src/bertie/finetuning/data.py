@@ -98,11 +98,9 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
     task.validate(dev_examples)
     if task.added_tokens:
         before, checkpoint = checkpoint.tokenizer.size, with_added_tokens(checkpoint, task.added_tokens)
-        new = checkpoint.tokenizer.vocabulary[before:]
-        if new:
-            console.info(
-                f"added {console.plural(len(new), 'token')} to the vocabulary: {first_few(new, len(new), ' ')}"
-            )
+        if new := checkpoint.tokenizer.vocabulary[before:]:
+            added = f"{console.plural(len(new), 'token')} to the vocabulary: {first_few(new, len(new), ' ')}"
+            console.info(f"added {added}")
     encoded = [task.encode(part, checkpoint.tokenizer, config.max_length) for part in (train_examples, dev_examples)]
     train_sequences = task.training_sequences(encoded[0])
     for name, examples, sequences in zip(("training", "dev"), (train_examples, dev_examples), encoded, strict=True):
@@ -159,12 +157,9 @@ def _examples(source: Examples, reader: Reader, strict: bool, training: bool = F
     examples = labeled_examples(reader, source, strict, training)
     if not isinstance(source, str | Path):
         return examples
-    first = {
-        field.name: getattr(examples[0], field.name)
-        for field in fields(examples[0])
-        if field.repr and field.name != "source"
-    }
-    values = ", ".join(f"{name} {shorten(repr(value))}" for name, value in first.items() if value is not None)
+    names = [field.name for field in fields(examples[0]) if field.repr and field.name != "source"]
+    first = {name: value for name in names if (value := getattr(examples[0], name)) is not None}
+    values = ", ".join(f"{name} {shorten(repr(value))}" for name, value in first.items())
     uses = columns_read(reader, Path(source)).items()
     columns = f"; columns: {', '.join(f'{use} {name!r}' for use, name in uses)}" if uses else ""
     console.info(f"{source}: {console.plural(len(examples), 'example')}, the first with {values}{columns}")

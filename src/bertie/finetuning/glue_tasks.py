@@ -140,10 +140,8 @@ def _select(names: Sequence[str]) -> list[GlueTask]:
         if name not in known:
             near = nearest(name, [*known, *(task.folder for task in TASKS)])
             meant = [f"did you mean {of.name} ({of.folder})? Or " for of in TASKS if near in (of.name, of.folder)]
-            problem = f"there is no GLUE task {name!r}: {''.join(meant[:1])}"
-            raise UsageError(f"{problem}choose from {', '.join(known)} (AX comes with mnli)")
-        if list(names).count(name) > 1:
-            raise UsageError(f"the task {name} is named twice")
+            listed = f"choose from {', '.join(known)} (AX comes with mnli)"
+            raise UsageError(f"there is no GLUE task {name!r}: {''.join(meant[:1])}{listed}")
     return [task for task in TASKS if not names or task.name in names]
 
 

@@ -30,8 +30,8 @@ class FinetuneTraining:
     batch_size: Annotated[int, Range(1)] = 32
     """Examples per optimizer step."""
     shuffle: bool = True
-    """Shuffle the training examples, in another order in each epoch. Otherwise, they keep the order of their file, such as
-    easy ones first (curriculum learning)."""
+    """Shuffle the training examples in every epoch. Unshuffled examples keep the order of their file, such as easy ones
+    first (curriculum learning)."""
     learning_rate: Annotated[float, Range(0)] = 5e-5
     """Peak learning rate of the schedule."""
     layer_decay: Annotated[float, Range(0, 1, above=True)] = 1.0
@@ -142,13 +142,12 @@ class FinetuneConfig:
     """Dropout probability before the output layer of the head. If it is omitted, heads for texts and tokens have the one that
     the checkpoint names (`classifier_dropout` in config.json), or else hidden_dropout_prob; others have none."""
     card: CardFacts = CardFacts()
-    """What the model card says besides."""
+    """Additional model-card metadata."""
 
     def __post_init__(self) -> None:
         check_ranges("", self)
-        if self.seed > MAX_INT32 - self.restarts:
-            most = f"with {self.restarts} restarts it can be at most {MAX_INT32 - self.restarts:,}"
-            raise UsageError(f"seed is {self.seed}: {most}")
+        if self.seed > (most := MAX_INT32 - self.restarts):
+            raise UsageError(f"seed is {self.seed}: with {self.restarts} restarts it can be at most {most:,}")
         training = self.training
         if self.frozen and (self.from_scratch or training.reinit_layers or training.layer_decay < 1):
             raise UsageError(

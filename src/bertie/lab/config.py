@@ -54,13 +54,11 @@ class LabText:
         if not 0 < self.eval_share < 1:
             remedy = "give a share of the documents between 0 and 1, such as 0.01"
             raise UsageError(f"text.eval_share is {self.eval_share:g}: {remedy}")
-        if self.algorithm != "wordpiece" and (self.cased or self.drop_punctuation):
-            key = "cased" if self.cased else "drop_punctuation"
-            raise UsageError(
-                f"text.{key} is true, and text.algorithm is {self.algorithm}, which keeps text as it is: remove "
-                f"text.{key}, or set "
-                "text.algorithm to wordpiece"
-            )
+        for key in ("cased", "drop_punctuation"):
+            if self.algorithm != "wordpiece" and getattr(self, key):
+                raise UsageError(
+                    f"text.{key} is for text.algorithm wordpiece, and it is {self.algorithm}: remove text.{key}"
+                )
 
 
 @dataclass(frozen=True)
@@ -157,9 +155,8 @@ class LabConfig:
                 raise UsageError(f"{what}: the same name occurs twice in {', '.join(map(str, names))}")
             if not names and what != "tasks":
                 raise UsageError(f"{what} is empty: give at least one")
-            for name in names:
-                if not str(name).isprintable() or not str(name).strip():
-                    raise UsageError(f"{what} has the name {name!r}: give one line of text, which names it in tables")
+            if any(not str(name).strip() for name in names):
+                raise UsageError(f"{what} has an empty name: give one, for the tables")
         for name in (task.name for task in self.tasks):
             if name == MEAN or name.endswith(("_loss", "_accuracy")):
                 raise UsageError(f"tasks has the name {name!r}, which is that of another measure: rename the task")

@@ -135,14 +135,19 @@ def plan(
         UserError: The shards are damaged or too small.
     """
     seconds, gpu, begun = parse_duration(budget, "budget"), _gpu(device, utilization, threads), time.monotonic()
-    name = device if gpu else runtime.device().type
     memory = USABLE_SHARE * (1e9 * gpu.gigabytes if gpu else runtime.memory()[0] or math.inf)
-    shards = open_shards(data, cache)
+    name, shards = device if gpu else runtime.device().type, open_shards(data, cache)
     target = Target(name, gpu, utilization or UTILIZATION, threads, memory, shards, seconds)
     _require_text(target)
     console.info("timing the preparation of a run")
     preparation = _prepare(target, begun)
-    _compare(preparation, seconds)
+    share = (
+        f"reading the shards and initial weights take {console.duration(preparation)} of {console.duration(seconds)}"
+    )
+    if preparation >= seconds:
+        raise UsageError(f"{share}: give more time")
+    if 10 * preparation > seconds:
+        console.warn(share)
     target = replace(target, seconds=seconds - preparation)
     outlooks, left_out = _outlooks(target)
     if not outlooks:
@@ -152,7 +157,12 @@ def plan(
     command = _command(best, target, data, budget, cache)
     report(outlooks, left_out, best, shards, f"{budget} on {target.device}")
     choice = "has the lowest loss" if len(outlooks) > 1 else "is the only recipe that can be estimated"
-    _recommend(f"{best.recipe} {choice}", command, target)
+    if gpu is not None:
+        console.info(
+            f"The speed assumes {100 * target.utilization:g} % of the peak rate of the GPU (--utilization). It is not "
+            f"measured.\nRecipes smaller than {FILL_A_GPU[0]} do not fill a GPU: run the plan on it to see them."
+        )
+    console.result(f"\n{best.recipe} {choice}. Train it with:\n\n  {command}")
     return {
         "device": target.device,
         "text_tokens": target.text,
@@ -162,15 +172,6 @@ def plan(
         "recommended": best.recipe,
         "command": command,
     }
-
-
-def _recommend(choice: str, command: str, target: Target) -> None:
-    if target.gpu is not None:
-        console.info(
-            f"The speed assumes {100 * target.utilization:g} % of the peak rate of the GPU (--utilization). It is not "
-            f"measured.\nRecipes smaller than {FILL_A_GPU[0]} do not fill a GPU: run the plan on it to see them."
-        )
-    console.result(f"\n{choice}. Train it with:\n\n  {command}")
 
 
 def _gpu(device: Device, utilization: float, threads: int) -> Gpu | None:
@@ -214,10 +215,10 @@ def _outlooks(target: Target) -> tuple[list[Outlook], dict[str, str]]:
     for name in FILL_A_GPU if target.gpu else RECIPES:
         try:
             most = target.sizes()[0]
-            found = _reach(name, most, target, costs)
-            if found.timed and found.batch_size < most:
-                found = _reach(name, found.batch_size, target, costs)  # smaller steps are slower
-            outlooks.append(found)
+            outlook = _reach(name, most, target, costs)
+            if outlook.timed and outlook.batch_size < most:
+                outlook = _reach(name, outlook.batch_size, target, costs)  # smaller steps are slower
+            outlooks.append(outlook)
         except LeftOut as reason:
             left_out[name] = str(reason)
         except RuntimeError as error:
@@ -233,17 +234,6 @@ def _reach(name: str, batch_size: int, target: Target, costs: list[Cost]) -> Out
     outlook = _outlook(name, costs[-1], target)
     _require_covered(outlook, target)
     return outlook
-
-
-def _compare(preparation: float, seconds: float) -> None:
-    """Warn if a tenth of a budget passes before the first step. Raise UsageError if all of it does."""
-    share = (
-        f"reading the shards and initial weights take {console.duration(preparation)} of {console.duration(seconds)}"
-    )
-    if preparation >= seconds:
-        raise UsageError(f"{share}: give more time")
-    if 10 * preparation > seconds:
-        console.warn(share)
 
 
 def _recipe(name: str, batch_size: int, target: Target) -> PretrainConfig:

@@ -138,10 +138,8 @@ def read_initial_checkpoint(source: str | Path, tokenizer: Tokenizer) -> Checkpo
     checkpoint = read_checkpoint(source)
     checkpoint.warn_of_training()
     old = checkpoint.tokenizer
-    if tokenizer.vocabulary[: old.size] != old.vocabulary or (tokenizer.rules, tokenizer.merges) != (
-        old.rules,
-        old.merges,
-    ):
+    rules = [(each.vocabulary[: old.size], each.rules, each.merges) for each in (old, tokenizer)]
+    if rules[0] != rules[1]:
         raise UsageError(
             f"the text was prepared with another vocabulary than that of {source}: prepare it with --tokenizer "
             f"{source}, or with a vocabulary that has the same entries first and then additional ones"
@@ -183,9 +181,8 @@ def load_initial_optimizer(start: Checkpoint, model: Model, optimizer: torch.opt
         UsageError: If the checkpoint has no optimizer state, or that of another kind.
         UserError: If the run of the checkpoint is damaged.
     """
-    folders = [
-        path for path in (start.folder, *reversed(list_checkpoints(start.folder))) if (path / "training_state").is_dir()
-    ]
+    candidates = (start.folder, *reversed(list_checkpoints(start.folder)))
+    folders = [path for path in candidates if (path / "training_state").is_dir()]
     if not folders:
         raise UsageError(f"{start.folder} contains no optimizer state: omit --init-optimizer")
     saved_kind = _optimizer_kind(folders[0])
@@ -199,13 +196,13 @@ def load_initial_optimizer(start: Checkpoint, model: Model, optimizer: torch.opt
 
 def _optimizer_kind(checkpoint: Path) -> str:
     """Return the kind of optimizer of a checkpoint, according to the run folder that contains it."""
-    run = checkpoint.resolve().parents[1]
-    if checkpoint.resolve().parent.name != "checkpoints" or not (run / "config.toml").is_file():
+    recipe = checkpoint.resolve().parents[1] / "config.toml"
+    if checkpoint.resolve().parent.name != "checkpoints" or not recipe.is_file():
         raise UsageError(
             f"{checkpoint} is not inside a run folder, so the kind of its optimizer is unknown: give the run folder, "
             "or omit --init-optimizer"
         )
     try:
-        return str(configuration.read(run / "config.toml")["optimizer"]["kind"])
+        return str(configuration.read(recipe)["optimizer"]["kind"])
     except (KeyError, TypeError) as error:
-        raise UserError(f"{run / 'config.toml'} is damaged: it has no optimizer.kind") from error
+        raise UserError(f"{recipe} is damaged: it has no optimizer.kind") from error

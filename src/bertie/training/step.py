@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -42,7 +42,7 @@ class StepFunction:
     max_grad_norm: float
     seed: int
     """Random seed of dropout."""
-    precision: Literal["fp32", "bf16"]
+    precision: runtime.Resolved
     ranks: Ranks
     losses: LossFunction
 

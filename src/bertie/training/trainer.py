@@ -70,7 +70,7 @@ def train(job: TrainingJob, run: RunFolder | None) -> Counters:
         bars as bar,
         deferred_interrupts() as interrupts,
         checkpoint_writer() as session.writer,
-        watchdog(job.ranks) as session.dog,
+        watchdog() as session.dog,
     ):
         session.start(bar, interrupts)
         # `closing` ends the worker processes behind the stream, also after an exception.
@@ -121,7 +121,7 @@ class _Session:
         # Step and progress. The numbers of the last one may still be in a GPU's queue.
         self.unlogged: list[tuple[StepResult, dict[str, Any]]] = []
         # Until the training begins.
-        self.trackers, self.writer, self.dog = Trackers((), None, 0), CheckpointWriter(), Watchdog(job.ranks)
+        self.trackers, self.writer, self.dog = Trackers((), None, 0), CheckpointWriter(), Watchdog()
         self.last_save, self.saved_step = time.monotonic(), self.counters.step
         self.copied: StateTensors | None = None  # of the last checkpoint
         self.best_weights: dict[str, torch.Tensor] = {}  # kept in memory if there is no run folder
@@ -352,7 +352,7 @@ class _Session:
 def _restore(job: TrainingJob, run: RunFolder) -> Counters:
     """Load the newest checkpoint, if there is one, into model and optimizer. Drop the metrics logged after it."""
     run.require_same("data", job.data_fingerprint)
-    run.add_ranks(job.ranks.count)
+    run.append("ranks", job.ranks.count)
     saved = restore_newest(run.path, job.model, job.optimizer)
     counters = saved or Counters()
     run.truncate_metrics(counters.metrics_bytes, counters.metrics_sha256)

@@ -31,7 +31,7 @@ class MLflowCurves:
             experiment = known.experiment_id if known else self._client.create_experiment(name)
             return self._client.create_run(experiment, run_name=run.path.absolute().name).info.run_id
 
-        self._id = run.tracker_id("mlflow", create)
+        self._id = run.decide_once("mlflow_run", create)
         if created:
             params = [Param(name, str(value)[:6000]) for name, value in settings.items()]
             for part in range(0, len(params), MOST_SETTINGS):
