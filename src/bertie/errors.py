@@ -9,8 +9,10 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 MAX_INT32 = 2**31 - 1
 """Default upper limit of a setting."""
 
@@ -151,3 +153,30 @@ def did_you_mean(given: str, choices: Iterable[object]) -> str:
     """Return the end of a message about a misspelled word: ": did you mean 'mlm'?"; "" if no choice is near."""
     found = nearest(given, choices)
     return f": did you mean {found!r}?" if found else ""
+
+
+SHOWN = 3
+"""Items of a long list that a message shows."""
+
+
+def shorten(text: str, limit: int = 40) -> str:
+    """Truncate a text for a message, to `limit` characters."""
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Join the first 30 names of columns or classes for a message."""
+    return ", ".join(shorten(name) for name in islice(names, 30))
+
+
+def first_few(items: Iterable[str], count: int, separator: str = "; ") -> str:
+    """Join the first SHOWN items for a message, and say how many of `count` items follow."""
+    more = f" … and {count - SHOWN:,} more" if count > SHOWN else ""
+    return separator.join(islice(items, SHOWN)) + more
+
+
+def raise_error(item: T | UserError) -> T:
+    """Return an item, or raise the error that is in its place."""
+    if isinstance(item, UserError):
+        raise item
+    return item

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.errors import MachineError, UsageError, UserError
-from bertie.untrusted import LARGEST, RepeatedKeyError, parse_json, require_content, require_not_utf16
+from bertie.untrusted import LARGEST, of_kind, parse, read_bytes
 
 
 def sha256(path: Path) -> str:
@@ -304,26 +304,7 @@ def read_json_list(path: Path, expected: str = "") -> list[Any]:
 
 
 def _load_json(path: Path, kind: type, largest: int | None, expected: str) -> Any:
-    try:
-        require_content(path, largest)
-        content = path.read_bytes()
-        require_not_utf16(str(path), content[: 1 << 10])
-        value = parse_json(content.decode("utf-8-sig"))
-    except FileNotFoundError as error:
-        raise UsageError(f"no such file: {path}") from error
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    except RepeatedKeyError as error:
-        raise UserError(f"{path}:{error.line}: {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: {error}") from error
-    if not isinstance(value, kind):
-        if not expected:
-            raise UserError(f"{path} is damaged: it holds no JSON {'object' if kind is dict else 'array'}")
-        keys = f" with the keys {', '.join(list(value)[:5])}" if isinstance(value, dict) and value else ""
-        found = f"a JSON object{keys}" if isinstance(value, dict) else f"a JSON {'list' if kind is dict else 'value'}"
-        raise UserError(f"{path} holds {found}, and must hold {expected}")
-    return value
+    return of_kind(path, parse(path, read_bytes(path, largest)), kind, expected)
 
 
 def require_fresh(path: Path, what: str) -> None:

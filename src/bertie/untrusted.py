@@ -1,4 +1,4 @@
-"""Checks of files that somebody else wrote: where they are, how large, in which encoding, and whether JSON repeats a key."""
+"""Read files that somebody else wrote: where they are, how large, in which encoding, and JSON that repeats no key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bertie.errors import UserError
+from bertie.errors import UsageError, UserError
 
 LARGEST = 128 << 20
 """Bytes of a file that describes a model; the largest, tokenizer.json of 260,000 entries, have 34 million."""
@@ -44,15 +44,24 @@ def require_inside(folder: Path, names: Iterable[str] | None = None) -> None:
             raise UserError(f"{folder / name} is outside of the folder: copy the file into it")
 
 
-def require_content(path: Path, largest: int | None = LARGEST) -> None:
-    """Check that a file has at most `largest` bytes, and is not the pointer of Git LFS to it. Raises UserError, OSError."""
-    if not path.is_file():  # reading it says why; a pipe can be read only once
-        return
-    if largest is not None and (size := path.stat().st_size) > largest:
+def require_size(path: Path, largest: int | None = LARGEST) -> None:
+    """Check that a file has at most `largest` bytes; None: any number. Raises UserError, OSError."""
+    if largest is not None and path.is_file() and (size := path.stat().st_size) > largest:
         raise UserError(f"{path} has {size:,} bytes, more than any such file: at most {largest:,} are read")
-    with open(path, "rb") as file:
-        if file.read(len(POINTER)) == POINTER:
-            raise UserError(f"{path} is a pointer of Git LFS, not the file: run `git lfs pull` in the folder")
+
+
+def require_no_pointer(path: Path, start: bytes) -> None:
+    """Check that a file, which starts with these bytes, is not the pointer of Git LFS to it. Raises UserError."""
+    if start.startswith(POINTER):
+        raise UserError(f"{path} is a pointer of Git LFS, not the file: run `git lfs pull` in the folder")
+
+
+def require_content(path: Path, largest: int | None = LARGEST) -> None:
+    """Check a file that another library reads. Raises UserError, OSError."""
+    if path.is_file():  # reading it says why; a pipe can be read only once
+        require_size(path, largest)
+        with open(path, "rb") as file:
+            require_no_pointer(path, file.read(len(POINTER)))
 
 
 def require_not_utf16(name: str, line: bytes) -> None:
@@ -122,3 +131,52 @@ def _find_repeated(text: str) -> RepeatedKeyError:
                 return RepeatedKeyError(key, text.count("\n", 0, found.start()) + 1)
             objects[-1].add(key)
     raise AssertionError("no key stands twice")
+
+
+def read_bytes(path: Path, largest: int | None = LARGEST) -> bytes:
+    """Read a whole file. largest: how many bytes it may have; None: any number.
+
+    Raises:
+        UsageError: There is no such file.
+        UserError: It cannot be read, is too large, or is a pointer of Git LFS.
+    """
+    try:
+        require_size(path, largest)
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise UsageError(f"no such file: {path}") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    require_no_pointer(path, content)
+    return content
+
+
+def decode(path: Path, content: bytes) -> str:
+    """Return the text of a file in UTF-8, without a byte order mark. Raises UserError."""
+    require_not_utf16(str(path), content[: 1 << 10])
+    try:
+        return content.decode("utf-8-sig")
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+
+
+def parse(path: Path, content: bytes) -> Any:
+    """Return the value in a JSON file. Raises UserError."""
+    text = decode(path, content)
+    try:
+        return parse_json(text)
+    except RepeatedKeyError as error:
+        raise UserError(f"{path}:{error.line}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+
+
+def of_kind(path: Path, value: Any, kind: type, expected: str = "") -> Any:
+    """Return a value of a JSON file, if it is an object (dict) or an array (list) as wanted. Raises UserError."""
+    if isinstance(value, kind):
+        return value
+    if not expected:
+        raise UserError(f"{path} is damaged: it holds no JSON {'object' if kind is dict else 'array'}")
+    keys = f" with the keys {', '.join(list(value)[:5])}" if isinstance(value, dict) and value else ""
+    found = f"a JSON object{keys}" if isinstance(value, dict) else f"a JSON {'list' if kind is dict else 'value'}"
+    raise UserError(f"{path} holds {found}, and must hold {expected}")

@@ -9,12 +9,11 @@ from typing import Any
 from bertie.commands.common import ModelOptions, print_lines, require_one_input, require_stdout
 from bertie.commands.evaluate import defaults as defaults
 from bertie.commands.flags import Flat, Positional
-from bertie.errors import UsageError
+from bertie.errors import UsageError, raise_error
 from bertie.predict.load import load
 from bertie.predict.shared import shared
 from bertie.tasks import AnyTask
 from bertie.tasks.aggregation import Strategy
-from bertie.tasks.data.rows import raise_error
 from bertie.tasks.predictions import prediction_to_json
 from bertie.training.sharing import shared_work
 

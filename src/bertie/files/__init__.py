@@ -9,4 +9,5 @@
 - delimiters.py: what separates the cells of .csv files
 - formats.py: lines → records
 - protobuf.py: fields of protocol buffers, which models of other libraries have
+- model_folder.py: the folder of a model, whose small files are read once
 """

@@ -16,7 +16,7 @@ from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.vocabulary_growth import with_added_tokens
 from bertie.checkpoints.weight_files import weights_fingerprint
 from bertie.contracts import Sequence
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, first_few, shorten
 from bertie.finetuning import gpt
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.encoder import Encoder
@@ -24,7 +24,6 @@ from bertie.model.segment_memory import require_first_segment
 from bertie.model.text_pooling import pooling_facts
 from bertie.tasks import Task
 from bertie.tasks.data.columns import columns_read
-from bertie.tasks.data.rows import first_few, shorten
 from bertie.tasks.encoding import count_truncated
 from bertie.tasks.scoring import labeled_examples
 from bertie.tasks.task import Reader

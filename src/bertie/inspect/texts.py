@@ -10,8 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from bertie import console
 from bertie.contracts import Sequence
-from bertie.errors import UsageError, UserError
-from bertie.tasks.data.rows import SHOWN, first_few
+from bertie.errors import SHOWN, UsageError, UserError, first_few
 from bertie.tasks.data.unlabeled import Text, UnlabeledReader
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer

@@ -14,9 +14,8 @@ from bertie.checkpoints.families.family import TASK_SHAPES
 from bertie.checkpoints.find import TASK_FILE, find_model_folder, list_checkpoints
 from bertie.checkpoints.huggingface import classes_of
 from bertie.checkpoints.read import read_checkpoint
-from bertie.errors import UsageError, UserError, naming
+from bertie.errors import UsageError, UserError, join_names, naming
 from bertie.tasks import AnyTask
-from bertie.tasks.data.rows import join_names
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.task import Calibratable, Task
 from bertie.tasks.task_json import task_from_json, with_pooling

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bertie import console
-from bertie.errors import UserError
+from bertie.errors import SHOWN, UserError, first_few
 from bertie.model import layer_selection
 from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling
@@ -21,7 +21,7 @@ from bertie.predict.predictor import Predictor
 from bertie.predict.shared import shared
 from bertie.predict.vector_files import Columns, Dtype, require_free, vector_file
 from bertie.predict.vectors import WordPooling, sequence_vectors
-from bertie.tasks.data.rows import SHOWN, first_few, is_stdin
+from bertie.tasks.data.rows import is_stdin
 from bertie.tasks.data.unlabeled import Text, TextRows, UnlabeledReader, text_blocks
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.text.valid_texts import require_texts

@@ -11,10 +11,9 @@ from typing import get_args
 
 import numpy as np
 
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, shorten
 from bertie.predict.token_model import Query, TokenModel
 from bertie.predict.word_search import Order, Pieces, Slot, search
-from bertie.tasks.data.rows import shorten
 from bertie.tasks.encoding import softmax
 from bertie.text.tokenizer import Tokenizer
 

@@ -17,9 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bertie import console
-from bertie.errors import UserError
+from bertie.errors import UserError, first_few
 from bertie.predict.token_model import Query, TokenModel
-from bertie.tasks.data.rows import first_few
 from bertie.tasks.data.unlabeled import Text, text_blocks
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.tasks.word_alignment import word_numbers

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from bertie import console, storage
-from bertie.errors import UsageError, UserError
+from bertie.errors import SHOWN, UsageError, UserError, first_few, join_names
 from bertie.predict.likelihood import score_texts
 from bertie.predict.load import load
 from bertie.predict.minimal_pairs_page import page
 from bertie.predict.predictor import Predictor
 from bertie.predict.token_model import TokenModel, tell_generator
-from bertie.tasks.data.rows import SHOWN, Row, convert_rows, first_few, join_names, read_rows, require_string
+from bertie.tasks.data.rows import Row, convert_rows, read_rows, require_string
 
 BLOCK = 512  # pairs that are read, scored and written together
 WORST = 20  # wrong pairs on the page

@@ -18,12 +18,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from bertie.errors import UserError
+from bertie.errors import UserError, shorten
 from bertie.serve.limits import Refused, too_large, try_later
 from bertie.serve.logs import places
 from bertie.serve.queue import QueuedJob
 from bertie.serve.service import ClientGone, Service
-from bertie.tasks.data.rows import shorten
 
 LARGE = 64 * 1024  # bytes of a response that do not count as memory
 BUG = "an error in the server: its operator finds the place in the log, under this X-Request-Id"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from bertie.errors import shorten
 from bertie.serve.limits import Refused
 from bertie.serve.operations import ServedModel
-from bertie.tasks.data.rows import shorten
 
 SEARCH = {
     **dict.fromkeys(("query", "search_query"), ("query", "search_query")),

@@ -12,7 +12,7 @@ from bertie import console
 from bertie.config import NoFlag, Range, check_ranges
 from bertie.console import percent
 from bertie.contracts import Batch, Sequence, Targets
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
@@ -20,7 +20,7 @@ from bertie.model.text_pooling import TaskPooling
 from bertie.tasks import encoding
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
 from bertie.tasks.data.prediction_files import answer_of
-from bertie.tasks.data.rows import join_names, none_of, parse_finite, parse_label, shorten
+from bertie.tasks.data.rows import none_of, parse_finite, parse_label
 from bertie.tasks.data.spellings import class_of
 from bertie.tasks.data.texts import Example, TextReader
 from bertie.tasks.evaluation.calibration import choice_calibration

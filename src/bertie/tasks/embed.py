@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from bertie.config import NoFlag, Range, ranges
 from bertie.contracts import Batch, PairTargets, Sequence
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, shorten
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts
@@ -19,7 +19,7 @@ from bertie.model.heads import PoolingHead
 from bertie.model.pooling import Pooling, pool
 from bertie.report import TextSpan
 from bertie.tasks.data.prediction_files import answer_of, require_number
-from bertie.tasks.data.rows import describe_bad_number, parse_label_number, shorten
+from bertie.tasks.data.rows import describe_bad_number, parse_label_number
 from bertie.tasks.data.texts import CLASSES, SCORES, Example, TextReader
 from bertie.tasks.encoding import every_sequence, pooled_position, read_alike, same_task
 from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Table

@@ -13,10 +13,10 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from bertie import config as configuration
 from bertie import console
-from bertie.errors import UserError
+from bertie.errors import UserError, shorten
 from bertie.tasks import AnyTask
 from bertie.tasks.data.columns import columns_read
-from bertie.tasks.data.rows import parse_finite, shorten
+from bertie.tasks.data.rows import parse_finite
 from bertie.tasks.data.spellings import spellings
 from bertie.tasks.data.unknown_labels import LeavesOut
 from bertie.text import truncation

@@ -15,7 +15,7 @@ import numpy as np
 from bertie.config import NoFlag, Range, check_ranges
 from bertie.console import percent
 from bertie.contracts import Batch, Sequence, Targets
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, join_names
 from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
@@ -25,7 +25,7 @@ from bertie.tasks import encoding
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weight_array
 from bertie.tasks.data.label_sets import LabelSetExample, LabelSetReader, parse_labels
 from bertie.tasks.data.prediction_files import answer_of
-from bertie.tasks.data.rows import Row, join_names, none_of, require_distinct_columns
+from bertie.tasks.data.rows import Row, none_of, require_distinct_columns
 from bertie.tasks.data.spellings import class_of
 from bertie.tasks.data.texts import TextReader
 from bertie.tasks.evaluation.calibration import calibration, log_losses

@@ -15,7 +15,7 @@ from bertie import console
 from bertie.config import NoFlag
 from bertie.console import percent
 from bertie.contracts import Batch, Sequence, Targets
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
@@ -25,7 +25,7 @@ from bertie.report import TextSpan
 from bertie.tasks.data.marked_texts import DIRECTED, RelationExample, SpanEnd, relation_name
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.relations import RelationReader
-from bertie.tasks.data.rows import join_names, none_of, parse_label, shorten
+from bertie.tasks.data.rows import none_of, parse_label
 from bertie.tasks.data.spellings import class_of
 from bertie.tasks.encoding import by_example, every_sequence, pooled_position, same_task, softmax
 from bertie.tasks.evaluation.calibration import choice_calibration

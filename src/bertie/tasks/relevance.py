@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bertie.errors import UsageError
-from bertie.tasks.data.rows import join_names, none_of, shorten
+from bertie.errors import UsageError, join_names, shorten
+from bertie.tasks.data.rows import none_of
 from bertie.tasks.task import Task
 
 POSITIVE = frozenset(

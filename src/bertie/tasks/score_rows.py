@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, first_few, raise_error
 from bertie.tasks.data.prediction_files import by_id, read_predictions, require_once
-from bertie.tasks.data.rows import Row, first_few, parse_finite, raise_error
+from bertie.tasks.data.rows import Row, parse_finite
 from bertie.tasks.squad_metrics import best_scores, squad_scores
 from bertie.tasks.task import Scoring, Task
 

@@ -18,7 +18,7 @@ from bertie import console
 from bertie.config import NoFlag, Range, check_ranges
 from bertie.console import percent
 from bertie.contracts import Batch, Sequence, Targets
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
@@ -30,7 +30,7 @@ from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
 from bertie.tasks.data.comments import Keep
 from bertie.tasks.data.conll import ConllReader
 from bertie.tasks.data.prediction_files import answer_of
-from bertie.tasks.data.rows import Row, join_names, parse_finite, shorten
+from bertie.tasks.data.rows import Row, parse_finite
 from bertie.tasks.data.tag_form import Scheme, TagForm
 from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.encoding import same_task

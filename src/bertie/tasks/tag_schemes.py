@@ -9,8 +9,7 @@ from functools import cache
 from typing import Literal
 
 from bertie import console
-from bertie.errors import UsageError, UserError
-from bertie.tasks.data.rows import join_names, shorten
+from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.tasks.data.tag_form import OUTSIDE, Scheme, TagForm, TagMark
 from bertie.tasks.data.tagged import TaggedSentence
 

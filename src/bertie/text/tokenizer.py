@@ -16,6 +16,7 @@ from tokenizers import AddedToken, Encoding
 
 from bertie import storage
 from bertie.errors import UserError
+from bertie.files.model_folder import ModelFolder
 from bertie.text import bpe_backend, library_backend, wordpiece_backend
 from bertie.text.bpe_backend import ByteLevel
 from bertie.text.library_backend import LibraryBackend, LibraryRules
@@ -92,7 +93,7 @@ class Tokenizer:
         return cls(library_backend.build_unigram(pieces, user_tokens))
 
     @classmethod
-    def load(cls, folder: Path) -> Tokenizer:
+    def load(cls, folder: Path | ModelFolder) -> Tokenizer:
         """Load a tokenizer from a folder of bertie, Hugging Face or Google, as transformers 5 does.
 
         Reads tokenizer.json, or the vocabulary of the folder's class: vocab.txt, vocab.json and merges.txt, or a
@@ -104,7 +105,7 @@ class Tokenizer:
             UsageError: The folder has no such file.
             UserError: A file is damaged, asks for what bertie does not reproduce, or leaves the case in doubt.
         """
-        found = read_folder(folder)
+        found = read_folder(ModelFolder.of(folder).path)
         return cls(found.backend, found.longest, found.extra, found.split)
 
     def save(self, folder: Path, model_max_length: int = 512) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Sequence as Many
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from bertie.errors import UserError
-from bertie.tasks.data.rows import parse_label, parse_position, require_string, shorten
+from bertie.errors import UserError, shorten
+from bertie.tasks.data.rows import parse_label, parse_position, require_string
 from bertie.tasks.data.tag_form import ENTITY, TagForm
 from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.data.words import TextRange, split_words

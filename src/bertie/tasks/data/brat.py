@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bertie import console
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, first_few
 from bertie.tasks.data.annotations import LabeledSpan, from_spans
-from bertie.tasks.data.rows import first_few, parse_index, require_file
+from bertie.tasks.data.rows import parse_index, require_file
 from bertie.tasks.data.tag_form import TagForm
 from bertie.tasks.data.tagged import TaggedSentence, sentence_of_text
 

@@ -8,8 +8,7 @@ import math
 import re
 from typing import Any, TypeGuard
 
-from bertie.errors import UserError
-from bertie.tasks.data.rows import shorten
+from bertie.errors import UserError, shorten
 from bertie.untrusted import parse_json
 
 _TOKEN = re.compile(

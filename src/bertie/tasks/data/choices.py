@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.tasks.data.endings import ending_columns, endings_of
 from bertie.tasks.data.in_memory import require_list
 from bertie.tasks.data.left_out import ANSWER, leave_out, raise_mistake
@@ -16,7 +16,6 @@ from bertie.tasks.data.numbering import Numbering
 from bertie.tasks.data.rows import (
     Row,
     convert_rows,
-    join_names,
     label_or_none,
     may_differ,
     named_columns,
@@ -26,7 +25,6 @@ from bertie.tasks.data.rows import (
     require_distinct_columns,
     require_string,
     row_from_python,
-    shorten,
 )
 
 _CONTEXTS = (

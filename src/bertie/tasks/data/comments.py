@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertie import console
-from bertie.errors import UsageError, UserError
-from bertie.tasks.data.rows import shorten
+from bertie.errors import UsageError, UserError, shorten
 
 COMMENT = "#"
 Keep = Literal["", "skip", "keep"]

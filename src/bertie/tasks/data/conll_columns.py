@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Sequence as Many
 from typing import NamedTuple
 
-from bertie.errors import UsageError
+from bertie.errors import UsageError, shorten
 from bertie.tasks.data.comments import COMMENT, ConllLine
-from bertie.tasks.data.rows import shorten
 
 WORD_KEYS = ("tokens", "words")
 TAG_KEYS = ("tags", "ner_tags", "labels", "ner")

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.tasks.data.cells import is_written, parse_cell
-from bertie.tasks.data.rows import join_names, named_columns, require_string, shorten
+from bertie.tasks.data.rows import named_columns, require_string
 
 _LISTS = ("endings", "choices", "options")
 _NUMBERED = re.compile(r"(ending|choice|answer|option|alternative|sol)_?(\d+|[a-h])", re.IGNORECASE)

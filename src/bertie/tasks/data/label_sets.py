@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertie import console
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, join_names, raise_error, shorten
 from bertie.tasks.data.cells import is_written, parse_cell
 from bertie.tasks.data.left_out import leave_out, raise_mistake
-from bertie.tasks.data.rows import Row, file_format, join_names, parse_label, raise_error, shorten
+from bertie.tasks.data.rows import Row, file_format, parse_label
 from bertie.tasks.data.texts import Example, TextReader
 from bertie.tasks.data.unknown_labels import find_markers, require_stated, without_unknown
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.tasks.data.left_out import CANCELLED
-from bertie.tasks.data.rows import Row, join_names, shorten
+from bertie.tasks.data.rows import Row
 
 _TEXT = "text"
 

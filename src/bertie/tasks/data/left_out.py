@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import TypeVar
 
-from bertie.errors import UserError
-from bertie.tasks.data.rows import LeftOutError, Row, shorten
+from bertie.errors import UserError, shorten
+from bertie.tasks.data.rows import LeftOutError, Row
 
 T = TypeVar("T")
 ANSWER, CANCELLED = "answer", "was_cancelled"

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from bertie.errors import UserError
-from bertie.tasks.data.rows import parse_position, shorten
+from bertie.errors import UserError, shorten
+from bertie.tasks.data.rows import parse_position
 from bertie.tasks.data.words import CHINESE
 
 TAG = re.compile(r"<(/?)e([12])>", re.IGNORECASE)

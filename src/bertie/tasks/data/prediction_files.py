@@ -9,18 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bertie import storage
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, join_names, raise_error
 from bertie.tasks.data.in_memory import is_columns, require_list
-from bertie.tasks.data.rows import (
-    Row,
-    describe_bad_number,
-    join_names,
-    parse_index,
-    parse_label_number,
-    raise_error,
-    read_rows,
-    require_file,
-)
+from bertie.tasks.data.rows import Row, describe_bad_number, parse_index, parse_label_number, read_rows, require_file
 from bertie.tasks.predictions import prediction_to_json
 
 PREDICTION = "prediction"  # the column of predictions in GLUE's tables, whatever the task

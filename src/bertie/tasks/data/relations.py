@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console, storage
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.tasks.data.cells import is_written, parse_cell
 from bertie.tasks.data.columns import columns_of
 from bertie.tasks.data.in_memory import plain, require_list
@@ -35,7 +35,6 @@ from bertie.tasks.data.rows import (
     Row,
     file_format,
     is_stdin,
-    join_names,
     label_or_none,
     may_differ,
     parse_label,
@@ -44,7 +43,6 @@ from bertie.tasks.data.rows import (
     require_file,
     require_string,
     row_from_python,
-    shorten,
 )
 from bertie.tasks.data.semeval import is_numbered, numbered_rows
 from bertie.tasks.data.unknown_labels import MARKERS, find_markers, require_one_kind, require_stated, without_unknown

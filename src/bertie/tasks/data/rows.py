@@ -10,12 +10,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, cast
 
 from bertie import console, storage
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, first_few, join_names, shorten
 from bertie.files.encodings import UTF8
 from bertie.files.formats import NamesOfHeaderless, read_records
 from bertie.files.lines import BadRecord, decode_lines, require_line_feeds, undecodable
@@ -24,7 +23,6 @@ from bertie.tasks.data.in_memory import plain
 
 T = TypeVar("T")
 STDIN, STDIN_DEVICE = Path("-"), Path("/dev/stdin")  # the name of stdin on the command line, and its file
-SHOWN = 3  # items of a long list that a message shows
 PROBED_ROWS = 100  # rows or lines at the start of a file that decide about its columns
 MAX_LABEL, _MAX_LABEL = 1e15, "1e15"  # its square, and the sum of many, are finite in float32
 _NOT_UTF8 = undecodable("utf-8", None).reason
@@ -170,13 +168,6 @@ def skip_until_columns(
             break
     if problem:
         raise problem
-
-
-def raise_error(row: T | UserError) -> T:
-    """Return a row, or raise the error that is in its place."""
-    if isinstance(row, UserError):
-        raise row
-    return row
 
 
 def convert_rows(
@@ -339,26 +330,10 @@ def parse_position(value: Any) -> int | None:
     return parse_index(whole) if not rest.strip("0") and (rest or not point) else None
 
 
-def shorten(text: str, limit: int = 40) -> str:
-    """Truncate a text for a message, to `limit` characters."""
-    return text if len(text) <= limit else f"{text[:limit]}…"
-
-
-def join_names(names: Iterable[str]) -> str:
-    """Join the first 30 names of columns or classes for a message."""
-    return ", ".join(shorten(name) for name in list(names)[:30])
-
-
 def none_of(label: str | None, labels: Iterable[str], what: str) -> str:
     """Say, for an error message, that a label is none of a task's, or missing. what: "classes", "relations" or "labels"."""
     found = "no label" if label is None else f"the label {shorten(label)!r} is none of the {what}"
     return f"{found}; the {what} are {join_names(labels)}"
-
-
-def first_few(items: Iterable[str], count: int, separator: str = "; ") -> str:
-    """Join the first SHOWN items for a message, and say how many of `count` items follow."""
-    more = f" … and {count - SHOWN:,} more" if count > SHOWN else ""
-    return separator.join(islice(items, SHOWN)) + more
 
 
 def named_columns(names: Iterable[str], wanted: tuple[str, ...]) -> list[str]:

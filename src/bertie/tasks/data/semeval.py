@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, shorten
 from bertie.tasks.data.marked_texts import DIRECTED
-from bertie.tasks.data.rows import Row, read_lines, shorten
+from bertie.tasks.data.rows import Row, read_lines
 
 NUMBERED = re.compile(r"(\d+)\t(.*)")
 _COMMENT = re.compile(r"Comments?\s*:")

@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from bertie import console
-from bertie.errors import UserError
-from bertie.tasks.data.rows import first_few
+from bertie.errors import UserError, first_few
 from bertie.tasks.data.unknown_labels import MARKERS, LeavesOut
 
 _WHOLE = re.compile(r"-?\d+(\.0)?")

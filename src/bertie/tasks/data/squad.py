@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import storage
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, join_names, raise_error, shorten
 from bertie.tasks.data.cells import is_written, parse_cell
 from bertie.tasks.data.in_memory import require_list
 from bertie.tasks.data.rows import (
@@ -16,17 +16,14 @@ from bertie.tasks.data.rows import (
     Row,
     file_format,
     is_stdin,
-    join_names,
     label_or_none,
     parse_label,
     parse_position,
-    raise_error,
     read_rows,
     require_distinct_columns,
     require_file,
     require_string,
     row_from_python,
-    shorten,
 )
 
 _TABLES = ("csv", "tsv", "parquet")

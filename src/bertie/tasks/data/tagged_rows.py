@@ -9,19 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.tasks.data.annotations import from_spans, parse_spans
 from bertie.tasks.data.conll_columns import TAG_KEYS, WORD_KEYS
-from bertie.tasks.data.rows import (
-    Row,
-    file_format,
-    join_names,
-    label_or_none,
-    parse_index,
-    parse_position,
-    require_string,
-    shorten,
-)
+from bertie.tasks.data.rows import Row, file_format, label_or_none, parse_index, parse_position, require_string
 from bertie.tasks.data.tag_form import TagForm
 from bertie.tasks.data.tagged import TaggedSentence, sentence_of_text
 from bertie.tasks.data.words import TextRange

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from bertie.errors import UsageError
-from bertie.tasks.data.rows import join_names
+from bertie.errors import UsageError, join_names
 
 # (text, second text or None, label names that only this layout has), in lower case
 _LAYOUTS: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, join_names, raise_error, shorten
 from bertie.tasks.data.cells import is_written, parse_cell
 from bertie.tasks.data.in_memory import require_list
 from bertie.tasks.data.left_out import leave_out, raise_mistake
@@ -23,18 +23,15 @@ from bertie.tasks.data.rows import (
     Row,
     describe_bad_number,
     file_format,
-    join_names,
     label_or_none,
     may_differ,
     named_columns,
     parse_label,
     parse_label_number,
-    raise_error,
     read_rows,
     require_distinct_columns,
     require_string,
     row_from_python,
-    shorten,
 )
 from bertie.tasks.data.text_layouts import TextLayout, describe_texts, find_layout
 from bertie.tasks.data.unknown_labels import MARKERS, among, find_markers, require_stated, without_unknown

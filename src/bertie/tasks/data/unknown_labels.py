@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from bertie import console
-from bertie.errors import UsageError, UserError
-from bertie.tasks.data.rows import first_few, join_names, parse_finite, shorten
+from bertie.errors import UsageError, UserError, first_few, join_names, shorten
+from bertie.tasks.data.rows import parse_finite
 
 T = TypeVar("T")
 MARKERS = frozenset(("-1", "-1.0", "-", "?", "none", "null", "n/a", "na", "<na>"))

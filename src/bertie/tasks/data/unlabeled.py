@@ -7,19 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError, UserError, join_names
 from bertie.files.sources import FORMATS, KNOWN
 from bertie.tasks.data.conll import NOT_CONLL, ConllReader
 from bertie.tasks.data.in_memory import require_list
-from bertie.tasks.data.rows import (
-    Row,
-    file_format,
-    join_names,
-    named_columns,
-    read_rows,
-    require_string,
-    row_from_python,
-)
+from bertie.tasks.data.rows import Row, file_format, named_columns, read_rows, require_string, row_from_python
 from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.data.texts import cola_columns
 from bertie.text.batching import batches
