@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        argv: The arguments after `bertie`; None: those of this process.
+        argv: The arguments after `bertie`; None: from this process.
 
     Returns:
         The exit code: 0 success, 1 failure, 2 wrong usage, 130 interrupted.

@@ -5,7 +5,7 @@ The file is imported only when the verb is used, so `bertie --help` starts witho
 the ranks of torchrun share the work of the verb; other verbs refuse several ranks.
 
 `flags.py` derives the arguments from `Args`, `parser.py` parses them, `completion.py` prints scripts for shells, and
-`common.py` has what several commands share. `VERBS` has the verbs with their summaries.
+`common.py` and `model_options.py` have what several commands share. `VERBS` has the verbs with their summaries.
 """
 
 from __future__ import annotations

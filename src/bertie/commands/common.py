@@ -11,7 +11,6 @@ from typing import IO, Any, Literal
 
 from bertie import console
 from bertie.errors import UsageError, UserError
-from bertie.predict.engines.files import EngineName
 from bertie.text.executors import Executor, make_executor
 
 
@@ -28,16 +27,6 @@ class ExecutorOptions:
 
     def build(self) -> Executor:
         return make_executor(self.executor, self.workers, self.ray_address)
-
-
-@dataclass(frozen=True)
-class ModelOptions:
-    """How a model is loaded."""
-
-    language: str = ""
-    """Language of the texts, for a model with language embeddings; empty: that of fine-tuning, or else the first one."""
-    engine: EngineName | None = None
-    """What computes the encoder; by default the engine that a converted model was made for, or else plain."""
 
 
 def given(args: Any, *names: str) -> dict[str, Any]:

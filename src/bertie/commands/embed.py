@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertie import console
-from bertie.commands.common import ModelOptions, given, require_one_input
+from bertie.commands.common import given, require_one_input
 from bertie.commands.flags import Flat, Positional
+from bertie.commands.model_options import ModelOptions
 from bertie.errors import UsageError
 from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling

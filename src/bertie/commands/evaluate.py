@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
-from bertie.commands.common import ModelOptions
 from bertie.commands.flags import Flat, Positional
+from bertie.commands.model_options import ModelOptions
 from bertie.predict.checkpoint_task import read_task
 from bertie.predict.load import load
 from bertie.predict.shared import shared

@@ -21,8 +21,8 @@ class Args:
     """Predict the tokens at [MASK]: each alone or all together, whole words, or given candidates.
 
     A word of several pieces is filled in piece by piece, with one mask for each piece that is still missing. Its probability
-    is the product of those of its pieces. The masks tell the model how many pieces there are, so it is the probability among
-    the words with this number of pieces.
+    is the product of the probabilities of its pieces. The masks tell the model how many pieces there are, so it is the
+    probability among the words with this number of pieces.
     """
 
     run: Positional[str]

@@ -103,7 +103,7 @@ def _values(known: list[Argument], argv: list[str]) -> Changes:
 
 
 def _is_flag(word: str) -> bool:
-    """Whether a word is a flag: not a text that begins with a dash, and not a negative number."""
+    """Return whether a word is a flag: not a text that begins with a dash, and not a negative number."""
     return re.match(r"--[A-Za-z][^\s=]*(=|$)|-[A-Za-z]$|--$", word) is not None
 
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie.commands.common import ModelOptions, print_lines, require_one_input, require_stdout
+from bertie.commands.common import print_lines, require_one_input, require_stdout
 from bertie.commands.evaluate import defaults as defaults
 from bertie.commands.flags import Flat, Positional
+from bertie.commands.model_options import ModelOptions
 from bertie.errors import UsageError, raise_error
 from bertie.predict.load import load
 from bertie.predict.shared import shared
@@ -37,7 +38,7 @@ class Args:
     text per line; -.jsonl, -.csv or -.tsv: rows from stdin."""
     aggregation_strategy: Strategy | None = None
     """How a tagger's predictions for subwords become entities, by the names of transformers' pipeline. first (default): the
-    tag of a word is that of its first subword, as in training. average, max: of all its subwords. simple: subwords are tagged
+    first subword of a word gives its tag, as in training. average, max: of all its subwords. simple: subwords are tagged
     and joined. none: every subword by itself."""
     strict: bool = False
     """Fail at the first unreadable row, instead of printing {"error": …} for it."""

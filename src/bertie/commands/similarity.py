@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
-from bertie.commands.common import ModelOptions, print_lines, require_one_input, require_stdout
+from bertie.commands.common import print_lines, require_one_input, require_stdout
 from bertie.commands.flags import Flat, Positional
+from bertie.commands.model_options import ModelOptions
 from bertie.errors import UsageError
 from bertie.predict.embed import TextUnit
 from bertie.predict.load import load

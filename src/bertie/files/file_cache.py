@@ -2,7 +2,7 @@
 
 A file gets its name when it is complete: its size and SHA-256 are those that the caller expects. Until then it is
 `.NAME.part`, which already has the whole size, and is locked by the process that downloads it. A lock for the whole cache
-guards what is removed to make room, and the creation of parts. The time of a file is that of its last use: if the cache is
+guards what is removed to make room, and the creation of parts. The time of a file says when it was last used: if the cache is
 full, the files go first that were used longest ago. A file that a process has mapped remains readable then.
 
 The user names the folder of the cache, which may hold anything else. So only what is in folders `….bertie-cache` is counted
@@ -127,7 +127,7 @@ class FileCache:
                 if fits and excess > 0 and other not in keep:
                     opened, is_complete = _lock(other)
                     with opened:
-                        if is_complete:
+                        if is_complete and other.exists():  # a part may have got its name meanwhile
                             other.unlink()
                             excess -= sizes[other]
                         else:

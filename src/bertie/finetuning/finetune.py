@@ -151,7 +151,7 @@ def finetune_on_ranks(
 ) -> Finetuned | None:
     """Fine-tune as `finetune` does, on several ranks, which share the examples of each step. Only rank 0 writes `out`.
 
-    Args: Besides the ranks, those of `finetune`, the same on all ranks.
+    Args: Besides the ranks, as for `finetune`, the same on all ranks.
 
     Returns:
         The fine-tuned model on rank 0, None on the others.
@@ -238,7 +238,7 @@ def _one(
 
 
 def _scored_apart(task: Task) -> bool:
-    """Return whether one half of the dev examples calibrates the task, and its scores are those of the other half."""
+    """Return whether one half of the dev examples calibrates the task, and the other half gives its scores."""
     return isinstance(task, Calibratable) and task.scored_apart
 
 

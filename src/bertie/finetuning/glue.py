@@ -111,7 +111,7 @@ def _require_mnli(found: list[TaskFiles], out: Path, config: FinetuneConfig) -> 
 
 
 def _scores(files: TaskFiles, done: Finetuned, run: Path, strict: bool) -> dict[str, dict[str, float]]:
-    """Return the scores of each dev file by its name. `finetune` has computed those of the first."""
+    """Return the scores of each dev file by its name. `finetune` has computed the first ones."""
     found: dict[SubmissionFile, dict[str, float]] = {}
     for part, path in files.labeled.items():
         make = partial(_evaluated, done, path, strict)

@@ -35,7 +35,7 @@ class SubmissionFile:
     test: tuple[str, ...] = ("test.tsv",)
     """Possible names of the test file; the first one that exists is used."""
     folder: str = ""
-    """The folder of the files, if it is not that of the task."""
+    """The folder of the files, if the task has another one."""
     averaged: bool = True
     """Whether it counts in GLUE's average."""
 
@@ -148,7 +148,7 @@ def _select(names: Sequence[str]) -> list[GlueTask]:
 def _configured(of: GlueTask, config: FinetuneConfig) -> Classify | Regress:
     """Return the table's task with the truncation and pooling of the configuration.
 
-    A single text has another pooling, where that of pairs is between two texts.
+    A single text has another pooling, if the pooling of pairs is between two texts.
 
     Raises UsageError if the configuration sets other fields.
     """
@@ -187,7 +187,7 @@ def _files(folder: Path, of: GlueTask, task: Classify | Regress) -> tuple[TaskFi
 def _check(files: TaskFiles, strict: bool) -> list[SubmissionFile]:
     """Check the training and dev files.
 
-    Returns the parts after the first whose dev file has no labels: that of the diagnostic rarely has.
+    Returns the parts after the first whose dev file has no labels: the diagnostic's rarely has.
     """
     _require(files.train, _labeled_examples(files.train, files, strict), files.task.fit)
     without_labels = []

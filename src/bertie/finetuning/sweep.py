@@ -309,5 +309,5 @@ def _read_result(folder: Path) -> RunResult | None:
 
 
 def _sign(metric: str) -> int:
-    """−1 for scores that are better when lower, else 1."""
+    """Return −1 for scores that are better when lower, else 1."""
     return -1 if metric in LOWER_IS_BETTER else 1

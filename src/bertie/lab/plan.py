@@ -112,7 +112,7 @@ def make_plan(config: LabConfig, data: Path) -> Plan:
 
 
 def _pretraining_key(config: LabConfig, variants: tuple[Variant, ...]) -> str:
-    """Everything that decides a pre-training, except for the seed."""
+    """Return everything that decides a pre-training, except for the seed."""
     merged = [_merged(config, variants, name) for name in ("text", "pretrain")]
     return repr((merged, _budget(config, variants), [variant.glove for variant in variants]))
 

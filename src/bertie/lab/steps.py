@@ -235,7 +235,7 @@ def needs(step: LabStep) -> tuple[str, ...]:
 
 
 def step_id(step: LabStep) -> str:
-    """Return the name of the step's folder: its kind, and a hash of its settings and of those of the steps it needs.
+    """Return the name of the step's folder: its kind, and a hash of its settings and of the steps that it needs.
 
     Settings with their default value do not count, so a new setting of bertie does not change the names.
     """

@@ -254,7 +254,7 @@ class Setup:
         return model, optimizer, feed
 
     def _random_model(self) -> Model:
-        """Build the model, on the CPU, with random weights or those of `init_from`."""
+        """Build the model, on the CPU, with random weights or the weights of `init_from`."""
         config, settings = self.config, self.config.training
         model = new_model(config.model, config.objectives, config.seed, settings.attention, self.teacher)
         spell_entries(model.encoder, self.shards.tokenizer)

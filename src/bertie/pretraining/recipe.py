@@ -110,7 +110,7 @@ class PretrainConfig:
     seed: Annotated[int, Range(0)] = 0
     """Random seed of initial weights, layout, masks and dropout."""
     init_from: str = ""
-    """Model to continue from: run folder, checkpoint folder or hub id. Its size replaces that of `model`, except for
+    """Model to continue from: run folder, checkpoint folder or hub id. Its size replaces the size in `model`, except for
     dropout. Empty: random initial weights."""
     init_optimizer: Literal["reset", "keep"] = "reset"
     """Optimizer state with init_from. reset: initial state. keep: state of the same checkpoint."""
@@ -240,7 +240,7 @@ def with_vocab_size(config: PretrainConfig, tokenizer: Tokenizer) -> PretrainCon
 def with_languages(config: PretrainConfig, shards: Shards) -> tuple[PretrainConfig, Shards]:
     """Make a model with language embeddings and the shards number the languages alike.
 
-    A model that does not name its languages gets those of the shards.
+    A model that does not name its languages gets the languages of the shards.
 
     Raises:
         UsageError: If the model has no embedding for a language of the shards, or if no document has a translation.

@@ -63,7 +63,7 @@ class Ranks:
                 dist.all_reduce(tensor)
 
     def gather_rows(self, own: Tensor, number: int) -> Tensor:
-        """Return all `number` rows of a tensor of which each rank has those of its `own_range`. The host does not wait."""
+        """Return all `number` rows of a tensor of which each rank has its `own_range`. The host does not wait."""
         if self.count == 1:
             return own
         sizes = [len(Ranks(rank, self.count).own_range(number)) for rank in range(self.count)]

@@ -202,10 +202,7 @@ def run_status(path: Path, resolved: dict[str, Any]) -> Literal["new", "begun", 
         if path.is_file() or (path.is_dir() and any(path.iterdir())):
             raise UsageError(f"{path} already exists and is not a bertie run: give another --out")
         return "new"
-    outputs = [
-        *path.glob("cells/*/metrics.jsonl"),
-        *(path / name for name in (MANIFEST, "metrics.jsonl", "checkpoints")),
-    ]
+    outputs = [path / MANIFEST, path / "checkpoints", path / "metrics.jsonl", *path.glob("cells/*/metrics.jsonl")]
     if not any(output.is_dir() or (output.exists() and output.stat().st_size) for output in outputs):
         return "new"
     old, new = config.read(path / "config.toml"), config.parse(tomli_w.dumps(resolved), "this configuration")
@@ -236,9 +233,8 @@ def require_same_settings(own: dict[str, Any], ranks: Ranks, ignored: tuple[str,
     for rank, other in enumerate(others, start=1):
         if difference := first_difference(first, other, ignored):
             key, value, there = difference
-            raise UsageError(
-                f"{key} is {there!r} on rank {rank} and {value!r} on rank 0: start every process with the same command"
-            )
+            differs = f"{key} is {there!r} on rank {rank} and {value!r} on rank 0"
+            raise UsageError(f"{differs}: start every process with the same command")
 
 
 def require_newest_on_rank_0(path: Path, ranks: Ranks) -> None:
@@ -313,7 +309,7 @@ def run_threads(run: Path, asked: int) -> int:
 
 
 def short_names(paths: Sequence[str | Path]) -> list[str]:
-    """Return the last parts of paths, such as those of runs: as few as tell them apart.
+    """Return the last parts of paths, such as run folders: as few as tell them apart.
 
     Raises:
         UsageError: Two paths are the same.

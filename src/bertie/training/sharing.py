@@ -27,7 +27,7 @@ class Sharing:
 
     @property
     def first(self) -> bool:
-        """Whether this is the rank that reads, prints and writes."""
+        """Return whether this is the rank that reads, prints and writes."""
         return self.ranks.first
 
     def __call__(self, compute: Callable[[Any], Any], blocks: Iterable[Any]) -> Iterator[Any]:
@@ -42,7 +42,7 @@ class Sharing:
             return
         answers: list[tuple[list[Any], list[str]]] = []
         for dealt in self._deal(blocks):
-            yield from _results(answers)  # those of the round before, while the other ranks compute
+            yield from _results(answers)  # of the round before, while the other ranks compute
             with console.collected() as warnings:
                 results = [compute(block) for block in dealt]
             answers = _gather(self.ranks, (results, warnings))
@@ -70,7 +70,7 @@ def shared_work(command: object) -> Iterator[Sharing]:
     Without torchrun, this process does all of the work.
 
     Args:
-        command: The arguments of this rank, a dataclass. Other arguments than those of rank 0 are refused.
+        command: The arguments of this rank, a dataclass. It is refused if rank 0 has other arguments.
     """
     with process_group(LONGEST_WAIT) as ranks:
         require_same_settings({name: str(value) for name, value in vars(command).items()}, ranks, ())
