@@ -114,8 +114,9 @@ class FinetuneConfig:
     """Maximum sequence length in tokens. Longer texts are truncated or read in windows, as task.truncation says; span
     always reads them in windows."""
     input_tokens: InputTokens = "model"
-    """Special tokens around the texts. model: as the tokenizer has them. gpt: <start>, <delimiter> and <extract>, new entries of
-    the vocabulary with random vectors, for a causal model; heads are one matrix on the state of <extract> (Radford et al. 2018)."""
+    """Special tokens around the texts. model: as the tokenizer has them. gpt: <start>, <delimiter> and <extract>, new
+    entries of the vocabulary with random vectors, for causal models; heads are one matrix on the state of <extract> (Radford et
+    al. 2018)."""
     lm_weight: Annotated[float, Range(0)] = 0.0
     """Weight of an additional loss, for a causal model: the mean of the next token's cross-entropy over the tokens of the inputs.
     GPT had 0.5."""

@@ -41,7 +41,9 @@ class Trackers:
     def __init__(self, names: Sequence[Tracker], run: RunFolder | None, step: int):
         """Begin after `step`. run: None on ranks that write nothing."""
         self._open: dict[Tracker, RunCurves] = {}
-        for name in names if run else ():
+        if run is None:
+            return
+        for name in names:
             with self._tried(name):  # its package may be missing, or its server
                 settings = flatten(config.read(run.path / "config.toml"))
                 match name:
