@@ -14,8 +14,7 @@ from bertie.errors import UsageError, install
 from bertie.model.pooling import Pooling
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
-from bertie.serve.front import DialectName, Front
-from bertie.serve.limits import Limits
+from bertie.serve.limits import DialectName, Front, Limits
 from bertie.threads import use_one_tokenizer_thread
 
 # As browsers write it. Any other would match no page.
@@ -68,7 +67,7 @@ def run(args: Args) -> dict[str, Any]:
         from bertie.serve.operations import serve_model
         from bertie.serve.server import announce, listen, serve
         from bertie.serve.service import Service
-        from bertie.serve.widths import shorter_widths
+        from bertie.serve.vectors import shorter_widths
     except ImportError as error:
         raise UsageError(f"bertie serve needs {error.name}: {install('serve')}") from error
     if not 0 <= args.port <= 65_535:

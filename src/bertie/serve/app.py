@@ -14,13 +14,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bertie.serve.dialects import claimants, routes
 from bertie.serve.dialects.v1 import V1
-from bertie.serve.exchange import OTHER, Call, complete, error_response, exchange, json_response
-from bertie.serve.front import Front
-from bertie.serve.limits import Refused
+from bertie.serve.exchange import OTHER, Call, Endpoint, complete, error_response, exchange, json_response
+from bertie.serve.limits import Front, Refused
 from bertie.serve.openapi import openapi
-from bertie.serve.page import page_routes
+from bertie.serve.page import page_endpoints
 from bertie.serve.service import Service
-from bertie.serve.tokens import VOCABULARY
+from bertie.serve.vectors import VOCABULARY
 
 EXPOSED = ("X-Request-Id", "Retry-After", "Server-Timing", VOCABULARY)
 """Headers of answers that scripts of other pages may read, besides those that they always may."""
@@ -33,15 +32,13 @@ def build_app(service: Service, front: Front) -> ASGIApp:
     async def describe(call: Any, message: None) -> Response:  # noqa: ARG001
         return json_response(description)
 
-    found = []
-    for path, dialect, each in routes(front.dialect):
-        endpoint = exchange(
-            service, path.replace(":path", ""), each.request, each.handler, each.protected, dialect.form
-        )
-        found.append(Route(path, endpoint, methods=[each.method]))
-    describing = exchange(service, "/openapi.json", None, describe, False, V1.form)
-    found.append(Route("/openapi.json", describing, methods=["GET"]))
-    found += page_routes(service) if front.page else []
+    describing = Endpoint("GET", "/openapi.json", describe, "This description", None, protected=False)
+    own = [describing, *(page_endpoints(bool(service.keys.digests)) if front.page else ())]
+    served = [*routes(front.dialect), *((each.path, V1, each) for each in own)]
+    found = [
+        Route(path, exchange(service, path.replace(":path", ""), dialect, each), methods=[each.method])
+        for path, dialect, each in served
+    ]
 
     async def http_error(request: Request, error: Any) -> Response:
         fit = [route for route in found if route.matches(request.scope)[0] != Match.NONE]

@@ -8,7 +8,7 @@ import itertools
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, get_args, get_origin
@@ -21,7 +21,6 @@ from starlette.types import Receive, Scope, Send
 from bertie.errors import UserError, shorten
 from bertie.serve.limits import Refused, too_large, try_later
 from bertie.serve.logs import places
-from bertie.serve.queue import QueuedJob
 from bertie.serve.service import ClientGone, Service
 
 LARGE = 64 * 1024  # bytes of a response that do not count as memory
@@ -30,12 +29,6 @@ OTHER = "other"  # in place of a path that does not exist, for metrics
 CLIENT_GONE = 499  # in logs and metrics, as nginx counts it
 NULL_FIELD = re.compile(r"got `null` - at `\$\.\w+`$")
 MAX_MESSAGE, MAX_PARAM = 500, 100  # characters: a message may quote the request
-# A JSON escape of half of a surrogate pair without its other half, after backslashes that are escaped themselves.
-HALF_PAIR = re.compile(
-    rb"(?<!\\)((?:\\\\)*)(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-)
-MARK = "\ufdd0\ufdd1"  # stands for one while the field is searched: code points that no text should have
 _encode = msgspec.json.Encoder().encode
 # Of ids. Fresh random bytes for each would cost a system call.
 _PROCESS, _numbers = secrets.token_hex(10), itertools.count(1)
@@ -59,8 +52,6 @@ class Call:
     """Seconds in each stage."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What the log says besides: model, texts, tokens."""
-    job: QueuedJob | None = None
-    """What it computed last."""
     reserve: Callable[[int], None] = lambda _: None
     """Counts bytes that the request keeps in memory until its response is complete. Raises Refused, with status 429."""
 
@@ -90,31 +81,57 @@ ErrorForm = Callable[[Refused], Any]
 """Returns the message of a refusal, in the form that a client expects. May change its status to the one that it expects."""
 
 
-def exchange(
-    service: Service, name: str, request_type: Any, handler: Handler, protected: bool, form: ErrorForm
-) -> Callable[..., Any]:
-    """Return Starlette's endpoint for a handler.
+@dataclass(frozen=True)
+class Endpoint:
+    """An endpoint of a dialect."""
 
-    Args:
-        service: The service.
-        name: Path of the endpoint, for the log and for metrics.
-        request_type: Type of the message in the body; None: there is none.
-        handler: Turns the call and the message into the response: a message, or a `Response`.
-        protected: Whether a key is needed, if the server has keys.
-        form: The form of errors.
-    """
-    refusal = partial(error_response, form=form)
-    decoder = msgspec.json.Decoder(request_type) if request_type is not None else None
+    method: str
+    path: str
+    """Below the base of the dialect."""
+    handler: Handler
+    summary: str
+    response: Any
+    """Type of the response; None: plain text."""
+    request: Any = None
+    """Type of the message in the body; None: no body."""
+    bare: bool = True
+    """Whether it may also be served without the base."""
+    protected: bool = True
+    """Whether it needs a key, if the server has keys."""
+    statuses: tuple[int, ...] = ()
+    """Statuses of errors, besides the usual ones of an endpoint with a body."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What one kind of clients speaks."""
+
+    name: str
+    """Name for --dialect."""
+    base: str
+    """What stands before its paths, for a client's base URL. Empty: bertie's own, which has the paths it names."""
+    endpoints: tuple[Endpoint, ...]
+    """Its endpoints."""
+    form: ErrorForm
+    """The form of its errors."""
+    error: type
+    """Type of the message that `form` returns."""
+
+
+def exchange(service: Service, name: str, dialect: Dialect, asked: Endpoint) -> Callable[..., Any]:
+    """Return Starlette's endpoint of a dialect's. name: its path, for the log and for metrics."""
+    refusal = partial(error_response, form=dialect.form)
+    decoder = msgspec.json.Decoder(asked.request) if asked.request is not None else None
 
     async def endpoint(request: Request) -> Response | LargeResponse:
         call = Call(service, request)
         reason = ""
         try:
-            if protected and not service.keys.allow(request.headers.get("authorization", "")):
+            if asked.protected and not service.keys.allow(request.headers.get("authorization", "")):
                 raise Refused(401, "key", "give a valid key: Authorization: Bearer KEY")
             with service.buffer() as call.reserve:
                 message = await _read(call, decoder) if decoder is not None else None
-                result = await handler(call, message)
+                result = await asked.handler(call, message)
                 size = call.facts.get("texts", 0)
                 is_response = isinstance(result, Response)
                 response = result if is_response else await service.offload(size, json_response, result)
@@ -200,11 +217,9 @@ async def _read(call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
     except msgspec.ValidationError as error:
         raise invalid(error, decoder.type) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if field := _half_pair(decoder, body):
-            message = f"{field}: half of a surrogate pair, which is not a character: send whole characters"
-            raise Refused(422, "validation", message, field) from None
         detail = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-        raise Refused(400, "json", f"the body is not valid JSON: {detail}") from None
+        half = " (perhaps half a surrogate pair)" if b"\\ud" in body.lower() else ""
+        raise Refused(400, "json", f"the body is not valid JSON: {detail}{half}") from None
     finally:
         gc.enable()
 
@@ -234,38 +249,6 @@ def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         if len(kept) == len(given):
             raise
         return decoder.decode(_encode(kept))
-
-
-def _half_pair(decoder: msgspec.json.Decoder[Any], body: bytes) -> str:
-    """Return the field of the first text with half of a surrogate pair; "" if this is not what is wrong with a body.
-
-    Raises:
-        Refused: The message does not fit its type.
-    """
-    marked, count = HALF_PAIR.subn(rb"\1" + MARK.encode(), body)
-    if not count:
-        return ""
-    try:
-        return _marked(_decode(decoder, marked), "")
-    except msgspec.ValidationError as error:
-        raise invalid(error, decoder.type) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
-
-
-def _marked(value: Any, path: str) -> str:
-    """Return the path of the first text with `MARK` in a message, or ""."""
-    if isinstance(value, str):
-        return path * (MARK in value)
-    parts: Iterable[tuple[str, Any]] = ()
-    if isinstance(value, msgspec.Struct):
-        fields = msgspec.structs.fields(value)
-        parts = ((f"{path}.{each.encode_name}".lstrip("."), getattr(value, each.name)) for each in fields)
-    elif isinstance(value, dict):
-        parts = ((f"{path}.{name}", each) for name, each in value.items())
-    elif isinstance(value, list | tuple):
-        parts = ((f"{path}[{number}]", each) for number, each in enumerate(value))
-    return next((found for name, each in parts if (found := _marked(each, name))), "")
 
 
 def _fields(message_type: Any) -> dict[str, bool]:
@@ -320,8 +303,6 @@ def complete(call: Call, name: str, response: Response, reason: str) -> None:
     response.headers["server-timing"] = call.server_timing()
     service, status = call.service, response.status_code
     service.metrics.request(name, status, seconds, call.stages, reason)
-    if call.job is not None:
-        service.learn(call.job)
     if service.log.requests and call.facts.pop("logged", True):
         stages = {f"{stage}_ms": round(1000 * duration, 3) for stage, duration in call.stages.items()}
         client = call.request.client

@@ -1,8 +1,7 @@
-"""Limits of the server, and the error that a refused request gets."""
+"""The settings of the server, and the error that a refused request gets. The command line reads it without the extra `serve`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 from random import randrange
@@ -44,14 +43,14 @@ class Limits:
     max_wait_ms: Annotated[float, Range(0, 86_400)] = 0.0
     """How long a batch that is not full waits for more sequences. 0: never, because packed batches need not be full."""
     timeout: Annotated[float, Range(0, 86_400, above=True)] = 30.0
-    """Seconds until a request without an answer gets status 504, and its sequences leave the queue."""
+    """Seconds until a request without an answer gets status 504, and its sequences leave the queue. The client then has the
+    same time to take an answer."""
     latency_target: Annotated[float, Range(0, 86_400)] = 0.0
     """Seconds in which an admitted request should be answered. One that would take longer, by the predicted time of what
     waits and of its own tokens, gets status 429. One that takes longer even alone is computed only if the server is idle, after
     all others. 0: requests wait up to half of `timeout`, which gives the highest throughput."""
     read_timeout: Annotated[float, Range(0, 86_400, above=True)] = 10.0
-    """Seconds in which a client must send the header of a request, then the body, and after which it must have taken a
-    further part of the response."""
+    """Seconds in which a client must send the header of a request, then the body."""
     hang_timeout: Annotated[float, Range(0, 86_400, above=True)] = 60.0
     """Seconds after which a batch that is still being computed counts as hanging: /livez and /readyz fail."""
     max_connections: Annotated[int, Range(1, 100_000)] = 1024
@@ -66,10 +65,6 @@ class Limits:
         if self.latency_target >= self.timeout:
             problem = f"a request times out after {self.timeout:g} s"
             raise UsageError(f"--latency-target {self.latency_target:g}: {problem}: give less, or raise --timeout")
-        most, flag = (self.latency_target, "--latency-target") if self.latency_target else (self.timeout, "--timeout")
-        if self.max_wait_ms >= 1000 * most:  # no small request on a quiet server could have an answer in time
-            problem = f"a batch would wait as long as {flag} {most:g} s allows"
-            raise UsageError(f"--max-wait-ms {self.max_wait_ms:g}: {problem}: give less than {1000 * most:g}")
 
 
 class Refused(Exception):  # noqa: N818 - not every refusal is an error of the server
@@ -128,50 +123,17 @@ def too_large(what: str, size: int, limit: int, remedy: str, flag: str = "", par
     return Refused(413, f"too_many_{what.split()[0]}", message, param)
 
 
-TRUNCATE = "set truncate to true"
-"""How a client lets texts be truncated. A dialect with another field for it says so in its place."""
-
-Where = Callable[[int], str]
-"""Returns the field of a text, such as "input[3]", from its number."""
+DialectName = Literal["tei", "infinity", "vllm", "hf", "cohere", "ollama"]
+"""The dialects beside bertie's own."""
 
 
-def items_of(param: str) -> Where:
-    """Return how to name the texts in the list of a field."""
-    return lambda number: f"{param}[{number}]"
+@dataclass(frozen=True)
+class Front:
+    """What the server offers besides its models, and to which web pages."""
 
-
-def field_of(param: str, given: object) -> Where:
-    """Return how to name the texts of a field that has a list of them, or a single one."""
-    return items_of(param) if isinstance(given, list) else lambda _: param
-
-
-def check_count(count: int, limits: Limits, param: str) -> None:
-    """Raise Refused, with status 413, if a request has too many texts."""
-    if count > limits.max_items:
-        raise too_large("texts", count, limits.max_items, "split the request", "--max-items", param)
-
-
-def check_sizes(
-    sizes: list[int], limits: Limits, param: str, what: str = "characters", where: Where | None = None
-) -> None:
-    """Check the texts of a request, before they are tokenized.
-
-    Args:
-        sizes: Characters of each text.
-        limits: The limits.
-        param: The field of the texts.
-        what: "characters", or "token ids", which are limited alike.
-        where: Names a text, if not all texts are the items of `param`.
-
-    Raises:
-        Refused: There are too many texts or characters, status 413, or no text at all.
-    """
-    if not sizes:
-        raise Refused(422, "validation", f"{param}: there is no text: give at least one", param)
-    check_count(len(sizes), limits, param)
-    if (longest := max(sizes)) > limits.max_text_characters:
-        field = (where or items_of(param))(sizes.index(longest))
-        most = limits.max_text_characters
-        raise too_large(f"{what} in one text", longest, most, f"shorten {field}", "--max-text-characters", field)
-    if sum(sizes) > limits.max_characters:
-        raise too_large(what, sum(sizes), limits.max_characters, "split the request", "--max-characters", param)
+    origins: tuple[str, ...] = ()
+    """The web pages that browsers let use it."""
+    page: bool = True
+    """Whether it has a page of its own."""
+    dialect: DialectName | None = None
+    """The dialect that has the paths without a base that several claim."""

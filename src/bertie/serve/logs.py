@@ -23,7 +23,6 @@ class JsonLog:
         self.requests = requests
         self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue(MAX_WAITING)
         self._dropped = 0
-        self._written = 0
         self._encode = msgspec.json.Encoder(enc_hook=str).encode
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
         self._thread.start()
@@ -36,13 +35,10 @@ class JsonLog:
             self._dropped += 1
 
     def close(self, timeout: float = 5.0) -> None:
-        """Write what waits, and end the thread. It gives up if nothing is written for `timeout` seconds."""
-        before = -1
-        while self._thread.is_alive() and self._written > before:
-            before = self._written
-            with suppress(queue.Full):
-                self._lines.put_nowait(None)
-            self._thread.join(timeout)
+        """Write what waits, and end the thread. It gives up after `timeout` seconds."""
+        with suppress(queue.Full):
+            self._lines.put(None, timeout=timeout)
+        self._thread.join(timeout)
 
     def _write(self) -> None:
         while (line := self._lines.get()) is not None:
@@ -52,7 +48,6 @@ class JsonLog:
             with suppress(OSError, ValueError, AttributeError):  # stderr is closed: the server goes on
                 sys.stderr.write(self._encode(line).decode() + "\n")
                 sys.stderr.flush()
-            self._written += 1
 
 
 def places(error: Exception) -> list[str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from bertie.serve.limits import Refused
@@ -25,6 +28,16 @@ def json_numbers(values: np.ndarray) -> Any:
             500, "engine", "the answer has NaN or infinity: the outputs of the model are too large to compare"
         )
     return shortest(values.astype(np.float32, copy=False)).tolist()
+
+
+def base64_of(array: np.ndarray) -> str:
+    """Return the bytes of an array's numbers, as little-endian float32, in base64."""
+    return base64.b64encode(array.astype("<f4").tobytes()).decode()
+
+
+def raw(parts: Iterable[Any]) -> Any:
+    """Return the list of some parts, encoded one by one: as objects of Python, all would take several times their memory."""
+    return [msgspec.Raw(msgspec.json.encode(part)) for part in parts]
 
 
 def shortest(values: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from bertie import __version__
 from bertie.config import field_docs
 from bertie.serve.dialects import routes
 from bertie.serve.dialects import v1_messages as m
-from bertie.serve.dialects.dialect import Dialect, Endpoint
+from bertie.serve.exchange import Dialect, Endpoint
 from bertie.tasks import AnyTask
 
 STRING = {"type": "string"}

@@ -23,13 +23,12 @@ from bertie.predict.predictor import Predictor
 from bertie.predict.token_model import TokenModel, filling_head
 from bertie.serve.queue import Lane, QueueShare
 from bertie.serve.worker import Failure, Health
-from bertie.storage import is_unicode
 from bertie.tasks import Task
 from bertie.tasks.inference import outputs
 from bertie.text import truncation
 from bertie.text.truncation import TokenizedText
 
-Operation = Literal["embed", "tokens", "predict", "fill-mask", "attention"]
+Operation = Literal["vectors", "tokens", "predict", "fill-mask", "attention"]
 MAX_TOP_K = 100  # predictions per mask that a request may ask for
 MAX_ATTENTION_TOKENS = 128  # of a text whose attention a request may ask for
 PROBE_WORDS = 128  # of the text that tells whether a model computes, and how fast
@@ -64,7 +63,7 @@ class ServedModel:
     def operations(self) -> list[str]:
         """Names of what it offers, for clients. Every model embeds, and what embeds also compares, reranks and tokenizes."""
         of_all = ["embeddings", "similarity", "rerank", "tokenize"]
-        return of_all + [name for name in self.lanes if name not in ("embed", "tokens")]
+        return of_all + [name for name in self.lanes if name not in ("vectors", "tokens")]
 
     @property
     def normalizes(self) -> bool:
@@ -118,7 +117,7 @@ class ServedModel:
         groups = groupby(texts, itemgetter(0))
         return [each for prompt, group in groups for each in self.encode_texts([text for _, text in group], prompt)]
 
-    def encode_ids(self, ids: list[int]) -> Sequence:
+    def encode_ids(self, ids: Collection[int]) -> Sequence:
         """Return the sequence of a text that the client has tokenized, with or without special tokens.
 
         Raises:
@@ -127,7 +126,7 @@ class ServedModel:
         tokenizer = self.predictor.tokenizer
         if wrong := [i for i in ids if not 0 <= i < tokenizer.size]:
             raise UserError(f"{wrong[0]} is not an id of the vocabulary: ids run from 0 to {tokenizer.size - 1}")
-        before, after = tokenizer.templates.around
+        ids, (before, after) = list(ids), tokenizer.templates.around
         text = len(ids) - len(after)
         if text >= len(before) and ids[: len(before)] == before and ids[text:] == after:
             ids = ids[len(before) : text]
@@ -190,20 +189,13 @@ def serve_model(name: str, predictor: Predictor, capacity: int, shorter_widths: 
         predictor: The model.
         capacity: Most of its tokens that may wait.
         shorter_widths: Smaller widths that its vectors may have, too.
-
-    Raises:
-        UserError: JSON cannot hold a label.
     """
-    labels = predictor.task.labels if predictor.task is not None else ()
-    if wrong := [label for label in labels if not is_unicode(label)]:
-        problem = f"the label {wrong[0]!a} holds half of a surrogate pair, which is not a character"
-        raise UserError(f"{predictor.folder}: {problem}: correct it in task.json and config.json")
     share = QueueShare(name, capacity)
     how = predictor.text_embedding
     embed = partial(vectors.sequence_vectors, predictor.model, how=how)
     tokens = partial(vectors.token_vectors, predictor.model)
-    compute: dict[Operation, Callable[[list[Sequence]], list[Any]]] = {"embed": embed, "tokens": tokens}
-    if predictor.task is not None and predictor.task.facts.shape != "vectors":  # its outputs are those of "embed"
+    compute: dict[Operation, Callable[[list[Sequence]], list[Any]]] = {"vectors": embed, "tokens": tokens}
+    if predictor.task is not None and predictor.task.facts.shape != "vectors":  # its outputs are the vectors
         compute["predict"] = partial(outputs, predictor.model, predictor.task)
     if filling_head(predictor.model) is not None:
         compute["fill-mask"] = partial(_fill, predictor)

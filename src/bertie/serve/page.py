@@ -12,11 +12,8 @@ from importlib import resources
 from typing import Any
 
 from starlette.responses import Response
-from starlette.routing import Route
 
-from bertie.serve.dialects.v1 import V1
-from bertie.serve.exchange import Call, Handler, exchange
-from bertie.serve.service import Service
+from bertie.serve.exchange import Call, Endpoint, Handler
 
 STYLES = (
     *("report.css", "inspect/page_assets/drawing.css"),
@@ -58,12 +55,9 @@ def assets(needs_key: bool) -> tuple[Asset, ...]:
     )
 
 
-def page_routes(service: Service) -> list[Route]:
-    """Return the routes of the page. They need no key: the page has no secrets."""
-    return [
-        Route(asset.path, exchange(service, asset.path, None, _handler(asset), False, V1.form), methods=["GET"])
-        for asset in assets(bool(service.keys.digests))
-    ]
+def page_endpoints(needs_key: bool) -> list[Endpoint]:
+    """Return the endpoints of the page. They need no key: the page has no secrets."""
+    return [Endpoint("GET", each.path, _handler(each), "", None, protected=False) for each in assets(needs_key)]
 
 
 def _handler(asset: Asset) -> Handler:

@@ -49,8 +49,6 @@ class QueuedJob:
     """What waits for the job: a future of the event loop. The queue only keeps it."""
     late: bool = False
     """Whether all others come before it, because the target does not hold for it."""
-    wait: float = 0.0
-    """The predicted seconds from its admission to its end; 0: there is no prediction."""
     results: list[Any] = field(default_factory=list)
     """Results of the sequences, in order; an exception in place of a result that failed."""
     tokens: int = 0
@@ -118,16 +116,16 @@ class Slice(NamedTuple):
     first: int
     last: int
 
-    @property
-    def sequences(self) -> list[Sequence]:
-        return self.job.sequences[self.first : self.last]
-
 
 class LaneBatch(NamedTuple):
     """What the worker takes."""
 
     lane: Lane
     slices: list[Slice]
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        return [each for job, first, last in self.slices for each in job.sequences[first:last]]
 
 
 class TokenQueue:
@@ -144,9 +142,7 @@ class TokenQueue:
         self.batch_tokens, self.max_wait, self.target = batch_tokens, max_wait, target
         self._changed = threading.Condition()
         self._lanes: deque[Lane] = deque()  # those with jobs; the next to serve is first
-        self._running: tuple[Lane, int, float] | None = (
-            None  # the batch that is computed: its tokens, and when it began
-        )
+        self._running: tuple[Lane, int, float] | None = None  # what is computed: its tokens, and when it began
         self.closed = False
         """Whether new jobs are refused."""
 
@@ -185,19 +181,15 @@ class TokenQueue:
         is admitted later fills them.
         """
         with self._changed:
-            seconds = self._remaining(time.monotonic())
+            seconds, size = self._remaining(time.monotonic()), self._size(lane)
+            others = [each for each in self._lanes if each is not lane]
             if self.target:
-                others = [each for each in self._lanes if each is not lane]
                 seconds += sum(each.speed.seconds(each.tokens - each.late, self._size(each)) for each in others)
-                size = self._size(lane)
-                return (
-                    seconds + ceil((lane.tokens - lane.late + tokens) / size) * lane.speed.batch(size) + self.max_wait
-                )
-            turns = ceil((lane.tokens + tokens) / self.batch_tokens)
-            for each in self._lanes:
-                if each is not lane:
-                    seconds += each.speed.seconds(min(each.tokens, turns * self.batch_tokens), self.batch_tokens)
-            return seconds + lane.speed.seconds(lane.tokens + tokens, self.batch_tokens)
+                batches = ceil((lane.tokens - lane.late + tokens) / size)
+                return seconds + batches * lane.speed.batch(size) + self.max_wait
+            turns = ceil((lane.tokens + tokens) / size)
+            seconds += sum(each.speed.seconds(min(each.tokens, turns * size), size) for each in others)
+            return seconds + lane.speed.seconds(lane.tokens + tokens, size)
 
     def cancel(self, job: QueuedJob) -> None:
         """Remove what the worker has not taken of a job. It will not be notified."""

@@ -16,29 +16,17 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import uvicorn
-from starlette.types import Receive, Scope, Send
 
 from bertie import console
 from bertie.errors import UserError
-from bertie.serve.app import build_app, with_cors
+from bertie.serve.app import build_app
 from bertie.serve.connection import MAX_FRAMES, BoundedConnection
-from bertie.serve.dialects.v1 import V1
-from bertie.serve.exchange import error_response
-from bertie.serve.front import Front
-from bertie.serve.limits import try_later
+from bertie.serve.limits import Front
 from bertie.serve.service import Service
 
 KEEP_ALIVE = 65  # seconds that an idle connection stays open: longer than the 60 s of common load balancers
 # Seconds. With Python's 5 ms, event loop and worker would wait for each other after every operation.
 SWITCH_INTERVAL = 0.0005
-
-
-async def _refuse_connection(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request on a connection too many, as an ASGI application."""
-    refused = try_later(503, "connections", "the server has too many open connections: close idle ones", 1)
-    response = error_response(refused, V1.form)
-    response.headers["connection"] = "close"
-    await response(scope, receive, send)
 
 
 def serve(service: Service, listener: socket.socket, front: Front) -> None:
@@ -98,10 +86,8 @@ def start_server(service: Service, front: Front) -> uvicorn.Server:
     """Return uvicorn's server, not yet running."""
 
     class Connection(BoundedConnection):
-        seconds = service.limits.read_timeout
+        sending_seconds, taking_seconds = service.limits.read_timeout, service.limits.timeout
         most_bytes = max(MAX_FRAMES * service.limits.max_bytes, 2**20)
-        most_connections = service.limits.max_connections
-        refuse = staticmethod(with_cors(_refuse_connection, front))
 
     config = uvicorn.Config(
         build_app(service, front),
@@ -112,6 +98,7 @@ def start_server(service: Service, front: Front) -> uvicorn.Server:
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        limit_concurrency=service.limits.max_connections,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=max(1, round(service.limits.drain_timeout)),
     )

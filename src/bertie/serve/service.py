@@ -17,12 +17,11 @@ from bertie.contracts import Sequence
 from bertie.errors import NonFiniteError, UserError
 from bertie.serve.keys import ApiKeys
 from bertie.serve.limits import Limits, Refused, too_large, try_later
-from bertie.serve.logs import JsonLog, places
+from bertie.serve.logs import JsonLog
 from bertie.serve.metrics import Metrics
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.queue import Lane, QueuedJob, QueueFull, TokenQueue
-from bertie.serve.speed import Correction
-from bertie.serve.worker import ComputedBatch, Worker
+from bertie.serve.worker import Worker
 from bertie.text.batching import batches
 
 T = TypeVar("T")
@@ -63,10 +62,9 @@ class Service:
         self.queue = TokenQueue(
             self.limits.batch_tokens or default, self.limits.max_wait_ms / 1000, self.limits.latency_target
         )
-        self._correction = Correction()
         self.metrics = Metrics(model.share for model in self.models.values())
         health = {name: model.health for name, model in self.models.items()}
-        self.worker = Worker(self.queue, health, self._deliver, self._measure, self.limits.hang_timeout)
+        self.worker = Worker(self.queue, health, self._deliver, self.metrics, self.log, self.limits.hang_timeout)
         self._tokenizers = ThreadPoolExecutor(1, "tokenizer")
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -234,11 +232,6 @@ class Service:
         timer = loop.call_later(max(timeout, 0), _fail, waiter, self._too_slow())
         try:
             await waiter
-        except (ClientGone, Refused):
-            self.learn(
-                job
-            )  # it takes even longer: a client that gives up must not hide that the prediction was too short
-            raise
         finally:
             watch.cancel()
             timer.cancel()
@@ -249,23 +242,12 @@ class Service:
         seconds = self.limits.timeout
         return Refused(504, "timeout", f"no result after {seconds:g} s: send fewer or shorter texts, or try later")
 
-    def learn(self, job: QueuedJob) -> None:
-        """Learn how wrong the prediction for a job was, now that its request has its answer, or nobody waits for it.
-
-        Short waits say little: their times are those of the event loop, not of the queue.
-        """
-        if job.wait > self.limits.latency_target / 4:
-            now = time.monotonic()
-            self._correction.observe(job.wait, now - job.admitted, now)
-
     def _admit(self, job: QueuedJob, spent: float) -> None:
         capacity = job.lane.owner.capacity
         if job.tokens > capacity:
             raise too_large("tokens in the request", job.tokens, capacity, "split it", "--queue-tokens")
         wait = self.queue.wait(job.lane, job.tokens)
-        in_time = self._require_time(wait, spent, job.lane)
-        if self.limits.latency_target:
-            job.late, job.wait = not in_time, wait * in_time
+        job.late = not self._require_time(wait, spent, job.lane)
         try:
             self.queue.add(job)
         except QueueFull:
@@ -289,10 +271,7 @@ class Service:
             Refused: It would not, and the server is not idle; status 429.
         """
         target = self.limits.latency_target
-        if target:
-            in_time = spent + wait * self._correction.factor(time.monotonic()) <= TARGET_SHARE * target
-        else:
-            in_time = wait <= WAIT_SHARE * self.limits.timeout
+        in_time = spent + wait <= TARGET_SHARE * target if target else wait <= WAIT_SHARE * self.limits.timeout
         if not in_time and not self.queue.idle:
             raise self._overloaded(lane)
         return in_time or wait <= target
@@ -304,15 +283,6 @@ class Service:
         if jobs and self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended, and so has whoever waited
                 self._loop.call_soon_threadsafe(_wake, jobs)
-
-    def _measure(self, batch: ComputedBatch) -> None:
-        self.metrics.batch(batch)
-        if batch.error is not None:
-            name = f"{type(batch.error).__module__}.{type(batch.error).__qualname__}"
-            facts: dict[str, Any] = {"sequences": batch.failures, "of": batch.sequences}
-            if raised := places(batch.error):
-                facts["where"] = raised[-1]
-            self.log.event("batch_failed", "error", model=batch.model, error=name, **facts)
 
 
 def _renumbered(sequence: Sequence, before: int) -> Sequence:

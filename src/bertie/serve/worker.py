@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from bertie import runtime
 from bertie.contracts import Sequence
-from bertie.errors import NonFiniteError
+from bertie.serve.logs import JsonLog, places
+from bertie.serve.metrics import Metrics
 from bertie.serve.queue import LaneBatch, QueuedJob, TokenQueue
 
 MAX_FAILURES = 3  # consecutive failures after which a model counts as broken
@@ -27,21 +28,6 @@ class Failure(NamedTuple):
     """In place of a result: computing it raised an exception, or the result is not finite."""
 
     error: Exception
-
-
-class ComputedBatch(NamedTuple):
-    """A computed batch, for metrics and logs."""
-
-    model: str
-    sequences: int
-    tokens: int
-    seconds: float
-    failures: int
-    """Sequences that failed."""
-    nonfinite: int
-    """Those of them whose outputs are NaN or infinity."""
-    error: Exception | None
-    """The first exception."""
 
 
 @dataclass(eq=False)
@@ -85,8 +71,10 @@ class Worker:
     """By the name of the model."""
     deliver: Callable[[list[QueuedJob]], None]
     """Called in the thread with the jobs that a batch has completed."""
-    measure: Callable[[ComputedBatch], None] = lambda _: None
-    """Called in the thread after every batch."""
+    metrics: Metrics
+    """Where batches are counted."""
+    log: JsonLog
+    """Where failures go."""
     hang_timeout: float = 60.0
     """Seconds after which a batch counts as hanging."""
     busy_since: float = 0.0
@@ -138,12 +126,13 @@ class Worker:
                 probed = time.monotonic()
 
     def _work(self, batch: LaneBatch) -> None:
-        health = self.health[batch.lane.owner.name]
-        sequences = [sequence for part in batch.slices for sequence in part.sequences]
+        name = batch.lane.owner.name
+        health = self.health[name]
+        sequences = batch.sequences
         self.busy_since = started = time.monotonic()
         results = _compute(batch.lane.compute, sequences)
         seconds = time.monotonic() - started
-        failed = [result for result in results if isinstance(result, Failure)]
+        failed = [result.error for result in results if isinstance(result, Failure)]
         if len(failed) == len(results):
             health.check()
         else:
@@ -151,12 +140,15 @@ class Worker:
         self.busy_since = 0.0
         self.deliver(self.queue.finish(batch, results))
         tokens = sum(map(len, sequences))
+        self.metrics.batch(name, len(sequences), tokens, seconds, failed)
         if not failed:
             batch.lane.speed.count(tokens, seconds)
-        error = failed[0].error if failed else None
-        nonfinite = sum(isinstance(each.error, NonFiniteError) for each in failed)
-        name = batch.lane.owner.name
-        self.measure(ComputedBatch(name, len(sequences), tokens, seconds, len(failed), nonfinite, error))
+            return
+        first = type(failed[0])
+        facts: dict[str, Any] = {"sequences": len(failed), "of": len(sequences)}
+        if raised := places(failed[0]):
+            facts["where"] = raised[-1]
+        self.log.event("batch_failed", "error", model=name, error=f"{first.__module__}.{first.__qualname__}", **facts)
 
     def _probe(self) -> None:
         """Try to compute something with each broken model."""

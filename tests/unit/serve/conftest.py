@@ -25,14 +25,13 @@ from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.predict.predictor import Predictor
-from bertie.serve.front import Front
 from bertie.serve.keys import ApiKeys
-from bertie.serve.limits import Limits
+from bertie.serve.limits import Front, Limits
 from bertie.serve.logs import JsonLog
 from bertie.serve.operations import serve_model
 from bertie.serve.server import listen, start_server
 from bertie.serve.service import Service
-from bertie.serve.tokens import VOCABULARY, fingerprint
+from bertie.serve.vectors import VOCABULARY, fingerprint
 from bertie.tasks import AnyTask, Choose, Classify, MultiLabel, Regress, Relate, Span, Tag
 from bertie.tasks.task import build_head
 from bertie.text.added_tokens import with_tokens

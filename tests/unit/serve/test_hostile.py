@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import resource
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
-import uvicorn
 
 import bertie
 from bertie.errors import UserError
-from bertie.serve.connection import BoundedConnection
 from bertie.serve.limits import Limits
 from bertie.serve.logs import JsonLog
 from bertie.serve.operations import serve_model
@@ -30,8 +26,8 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(scope="module")
 def impatient(make_service: Build) -> Iterator[Server]:
-    """A server that waits half a second for clients."""
-    with serving(make_service("mlm", "classifier", read_timeout=0.5)) as running:
+    """A server that waits half a second for what clients send, and for a few seconds until they take an answer."""
+    with serving(make_service("mlm", "classifier", read_timeout=0.5, timeout=10)) as running:
         yield running
 
 
@@ -117,37 +113,18 @@ def test_odd_texts_are_texts(path: str, field: str, text: str, server: Server) -
 
 
 @pytest.mark.parametrize(
-    "text", ["\ud800", "a\udfff", "\udc00\ud800", "\ud83d\ude00 \\ud800 \ud83d\ud83d\ude00", "\\\ud9ff\\"]
-)
-@pytest.mark.parametrize(
-    ("path", "message", "field"),
+    ("body", "named"),
     [
-        ("/v1/embeddings", lambda text: {"input": text}, "input"),
-        ("/v1/embeddings", lambda text: {"input": ["😀\\ud800", text, text]}, "input[1]"),
-        ("/v1/rerank", lambda text: {"query": "a", "documents": ["b", {"text": text}]}, "documents[1].text"),
-        ("/v1/similarity", lambda text: {"texts": ["a"], "others": [text], "prompt_name": None}, "others[0]"),
-        ("/v1/embeddings", lambda text: {"input": "a", "model": text}, "model"),
-        ("/tei/embed", lambda text: {"inputs": ["a", text], "truncate": None}, "inputs[1]"),
+        (b'{"input": "\\ud800"}', "half a surrogate pair"),
+        (b'{"input": ["a", "\\udc00 b"]}', "half a surrogate pair"),
+        (b'{"input": "\xed\xa0\x80"}', "not UTF-8"),
+        (b'{"input": "a"', "not valid JSON"),
     ],
 )
-def test_half_of_a_surrogate_pair_is_refused_with_its_field(
-    path: str, message: Callable[[str], Any], field: str, text: str, server: Server
-) -> None:
-    answer = server.post(path, ({"model": "mlm"} if path.startswith("/v1") else {}) | message(text))
-    assert answer.status == 422
-    assert f"{field}: half of a surrogate pair" in answer.body.decode()
-
-
-def test_other_problems_of_a_body_with_half_of_a_pair_are_named(server: Server) -> None:
-    for body, status, named in [
-        (b'{"input": ["\\ud800", 1.5]}', 422, "input[1]"),
-        (b'{"input": "\\ud800", "other": 1}', 422, "other"),
-        (b'{"input": "\\ud800"', 400, "not valid JSON"),
-        (b'{"input": "\xed\xa0\x80"}', 400, "not UTF-8"),
-        (b'{"input": "\\ud8zz"}', 400, "not valid JSON"),
-    ]:
-        answer = server.post("/v1/embeddings", body)
-        assert (answer.status, named in answer.error["message"]) == (status, True), answer.body
+def test_what_is_not_json_is_named(body: bytes, named: str, server: Server) -> None:
+    answer = server.post("/v1/embeddings", body)
+    assert (answer.status, answer.error["code"]) == (400, "json")
+    assert named in answer.error["message"]
 
 
 @pytest.mark.parametrize(
@@ -214,41 +191,6 @@ def test_a_header_without_end_is_cut_off(sent: bytes, impatient: Server) -> None
         assert read_all(client)[:12] in (b"", b"HTTP/1.1 431", b"HTTP/1.1 400")
 
 
-TRAILERS = {
-    "long": b"a" * 100 + b": " + b"b" * 30_000 + b"\r\n",
-    "short": b"a: b\r\n" * 1000,
-    "one without end": b"b" * 10_000,
-}
-
-
-@pytest.mark.parametrize("name", TRAILERS)
-@pytest.mark.parametrize("start", [b"GET /livez HTTP/1.1\r\n", b"POST /v1/embeddings HTTP/1.1\r\n"])
-def test_what_follows_a_chunked_body_costs_no_memory(name: str, start: bytes, make_service: Build) -> None:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with serving(make_service("mlm", read_timeout=5, max_bytes=100_000)) as server, connect(server) as client:
-        client.sendall(start + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n")
-        if name == "one without end":
-            client.sendall(b"a: ")
-        sent = 0
-        try:
-            while sent < 300_000_000:
-                client.sendall(TRAILERS[name] * 8)
-                sent += 8 * len(TRAILERS[name])
-        except OSError:  # the server has closed it
-            pass
-        assert sent < 100_000_000
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
-
-
-def test_a_trailer_is_no_header(server: Server) -> None:
-    body = b"2\r\n{}\r\n0\r\nContent-Type: application/json\r\n\r\n"
-    with connect(server) as client:
-        client.sendall(
-            b"POST /v1/embeddings HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n" + body
-        )
-        assert read_all(client).startswith(b"HTTP/1.1 415")
-
-
 def test_an_offer_of_http2_gets_an_answer_in_http1(server: Server) -> None:
     """curl --http2 and Java's client send one."""
     offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAAP__"}
@@ -291,84 +233,6 @@ def test_connect_is_no_method(server: Server) -> None:
     with connect(server) as client:
         client.sendall(b"CONNECT /livez HTTP/1.1\r\nConnection: close\r\n\r\n")
         assert read_all(client)[:12] in (b"HTTP/1.1 404", b"HTTP/1.1 405", b"HTTP/1.1 400")
-
-
-class Clock:
-    """Stands in for an event loop: timers run when the time is moved on."""
-
-    def __init__(self) -> None:
-        self.now, self.timers = 0.0, list[asyncio.TimerHandle]()
-
-    def call_later(self, delay: float, work: Callable[[], object]) -> asyncio.TimerHandle:
-        self.timers.append(asyncio.TimerHandle(self.now + delay, work, (), self))  # type: ignore[arg-type]
-        return self.timers[-1]
-
-    def _timer_handle_cancelled(self, _: asyncio.TimerHandle) -> None:
-        """As of an event loop."""
-
-    def get_debug(self) -> bool:
-        return False
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        for each in [each for each in self.timers if each.when() <= self.now]:
-            self.timers.remove(each)
-            if not each.cancelled():
-                each._run()
-
-
-def test_a_reader_is_cut_off_after_a_pause_and_not_for_being_slow() -> None:
-    clock, taken = Clock(), 0
-    transport = Mock()
-    transport.get_write_buffer_size = lambda: 1000 - taken
-    transport.get_extra_info.return_value = None
-    config = uvicorn.Config(Mock(), lifespan="off")
-    connection = BoundedConnection(config, uvicorn.server.ServerState(), {}, clock)  # 10 s
-    connection.connection_made(transport)
-    assert connection._reading is not None
-    connection._reading.cancel()  # the time for the header
-    connection.pause_writing()
-    for _ in range(20):
-        clock.sleep(6)
-        taken += 1
-        clock.sleep(3)
-        assert not transport.abort.called
-    for _ in range(3):
-        clock.sleep(10)
-    assert transport.abort.called
-
-
-def test_a_reader_that_has_caught_up_has_no_limit() -> None:
-    clock, transport = Clock(), Mock()
-    transport.get_write_buffer_size.return_value = 1000
-    transport.get_extra_info.return_value = None
-    connection = BoundedConnection(uvicorn.Config(Mock(), lifespan="off"), uvicorn.server.ServerState(), {}, clock)
-    connection.connection_made(transport)
-    assert connection._reading is not None
-    connection._reading.cancel()
-    connection.pause_writing()
-    clock.sleep(5)
-    connection.resume_writing()
-    clock.sleep(100)
-    assert not transport.abort.called
-
-
-def test_bytes_in_the_buffer_of_the_system_are_not_taken() -> None:
-    """A client on this machine takes bytes only by reading them: then the system's buffer has room again."""
-    first, second = socket.socketpair()
-    with first, second:
-        transport = Mock()
-        transport.get_write_buffer_size.return_value = 7
-        transport.get_extra_info.return_value = first
-        connection = BoundedConnection(
-            uvicorn.Config(Mock(), lifespan="off"), uvicorn.server.ServerState(), {}, Clock()
-        )
-        connection.connection_made(transport)
-        assert connection._unread() == 7
-        first.sendall(b"a" * 1000)
-        assert connection._unread() > 7
-        while connection._unread() > 7:
-            second.recv(100)
 
 
 def test_no_redirect_to_a_host_that_the_client_names(server: Server) -> None:

@@ -13,8 +13,8 @@ import bertie
 from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.model.config import TransformerConfig
-from bertie.serve.front import Front
 from bertie.serve.keys import ApiKeys
+from bertie.serve.limits import Front
 from bertie.serve.operations import serve_model
 from bertie.serve.page import SCRIPTS, STYLES, assets
 from bertie.serve.service import Service

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from bertie.contracts import Sequence
 from bertie.serve.queue import Lane, LaneBatch, QueuedJob, QueueFull, QueueShare, TokenQueue
-from bertie.serve.worker import MAX_FAILURES, ComputedBatch, Failure, Health, Worker
+from bertie.serve.worker import MAX_FAILURES, Failure, Health, Worker
 
 
 def sequence(tokens: int) -> Sequence:
@@ -34,7 +35,7 @@ def lengths(queue: TokenQueue) -> list[int]:
     """The lengths of the sequences of the next batch."""
     batch = queue.take(0)
     assert batch is not None
-    return [len(each) for part in batch.slices for each in part.sequences]
+    return [len(each) for each in batch.sequences]
 
 
 def test_a_batch_holds_as_many_tokens_as_fit() -> None:
@@ -60,7 +61,7 @@ def test_sequences_without_tokens_are_computed_too(target: float) -> None:
         while asked.missing:
             batch = queue.take(0)
             assert batch is not None
-            queue.finish(batch, where.compute([each for part in batch.slices for each in part.sequences]))
+            queue.finish(batch, where.compute(batch.sequences))
         assert asked.results == sizes
     assert where.owner.sequences == 0
 
@@ -200,7 +201,7 @@ def names(queue: TokenQueue, count: int) -> list[str]:
         batch = queue.take(0)
         assert batch is not None
         found.append(batch.lane.owner.name)
-        queue.finish(batch, [0] * sum(len(part.sequences) for part in batch.slices))
+        queue.finish(batch, [0] * len(batch.sequences))
     return found
 
 
@@ -292,7 +293,7 @@ def test_with_a_target_no_job_takes_longer_than_predicted(
 
         def compute() -> None:
             if (batch := queue.take(0)) is not None:
-                sizes = [len(each) for part in batch.slices for each in part.sequences]
+                sizes = [len(each) for each in batch.sequences]
                 now[0] += batch.lane.speed.batch(sum(sizes))
                 queue.finish(batch, sizes)
 
@@ -387,7 +388,7 @@ def test_every_sequence_is_computed_once_and_all_room_is_given_back(
         if (batch := queue.take(0)) is None and number > 2:
             break
         if batch is not None:
-            computed = batch.lane.compute([each for part in batch.slices for each in part.sequences])
+            computed = batch.lane.compute(batch.sequences)
             assert computed
             assert sum(computed) <= batch_tokens or sum(size > 0 for size in computed) == 1
             complete.update(queue.finish(batch, computed))
@@ -423,13 +424,14 @@ class Running:
         self.engine, self.queue = Engine(), TokenQueue(100)
         self.lane = Lane(self.engine.compute, QueueShare("m", 10**6))
         self.health = Health(lambda: self.engine.compute([sequence(1)]), 1)
-        self.measured: list[ComputedBatch] = []
+        self.metrics = Mock()
         self.done = threading.Semaphore(0)
         self.worker = Worker(
             self.queue,
             {"m": self.health},
             lambda jobs: self.done.release(len(jobs)) if jobs else None,
-            self.measured.append,
+            self.metrics,
+            Mock(),
             hang_timeout,
         )
         self.worker.start()
@@ -453,7 +455,8 @@ def test_a_sequence_that_fails_does_not_fail_the_others(running: Running) -> Non
     found = running.run(1, 2, 13, 4, 13)
     assert [each if isinstance(each, int) else None for each in found] == [1, 2, None, 4, None]
     assert isinstance(found[2], Failure)
-    assert running.measured[-1].failures == 2
+    name, sequences, tokens, _, errors = running.metrics.batch.call_args.args
+    assert (name, sequences, tokens, len(errors)) == ("m", 5, 33, 2)
     for _ in range(5):  # a text that nobody can compute does not make a model look broken
         running.run(13)
     assert not running.health.broken

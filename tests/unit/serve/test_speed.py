@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bertie.serve.speed import HALF_LIFE, KEPT, BatchSpeed, Correction
+from bertie.serve.speed import BatchSpeed
 
 
 def taught(*batches: tuple[int, float]) -> BatchSpeed:
@@ -52,26 +52,11 @@ def test_short_queries_alone_tell_the_overhead() -> None:
     assert found.seconds(2000 * 12, 4000) == pytest.approx(7 * 0.004 + 3, rel=0.2)
 
 
-def test_one_slow_batch_hardly_counts() -> None:
-    steady = [(size, line(size)) for size in (10, 1000, 4000) * KEPT]
-    before, after = taught(*steady), taught(*steady, (4000, 60.0), (1000, 60.0))
-    for tokens in (1000, 4000, 20_000):
-        assert before.batch(tokens) <= after.batch(tokens) <= 1.2 * before.batch(tokens)
-    for tokens in (1000, 4000, 20_000):
-        assert taught(*steady, (4000, 60.0), *steady).batch(tokens) == pytest.approx(before.batch(tokens), rel=0.01)
-    assert taught((4000, 0.5), (4000, 60.0)).batch(4000) == taught((4000, 60.0), (4000, 0.5)).batch(4000) == 0.75
-
-
-def test_a_slower_machine_is_noticed() -> None:
-    found = taught(*((4000, line(4000)) for _ in range(100)), *((4000, 3 * line(4000)) for _ in range(KEPT)))
-    assert found.batch(4000) == pytest.approx(3 * line(4000), rel=0.01)
-
-
-def test_a_slow_start_is_forgotten() -> None:
-    """The probe at the start took ten times as long, because another program ran."""
-    found = taught((128, 10 * line(128)), *((size, line(size)) for size in (10, 1000, 4000) * 300))
-    for tokens in (1000, 4000):
-        assert found.batch(tokens) == pytest.approx(line(tokens), rel=0.05)
+def test_one_slow_batch_counts_little_and_a_slower_machine_is_noticed() -> None:
+    steady = [(size, line(size)) for size in (10, 1000, 4000) * 10]
+    before = taught(*steady).batch(4000)
+    assert before <= taught(*steady, (4000, 60.0)).batch(4000) <= 1.3 * before
+    assert taught(*steady, *[(4000, 3 * line(4000))] * 30).batch(4000) == pytest.approx(3 * before, rel=0.2)
 
 
 def test_a_batch_without_tokens_teaches_nothing() -> None:
@@ -84,19 +69,3 @@ def test_no_batch_takes_less_than_nothing() -> None:
     assert 0 <= found.batch(1) <= found.batch(4000)
     assert taught((100, 0.1), (4000, 40.0)).batch(1) >= 0
     assert taught((10, 1.0), (1000, 1.5)).within(0.5) == 0
-
-
-def test_a_correction_rises_at_once_and_falls_back_over_time() -> None:
-    found = Correction()
-    assert found.factor(100) == 1
-    found.observe(1.0, 0.5, 100)  # shorter than predicted
-    assert found.factor(100) == 1
-    found.observe(1.0, 3.0, 100)
-    assert 1.1 < found.factor(100) < 2
-    for _ in range(40):
-        found.observe(1.0, 3.0, 100)
-    assert found.factor(100) == pytest.approx(3, abs=0.01)
-    assert found.factor(100 + HALF_LIFE) == pytest.approx(2, abs=0.01)
-    found.observe(1.0, 1.5, 100 + HALF_LIFE)
-    assert found.factor(100 + HALF_LIFE) == pytest.approx(2, abs=0.01)
-    assert found.factor(100 + 20 * HALF_LIFE) == pytest.approx(1, abs=0.01)

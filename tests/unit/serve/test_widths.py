@@ -17,7 +17,7 @@ from bertie.errors import UsageError, UserError
 from bertie.predict.predictor import Predictor
 from bertie.serve.operations import serve_model
 from bertie.serve.service import Service
-from bertie.serve.widths import shorter_widths
+from bertie.serve.vectors import shorter_widths
 from bertie.tasks import Classify
 
 from .conftest import Server, serving

@@ -1,15 +1,16 @@
-"""The dialects of the server: one file for each, with its paths, messages and errors.
+"""The dialects of the server, one file for each: its messages, the way from its requests to an `Ask` and from what a model
+found to its answers, and the form of its errors.
 
 `dialect.py` says what a dialect is. `v1.py` has bertie's own API, which is that of OpenAI where that has the same, with the
 messages of `v1_messages.py`. Every other dialect answers below its base, such as /tei, and without the base where no other
 dialect claims the path, or --dialect chooses it:
 
-- `tei.py`: text-embeddings-inference, with `tei_messages.py`;
-- `infinity.py`: infinity, with `infinity_messages.py`, and `coded_errors.py`, which vLLM has, too;
-- `vllm.py`: vLLM, with `vllm_messages.py`;
+- `tei.py`: text-embeddings-inference;
+- `infinity.py`: infinity, with `coded_errors.py`, which vLLM has, too;
+- `vllm.py`: vLLM;
 - `hf.py`: Hugging Face's inference API, with the tasks of `hf_tasks.py` and the messages of `hf_messages.py`;
-- `cohere.py`: Cohere's API, with `cohere_messages.py`;
-- `ollama.py`: Ollama's API, with `ollama_messages.py`.
+- `cohere.py`: Cohere's API;
+- `ollama.py`: Ollama's API.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from bertie.serve.dialects.cohere import COHERE
-from bertie.serve.dialects.dialect import Dialect, Endpoint
 from bertie.serve.dialects.hf import HF
 from bertie.serve.dialects.infinity import INFINITY
 from bertie.serve.dialects.ollama import OLLAMA
 from bertie.serve.dialects.tei import TEI
 from bertie.serve.dialects.v1 import V1
 from bertie.serve.dialects.vllm import VLLM
+from bertie.serve.exchange import Dialect, Endpoint
 
 DIALECTS: tuple[Dialect, ...] = (V1, TEI, INFINITY, VLLM, HF, COHERE, OLLAMA)
 

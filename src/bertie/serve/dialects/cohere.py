@@ -1,156 +1,273 @@
 """The dialect of Cohere's API: /v1/embed and /v1/rerank, /v2/embed and /v2/rerank.
 
-Source: the client cohere 7.3 with its descriptions of fields.
+Source: the client cohere 7.3 with its descriptions of fields. Without effect, because no result depends on them: `priority`
+(requests are computed in turns), and `max_tokens` and `max_tokens_per_doc` that are not below what the model reads.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from bertie.serve import work
-from bertie.serve.dialects import cohere_messages as m
-from bertie.serve.dialects.dialect import Dialect, Endpoint
-from bertie.serve.exchange import Call
-from bertie.serve.limits import TRUNCATE, Refused, items_of
-from bertie.serve.numbers import json_numbers
-from bertie.serve.operations import ServedModel
-from bertie.serve.prompts import prompt_name
-from bertie.serve.widths import base64_of, require_width, shorten_vectors
+from bertie.serve.ask import Answered, Ask
+from bertie.serve.exchange import Call, Dialect, Endpoint
+from bertie.serve.limits import Refused
+from bertie.serve.numbers import base64_of, json_numbers
+from bertie.serve.scores import rank
+from bertie.serve.vectors import embed
+
+EmbeddingType = Literal["float", "base64", "binary", "ubinary"]
+CohereCount = Annotated[int, Meta(ge=1)]
 
 
-async def embed_v1(call: Call, request: m.CohereEmbedV1) -> m.CohereFloats | m.CohereByType:
+class CohereRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What every request may say."""
+
+    model: str = ""
+    """Name of the model. It may be omitted if the server has one model."""
+
+
+class CohereEmbedV1(CohereRequest, kw_only=True):
+    """Texts to embed."""
+
+    texts: list[str] | None = None
+    images: list[str] | None = None
+    """Refused: the models of this server read texts."""
+    input_type: Literal["search_query", "search_document", "classification", "clustering"] | None = None
+    """The model's prompt for it is put before each text. image is not offered."""
+    embedding_types: list[EmbeddingType] | None = None
+    """float, base64 (bytes of little-endian float32 numbers), ubinary (the signs of the numbers, eight in a byte) or binary
+    (the same minus 128). int8 and uint8 are not offered: Cohere does not publish their ranges."""
+    truncate: Literal["NONE", "END"] | None = None
+    """NONE refuses texts with more tokens than the model reads. END, the default, truncates their end. START is not offered."""
+
+
+class CohereContent(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A part of an input."""
+
+    type: Literal["text"]
+    """image_url is not offered: the models of this server read texts."""
+    text: str
+
+
+class CohereInput(Struct, forbid_unknown_fields=True):
+    """An input of one part, a text."""
+
+    content: Annotated[list[CohereContent], Meta(min_length=1, max_length=1)]
+
+
+class CohereEmbedV2(CohereEmbedV1, kw_only=True):
+    """Texts to embed, as `texts` or as `inputs`."""
+
+    inputs: list[CohereInput] | None = None
+    max_tokens: CohereCount | None = None
+    """Tokens of a text that are read. Refused if the model reads more."""
+    output_dimension: int | None = None
+    """Width of the vectors: the model's own, or a smaller one that it was trained for. Shorter vectors have length 1."""
+    priority: int | None = None
+    """Without effect."""
+
+
+class CohereRerankV1(CohereRequest, kw_only=True):
+    """Documents to sort by their relevance for a query."""
+
+    query: str
+    documents: Annotated[list[str | dict[str, str]], Meta(min_length=1)]
+    top_n: CohereCount | None = None
+    """Most results. Without it: all documents."""
+    rank_fields: Annotated[list[str], Meta(min_length=1)] | None = None
+    """Of documents that are objects: the fields to read, one line each in this order. Without it: text."""
+    return_documents: bool = False
+    """Repeat each document in its result."""
+    max_chunks_per_doc: Literal[1] | None = None
+    """Only 1: of a long document, the beginning is read."""
+
+
+class CohereRerankV2(CohereRequest, kw_only=True):
+    """Documents to sort by their relevance for a query."""
+
+    query: str
+    documents: Annotated[list[str], Meta(min_length=1)]
+    top_n: CohereCount | None = None
+    """Most results. Without it: all documents."""
+    return_documents: bool = False
+    """Repeat each document in its result. Newer clients of Cohere do not send it, others do."""
+    max_tokens_per_doc: CohereCount | None = None
+    """Tokens of a document that are read. Refused if the model reads more."""
+    priority: int | None = None
+    """Without effect."""
+
+
+class CohereVersion(Struct):
+    """Version of the API."""
+
+    version: str
+
+
+class CohereTokens(Struct):
+    """Tokens that the model read, special tokens included."""
+
+    input_tokens: int
+
+
+class CohereMeta(Struct):
+    """What a request cost. `billed_units` repeats the tokens for clients that read only these."""
+
+    api_version: CohereVersion
+    billed_units: CohereTokens
+    tokens: CohereTokens
+    warnings: list[str]
+    """How many texts were truncated."""
+
+
+class CohereVectors(Struct, rename={"floats": "float"}):
+    """The vectors in each of the types that were asked for, in the order of the texts."""
+
+    floats: list[list[float]] | UnsetType = UNSET
+    base64: list[str] | UnsetType = UNSET
+    binary: list[list[int]] | UnsetType = UNSET
+    ubinary: list[list[int]] | UnsetType = UNSET
+
+
+class CohereFloats(Struct, tag_field="response_type", tag="embeddings_floats"):
+    """Vectors, in the order of the texts."""
+
+    id: str
+    embeddings: list[list[float]]
+    texts: list[str]
+    meta: CohereMeta
+
+
+class CohereByType(Struct, tag_field="response_type", tag="embeddings_by_type"):
+    """Vectors in several types."""
+
+    id: str
+    embeddings: CohereVectors
+    texts: list[str]
+    meta: CohereMeta
+
+
+class CohereResult(Struct, omit_defaults=True):
+    """A document with its relevance: a probability or number of a model for pairs, or else the cosine of the vectors."""
+
+    index: int
+    """Number of the document in the request, from 0."""
+    relevance_score: float
+    document: dict[str, str] | None = None
+
+
+class CohereRanking(Struct):
+    """Documents, most relevant first."""
+
+    id: str
+    results: list[CohereResult]
+    meta: CohereMeta
+
+
+class CohereError(Struct):
+    """Why a request was refused."""
+
+    message: str
+
+
+async def embed_v1(call: Call, request: CohereEmbedV1) -> CohereFloats | CohereByType:
     """Return the vectors of texts: numbers, or an object with each of `embedding_types`."""
-    texts = _texts(request.texts, request.images)
+    ask = _ask(call, request, {"texts": request.texts or []})
     if request.embedding_types:
-        return await _by_type(call, request, texts, request.embedding_types, None, "1")
-    vectors, found, _ = await _embed(call, request, texts, None)
-    rows = await call.service.offload(len(vectors), json_numbers, np.stack(vectors))
-    return m.CohereFloats(call.id, rows, texts, _meta(found, "1"))
+        return await _by_type(ask, request.embedding_types, "1")
+    embedded = await embed(ask)
+    rows = await call.service.offload(len(ask.values), json_numbers, embedded.results)
+    return CohereFloats(call.id, rows, ask.values, _meta(embedded, "1"))
 
 
-async def embed_v2(call: Call, request: m.CohereEmbedV2) -> m.CohereByType:
+async def embed_v2(call: Call, request: CohereEmbedV2) -> CohereByType:
     """Return the vectors of texts, in each of `embedding_types`."""
-    texts = _texts(request.texts, request.images, request.inputs)
-    model = call.service.model(request.model, "embed")
-    _require_whole(model, request.max_tokens, "max_tokens")
-    types = request.embedding_types or ["float"]
-    return await _by_type(call, request, texts, types, request.output_dimension, "2")
+    if request.texts and request.inputs:
+        raise Refused(422, "validation", "texts and inputs: give one of them", "inputs")
+    inputs = [each.content[0].text for each in request.inputs or ()]
+    fields = {"inputs": inputs} if inputs else {"texts": request.texts or []}
+    ask = _ask(call, request, fields, request.output_dimension)
+    _require_whole(ask, request.max_tokens, "max_tokens")
+    return await _by_type(ask, request.embedding_types or ["float"], "2")
 
 
-async def rerank_v1(call: Call, request: m.CohereRerankV1) -> m.CohereRanking:
+async def rerank_v1(call: Call, request: CohereRerankV1) -> CohereRanking:
     """Sort documents by their relevance for a query."""
-    if (request.max_chunks_per_doc or 1) > 1:
-        problem = "of a long document, only the beginning is read: send 1, or omit it"
-        raise Refused(422, "validation", f"max_chunks_per_doc: {problem}", "max_chunks_per_doc")
     if len(set(request.rank_fields or ())) < len(request.rank_fields or ()):
         raise Refused(422, "validation", "rank_fields: a field is named twice: name it once", "rank_fields")
     texts = [_text(document, request.rank_fields, i) for i, document in enumerate(request.documents)]
-    shown = [{"text": each} if isinstance(each, str) else each for each in request.documents]
-    return await _rank(call, request, texts, shown if request.return_documents else None, "1")
+    return await _rank(Ask(call, request.model, {"query": request.query, "documents": texts}), request, "1")
 
 
-async def rerank_v2(call: Call, request: m.CohereRerankV2) -> m.CohereRanking:
+async def rerank_v2(call: Call, request: CohereRerankV2) -> CohereRanking:
     """Sort documents by their relevance for a query."""
-    _require_whole(call.service.model(request.model, "embed"), request.max_tokens_per_doc, "max_tokens_per_doc")
-    shown = [{"text": each} for each in request.documents] if request.return_documents else None
-    return await _rank(call, request, request.documents, shown, "2")
+    ask = Ask(call, request.model, {"query": request.query, "documents": request.documents})
+    _require_whole(ask, request.max_tokens_per_doc, "max_tokens_per_doc")
+    return await _rank(ask, request, "2")
 
 
-def form(refused: Refused) -> m.CohereError:
+def form(refused: Refused) -> CohereError:
     """Return the message of an error."""
-    return m.CohereError(refused.message.replace(TRUNCATE, "set truncate to END"))
+    return CohereError(refused.message)
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/v1/embed", embed_v1, "Vectors of texts", m.CohereFloats | m.CohereByType, m.CohereEmbedV1),
-    Endpoint("POST", "/v2/embed", embed_v2, "Vectors of texts", m.CohereByType, m.CohereEmbedV2),
-    Endpoint("POST", "/v1/rerank", rerank_v1, "Documents by relevance", m.CohereRanking, m.CohereRerankV1),
-    Endpoint("POST", "/v2/rerank", rerank_v2, "Documents by relevance", m.CohereRanking, m.CohereRerankV2),
+    Endpoint("POST", "/v1/embed", embed_v1, "Vectors of texts", CohereFloats | CohereByType, CohereEmbedV1),
+    Endpoint("POST", "/v2/embed", embed_v2, "Vectors of texts", CohereByType, CohereEmbedV2),
+    Endpoint("POST", "/v1/rerank", rerank_v1, "Documents by relevance", CohereRanking, CohereRerankV1),
+    Endpoint("POST", "/v2/rerank", rerank_v2, "Documents by relevance", CohereRanking, CohereRerankV2),
 )
 
-COHERE = Dialect("cohere", "/cohere", ENDPOINTS, form, m.CohereError)
+COHERE = Dialect("cohere", "/cohere", ENDPOINTS, form, CohereError)
 
 
-async def _embed(
-    call: Call, request: m.CohereEmbedV1, texts: list[str], dimensions: int | None
-) -> tuple[list[np.ndarray], work.Answered[Any], ServedModel]:
-    model = call.service.model(request.model, "embed")
-    require_width(model, dimensions, "output_dimension")
-    if request.truncate == "START":
-        raise Refused(
-            422, "validation", "truncate: texts lose their end, not their beginning: send END or NONE", "truncate"
-        )
-    if request.input_type == "image":
-        raise _no_images("input_type")
-    prompt = prompt_name(model, None, request.input_type)
-    where = items_of("texts") if request.texts else lambda number: f"inputs[{number}].content"
-    found = await work.embed(call, model, texts, request.truncate != "NONE", "texts", prompt, where)
-    return shorten_vectors(model, found.results, dimensions), found, model
+def _ask(call: Call, request: CohereEmbedV1, fields: dict[str, Any], dimensions: int | None = None) -> Ask:
+    if request.images:
+        raise Refused(422, "validation", "images: the models of this server read no images: give texts", "images")
+    words = {"dimensions": "output_dimension", "set truncate to true": "set truncate to END"}
+    whole = request.truncate == "NONE"
+    return Ask(
+        *(call, request.model, fields, not whole),
+        input_type=request.input_type,
+        dimensions=dimensions,
+        words=words,
+    )
 
 
-async def _by_type(
-    call: Call,
-    request: m.CohereEmbedV1,
-    texts: list[str],
-    types: list[m.EmbeddingType],
-    dimensions: int | None,
-    version: str,
-) -> m.CohereByType:
-    if unknown := [kind for kind in types if kind not in ENCODINGS]:
-        problem = f"Cohere does not publish the range of {unknown[0]}: ask for {', '.join(ENCODINGS)}"
-        raise Refused(422, "validation", f"embedding_types: {problem}", "embedding_types")
-    vectors, found, model = await _embed(call, request, texts, dimensions)
-    width = dimensions or model.vector_width
+async def _by_type(ask: Ask, types: list[EmbeddingType], version: str) -> CohereByType:
+    width = ask.dimensions or ask.model("vectors").vector_width
     if width % 8 and {"binary", "ubinary"} & set(types):
         problem = f"bytes have eight signs, and the vectors {width} numbers: ask for float or base64"
         raise Refused(422, "validation", f"embedding_types: {problem}", "embedding_types")
-    encoded = await call.service.offload(len(vectors), _encode, vectors, types)
-    return m.CohereByType(call.id, encoded, texts, _meta(found, version))
+    embedded = await embed(ask)
+    encoded = await ask.call.service.offload(len(ask.values), _encode, embedded.results, types)
+    return CohereByType(ask.call.id, encoded, ask.values, _meta(embedded, version))
 
 
-async def _rank(
-    call: Call,
-    request: m.CohereRerankV1 | m.CohereRerankV2,
-    texts: list[str],
-    shown: list[dict[str, str]] | None,
-    version: str,
-) -> m.CohereRanking:
-    model = call.service.model(request.model, "embed")
-    found = await work.rank(call, model, request.query, texts, True)
-    scores = found.results
-    best = sorted(range(len(texts)), key=lambda i: -scores[i])[: request.top_n]
-    results = [m.CohereResult(i, scores[i], shown[i] if shown else None) for i in best]
-    return m.CohereRanking(call.id, results, _meta(found, version))
+def _encode(vectors: np.ndarray, types: list[EmbeddingType]) -> CohereVectors:
+    encodings: dict[EmbeddingType, Callable[[], Any]] = {
+        "float": lambda: json_numbers(vectors),
+        "base64": lambda: list(map(base64_of, vectors)),
+        "ubinary": lambda: np.packbits(vectors > 0, axis=1).tolist(),
+        "binary": lambda: (np.packbits(vectors > 0, axis=1).astype(int) - 128).tolist(),
+    }
+    rows = {kind: encodings[kind]() for kind in types}
+    return CohereVectors(floats=rows.pop("float", UNSET), **rows)
 
 
-def _texts(texts: list[str] | None, images: list[str] | None, inputs: list[m.CohereInput] | None = None) -> list[str]:
-    """Return the texts of a request. Raises Refused for images, or if there are no texts."""
-    if images:
-        raise _no_images("images")
-    if texts and inputs:
-        raise Refused(422, "validation", "texts and inputs: give one of them", "inputs")
-    found = list(texts or ())
-    for number, each in enumerate(inputs or ()):
-        where = f"inputs[{number}].content"
-        if any(part.type != "text" or part.image_url is not None for part in each.content):
-            raise _no_images(where)
-        if len(each.content) != 1 or each.content[0].text is None:
-            raise Refused(422, "validation", f"{where}: give one part with a text", where)
-        found.append(each.content[0].text)
-    if not found:
-        raise Refused(422, "validation", "texts: there is no text: give at least one", "texts")
-    return found
+async def _rank(ask: Ask, request: CohereRerankV1 | CohereRerankV2, version: str) -> CohereRanking:
+    ranking, shown = await rank(ask), [{"text": each} if isinstance(each, str) else each for each in request.documents]
+    best = ranking.results[: request.top_n]
+    results = [CohereResult(i, score, shown[i] if request.return_documents else None) for i, score in best]
+    return CohereRanking(ask.call.id, results, _meta(ranking, version))
 
 
-def _no_images(param: str) -> Refused:
-    return Refused(422, "validation", f"{param}: the models of this server read no images: give texts", param)
-
-
-def _require_whole(model: ServedModel, tokens: int | None, param: str) -> None:
+def _require_whole(ask: Ask, tokens: int | None, param: str) -> None:
     """Check that a request does not ask for less of a text than the model reads. Raises Refused."""
-    most = model.predictor.max_length
+    most = ask.model("vectors").predictor.max_length
     if tokens is not None and tokens < most:
         problem = f"the model reads {most} tokens, special tokens included, and no fewer: omit it, or shorten the texts"
         raise Refused(422, "validation", f"{param}: {problem}", param)
@@ -168,24 +285,7 @@ def _text(document: str | dict[str, str], fields: list[str] | None, number: int)
     return "\n".join(document[name] for name in names)
 
 
-def _ubinary(vector: np.ndarray) -> list[int]:
-    return np.packbits(vector > 0).tolist()
-
-
-def _binary(vector: np.ndarray) -> list[int]:
-    return [byte - 128 for byte in _ubinary(vector)]
-
-
-def _encode(vectors: list[np.ndarray], types: list[m.EmbeddingType]) -> m.CohereVectors:
-    rows: dict[str, Any] = {kind: [ENCODINGS[kind](vector) for vector in vectors] for kind in types}
-    return m.CohereVectors(**{FIELDS.get(kind, kind): row for kind, row in rows.items()})
-
-
-FIELDS = {"float": "floats"}
-ENCODINGS: dict[str, Any] = {"float": json_numbers, "base64": base64_of, "binary": _binary, "ubinary": _ubinary}
-
-
-def _meta(found: work.Answered[Any], version: str) -> m.CohereMeta:
-    tokens = m.CohereTokens(found.tokens)
-    truncated = [f"{found.truncated} of the texts were truncated"] if found.truncated else []
-    return m.CohereMeta(m.CohereVersion(version), tokens, tokens, truncated)
+def _meta(answered: Answered[Any], version: str) -> CohereMeta:
+    tokens = CohereTokens(answered.tokens)
+    warnings = [f"{answered.truncated} of the texts were truncated"] if answered.truncated else []
+    return CohereMeta(CohereVersion(version), tokens, tokens, warnings)

@@ -11,10 +11,11 @@ from typing import Any
 
 from starlette.responses import Response
 
+from bertie.serve.ask import Ask
 from bertie.serve.dialects import hf_messages as m
-from bertie.serve.dialects.dialect import Dialect, Endpoint, require_ready
+from bertie.serve.dialects.dialect import require_ready
 from bertie.serve.dialects.hf_tasks import TASKS, VECTOR_FIELDS
-from bertie.serve.exchange import Call, json_response
+from bertie.serve.exchange import Call, Dialect, Endpoint, json_response
 from bertie.serve.limits import Refused
 from bertie.serve.operations import ServedModel
 
@@ -52,17 +53,15 @@ def form(refused: Refused) -> m.HfError:
     return m.HfError(refused.message, refused.reason)
 
 
-def _endpoints() -> tuple[Endpoint, ...]:
-    summary = "A task, as huggingface_hub and @huggingface/inference ask for it"
-    return (
-        Endpoint("POST", "/", infer, summary, Any, m.HfRequest),
-        Endpoint("POST", "/models/{model:path}", infer_with, f"{summary}, with a model", Any, m.HfRequest),
-        Endpoint("POST", "/pipeline/{task:path}", pipeline, "A named task", Any, m.HfRequest),
-        Endpoint("GET", "/health", health, "Readiness", m.HfHealth, protected=False, statuses=(503,)),
-    )
+SUMMARY = "A task, as huggingface_hub and @huggingface/inference ask for it"
+ENDPOINTS = (
+    Endpoint("POST", "/", infer, SUMMARY, Any, m.HfRequest),
+    Endpoint("POST", "/models/{model:path}", infer_with, f"{SUMMARY}, with a model", Any, m.HfRequest),
+    Endpoint("POST", "/pipeline/{task:path}", pipeline, "A named task", Any, m.HfRequest),
+    Endpoint("GET", "/health", health, "Readiness", m.HfHealth, protected=False, statuses=(503,)),
+)
 
-
-HF = Dialect("hf", "/hf", _endpoints(), form, m.HfError)
+HF = Dialect("hf", "/hf", ENDPOINTS, form, m.HfError)
 
 
 async def _infer(call: Call, request: m.HfRequest, name: str, task: str) -> Any:
@@ -72,13 +71,13 @@ async def _infer(call: Call, request: m.HfRequest, name: str, task: str) -> Any:
     if task not in TASKS:
         raise Refused(404, "task", f"there is no task {task[:60]!r}: the tasks are {', '.join(TASKS)}", "task")
     chosen = TASKS[task]
-    model = call.service.model(model.name, chosen.operation)
-    own = _own_task(model)
+    ask = Ask(call, model.name, {})
+    own = _own_task(ask.model(chosen.operation))
     if chosen.predicts and own != task:
         raise Refused(422, "operation", f"the model {model.name} was not fine-tuned for {task}, but for {own}", "model")
     if wrong := [field for field in given if field not in chosen.parameters]:
         raise Refused(422, "validation", f"{wrong[0]}: {task} has no such parameter: omit it", wrong[0])
-    answer = await chosen.run(call, model, request.inputs, given)
+    answer = await chosen.run(ask, request.inputs, given)
     size = len(answer) if isinstance(answer, list) else 1
     return await call.service.offload(size, json_response, answer)
 
@@ -86,9 +85,8 @@ async def _infer(call: Call, request: m.HfRequest, name: str, task: str) -> Any:
 def _model(call: Call, name: str) -> ServedModel:
     """Return a model by its name, or by an id of the hub whose last part is its name. Raises Refused."""
     last = name.rpartition("/")[2]
-    return call.service.model(
-        last if name not in call.service.models and last in call.service.models else name, "embed"
-    )
+    known = call.service.models
+    return call.service.model(last if name not in known and last in known else name, "vectors")
 
 
 def _given(request: m.HfRequest) -> dict[str, Any]:

@@ -22,13 +22,13 @@ class HfVectorFields(Struct, forbid_unknown_fields=True, kw_only=True):
     """Name of the model's prompt that is put before each text."""
     truncate: bool | None = None
     """false refuses texts with more tokens than the model reads, true truncates them, as without it."""
-    truncation_direction: Literal["left", "right"] | None = None
-    """Only right is possible: texts lose their end."""
+    truncation_direction: Literal["right"] | None = None
+    """Only right: texts lose their end."""
     dimensions: int | None = None
     """Width of the vectors: the model's own, or a smaller one that it was trained for. Shorter vectors have length 1, unless
     `normalize` is false."""
-    encoding_format: Literal["float", "base64"] | None = None
-    """Only float is possible."""
+    encoding_format: Literal["float"] | None = None
+    """Only float: /v1/embeddings has base64."""
 
 
 class HfParameters(HfVectorFields, kw_only=True):

@@ -12,15 +12,15 @@ from scipy.special import expit, softmax
 from bertie.errors import UserError
 from bertie.predict.fill_mask import MaskPrediction
 from bertie.predict.vectors import similarities
-from bertie.serve import work
+from bertie.serve import predictions
+from bertie.serve.ask import Ask
 from bertie.serve.dialects import hf_messages as m
-from bertie.serve.exchange import Call
-from bertie.serve.inputs import Example
-from bertie.serve.limits import Refused, check_sizes, field_of
+from bertie.serve.limits import Refused
 from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import MAX_TOP_K, Operation, ServedModel
-from bertie.serve.scales import ONLY
-from bertie.serve.widths import require_width, shorten_vectors, unit
+from bertie.serve.predictions import predict
+from bertie.serve.scores import Scores, classify
+from bertie.serve.vectors import embed
 from bertie.tasks.aggregation import with_aggregation
 from bertie.tasks.predictions import Entity, SpanCandidate
 from bertie.tasks.word_alignment import split_and_tokenize
@@ -42,72 +42,51 @@ class HfTask:
 
     operation: Operation
     """What a model must offer."""
-    run: Callable[[Call, ServedModel, m.HfInputs, Given], Awaitable[Any]]
-    """Computes the answer."""
+    run: Callable[[Ask, m.HfInputs, Given], Awaitable[Any]]
+    """Computes the answer of a model that offers the operation."""
     parameters: tuple[str, ...] = ()
     """Names of its parameters."""
     predicts: bool = False
     """Whether a model must have been fine-tuned for this task."""
 
 
-async def extract_features(call: Call, model: ServedModel, inputs: m.HfInputs, given: Given) -> Any:
+async def extract_features(ask: Ask, inputs: m.HfInputs, given: Given) -> Any:
     """Return one vector for each text."""
-    require_width(model, given.get("dimensions"))
-    if given.get("encoding_format") == "base64":
-        raise _refused("encoding_format", "base64 is for /v1/embeddings: the answer has numbers: omit it")
-    if given.get("truncation_direction") == "left":
-        raise _refused(
-            "truncation_direction", "texts lose their end, not their beginning: send right, or shorter texts"
-        )
-    if given.get("normalize") is False and model.normalizes:
-        raise _refused("normalize", "the model itself normalizes its vectors: send true, or omit it")
-    texts, prompt, where = _texts(inputs), given.get("prompt_name"), field_of("inputs", inputs)
-    found = await work.embed(call, model, texts, given.get("truncate", True), "inputs", prompt, where)
-    normalize, width = given.get("normalize"), given.get("dimensions")
-    if normalize is None:
-        rows = np.stack(shorten_vectors(model, found.results, width))
-    else:
-        rows = np.stack(found.results)[:, :width]
-        rows = unit(rows) if normalize else rows
-    return await call.service.offload(len(rows), json_numbers, rows)
+    names = ("truncate", "prompt_name", "dimensions", "normalize")
+    settings = {name: given[name] for name in names if name in given}
+    embedded = await embed(replace(ask, fields={"inputs": _texts(inputs)}, **settings))
+    return await ask.call.service.offload(len(embedded.results), json_numbers, embedded.results)
 
 
-async def compare_sentences(call: Call, model: ServedModel, inputs: m.HfInputs, given: Given) -> list[float]:  # noqa: ARG001
+async def compare_sentences(ask: Ask, inputs: m.HfInputs, given: Given) -> list[float]:  # noqa: ARG001
     """Return how similar sentences are to another one."""
     values = _fields(inputs, {"source_sentence": str, "sentences": list})
-    source, sentences = values["source_sentence"], values["sentences"]
-    if not sentences:
+    if not values["sentences"]:
         raise _refused("inputs.sentences", "there is no sentence: give at least one")
-
-    def where(number: int) -> str:
-        return f"inputs.sentences[{number - 1}]" if number else "inputs.source_sentence"
-
-    found = await work.embed(call, model, [source, *sentences], True, "inputs.sentences", None, where)
-    vectors = np.stack(found.results)
-    return json_numbers(similarities(model.predictor.text_embedding.similarity, vectors[:1], vectors[1:])[0])
+    fields = {f"inputs.{name}": values[name] for name in ("source_sentence", "sentences")}
+    embedded = await embed(replace(ask, fields=fields))
+    similarity, rows = embedded.model.predictor.text_embedding.similarity, embedded.results
+    return json_numbers(similarities(similarity, rows[:1], rows[1:])[0])
 
 
-async def classify_texts(call: Call, model: ServedModel, inputs: m.HfInputs, given: Given) -> list[list[m.HfLabel]]:
+async def classify_texts(ask: Ask, inputs: m.HfInputs, given: Given) -> list[list[m.HfLabel]]:
     """Return the classes of each text or pair of texts, most probable first."""
-    values = [_text_or_pair(value) for value in (inputs if isinstance(inputs, list) else [inputs])]
-    apply, where = FUNCTIONS.get(given.get("function_to_apply", "")), field_of("inputs", inputs)
-    if apply is None:
-        found = await work.predict(call, model, values, True, "inputs", where=where)
-    else:
-        found = await work.outputs(call, model, values, True, "inputs", "raw", where)
-    return [_labels(each, apply or np.asarray)[: given.get("top_k")] for each in found.results]
+    values = list(map(_text_or_pair, inputs)) if isinstance(inputs, list) else _text_or_pair(inputs)
+    apply = FUNCTIONS.get(given.get("function_to_apply", ""))
+    scored = await classify(replace(ask, fields={"inputs": values}, scale="raw" if apply else "model"))
+    return [_labels(each, apply or np.asarray)[: given.get("top_k")] for each in scored.results]
 
 
-async def classify_tokens(call: Call, model: ServedModel, inputs: m.HfInputs, given: Given) -> Any:
+async def classify_tokens(ask: Ask, inputs: m.HfInputs, given: Given) -> Any:
     """Return the entities of each text."""
-    texts, task = _texts(inputs), model.predicting
-    strategy = given.get("aggregation_strategy")
+    model = ask.model("predict")
+    task, strategy, ignored = model.predicting, given.get("aggregation_strategy"), given.get("ignore_labels", [OUTSIDE])
     if strategy is None:
         try:
             strategy = "simple" if with_aggregation(task, "simple") else "none"
         except UserError:  # the tags mark no entities
             strategy = "none"
-    if OUTSIDE not in given.get("ignore_labels", [OUTSIDE]):
+    if OUTSIDE not in ignored:
         raise _refused("ignore_labels", f"words outside of entities are not listed: add {OUTSIDE}")
     if (stride := given.get("stride")) is not None:
         window = model.predictor.max_length - special_tokens(model.predictor.tokenizer, 1)
@@ -115,78 +94,71 @@ async def classify_tokens(call: Call, model: ServedModel, inputs: m.HfInputs, gi
             raise _refused("stride", "it joins the entities of windows, and aggregation_strategy is none: omit one")
         step = _step(window, stride, "stride")
         task = replace(cast(Any, task), truncation="windows", doc_stride=step)
-    where = field_of("inputs", inputs)
-    found = await work.predict(call, model, list(texts), True, "inputs", strategy, task, where)
-    ignored, single = given.get("ignore_labels", []), strategy == "none"
+    tagged = await predict(replace(ask, fields={"inputs": _texts(inputs)}, strategy=strategy, task=task))
+    single = strategy == "none"
     answer = [
         [_entity(each, single) for each in prediction.entities or () if each.label not in ignored]
-        for prediction in found.results
+        for prediction in tagged.results
     ]
     return answer[0] if isinstance(inputs, str) else answer
 
 
-async def fill_masks(call: Call, model: ServedModel, inputs: m.HfInputs, given: Given) -> Any:
+async def fill_masks(ask: Ask, inputs: m.HfInputs, given: Given) -> Any:
     """Return the tokens at the mask of each text, or at each of several masks."""
-    texts, top_k, targets = _texts(inputs), given.get("top_k", 5), given.get("targets")
+    model, top_k, targets = ask.model("fill-mask"), given.get("top_k", 5), given.get("targets")
     if top_k > MAX_TOP_K:
         raise _refused("top_k", f"give at most {MAX_TOP_K} for tokens at masks")
-    candidates = None
+    offload, candidates = ask.call.service.offload, None
     if targets is not None:
         targets = [targets] if isinstance(targets, str) else targets
-        if not targets:
-            raise _refused("parameters.targets", "there is no target: give at least one, or omit it")
-        check_sizes(list(map(len, targets)), call.service.limits, "parameters.targets")
-        candidates = await call.service.offload(ELSEWHERE, _target_ids, model.predictor.tokenizer, targets)
-    found = await work.fill_masks(call, model, texts, top_k, "inputs", candidates, field_of("inputs", inputs))
-    answer = await call.service.offload(ELSEWHERE, _fillings, model, texts, found.results)
+        replace(ask, fields={"parameters.targets": targets}).check_sizes(list(map(len, targets)))
+        candidates = await offload(ELSEWHERE, _target_ids, model.predictor.tokenizer, targets)
+    ask = replace(ask, fields={"inputs": _texts(inputs)}, top_k=top_k, candidates=candidates)
+    filled = await predictions.fill_masks(ask)
+    answer = await offload(ELSEWHERE, _fillings, model, ask.values, filled.results)
     return answer[0] if isinstance(inputs, str) else answer
 
 
-async def answer_question(call: Call, model: ServedModel, inputs: m.HfInputs, given: Given) -> Any:
+async def answer_question(ask: Ask, inputs: m.HfInputs, given: Given) -> Any:
     """Return the best answer, or the `top_k` best ones."""
     values = _fields(inputs, {"question": str, "context": str})
-    question, context = values["question"], values["context"]
-    check_sizes(
-        [len(question), len(context)],
-        call.service.limits,
-        "inputs",
-        where=("inputs.question", "inputs.context").__getitem__,
+    question, context, top_k = values["question"], values["context"], given.get("top_k", 1)
+    replace(ask, fields={f"inputs.{name}": value for name, value in values.items()}).check_sizes(
+        [len(value) for value in values.values()]
     )
-    if given.get("top_k", 1) > MAX_TOP_K:
+    if top_k > MAX_TOP_K:
         raise _refused("top_k", f"give at most {MAX_TOP_K}")
-    most, task, tokenizer = model.predictor.max_length, cast(Any, model.predicting), model.predictor.tokenizer
+    predictor, task = (model := ask.model("predict")).predictor, cast(Any, model.predicting)
+    most, tokenizer, offload = predictor.max_length, predictor.tokenizer, ask.call.service.offload
     if given.get("max_seq_len", most) < most:
         raise _refused("max_seq_len", f"windows have the {most} tokens that the model reads: omit it")
     changes = {
         "max_answer_length": given.get("max_answer_len", task.max_answer_length),
         "max_query_length": given.get("max_question_len", task.max_query_length),
-        "n_best_size": max(task.n_best_size, given.get("top_k", 1)),
+        "n_best_size": max(task.n_best_size, top_k),
     }
     if "handle_impossible_answer" in given:
         changes["threshold"] = (task.threshold or 0.0) if given["handle_impossible_answer"] else None
     if "doc_stride" in given:
-        [sized] = await call.service.offload(len(question), tokenizer.encode, [question])
+        [sized] = await offload(len(question), tokenizer.encode, [question])
         room = most - special_tokens(tokenizer, 2)
         window = room - min(len(sized), changes["max_query_length"], room // 2)
         changes["doc_stride"] = _step(window, given["doc_stride"], "doc_stride")
-    pair: Example = [question, context]
-    changed, where = replace(task, **changes), field_of("inputs", inputs)
-    found = await work.predict(call, model, [pair], True, "inputs", task=changed, where=where)
-    [best] = found.results
+    answers = await predict(replace(ask, fields={"inputs": (question, context)}, task=replace(task, **changes)))
+    [best] = answers.results
     chosen = SpanCandidate(best.answer, best.start, best.end, 0.0, best.probability)
     others = [each for each in best.guesses if (each.start, each.end) != (best.start, best.end)]
-    spans = [chosen, *others][: given.get("top_k", 1)]
     words = None
     if given.get("align_to_words"):
-        [(_, words)] = await call.service.offload(ELSEWHERE, split_and_tokenize, tokenizer, [context])
-    answers = [_answer(context, span, words) for span in spans]
-    return answers if given.get("top_k", 1) > 1 else answers[0]
+        [(_, words)] = await offload(ELSEWHERE, split_and_tokenize, tokenizer, [context])
+    spans = [_answer(context, span, words) for span in [chosen, *others][:top_k]]
+    return spans if top_k > 1 else spans[0]
 
 
 VECTOR_FIELDS = m.HfVectorFields.__struct_fields__
 TASKS = {
-    "feature-extraction": HfTask("embed", extract_features, VECTOR_FIELDS),
-    "sentence-similarity": HfTask("embed", compare_sentences),
+    "feature-extraction": HfTask("vectors", extract_features, VECTOR_FIELDS),
+    "sentence-similarity": HfTask("vectors", compare_sentences),
     "text-classification": HfTask("predict", classify_texts, ("top_k", "function_to_apply"), True),
     "token-classification": HfTask(
         "predict", classify_tokens, ("aggregation_strategy", "ignore_labels", "stride"), True
@@ -208,12 +180,11 @@ def _refused(param: str, problem: str) -> Refused:
     return Refused(422, "validation", f"{param}: {problem}", param)
 
 
-def _texts(inputs: m.HfInputs) -> list[str]:
-    """Return the texts of inputs that must be texts. Raises Refused."""
-    texts = [inputs] if isinstance(inputs, str) else inputs
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+def _texts(inputs: m.HfInputs) -> str | list[str]:
+    """Return inputs that must be texts. Raises Refused."""
+    if isinstance(inputs, dict) or not all(isinstance(text, str) for text in inputs):
         raise _refused("inputs", "this task reads a text, or a list of texts")
-    return cast(list[str], texts)
+    return cast(Any, inputs)
 
 
 def _fields(inputs: m.HfInputs, kinds: dict[str, type]) -> dict[str, Any]:
@@ -229,20 +200,19 @@ def _fields(inputs: m.HfInputs, kinds: dict[str, type]) -> dict[str, Any]:
     return cast(Any, inputs)
 
 
-def _text_or_pair(value: Any) -> Example:
+def _text_or_pair(value: Any) -> str | tuple[str, str]:
     if isinstance(value, str):
         return value
     if "text_pair" in value:
         values = _fields(value, {"text": str, "text_pair": str})
-        return [values["text"], values["text_pair"]]
+        return values["text"], values["text_pair"]
     return _fields(value, {"text": str})["text"]
 
 
-def _labels(found: Any, apply: Callable[[np.ndarray], np.ndarray]) -> list[m.HfLabel]:
-    """Return a function of the scores or probabilities of a text, highest first."""
-    scores = getattr(found, "probabilities", None) or {ONLY: found.score}
-    values = apply(np.array(list(scores.values()))).tolist()
-    return sorted(map(m.HfLabel, scores, values), key=lambda each: -each.score)
+def _labels(scores: Scores, apply: Callable[[np.ndarray], np.ndarray]) -> list[m.HfLabel]:
+    """Return a function of the scores of a text, highest first."""
+    values = apply(np.array(list(scores.probabilities.values()))).tolist()
+    return sorted(map(m.HfLabel, scores.probabilities, values), key=lambda each: -each.score)
 
 
 def _entity(found: Entity, single: bool) -> m.HfEntity:

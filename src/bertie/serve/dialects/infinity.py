@@ -3,99 +3,231 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from bertie.serve import work
-from bertie.serve.dialects import infinity_messages as m
-from bertie.serve.dialects.coded_errors import coded_form
-from bertie.serve.dialects.dialect import Dialect, Endpoint, require_ready
-from bertie.serve.dialects.v1 import encoded_embeddings, metrics
-from bertie.serve.dialects.v1_messages import Usage
-from bertie.serve.exchange import Call
-from bertie.serve.limits import Refused, field_of
-from bertie.serve.operations import Operation, ServedModel
-from bertie.serve.widths import require_width, shorten_vectors
+from msgspec import Meta, Struct
+
+from bertie.serve.ask import Answered, Ask
+from bertie.serve.dialects.coded_errors import CodedError, coded_form
+from bertie.serve.dialects.dialect import require_ready
+from bertie.serve.dialects.v1 import embedding_list, metrics
+from bertie.serve.dialects.v1_messages import Embedding, Texts, Usage, usage
+from bertie.serve.exchange import Call, Dialect, Endpoint
+from bertie.serve.limits import ErrorType, Refused
+from bertie.serve.scores import classify as classified
+from bertie.serve.scores import rank
+from bertie.serve.vectors import embed
+
+UNNAMED = "default/not-specified"
+"""What infinity calls the model of a request that names none."""
 
 
-async def embeddings(call: Call, request: m.InfinityEmbeddingsRequest) -> m.InfinityEmbeddings:
+class InfinityRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What every request may say. Texts with more tokens than the model reads are truncated."""
+
+    model: str = UNNAMED
+    """Name of the model. It may be omitted if the server has one model."""
+
+
+class InfinityEmbeddingsRequest(InfinityRequest, kw_only=True):
+    """Texts to embed, as in OpenAI's API."""
+
+    input: str | Texts
+    encoding_format: Literal["float", "base64"] = "float"
+    """base64: the bytes of little-endian float32 numbers."""
+    dimensions: Annotated[int, Meta(ge=0)] = 0
+    """Width of the vectors: the model's own, also as 0, or a smaller one that it was trained for. Shorter vectors have length
+    1."""
+    modality: Literal["text"] = "text"
+    user: str | None = None
+    """Ignored: it has no effect on the answer."""
+
+
+class InfinityRerankRequest(InfinityRequest, kw_only=True):
+    """Documents to sort by their relevance for a query."""
+
+    query: str
+    documents: Texts
+    return_documents: bool = False
+    """Repeat each document in its result."""
+    raw_scores: bool = False
+    """Of a reranker: return the output of the head instead of its sigmoid."""
+    top_n: Annotated[int, Meta(ge=1)] | None = None
+    """Most results. Without it: all documents."""
+
+
+class InfinityClassifyRequest(InfinityRequest, kw_only=True):
+    """Texts to classify."""
+
+    input: Texts
+    raw_scores: bool = False
+    """Return the outputs of the head, before softmax or sigmoid."""
+
+
+class InfinityAnswer(Struct, kw_only=True):
+    """What every answer of a model has."""
+
+    model: str
+    usage: Usage
+    id: str
+    created: int
+    """When the request was answered, in seconds since 1970."""
+
+
+class InfinityEmbeddings(InfinityAnswer, tag_field="object", tag="list"):
+    """Vectors, in the order of the texts."""
+
+    data: list[Embedding]
+
+
+class InfinityRank(Struct):
+    """A document with its relevance."""
+
+    relevance_score: float
+    index: int
+    """Number of the document in the request, from 0."""
+    document: str | None
+
+
+class InfinityRanks(InfinityAnswer, tag_field="object", tag="rerank"):
+    """Documents, most relevant first."""
+
+    results: list[InfinityRank]
+
+
+class InfinityClass(Struct):
+    """A class with its score."""
+
+    score: float
+    label: str
+
+
+class InfinityClasses(InfinityAnswer, tag_field="object", tag="classify"):
+    """For each text its classes, highest score first."""
+
+    data: list[list[InfinityClass]]
+
+
+class InfinityStats(Struct):
+    """How much work waits for a model."""
+
+    queue_fraction: float
+    """Tokens that wait, as a share of the most that may."""
+    queue_absolute: int
+    """Texts that wait or are being computed."""
+    results_pending: int
+    """The same number."""
+    batch_size: int
+    """Tokens in a batch."""
+
+
+class InfinityModel(Struct, tag_field="object", tag="model"):
+    """A model of the server."""
+
+    id: str
+    stats: InfinityStats
+    owned_by: Literal["infinity"]
+    """Clients refuse any other value."""
+    created: int
+    backend: str
+    """What computes the model."""
+    capabilities: list[str]
+
+
+class InfinityModels(Struct, tag_field="object", tag="list"):
+    """The models of the server."""
+
+    data: list[InfinityModel]
+
+
+class InfinityDetail(Struct):
+    """Why a request was refused, as FastAPI says it."""
+
+    loc: list[str]
+    """Where: body, and the field."""
+    msg: str
+    type: ErrorType
+
+
+class InfinityError(Struct):
+    """The response to a request that was refused: for clients of OpenAI, and for infinity_client."""
+
+    error: CodedError
+    detail: list[InfinityDetail]
+
+
+class InfinityHealth(Struct):
+    """The time of the server."""
+
+    unix: float
+
+
+async def embeddings(call: Call, request: InfinityEmbeddingsRequest) -> InfinityEmbeddings:
     """Return the vectors of texts, as the files of the model say: normalized if these do."""
-    model = _model(call, request, "embed")
-    dimensions = request.dimensions or None
-    require_width(model, dimensions)
-    texts = [request.input] if isinstance(request.input, str) else request.input
-    found = await work.embed(call, model, texts, True, "input", where=field_of("input", request.input))
-    vectors = shorten_vectors(model, found.results, dimensions)
-    data = await call.service.offload(len(texts), encoded_embeddings, vectors, request.encoding_format)
-    return m.InfinityEmbeddings(data=data, **_answer(call, model, found))
+    embedded = await embed(_ask(call, request, {"input": request.input}, dimensions=request.dimensions or None))
+    data = await embedding_list(call, embedded, request.encoding_format)
+    return InfinityEmbeddings(data=data, **_answer(call, embedded))
 
 
-async def rerank(call: Call, request: m.InfinityRerankRequest) -> m.InfinityRanks:
+async def rerank(call: Call, request: InfinityRerankRequest) -> InfinityRanks:
     """Sort documents by their relevance for a query."""
-    model = _model(call, request, "embed")
-    scale = "raw" if request.raw_scores else "sigmoid"
-    found = await work.rank(call, model, request.query, request.documents, True, scale=scale)
-    best = sorted(enumerate(found.results), key=lambda each: -each[1])[: request.top_n]
+    fields = {"query": request.query, "documents": request.documents}
+    ranking = await rank(_ask(call, request, fields, scale="raw" if request.raw_scores else "sigmoid"))
     shown = request.documents if request.return_documents else [None] * len(request.documents)
-    results = [m.InfinityRank(score, i, shown[i]) for i, score in best]
-    return m.InfinityRanks(results=results, **_answer(call, model, found))
+    results = [InfinityRank(score, i, shown[i]) for i, score in ranking.results[: request.top_n]]
+    return InfinityRanks(results=results, **_answer(call, ranking))
 
 
-async def classify(call: Call, request: m.InfinityClassifyRequest) -> m.InfinityClasses:
+async def classify(call: Call, request: InfinityClassifyRequest) -> InfinityClasses:
     """Return the classes of texts."""
-    model = _model(call, request, "predict")
     scale = "raw" if request.raw_scores else "sigmoid"
-    found = await work.outputs(call, model, [*request.input], True, "input", scale)
-    data = [
-        [m.InfinityClass(score, label) for label, score in sorted(each.probabilities.items(), key=lambda one: -one[1])]
-        for each in found.results
-    ]
-    return m.InfinityClasses(data=data, **_answer(call, model, found))
+    scores = await classified(_ask(call, request, {"input": request.input}, scale=scale))
+    data = [[InfinityClass(score, label) for label, score in each.ranked] for each in scores.results]
+    return InfinityClasses(data=data, **_answer(call, scores))
 
 
-async def models(call: Call, _: None) -> m.InfinityModels:
+async def models(call: Call, _: None) -> InfinityModels:
     """List the models."""
-    found = []
+    data = []
     for model in call.service.models.values():
-        share = model.share
-        size = call.service.queue.batch_tokens
-        stats = m.InfinityStats(share.tokens / share.capacity, share.sequences, share.sequences, size)
-        capabilities = ["embed", "rerank"]
-        if model.task is not None and model.task.facts.shape == "text":
-            capabilities.append("classify")
+        share, size = model.share, call.service.queue.batch_tokens
+        stats = InfinityStats(share.tokens / share.capacity, share.sequences, share.sequences, size)
+        classifies = model.task is not None and model.task.facts.shape == "text"
+        capabilities = ["embed", "rerank", *["classify"] * classifies]
         created, engine = int(call.service.started), model.predictor.engine
-        found.append(m.InfinityModel(model.name, stats, "infinity", created, engine, capabilities))
-    return m.InfinityModels(found)
+        data.append(InfinityModel(model.name, stats, "infinity", created, engine, capabilities))
+    return InfinityModels(data)
 
 
-async def health(call: Call, _: None) -> m.InfinityHealth:
+async def health(call: Call, _: None) -> InfinityHealth:
     """Tell whether to send requests to this process."""
     require_ready(call)
-    return m.InfinityHealth(time.time())
+    return InfinityHealth(time.time())
 
 
-def form(refused: Refused) -> m.InfinityError:
+def form(refused: Refused) -> InfinityError:
     """Return the message of an error."""
-    detail = m.InfinityDetail(["body", *([refused.param] if refused.param else [])], refused.message, refused.type)
-    return m.InfinityError(coded_form(refused).error, [detail])
+    detail = InfinityDetail(["body", *([refused.param] if refused.param else [])], refused.message, refused.type)
+    return InfinityError(coded_form(refused).error, [detail])
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/embeddings", embeddings, "Vectors of texts", m.InfinityEmbeddings, m.InfinityEmbeddingsRequest),
-    Endpoint("POST", "/rerank", rerank, "Documents by relevance", m.InfinityRanks, m.InfinityRerankRequest),
-    Endpoint("POST", "/classify", classify, "Classes of texts", m.InfinityClasses, m.InfinityClassifyRequest),
-    Endpoint("GET", "/models", models, "List the models", m.InfinityModels),
-    Endpoint("GET", "/health", health, "Health", m.InfinityHealth, protected=False, statuses=(503,)),
+    Endpoint("POST", "/embeddings", embeddings, "Vectors of texts", InfinityEmbeddings, InfinityEmbeddingsRequest),
+    Endpoint("POST", "/rerank", rerank, "Documents by relevance", InfinityRanks, InfinityRerankRequest),
+    Endpoint("POST", "/classify", classify, "Classes of texts", InfinityClasses, InfinityClassifyRequest),
+    Endpoint("GET", "/models", models, "List the models", InfinityModels),
+    Endpoint("GET", "/health", health, "Health", InfinityHealth, protected=False, statuses=(503,)),
     Endpoint("GET", "/metrics", metrics, "Metrics for Prometheus", None),
 )
 
-INFINITY = Dialect("infinity", "/infinity", ENDPOINTS, form, m.InfinityError)
+INFINITY = Dialect("infinity", "/infinity", ENDPOINTS, form, InfinityError)
 
 
-def _model(call: Call, request: m.InfinityRequest, operation: Operation) -> ServedModel:
-    return call.service.model("" if request.model == m.UNNAMED else request.model, operation)
+def _ask(call: Call, request: InfinityRequest, fields: dict[str, Any], **settings: Any) -> Ask:
+    return Ask(call, "" if request.model == UNNAMED else request.model, fields, **settings)
 
 
-def _answer(call: Call, model: ServedModel, found: work.Answered[Any]) -> dict[str, Any]:
+def _answer(call: Call, answered: Answered[Any]) -> dict[str, Any]:
     """Return what every answer of a model has."""
-    usage = Usage(found.tokens, found.tokens, found.truncated)
-    return {"model": model.name, "usage": usage, "id": f"infinity-{call.id}", "created": int(time.time())}
+    facts = {"model": answered.model.name, "usage": usage(answered)}
+    return {**facts, "id": f"infinity-{call.id}", "created": int(time.time())}

@@ -1,68 +1,178 @@
 """The dialect of Ollama's API: vectors and the list of models.
 
 Sources: the client ollama 0.6 and the handlers of Ollama's server, which scales the vectors of /api/embed to length 1, and
-those of /api/embeddings not.
+those of /api/embeddings not. Without effect, because no result depends on them: `options` (settings of generation and of the
+machine) and `keep_alive` (models stay loaded).
 """
 
 from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from typing import Any
 
-import numpy as np
+from msgspec import Struct
 
 from bertie import __version__
-from bertie.serve import work
-from bertie.serve.dialects import ollama_messages as m
-from bertie.serve.dialects.dialect import Dialect, Endpoint
-from bertie.serve.exchange import Call
-from bertie.serve.limits import Refused, field_of
+from bertie.serve import vectors
+from bertie.serve.ask import Ask
+from bertie.serve.exchange import Call, Dialect, Endpoint
+from bertie.serve.limits import Refused
 from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import ServedModel
-from bertie.serve.widths import require_width, shorten_vectors, unit
 
 LATEST = ":latest"
 
 
-async def embed(call: Call, request: m.OllamaEmbedRequest) -> m.OllamaEmbedResponse:
+class OllamaRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What every request may say."""
+
+    model: str = ""
+    """Name of the model, as it is or with :latest. It may be omitted if the server has one model."""
+
+
+class OllamaComputation(OllamaRequest, kw_only=True):
+    """What requests for vectors may say."""
+
+    options: dict[str, Any] | None = None
+    """Without effect."""
+    keep_alive: float | str | None = None
+    """Without effect: models stay loaded."""
+
+
+class OllamaEmbedRequest(OllamaComputation, kw_only=True):
+    """Texts to embed."""
+
+    input: str | list[str]
+    """A text or texts. An empty text alone has no vector."""
+    truncate: bool = True
+    """A text with more tokens than the model reads: true truncates it, false refuses the request."""
+    dimensions: int | None = None
+    """Width of the vectors: the model's own, also as 0, or a smaller one that it was trained for."""
+
+
+class OllamaEmbeddingsRequest(OllamaComputation, kw_only=True):
+    """A text to embed, in the older way."""
+
+    prompt: str = ""
+    """The text. An empty one has no vector."""
+
+
+class OllamaShowRequest(OllamaRequest, kw_only=True):
+    """A model to describe."""
+
+    name: str = ""
+    """The same as `model`, for older clients."""
+    verbose: bool = False
+    """Without effect: every description is complete."""
+
+
+class OllamaEmbedResponse(Struct):
+    """Vectors of length 1, in the order of the texts."""
+
+    model: str
+    embeddings: list[list[float]]
+    total_duration: int
+    """Nanoseconds in the server."""
+    load_duration: int
+    """Nanoseconds until the model was loaded: 0, because it always is."""
+    prompt_eval_count: int
+    """Tokens that the model read, special tokens included."""
+
+
+class OllamaEmbeddingsResponse(Struct):
+    """A vector, as the model computes it."""
+
+    embedding: list[float]
+
+
+class OllamaDetails(Struct):
+    """What a model is."""
+
+    format: str
+    """What computes it: bertie's engine."""
+    family: str
+    families: list[str]
+    parameter_size: str
+    """Number of its parameters: 109.5M."""
+
+
+class OllamaModel(Struct):
+    """A model of the server."""
+
+    name: str
+    model: str
+    modified_at: str
+    """When the server loaded it."""
+    size: int
+    """Bytes of its weights in memory."""
+    details: OllamaDetails
+
+
+class OllamaModels(Struct):
+    """The models of the server."""
+
+    models: list[OllamaModel]
+
+
+class OllamaDescription(Struct):
+    """What a model is and offers."""
+
+    modified_at: str
+    details: OllamaDetails
+    model_info: dict[str, str | int]
+    capabilities: list[str]
+
+
+class OllamaVersion(Struct):
+    """Version of bertie."""
+
+    version: str
+
+
+class OllamaError(Struct):
+    """Why a request was refused."""
+
+    error: str
+
+
+async def embed(call: Call, request: OllamaEmbedRequest) -> OllamaEmbedResponse:
     """Return the vectors of texts, scaled to length 1."""
-    model = _model(call, request.model)
-    dimensions = request.dimensions or None
-    require_width(model, dimensions)
-    texts = request.input if isinstance(request.input, list) else [request.input] * bool(request.input)
-    rows, tokens = [], 0
-    if texts:
-        where = field_of("input", request.input)
-        found = await work.embed(call, model, texts, request.truncate, "input", where=where)
-        vectors, tokens = shorten_vectors(model, found.results, dimensions), found.tokens
-        rows = await call.service.offload(len(vectors), json_numbers, unit(np.stack(vectors)))
+    name, rows, tokens = _model(call, request.model).name, [], 0
+    if request.input:
+        settings = {"truncate": request.truncate, "dimensions": request.dimensions or None, "normalize": True}
+        embedded = await vectors.embed(Ask(call, name, {"input": request.input}, **settings))
+        rows, tokens = (
+            await call.service.offload(len(embedded.results), json_numbers, embedded.results),
+            embedded.tokens,
+        )
     seconds = time.monotonic() - call.started
-    return m.OllamaEmbedResponse(request.model or model.name, rows, round(seconds * 1e9), 0, tokens)
+    return OllamaEmbedResponse(request.model or name, rows, round(seconds * 1e9), 0, tokens)
 
 
-async def embeddings(call: Call, request: m.OllamaEmbeddingsRequest) -> m.OllamaEmbeddingsResponse:
+async def embeddings(call: Call, request: OllamaEmbeddingsRequest) -> OllamaEmbeddingsResponse:
     """Return the vector of a text, as the model computes it."""
-    model = _model(call, request.model)
+    name = _model(call, request.model).name
     if not request.prompt:
-        return m.OllamaEmbeddingsResponse([])
-    found = await work.embed(call, model, [request.prompt], True, "prompt", where=lambda _: "prompt")
-    return m.OllamaEmbeddingsResponse(json_numbers(found.results[0]))
+        return OllamaEmbeddingsResponse([])
+    embedded = await vectors.embed(Ask(call, name, {"prompt": request.prompt}))
+    return OllamaEmbeddingsResponse(json_numbers(embedded.results[0]))
 
 
-async def tags(call: Call, _: None) -> m.OllamaModels:
+async def tags(call: Call, _: None) -> OllamaModels:
     """List the models."""
-    return m.OllamaModels(
-        [
-            m.OllamaModel(model.name + LATEST, model.name + LATEST, _loaded(call), _bytes(model), _details(model))
-            for model in call.service.models.values()
-        ]
-    )
+    models = []
+    for model in call.service.models.values():
+        name, size = model.name + LATEST, sum(weight.nbytes for weight in model.predictor.model.parameters())
+        models.append(OllamaModel(name, name, _loaded(call), size, _details(model)))
+    return OllamaModels(models)
 
 
-async def show(call: Call, request: m.OllamaShowRequest) -> m.OllamaDescription:
+async def show(call: Call, request: OllamaShowRequest) -> OllamaDescription:
     """Describe a model."""
     model = _model(call, request.model or request.name)
-    family, config = _family(model), model.predictor.model.encoder.config
+    config = model.predictor.model.encoder.config
+    family = config.kind
     info: dict[str, str | int] = {
         "general.architecture": family,
         "general.parameter_count": model.predictor.model.size,
@@ -70,49 +180,41 @@ async def show(call: Call, request: m.OllamaShowRequest) -> m.OllamaDescription:
         f"{family}.embedding_length": model.vector_width,
         f"{family}.block_count": config.num_hidden_layers,
     }
-    return m.OllamaDescription(_loaded(call), _details(model), info, ["embedding"])
+    return OllamaDescription(_loaded(call), _details(model), info, ["embedding"])
 
 
-async def version(_: Call, __: None) -> m.OllamaVersion:
+async def version(_: Call, __: None) -> OllamaVersion:
     """Return the version of bertie."""
-    return m.OllamaVersion(__version__)
+    return OllamaVersion(__version__)
 
 
-def form(refused: Refused) -> m.OllamaError:
+def form(refused: Refused) -> OllamaError:
     """Return the message of an error."""
-    return m.OllamaError(refused.message)
+    return OllamaError(refused.message)
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/api/embed", embed, "Vectors of texts", m.OllamaEmbedResponse, m.OllamaEmbedRequest),
+    Endpoint("POST", "/api/embed", embed, "Vectors of texts", OllamaEmbedResponse, OllamaEmbedRequest),
     Endpoint(
-        "POST", "/api/embeddings", embeddings, "Vector of a text", m.OllamaEmbeddingsResponse, m.OllamaEmbeddingsRequest
+        "POST", "/api/embeddings", embeddings, "Vector of a text", OllamaEmbeddingsResponse, OllamaEmbeddingsRequest
     ),
-    Endpoint("GET", "/api/tags", tags, "List the models", m.OllamaModels),
-    Endpoint("POST", "/api/show", show, "Describe a model", m.OllamaDescription, m.OllamaShowRequest),
-    Endpoint("GET", "/api/version", version, "Version of bertie", m.OllamaVersion, protected=False),
+    Endpoint("GET", "/api/tags", tags, "List the models", OllamaModels),
+    Endpoint("POST", "/api/show", show, "Describe a model", OllamaDescription, OllamaShowRequest),
+    Endpoint("GET", "/api/version", version, "Version of bertie", OllamaVersion, protected=False),
 )
 
-OLLAMA = Dialect("ollama", "/ollama", ENDPOINTS, form, m.OllamaError)
+OLLAMA = Dialect("ollama", "/ollama", ENDPOINTS, form, OllamaError)
 
 
 def _model(call: Call, name: str) -> ServedModel:
     """Return a model by its name, with or without :latest. Raises Refused."""
-    return call.service.model(name if name in call.service.models else name.removesuffix(LATEST), "embed")
+    return call.service.model(name if name in call.service.models else name.removesuffix(LATEST), "vectors")
 
 
 def _loaded(call: Call) -> str:
     return datetime.fromtimestamp(call.service.started, UTC).isoformat()
 
 
-def _family(model: ServedModel) -> str:
-    return model.predictor.model.encoder.config.kind
-
-
-def _bytes(model: ServedModel) -> int:
-    return sum(weight.numel() * weight.element_size() for weight in model.predictor.model.parameters())
-
-
-def _details(model: ServedModel) -> m.OllamaDetails:
-    family = _family(model)
-    return m.OllamaDetails(model.predictor.engine, family, [family], f"{model.predictor.model.size / 1e6:.1f}M")
+def _details(model: ServedModel) -> OllamaDetails:
+    family = model.predictor.model.encoder.config.kind
+    return OllamaDetails(model.predictor.engine, family, [family], f"{model.predictor.model.size / 1e6:.1f}M")

@@ -7,109 +7,243 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
-import numpy as np
+from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.responses import Response
 
 from bertie import __version__
 from bertie.contracts import Sequence
 from bertie.predict.vectors import cosines
-from bertie.serve import tokens, work
-from bertie.serve.dialects import tei_messages as m
+from bertie.serve import scores, vectors
+from bertie.serve.ask import Answered, Ask
 from bertie.serve.dialects import v1
-from bertie.serve.dialects.dialect import Dialect, Endpoint, require_ready
-from bertie.serve.exchange import Call, invalid, json_response
-from bertie.serve.inputs import Example
-from bertie.serve.limits import Refused, field_of
-from bertie.serve.numbers import json_numbers
-from bertie.serve.operations import Operation, ServedModel
-from bertie.serve.scales import ONLY, Scores
-from bertie.serve.widths import unit
+from bertie.serve.dialects.dialect import HEALTH
+from bertie.serve.dialects.v1_messages import Texts
+from bertie.serve.exchange import Call, Dialect, Endpoint, invalid, json_response
+from bertie.serve.limits import Refused
+from bertie.serve.numbers import json_numbers, raw
+from bertie.serve.operations import ServedModel
+from bertie.serve.vectors import Input
+
+Direction = Literal["Right", "right"]
+PredictInput = str | list[str | list[str]]
+"""A text, a pair of texts, or a list of lists with one text or two."""
 
 
-async def embed(call: Call, request: m.TeiEmbedRequest) -> list[list[float]]:
+class TeiRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What requests with texts that may be truncated may say."""
+
+    truncate: bool = False
+    """false: a text with more tokens than the model reads is refused with status 413."""
+    truncation_direction: Direction = "Right"
+    """Only Right: what is left of a text that is too long is its beginning. Left is not offered."""
+
+
+class TeiEmbedAllRequest(TeiRequest, kw_only=True):
+    """Texts whose tokens get vectors."""
+
+    inputs: Input
+    """As for /v1/embeddings."""
+    prompt_name: str | None = None
+    """Name of the model's prompt that is put before each text. Without it: none, also if the model has a default."""
+
+
+class TeiEmbedRequest(TeiEmbedAllRequest, kw_only=True):
+    """Texts to embed."""
+
+    normalize: bool = True
+    """Whether to scale each vector to length 1."""
+    dimensions: Annotated[int, Meta(ge=1)] | None = None
+    """How many numbers of each vector to return, the first ones. They are taken before normalization."""
+
+
+class TeiPredictRequest(TeiRequest, kw_only=True):
+    """Texts to classify."""
+
+    inputs: PredictInput
+    """A text, a pair of texts as a list of two, or a batch: a list of lists with one text or two."""
+    raw_scores: bool = False
+    """Return the outputs of the head, before softmax or sigmoid."""
+
+
+class TeiRerankRequest(TeiRequest, kw_only=True):
+    """Texts to sort by their relevance for a query."""
+
+    query: str
+    texts: Texts
+    raw_scores: bool = False
+    """Of a reranker: return the output of the head instead of its sigmoid."""
+    return_text: bool = False
+    """Repeat each text in its result."""
+
+
+class TeiSimilarityInput(Struct, forbid_unknown_fields=True):
+    """A text, and texts to compare it with."""
+
+    source_sentence: str
+    sentences: Texts
+
+
+class TeiSimilarityParameters(Struct, forbid_unknown_fields=True, kw_only=True):
+    """How to embed the texts."""
+
+    truncate: bool | None = False
+    """As for /embed."""
+    truncation_direction: Direction | None = "Right"
+    """As for /embed."""
+    prompt_name: str | None = None
+    """As for /embed."""
+
+
+class TeiSimilarityRequest(Struct, forbid_unknown_fields=True):
+    """Texts to compare by the cosines of their vectors."""
+
+    inputs: TeiSimilarityInput
+    parameters: TeiSimilarityParameters | None = None
+
+
+class TeiTokenizeRequest(Struct, forbid_unknown_fields=True):
+    """Texts to tokenize. They are never truncated."""
+
+    inputs: str | Texts
+    add_special_tokens: bool = True
+    prompt_name: str | None = None
+    """As for /embed."""
+
+
+class TeiRootRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A request to embed, to predict or to rerank, by the kind of the model."""
+
+    inputs: str | list[str | int | list[str | int]] | UnsetType = UNSET
+    query: str | UnsetType = UNSET
+    texts: Texts | UnsetType = UNSET
+    truncate: bool | UnsetType = UNSET
+    truncation_direction: Direction | UnsetType = UNSET
+    prompt_name: str | UnsetType = UNSET
+    normalize: bool | UnsetType = UNSET
+    dimensions: int | UnsetType = UNSET
+    raw_scores: bool | UnsetType = UNSET
+    return_text: bool | UnsetType = UNSET
+
+
+class TeiPrediction(Struct):
+    """A class with its score."""
+
+    score: float
+    label: str
+
+
+class TeiRank(Struct, omit_defaults=True):
+    """A text with its relevance."""
+
+    index: int
+    """Number of the text in the request, from 0."""
+    score: float
+    text: str | None = None
+
+
+class TeiToken(Struct):
+    """A token."""
+
+    id: int
+    text: str
+    """Its characters in the text; of a special token, its entry in the vocabulary."""
+    special: bool
+    start: int | None
+    """Its first character in prompt and text. null: a special token."""
+    stop: int | None
+
+
+class TeiInfo(Struct):
+    """The model and the limits of the server."""
+
+    model_id: str
+    model_sha: None
+    model_dtype: str
+    model_type: dict[str, Any]
+    """{"embedding": …}, {"classifier": …} or {"reranker": …}."""
+    max_concurrent_requests: int
+    max_input_length: int
+    max_batch_tokens: int
+    max_batch_requests: None
+    max_client_batch_size: int
+    auto_truncate: bool
+    tokenization_workers: int
+    version: str
+    """Version of bertie."""
+    sha: None
+    docker_label: None
+
+
+class TeiError(Struct):
+    """Why a request was refused."""
+
+    error: str
+    error_type: Literal["Validation", "Tokenizer", "Overloaded", "Backend", "Unhealthy"]
+
+
+async def embed(call: Call, request: TeiEmbedRequest) -> list[list[float]]:
     """Return the vectors of texts or of token ids."""
-    model = _model(call, "embed")
-    _require_right(request)
-    if not request.normalize and model.normalizes:
-        message = f"normalize: the files of {model.name} normalize its vectors: send true, or omit it"
-        raise Refused(422, "validation", message, "normalize")
-    width = request.dimensions or model.vector_width
-    if width > model.vector_width:
-        message = f"dimensions: the vectors have {model.vector_width} numbers: ask for fewer"
-        raise Refused(422, "validation", message, "dimensions")
-    found = await tokens.vectors(call, model, request.inputs, request.truncate, "inputs", request.prompt_name, False)
-    return await call.service.offload(len(found.results), _shortened, found.results, width, request.normalize)
+    width = request.dimensions
+    ask = _ask(call, request, {"inputs": request.inputs}, normalize=None if request.normalize else False)
+    if width is not None and width > (most := ask.model("vectors").vector_width):
+        raise ask.refused("dimensions", f"the vectors have {most} numbers: ask for fewer")
+    rows = (await vectors.embed(ask)).results[:, :width]
+    return await call.service.offload(len(rows), json_numbers, vectors.unit(rows) if request.normalize else rows)
 
 
-async def embed_all(call: Call, request: m.TeiEmbedAllRequest) -> Response:
+async def embed_all(call: Call, request: TeiEmbedAllRequest) -> Response:
     """Return the vectors of all tokens of texts, special tokens included, without pooling."""
-    model = _model(call, "tokens")
-    _require_right(request)
-    given = (call, model, request.inputs, request.truncate, "inputs", request.prompt_name, False)
-    found = await tokens.vectors(*given, operation="tokens")
-    return await call.service.offload(found.tokens, tokens.vectors_response, found.results)
+    embedded = await vectors.embed_tokens(_ask(call, request, {"inputs": request.inputs}))
+    return await call.service.offload(embedded.tokens, lambda: json_response(raw(map(json_numbers, embedded.results))))
 
 
-async def predict(call: Call, request: m.TeiPredictRequest) -> list[Any]:
+async def predict(call: Call, request: TeiPredictRequest) -> list[Any]:
     """Return the classes of texts or pairs of texts, most probable first."""
-    model = _model(call, "predict")
-    _require_right(request)
-    inputs, single = _examples(request.inputs)
+    inputs = _examples(request.inputs)
     scale = "raw" if request.raw_scores else "sigmoid"
-    where = field_of("inputs", None if single else inputs)
-    found = await work.outputs(call, model, inputs, request.truncate, "inputs", scale, where)
-    results = [_predictions(each) for each in found.results]
-    return results[0] if single else results
+    scored = await scores.classify(_ask(call, request, {"inputs": inputs}, scale=scale))
+    results = [[TeiPrediction(score, label) for label, score in each.ranked] for each in scored.results]
+    return results if isinstance(inputs, list) else results[0]
 
 
-async def rerank(call: Call, request: m.TeiRerankRequest) -> list[m.TeiRank]:
+async def rerank(call: Call, request: TeiRerankRequest) -> list[TeiRank]:
     """Sort texts by their relevance for a query."""
-    model = _model(call, "embed")
-    _require_right(request)
-    scale = "raw" if request.raw_scores else "sigmoid"
-    params = ("query", "texts")
-    found = await work.rank(call, model, request.query, request.texts, request.truncate, "", params, scale)
-    best = sorted(enumerate(found.results), key=lambda each: -each[1])
-    return [m.TeiRank(i, score, request.texts[i] if request.return_text else None) for i, score in best]
+    fields = {"query": request.query, "texts": request.texts}
+    ranking = await scores.rank(_ask(call, request, fields, scale="raw" if request.raw_scores else "sigmoid"))
+    shown = request.texts if request.return_text else [None] * len(request.texts)
+    return [TeiRank(i, score, shown[i]) for i, score in ranking.results]
 
 
-async def similarity(call: Call, request: m.TeiSimilarityRequest) -> list[float]:
+async def similarity(call: Call, request: TeiSimilarityRequest) -> list[float]:
     """Return the cosine of a text with each of other texts."""
-    model = _model(call, "embed")
-    how = request.parameters or m.TeiSimilarityParameters()
-    _require_right(how)
-    texts = [request.inputs.source_sentence, *request.inputs.sentences]
-    found = await tokens.vectors(
-        call, model, cast(tokens.Input, texts), bool(how.truncate), "inputs", how.prompt_name, False
-    )
-    vectors = np.stack(found.results)
-    return json_numbers(cosines(vectors[:1], vectors[1:])[0])
+    fields = {f"inputs.{name}": getattr(request.inputs, name) for name in ("source_sentence", "sentences")}
+    rows = (await vectors.embed(_ask(call, request.parameters or TeiSimilarityParameters(), fields))).results
+    return json_numbers(cosines(rows[:1], rows[1:])[0])
 
 
-async def tokenize(call: Call, request: m.TeiTokenizeRequest) -> Response:
+async def tokenize(call: Call, request: TeiTokenizeRequest) -> Response:
     """Return the tokens of texts. The header X-Vocabulary has the fingerprint that requests with token ids need."""
-    model = _model(call, "embed")
-    texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
-    prompt = "" if request.prompt_name is None else work.prompt_of(model, request.prompt_name)
-    found = await tokens.tokenize(call, model, texts, "inputs", prompt, field_of("inputs", request.inputs))
-    read = [prompt + text for text in texts]
-    response = await call.service.offload(len(texts), _tokens, model, read, found, request.add_special_tokens)
-    response.headers[tokens.VOCABULARY] = tokens.fingerprint(model)
+    ask = _ask(call, request, {"inputs": request.inputs})
+    read = await vectors.tokenize(ask)
+    prompt = vectors.prompt_of(ask, read.model)
+    texts = [prompt + text for text in ask.values]
+    response = await call.service.offload(len(texts), _tokens, texts, read, request.add_special_tokens)
+    response.headers[vectors.VOCABULARY] = vectors.fingerprint(read.model)
     return response
 
 
-async def root(call: Call, request: m.TeiRootRequest) -> Any:
+async def root(call: Call, request: TeiRootRequest) -> Any:
     """Embed, predict or rerank, as the kind of the model asks for: what `model_type` of /info says."""
     handlers: dict[str, tuple[Callable[..., Any], Any]] = {
-        "embedding": (embed, m.TeiEmbedRequest),
-        "classifier": (predict, m.TeiPredictRequest),
-        "reranker": (rerank, m.TeiRerankRequest),
+        "embedding": (embed, TeiEmbedRequest),
+        "classifier": (predict, TeiPredictRequest),
+        "reranker": (rerank, TeiRerankRequest),
     }
-    handler, message_type = handlers[_kind(_model(call, "embed"))]
-    given = {name: value for name, value in msgspec.structs.asdict(request).items() if value is not msgspec.UNSET}
+    handler, message_type = handlers[_kind(_model(call))]
+    given = {name: value for name, value in msgspec.structs.asdict(request).items() if value is not UNSET}
     try:
         message = msgspec.convert(given, message_type)
     except msgspec.ValidationError as error:
@@ -117,14 +251,14 @@ async def root(call: Call, request: m.TeiRootRequest) -> Any:
     return await handler(call, message)
 
 
-async def info(call: Call, _: None) -> m.TeiInfo:
+async def info(call: Call, _: None) -> TeiInfo:
     """Describe the model and the limits of the server."""
-    model = _model(call, "embed")
-    labels = dict(enumerate(model.predicting.labels or (ONLY,))) if _kind(model) != "embedding" else {}
+    model = _model(call)
+    labels = dict(enumerate(model.predicting.labels or (scores.ONLY,))) if _kind(model) != "embedding" else {}
     classes = {"id2label": labels, "label2id": {label: number for number, label in labels.items()}}
     pooling = {"pooling": "+".join(model.predictor.text_embedding.pooling)}
     limits = call.service.limits
-    return m.TeiInfo(
+    return TeiInfo(
         model_id=model.name,
         model_sha=None,
         model_dtype=str(next(model.predictor.model.parameters()).dtype).removeprefix("torch."),
@@ -142,44 +276,45 @@ async def info(call: Call, _: None) -> m.TeiInfo:
     )
 
 
-async def health(call: Call, _: None) -> Response:
-    """Tell whether to send requests to this process."""
-    require_ready(call)
-    return Response(b"", media_type="text/plain")
-
-
-def form(refused: Refused) -> m.TeiError:
+def form(refused: Refused) -> TeiError:
     """Return the message of an error. A text that is too long has status 413, as in text-embeddings-inference."""
     if refused.reason == "too_long":
         refused.status = 413
     kind = {429: "Overloaded", 500: "Backend", 503: "Unhealthy", 504: "Backend"}.get(refused.status, "Validation")
-    return m.TeiError(refused.message, cast(Any, "Tokenizer" if refused.reason == "input" else kind))
+    return TeiError(refused.message, cast(Any, "Tokenizer" if refused.reason == "input" else kind))
 
 
 _OF_MODELS = (
-    Endpoint("POST", "/embed", embed, "Vectors of texts", list[list[float]], m.TeiEmbedRequest),
-    Endpoint("POST", "/embed_all", embed_all, "Vectors of tokens", list[list[list[float]]], m.TeiEmbedAllRequest),
-    Endpoint(
-        "POST", "/predict", predict, "Classes", list[m.TeiPrediction | list[m.TeiPrediction]], m.TeiPredictRequest
-    ),
-    Endpoint("POST", "/rerank", rerank, "Texts by relevance", list[m.TeiRank], m.TeiRerankRequest),
-    Endpoint("POST", "/similarity", similarity, "Cosines of texts", list[float], m.TeiSimilarityRequest),
-    Endpoint("POST", "/tokenize", tokenize, "Tokens of texts", list[list[m.TeiToken]], m.TeiTokenizeRequest),
-    Endpoint("POST", "/", root, "What the kind of the model asks for", list[Any], m.TeiRootRequest),
-    Endpoint("GET", "/info", info, "Model and limits", m.TeiInfo, statuses=(404, 422, 503)),
+    Endpoint("POST", "/embed", embed, "Vectors of texts", list[list[float]], TeiEmbedRequest),
+    Endpoint("POST", "/embed_all", embed_all, "Vectors of tokens", list[list[list[float]]], TeiEmbedAllRequest),
+    Endpoint("POST", "/predict", predict, "Classes", list[TeiPrediction | list[TeiPrediction]], TeiPredictRequest),
+    Endpoint("POST", "/rerank", rerank, "Texts by relevance", list[TeiRank], TeiRerankRequest),
+    Endpoint("POST", "/similarity", similarity, "Cosines of texts", list[float], TeiSimilarityRequest),
+    Endpoint("POST", "/tokenize", tokenize, "Tokens of texts", list[list[TeiToken]], TeiTokenizeRequest),
+    Endpoint("POST", "/", root, "What the kind of the model asks for", list[Any], TeiRootRequest),
+    Endpoint("GET", "/info", info, "Model and limits", TeiInfo, statuses=(404, 422, 503)),
 )
 ENDPOINTS = (
     *_OF_MODELS,
     *(replace(each, path=f"/models/{{model}}{each.path}".rstrip("/"), bare=False) for each in _OF_MODELS),
-    Endpoint("GET", "/health", health, "Health", None, protected=False, statuses=(503,)),
+    HEALTH,
     Endpoint("GET", "/metrics", v1.metrics, "Metrics for Prometheus", None),
 )
 
-TEI = Dialect("tei", "/tei", ENDPOINTS, form, m.TeiError)
+TEI = Dialect("tei", "/tei", ENDPOINTS, form, TeiError)
 
 
-def _model(call: Call, operation: Operation) -> ServedModel:
-    """Return the model of a request: that of its path, or the only one. Raises Refused."""
+def _ask(call: Call, request: Any, fields: dict[str, Any], **settings: Any) -> Ask:
+    """Return what a request asks. A request without a prompt's name has none, also if the model has a default."""
+    shared = {
+        "truncate": bool(getattr(request, "truncate", True)),
+        "prompt_name": getattr(request, "prompt_name", None),
+    }
+    return Ask(call, _name(call), fields, default_prompt=False, **shared, **settings)
+
+
+def _name(call: Call) -> str:
+    """Return the name of the model in the path of a request. Raises Refused if it has none, and there are several models."""
     name, models = call.request.path_params.get("model", ""), call.service.models
     if not name and len(models) > 1:
         first = next(iter(models))
@@ -188,15 +323,11 @@ def _model(call: Call, operation: Operation) -> ServedModel:
             f"the model, such as /tei/models/{first} instead of /tei; the models are {', '.join(models)}"
         )
         raise Refused(422, "model", message, "model")
-    return call.service.model(name, operation)
+    return name
 
 
-def _require_right(request: m.TeiRequest | m.TeiSimilarityParameters) -> None:
-    if request.truncation_direction in ("Left", "left"):
-        message = (
-            "truncation_direction: this server keeps the beginning of a text that is too long: use Right, or shorten it"
-        )
-        raise Refused(422, "validation", message, "truncation_direction")
+def _model(call: Call) -> ServedModel:
+    return call.service.model(_name(call), "vectors")
 
 
 def _kind(model: ServedModel) -> str:
@@ -207,18 +338,13 @@ def _kind(model: ServedModel) -> str:
     return "classifier" if task.labels or task.paired is False else "reranker"
 
 
-def _shortened(vectors: list[np.ndarray], width: int, normalize: bool) -> list[list[float]]:
-    kept = np.stack(vectors)[:, :width]
-    return json_numbers(unit(kept) if normalize else kept)
-
-
-def _examples(inputs: m.PredictInput) -> tuple[list[Example], bool]:
-    """Return the inputs of a task, and whether the request has a single one."""
+def _examples(inputs: PredictInput) -> Any:
+    """Return the inputs of a task: a list, or a single one, of which a pair is a tuple. Raises Refused."""
     if isinstance(inputs, str):
-        return [inputs], True
+        return inputs
     kinds = {type(each) for each in inputs}
     if kinds == {str} and len(inputs) <= 2:
-        return [cast(list[str], inputs) if len(inputs) == 2 else inputs[0]], True
+        return tuple(inputs) if len(inputs) == 2 else inputs[0]
     if kinds != {list}:
         message = "inputs: give a text, a pair of two texts, or a batch of lists with one text or two each"
         raise Refused(422, "validation", message, "inputs")
@@ -227,26 +353,21 @@ def _examples(inputs: m.PredictInput) -> tuple[list[Example], bool]:
         if not 1 <= len(each) <= 2:
             message = f"inputs[{number}] has {len(each)} texts: give one, or a pair"
             raise Refused(422, "validation", message, f"inputs[{number}]")
-    return [each[0] if len(each) == 1 else each for each in batch], False
+    return [each[0] if len(each) == 1 else each for each in batch]
 
 
-def _predictions(scores: Scores) -> list[m.TeiPrediction]:
-    ordered = sorted(scores.probabilities.items(), key=lambda each: -each[1])
-    return [m.TeiPrediction(score, label) for label, score in ordered]
+def _tokens(texts: list[str], read: Answered[list[Sequence]], special: bool) -> Response:
+    vocabulary = read.model.predictor.text_tokenizer.vocabulary
 
-
-def _tokens(model: ServedModel, texts: list[str], sequences: list[Sequence], special: bool) -> Response:
-    rows: list[msgspec.Raw] = []
-    for text, sequence in zip(texts, sequences, strict=True):
-        inside = tokens.text_slice(model, sequence)
-        ids, offsets = sequence.input_ids.tolist(), sequence.offsets
-        assert offsets is not None
-        row: list[m.TeiToken] = []
-        for i, (start, stop) in enumerate(offsets.tolist()):
+    def tokens(text: str, sequence: Sequence) -> list[TeiToken]:
+        inside, ids = vectors.text_slice(read.model, sequence), sequence.input_ids.tolist()
+        assert sequence.offsets is not None
+        row: list[TeiToken] = []
+        for i, (start, stop) in enumerate(sequence.offsets.tolist()):
             if inside.start <= i < inside.stop:
-                row.append(m.TeiToken(ids[i], text[start:stop], False, start, stop))
+                row.append(TeiToken(ids[i], text[start:stop], False, start, stop))
             elif special:
-                row.append(m.TeiToken(ids[i], model.predictor.text_tokenizer.vocabulary[ids[i]], True, None, None))
-        # Text by text: as objects of Python, all tokens would take several times their memory.
-        rows.append(msgspec.Raw(msgspec.json.encode(row)))
-    return json_response(rows)
+                row.append(TeiToken(ids[i], vocabulary[ids[i]], True, None, None))
+        return row
+
+    return json_response(raw(map(tokens, texts, read.results)))

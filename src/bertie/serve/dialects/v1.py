@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from itertools import chain
-from typing import Any, cast
+from typing import Any
 
-import msgspec
 import numpy as np
 from starlette.responses import Response
 
@@ -16,16 +14,16 @@ from bertie.inspect.sentences import shown_tokens, special_places, with_sources
 from bertie.model.config import TransformerConfig
 from bertie.predict.fill_mask import MaskPrediction
 from bertie.predict.vectors import similarities
-from bertie.serve import tokens, work
-from bertie.serve.attention import attention_json
+from bertie.serve import predictions, vectors
+from bertie.serve.ask import Answered, Ask
 from bertie.serve.dialects import v1_messages as m
-from bertie.serve.dialects.dialect import Dialect, Endpoint
-from bertie.serve.exchange import Call, json_response
+from bertie.serve.exchange import Call, Dialect, Endpoint, json_response
 from bertie.serve.limits import Refused
-from bertie.serve.numbers import json_numbers
+from bertie.serve.numbers import base64_of, json_numbers, raw
 from bertie.serve.operations import ServedModel
-from bertie.serve.prompts import prompt_name
-from bertie.serve.widths import base64_of, require_width, shorten_vectors
+from bertie.serve.predictions import attend, attention_json, fill_masks
+from bertie.serve.scores import rank, rank_method
+from bertie.serve.vectors import VOCABULARY, embed, fingerprint, text_slice
 
 COSINE_BYTES = 24  # of a cosine: in JSON, and as a number
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -33,82 +31,70 @@ PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 async def embeddings(call: Call, request: m.EmbeddingsRequest) -> m.EmbeddingsResponse:
     """Return the vectors of texts or of token ids."""
-    model = call.service.model(request.model, "embed")
-    require_width(model, request.dimensions)
-    if request.input_type is not None and tokens.has_ids(request.input):
-        raise Refused(422, "validation", "input_type: token ids have no prompt: give texts", "input_type")
-    prompt = prompt_name(model, request.prompt_name, request.input_type)
-    found = await tokens.vectors(call, model, request.input, request.truncate, "input", prompt)
-    vectors = shorten_vectors(model, found.results, request.dimensions)
-    data = await call.service.offload(len(vectors), encoded_embeddings, vectors, request.encoding_format)
-    return m.EmbeddingsResponse(data, **_answer(model, found))
+    ask = Ask(
+        *(call, request.model, {"input": request.input}, request.truncate),
+        prompt_name=request.prompt_name,
+        input_type=request.input_type,
+        dimensions=request.dimensions,
+    )
+    embedded = await embed(ask)
+    return m.EmbeddingsResponse(await embedding_list(call, embedded, request.encoding_format), **_answer(embedded))
 
 
 async def similarity(call: Call, request: m.SimilarityRequest) -> Response:
     """Compare the vectors of texts with those of other texts, or with each other."""
-    model = call.service.model(request.model, "embed")
-    texts, count = [*request.texts, *(request.others or ())], len(request.texts)
-
-    def where(number: int) -> str:
-        return f"texts[{number}]" if number < count else f"others[{number - count}]"
-
-    call.reserve(COSINE_BYTES * count * (len(texts) - count or count))
-    found = await work.embed(call, model, texts, request.truncate, "texts", request.prompt_name, where)
-    message = m.SimilarityResponse([], **_answer(model, found))
-    compare = partial(similarities, model.predictor.text_embedding.similarity)
-    return await call.service.offload(len(texts), _similarities, compare, message, np.stack(found.results), count)
+    fields = {"texts": request.texts, "others": request.others}
+    count, others = len(request.texts), len(request.others or request.texts)
+    call.reserve(COSINE_BYTES * count * others)
+    embedded = await embed(Ask(call, request.model, fields, request.truncate, prompt_name=request.prompt_name))
+    message = m.SimilarityResponse([], **_answer(embedded))
+    return await call.service.offload(len(embedded.results), _similarities, embedded, message, count)
 
 
 async def tokenize(call: Call, request: m.TokenizeRequest) -> Response:
     """Return the tokens of texts, and the fingerprint of the vocabulary."""
-    model = call.service.model(request.model, "embed")
-    prompt = work.prompt_of(model, request.prompt_name)
-    found = await tokens.tokenize(call, model, request.texts, "texts", prompt)
-    message = m.TokenizeResponse(model.name, tokens.fingerprint(model), [])
-    response = await call.service.offload(len(found), _with_tokens, model, message, found, request.special_tokens)
-    response.headers[tokens.VOCABULARY] = message.vocabulary
+    ask = Ask(call, request.model, {"texts": request.texts}, prompt_name=request.prompt_name)
+    read = await vectors.tokenize(ask)
+    response = await call.service.offload(len(read.results), _with_tokens, read, request.special_tokens)
+    response.headers[VOCABULARY] = fingerprint(read.model)
     return response
 
 
 async def rerank(call: Call, request: m.RerankRequest) -> m.RerankResponse:
     """Sort documents by their relevance for a query."""
-    model = call.service.model(request.model, "embed")
     texts = [document if isinstance(document, str) else document.text for document in request.documents]
-    found = await work.rank(call, model, request.query, texts, request.truncate, request.label)
-    scores, shown, method = found.results, request.return_documents, work.rank_method(model, request.label)
-    best = sorted(range(len(texts)), key=lambda i: -scores[i])[: request.top_n]
-    results = [m.RerankResult(i, scores[i], m.Document(texts[i]) if shown else None) for i in best]
-    return m.RerankResponse(call.id, results, method, **_answer(model, found))
+    fields = {"query": request.query, "documents": texts}
+    ranking = await rank(Ask(call, request.model, fields, request.truncate, label=request.label))
+    shown, method = request.return_documents, rank_method(ranking.model, request.label)
+    best = ranking.results[: request.top_n]
+    results = [m.RerankResult(i, score, m.Document(texts[i]) if shown else None) for i, score in best]
+    return m.RerankResponse(call.id, results, method, **_answer(ranking))
 
 
 async def predict(call: Call, request: m.PredictRequest) -> m.PredictResponse:
     """Predict with a fine-tuned model."""
-    model = call.service.model(request.model, "predict")
-    found = await work.predict(call, model, request.inputs, request.truncate, "inputs", request.aggregation_strategy)
-    return m.PredictResponse(model.predicting.kind, found.results, **_answer(model, found))
+    ask = Ask(call, request.model, {"inputs": request.inputs}, request.truncate, strategy=request.aggregation_strategy)
+    predicted = await predictions.predict(ask)
+    return m.PredictResponse(predicted.model.predicting.kind, predicted.results, **_answer(predicted))
 
 
 async def fill_mask(call: Call, request: m.FillMaskRequest) -> Response:
     """Predict the tokens at masks."""
-    model = call.service.model(request.model, "fill-mask")
-    found = await work.fill_masks(call, model, request.inputs, request.top_k, "inputs")
-    message, count = m.FillMaskResponse([], **_answer(model, found)), sum(map(len, chain(*found.results)))
-    return await call.service.offload(count, _with_candidates, model, message, found.results)
+    filled = await fill_masks(Ask(call, request.model, {"inputs": request.inputs}, top_k=request.top_k))
+    count = sum(map(len, chain(*filled.results)))
+    return await call.service.offload(count, _with_candidates, filled, m.FillMaskResponse([], **_answer(filled)))
 
 
 async def attention(call: Call, request: m.AttentionRequest) -> Response:
     """Return the attention probabilities of all heads in a text, or in a pair of texts."""
-    model = call.service.model(request.model, "attention")
-    texts = [request.text] if request.text_pair is None else [request.text, request.text_pair]
-    found = await work.attend(call, model, texts, ("text", "text_pair"))
-    sequence, probabilities = found.results
-    read, (layers, heads) = (model.predictor.tokenizer, sequence.input_ids), probabilities.shape[:2]
-    names, special = shown_tokens(*read), special_places(*read)
-    shown = with_sources(model.predictor.tokenizer, names, sequence.target)
-    message = m.AttentionResponse(names, shown, special, layers, heads, "", **_answer(model, found))
-    return await call.service.offload(
-        probabilities.size, _with_attention, message, probabilities, request.encoding_format
-    )
+    attended = await attend(Ask(call, request.model, {"text": request.text, "text_pair": request.text_pair}))
+    tokenizer, (sequence, probabilities) = attended.model.predictor.tokenizer, attended.results
+    layers, heads = probabilities.shape[:2]
+    names, special = shown_tokens(tokenizer, sequence.input_ids), special_places(tokenizer, sequence.input_ids)
+    shown = with_sources(tokenizer, names, sequence.target)
+    message = m.AttentionResponse(names, shown, special, layers, heads, "", **_answer(attended))
+    arguments = (message, probabilities, request.encoding_format)
+    return await call.service.offload(probabilities.size, _with_attention, *arguments)
 
 
 async def models(call: Call, _: None) -> m.ModelList:
@@ -163,48 +149,41 @@ ENDPOINTS = (
 V1 = Dialect("v1", "", ENDPOINTS, form, m.ErrorResponse)
 
 
-def _with_tokens(model: ServedModel, message: m.TokenizeResponse, found: list[Sequence], special: bool) -> Response:
-    tokenizer = model.predictor.text_tokenizer
-    for sequence in found:
-        inside = tokens.text_slice(model, sequence)
+def _with_tokens(read: Answered[list[Sequence]], special: bool) -> Response:
+    model, tokenizer = read.model, read.model.predictor.text_tokenizer
+
+    def tokens(sequence: Sequence) -> m.TokenList:
+        inside = text_slice(model, sequence)
         shown = range(len(sequence)) if special else range(inside.start, inside.stop)
         assert sequence.offsets is not None
         offsets = [sequence.offsets[i].tolist() if inside.start <= i < inside.stop else None for i in shown]
         ids = sequence.input_ids[shown.start : shown.stop].tolist()
-        row = m.TokenList(ids, tokenizer.tokens(ids), offsets)
-        # Text by text: as objects of Python, all tokens would take several times their memory.
-        message.results.append(cast(Any, msgspec.Raw(msgspec.json.encode(row))))
-    return json_response(message)
+        return m.TokenList(ids, tokenizer.tokens(ids), offsets)
+
+    return json_response(m.TokenizeResponse(model.name, fingerprint(model), raw(map(tokens, read.results))))
 
 
-def _with_candidates(
-    model: ServedModel, message: m.FillMaskResponse, found: list[list[list[MaskPrediction]]]
-) -> Response:
-    reading = cache(model.reading)
+def _with_candidates(filled: Answered[list[list[list[MaskPrediction]]]], message: m.FillMaskResponse) -> Response:
+    reading = cache(filled.model.reading)
     message.results = [
         [[m.MaskCandidate(each.token, reading(each.token), each.probability) for each in mask] for mask in text]
-        for text in found
+        for text in filled.results
     ]
     return json_response(message)
 
 
-def encoded_embeddings(vectors: list[np.ndarray], encoding_format: str) -> list[m.Embedding]:
+async def embedding_list(call: Call, embedded: Answered[np.ndarray], encoding_format: str) -> list[m.Embedding]:
     """Return vectors as OpenAI's API has them. encoding_format: float or base64."""
-    base64 = encoding_format == "base64"
-    encoded = [base64_of(vector) for vector in vectors] if base64 else json_numbers(np.stack(vectors))
+    encode = (lambda rows: list(map(base64_of, rows))) if encoding_format == "base64" else json_numbers
+    encoded = await call.service.offload(len(embedded.results), encode, embedded.results)
     return [m.Embedding(number, vector) for number, vector in enumerate(encoded)]
 
 
-def _similarities(
-    compare: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    message: m.SimilarityResponse,
-    vectors: np.ndarray,
-    count: int,
-) -> Response:
+def _similarities(embedded: Answered[np.ndarray], message: m.SimilarityResponse, count: int) -> Response:
     """Compare the first `count` vectors with the others, or with each other."""
-    rows = compare(vectors[:count], vectors[count:] if count < len(vectors) else vectors)
-    # Row by row: as objects of Python, all numbers would take three times their memory.
-    message.similarities = cast(Any, [msgspec.Raw(msgspec.json.encode(json_numbers(row))) for row in rows])
+    texts, others = embedded.results[:count], embedded.results[count:]
+    rows = similarities(embedded.model.predictor.text_embedding.similarity, texts, others if len(others) else texts)
+    message.similarities = raw(map(json_numbers, rows))
     return json_response(message)
 
 
@@ -213,9 +192,9 @@ def _with_attention(message: m.AttentionResponse, attention: np.ndarray, encodin
     return json_response(message)
 
 
-def _answer(model: ServedModel, found: work.Answered[Any]) -> dict[str, Any]:
+def _answer(answered: Answered[Any]) -> dict[str, Any]:
     """Return what every answer of a model ends with."""
-    return {"model": model.name, "usage": m.Usage(found.tokens, found.tokens, found.truncated)}
+    return {"model": answered.model.name, "usage": m.usage(answered)}
 
 
 def _card(call: Call, model: ServedModel) -> m.ModelCard:

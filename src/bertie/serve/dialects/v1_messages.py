@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from bertie.serve.inputs import Example
+from bertie.serve.ask import Answered
 from bertie.serve.limits import ErrorType
 from bertie.serve.operations import MAX_TOP_K
-from bertie.serve.tokens import Input
+from bertie.serve.predictions import Example
+from bertie.serve.vectors import Input
 from bertie.tasks.aggregation import Strategy
 
 Texts = Annotated[list[str], Meta(min_length=1)]
@@ -132,6 +133,11 @@ class Usage(Struct):
     """The same number."""
     truncated: int = 0
     """Texts that were truncated."""
+
+
+def usage(answered: Answered[Any]) -> Usage:
+    """Return what a request cost."""
+    return Usage(answered.tokens, answered.tokens, answered.truncated)
 
 
 class ModelAnswer(Struct, kw_only=True):

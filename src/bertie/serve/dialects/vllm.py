@@ -4,150 +4,264 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Any, cast
+from typing import Annotated, Any, Literal
 
-import msgspec
 import numpy as np
+from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from bertie.serve import tokens, work
-from bertie.serve.dialects import vllm_messages as m
+from bertie.serve.ask import Answered, Ask
 from bertie.serve.dialects.coded_errors import CodedErrorResponse, coded_form
-from bertie.serve.dialects.dialect import Dialect, Endpoint, require_ready
-from bertie.serve.dialects.v1_messages import Document, Usage
-from bertie.serve.exchange import Call, json_response
-from bertie.serve.inputs import Example
-from bertie.serve.limits import TRUNCATE, Refused, field_of
-from bertie.serve.operations import Operation, ServedModel
-from bertie.serve.scales import ScoreScale
-from bertie.serve.widths import base64_of, require_width, shorten_vectors, unit
+from bertie.serve.dialects.dialect import HEALTH
+from bertie.serve.dialects.v1_messages import Document, RerankResult, Texts, Usage, usage
+from bertie.serve.exchange import Call, Dialect, Endpoint, json_response
+from bertie.serve.limits import Refused
+from bertie.serve.numbers import base64_of, raw
+from bertie.serve.scores import classify as classified
+from bertie.serve.scores import rank, score_pairs
+from bertie.serve.vectors import Input, embed, embed_tokens, has_ids
 from bertie.text import truncation
 
 FIELDS = (("text_1", "text_2"), ("queries", "documents"), ("queries", "items"), ("data_1", "data_2"))
+WORDS = {"normalize": "use_activation", "set truncate to true": "set truncate_prompt_tokens to -1"}
 
 
-async def rerank(call: Call, request: m.VllmRerankRequest) -> m.VllmRanks:
+class VllmRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What every request may say."""
+
+    user: str | None = None
+    """Ignored."""
+    request_id: str | None = None
+    """Ignored: the header X-Request-Id of the answer has its id."""
+    cache_salt: str | None = None
+    """Ignored: this server keeps no prefixes."""
+    model: str = ""
+    """Name of the model. It may be omitted if the server has one model."""
+    truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None
+    """Most tokens of a text or a pair, special tokens included: longer ones lose their ends. -1: as many as the model reads.
+    Without it: a text that is too long is refused."""
+    truncation_side: Literal["right"] | None = None
+    """left is not offered."""
+    padding: Literal["do_not_pad"] | None = None
+    """max_length is not offered."""
+    priority: Literal[0] = 0
+    """No other is offered: requests take turns."""
+    mm_processor_kwargs: None = None
+    """Not offered: the models read texts."""
+    use_activation: bool | None = None
+    """Of scores and classes: false returns the outputs of the head, before softmax or sigmoid. Of vectors: true scales them to
+    length 1; without it, the files of the model decide."""
+
+
+class VllmRerankRequest(VllmRequest, kw_only=True):
+    """Documents to sort by their relevance for a query."""
+
+    query: str
+    documents: str | Texts
+    top_n: Annotated[int, Meta(ge=0)] = 0
+    """Most results. 0: all documents."""
+    return_documents: bool = True
+    """Repeat each document in its result. vLLM always does; litellm says whether it wants that."""
+
+
+class VllmScoreRequest(VllmRequest, kw_only=True):
+    """Pairs to score: one text with each of several, or as many as those, each with its own.
+
+    The fields are either text_1 and text_2, or queries and documents, or queries and items, or data_1 and data_2.
+    """
+
+    text_1: str | Texts | None = None
+    text_2: str | Texts | None = None
+    queries: str | Texts | None = None
+    documents: str | Texts | None = None
+    items: str | Texts | None = None
+    data_1: str | Texts | None = None
+    data_2: str | Texts | None = None
+
+
+class VllmInput(VllmRequest, kw_only=True):
+    """What requests with texts may say."""
+
+    add_special_tokens: bool = True
+    """Only true: the models read special tokens."""
+
+
+class VllmClassifyRequest(VllmInput, kw_only=True):
+    """Texts to classify."""
+
+    input: str | Texts
+
+
+class VllmPoolingRequest(VllmInput, kw_only=True):
+    """Texts with the task of the model that is asked for."""
+
+    input: Input
+    """As for /v1/embeddings. Only texts for the task classify."""
+    task: Literal["embed", "token_embed", "classify"]
+    """embed: the vector of each text. token_embed: the vectors of its tokens. classify: the scores of its classes. It is needed,
+    as versions of vLLM have different defaults."""
+    encoding_format: Literal["float", "base64"] = "float"
+    """base64: the bytes of the numbers. bytes and bytes_only are not offered."""
+    embed_dtype: Literal["float32"] = "float32"
+    """Others are not offered."""
+    endianness: Literal["native", "little"] = "native"
+    """Of base64. native: little."""
+    dimensions: int | None = None
+    """Width of the vectors: the model's own, or of the task embed a smaller one that it was trained for. Shorter vectors have
+    length 1."""
+
+
+class VllmAnswer(Struct, kw_only=True):
+    """What every answer has."""
+
+    id: str
+    model: str
+    usage: Usage
+
+
+class VllmList(VllmAnswer, kw_only=True):
+    """What answers with a list have."""
+
+    object: Literal["list"] = "list"
+    created: int
+    """When the request was answered, in seconds since 1970."""
+
+
+class VllmRanks(VllmAnswer, kw_only=True):
+    """Documents, most relevant first."""
+
+    results: list[RerankResult]
+
+
+class VllmScore(Struct, tag_field="object", tag="score"):
+    """The score of a pair."""
+
+    index: int
+    score: float
+
+
+class VllmScores(VllmList, kw_only=True):
+    """Scores, in the order of the pairs."""
+
+    data: list[VllmScore]
+
+
+class VllmClass(Struct):
+    """The class of a text."""
+
+    index: int
+    label: str
+    """That with the highest score."""
+    probs: list[float]
+    """The score of each class, in the order of the model's labels."""
+    num_classes: int
+
+
+class VllmClasses(VllmList, kw_only=True):
+    """Classes, in the order of the texts."""
+
+    data: list[VllmClass]
+
+
+class VllmPooled(Struct, tag_field="object", tag="pooling"):
+    """The numbers of a text."""
+
+    index: int
+    data: list[float | list[float]] | str
+    """A vector, the vectors of tokens, the scores of classes, or one of these in base64."""
+
+
+class VllmPooling(VllmList, kw_only=True):
+    """Numbers, in the order of the texts."""
+
+    data: list[VllmPooled]
+
+
+async def rerank(call: Call, request: VllmRerankRequest) -> VllmRanks:
     """Sort documents by their relevance for a query."""
-    model, truncate = _model(call, request, "embed")
-    documents = _listed(request.documents)
-    where = field_of("documents", request.documents)
-    found = await work.rank(call, model, request.query, documents, truncate, scale=_scale(request), where=where)
-    best = sorted(enumerate(found.results), key=lambda each: -each[1])[: request.top_n or None]
-    shown = request.return_documents
-    results = [m.VllmRank(i, score, Document(documents[i]) if shown else None) for i, score in best]
-    return m.VllmRanks(results=results, **_answer("rerank", call, model, found))
+    ask = _ask(call, request, {"query": request.query, "documents": request.documents})
+    ranking, texts, shown = await rank(ask), ask.values[1:], request.return_documents
+    best = ranking.results[: request.top_n or None]
+    results = [RerankResult(i, value, Document(texts[i]) if shown else None) for i, value in best]
+    return VllmRanks(results=results, **_answer("rerank", call, ranking))
 
 
-async def score(call: Call, request: m.VllmScoreRequest) -> m.VllmScores:
+async def score(call: Call, request: VllmScoreRequest) -> VllmScores:
     """Score pairs of texts: what a model for pairs says, or else the similarity of their vectors."""
-    model, truncate = _model(call, request, "embed")
-    names = _fields(request)
-    first, second = (_listed(getattr(request, name)) for name in names)
-    if len(first) not in (1, len(second)):
-        message = (
-            f"{names[0]} has {len(first)} texts and {names[1]} {len(second)}: give one, or as many as in {names[1]}"
-        )
-        raise Refused(422, "validation", message, names[0])
-    where = field_of(names[1], getattr(request, names[1]))
-    found = await work.score_pairs(call, model, first, second, truncate, "", names, _scale(request), where)
-    data = [m.VllmScore(i, value) for i, value in enumerate(found.results)]
-    return m.VllmScores(data=data, **_answer("score", call, model, found), created=int(time.time()))
+    fields = {name: getattr(request, name) for name in _fields(request)}
+    first, second = fields
+    counts = [len(value) if isinstance(value, list) else 1 for value in fields.values()]
+    if counts[0] not in (1, counts[1]):
+        problem = f"{first} has {counts[0]} texts and {second} {counts[1]}: give one, or as many as in {second}"
+        raise Refused(422, "validation", problem, first)
+    scored = await score_pairs(_ask(call, request, fields))
+    data = [VllmScore(i, value) for i, value in enumerate(scored.results)]
+    return VllmScores(data=data, **_listed("score", call, scored))
 
 
-async def classify(call: Call, request: m.VllmClassifyRequest) -> m.VllmClasses:
+async def classify(call: Call, request: VllmClassifyRequest) -> VllmClasses:
     """Return the classes of texts."""
-    model, truncate = _model(call, request, "predict")
-    inputs: list[Example] = [*_listed(request.input)]
-    where = field_of("input", request.input)
-    found = await work.outputs(call, model, inputs, truncate, "input", _scale(request), where)
-    data = []
-    for number, each in enumerate(found.results):
-        scores = each.probabilities
-        data.append(m.VllmClass(number, max(scores, key=scores.__getitem__), list(scores.values()), len(scores)))
-    return m.VllmClasses(data=data, **_answer("classify", call, model, found), created=int(time.time()))
+    scored = await classified(_ask(call, request, {"input": request.input}))
+    data = [
+        VllmClass(i, each.ranked[0][0], list(each.probabilities.values()), len(each.probabilities))
+        for i, each in enumerate(scored.results)
+    ]
+    return VllmClasses(data=data, **_listed("classify", call, scored))
 
 
-async def pooling(call: Call, request: m.VllmPoolingRequest) -> Response:
+async def pooling(call: Call, request: VllmPoolingRequest) -> Response:
     """Return vectors of texts, vectors of their tokens, or scores of their classes."""
-    model, truncate = _model(call, request, "predict" if request.task == "classify" else "embed")
-    shorter = request.dimensions not in (None, model.vector_width)
-    require_width(model, request.dimensions)
-    unusual = request.task != "embed" or request.use_activation is False
-    if (shorter and unusual) or (request.dimensions and request.task == "classify"):
-        problem = "only the vectors of texts can be shortened, and then have length 1"
-        raise Refused(422, "dimensions", f"dimensions: {problem}: omit it", "dimensions")
+    ask = _ask(call, request, {"input": request.input}, dimensions=request.dimensions)
+    if request.task != "embed" and request.dimensions not in (None, ask.model("vectors").vector_width):
+        raise ask.refused("dimensions", "only the vectors of texts can be shortened: omit it", "dimensions")
+    pooled: Answered[Any]
     if request.task == "classify":
-        texts = _listed(request.input)
-        if wrong := [each for each in texts if not isinstance(each, str)]:
-            message = f"input: found {type(wrong[0]).__name__}: give texts, as classes are those of texts"
-            raise Refused(422, "validation", message, "input")
-        examples, where = cast(list[Example], texts), field_of("input", request.input)
-        scores = await work.outputs(call, model, examples, truncate, "input", _scale(request), where)
-        arrays = [np.array(list(each.probabilities.values()), np.float32) for each in scores.results]
-        found = work.Answered(arrays, scores.tokens, scores.truncated)
+        if has_ids(ask):
+            raise Refused(422, "validation", "input: give texts, as only texts have classes", "input")
+        pooled = await classified(ask)
+        rows = [np.array(list(each.probabilities.values()), np.float32) for each in pooled.results]
     else:
-        operation = "embed" if request.task == "embed" else "tokens"
-        found = await tokens.vectors(call, model, request.input, truncate, "input", operation=operation)
-        vectors = _activated(model, request.use_activation, found.results)
-        vectors = shorten_vectors(model, vectors, request.dimensions)
-        found = work.Answered(vectors, found.tokens, found.truncated)
-    message = m.VllmPooling(data=[], **_answer("pool", call, model, found), created=int(time.time()))
-    return await call.service.offload(found.tokens, _pooled, message, found.results, request.encoding_format)
-
-
-async def health(call: Call, _: None) -> Response:
-    """Tell whether to send requests to this process."""
-    require_ready(call)
-    return Response(b"", media_type="text/plain")
+        pooled = await (embed if request.task == "embed" else embed_tokens)(ask)
+        rows = pooled.results
+    message = VllmPooling(data=[], **_listed("pool", call, pooled))
+    return await call.service.offload(pooled.tokens, _with_rows, message, rows, request.encoding_format)
 
 
 _rerank = partial(Endpoint, "POST", handler=rerank, summary="Documents by relevance")
 _score = partial(Endpoint, "POST", handler=score, summary="Scores of pairs")
 ENDPOINTS = (
-    *(
-        _rerank(path, response=m.VllmRanks, request=m.VllmRerankRequest)
-        for path in ("/rerank", "/v1/rerank", "/v2/rerank")
-    ),
-    *(_score(path, response=m.VllmScores, request=m.VllmScoreRequest) for path in ("/score", "/v1/score")),
-    Endpoint("POST", "/classify", classify, "Classes of texts", m.VllmClasses, m.VllmClassifyRequest),
-    Endpoint("POST", "/pooling", pooling, "Vectors of texts and tokens", m.VllmPooling, m.VllmPoolingRequest),
-    Endpoint("GET", "/health", health, "Health", None, protected=False, statuses=(503,)),
+    *(_rerank(path, response=VllmRanks, request=VllmRerankRequest) for path in ("/rerank", "/v1/rerank", "/v2/rerank")),
+    *(_score(path, response=VllmScores, request=VllmScoreRequest) for path in ("/score", "/v1/score")),
+    Endpoint("POST", "/classify", classify, "Classes of texts", VllmClasses, VllmClassifyRequest),
+    Endpoint("POST", "/pooling", pooling, "Vectors of texts and tokens", VllmPooling, VllmPoolingRequest),
+    HEALTH,
 )
 
-
-def form(refused: Refused) -> CodedErrorResponse:
-    """Return the message of an error."""
-    refused.message = refused.message.replace(TRUNCATE, "set truncate_prompt_tokens to -1")
-    return coded_form(refused)
+VLLM = Dialect("vllm", "/vllm", ENDPOINTS, coded_form, CodedErrorResponse)
 
 
-VLLM = Dialect("vllm", "/vllm", ENDPOINTS, form, CodedErrorResponse)
-
-
-def _model(call: Call, request: m.VllmRequest, operation: Operation) -> tuple[ServedModel, bool]:
-    """Return the model of a request, reading no more tokens than it says, and whether texts may lose some. Raises Refused."""
-    if isinstance(request, m.VllmInput) and not request.add_special_tokens:
+def _ask(call: Call, request: VllmRequest, fields: dict[str, Any], dimensions: int | None = None) -> Ask:
+    """Return what a request asks. Raises Refused if it wants a number of tokens that is too small or too large."""
+    if isinstance(request, VllmInput) and not request.add_special_tokens:
         message = "add_special_tokens: the models read special tokens: omit it"
         raise Refused(422, "validation", message, "add_special_tokens")
-    model, most = call.service.model(request.model, operation), request.truncate_prompt_tokens
-    if most is None or most == -1:
-        return model, most is not None
-    least = truncation.special_tokens(model.predictor.tokenizer, 2, separate="texts") + 2
-    if not least <= most <= model.predictor.max_length:
-        message = f"truncate_prompt_tokens: give -1, or a number from {least} to {model.predictor.max_length}"
-        raise Refused(422, "validation", message, "truncate_prompt_tokens")
-    return model.reading_at_most(most), True
+    most = None if request.truncate_prompt_tokens == -1 else request.truncate_prompt_tokens
+    if most is not None:
+        model = call.service.model(request.model, "vectors").predictor
+        least = truncation.special_tokens(model.tokenizer, 2, separate="texts") + 2
+        if not least <= most <= model.max_length:
+            message = f"truncate_prompt_tokens: give -1, or a number from {least} to {model.max_length}"
+            raise Refused(422, "validation", message, "truncate_prompt_tokens")
+    return Ask(
+        *(call, request.model, fields, request.truncate_prompt_tokens is not None, most),
+        dimensions=dimensions,
+        normalize=request.use_activation,
+        scale="raw" if request.use_activation is False else "model",
+        words=WORDS,
+    )
 
 
-def _scale(request: m.VllmRequest) -> ScoreScale:
-    return "raw" if request.use_activation is False else "model"
-
-
-def _listed(given: str | list[Any] | None) -> list[Any]:
-    return given if isinstance(given, list) else [given]
-
-
-def _fields(request: m.VllmScoreRequest) -> tuple[str, str]:
+def _fields(request: VllmScoreRequest) -> tuple[str, str]:
     """Return the names of the two fields that have the texts. Raises Refused."""
     given = {name for pair in FIELDS for name in pair if getattr(request, name) is not None}
     for pair in FIELDS:
@@ -158,23 +272,17 @@ def _fields(request: m.VllmScoreRequest) -> tuple[str, str]:
     raise Refused(422, "validation", f"{problem}: {message}", min(given, default=None))
 
 
-def _activated(model: ServedModel, use: bool | None, vectors: list[np.ndarray]) -> list[np.ndarray]:
-    """Return vectors with length 1, if the request, or else the files of the model, ask for that. Raises Refused."""
-    if use is False and model.normalizes:
-        message = f"use_activation: the files of {model.name} normalize its vectors: send true, or omit it"
-        raise Refused(422, "validation", message, "use_activation")
-    return [unit(each) for each in vectors] if use or model.normalizes else vectors
-
-
-def _pooled(message: m.VllmPooling, arrays: list[np.ndarray], encoding_format: str) -> Response:
+def _with_rows(message: VllmPooling, rows: list[np.ndarray], encoding_format: str) -> Response:
     encode = base64_of if encoding_format == "base64" else np.ndarray.tolist
-    # Text by text: as objects of Python, all numbers would take three times their memory.
-    rows = (msgspec.json.encode(m.VllmPooled(number, encode(each))) for number, each in enumerate(arrays))
-    message.data = cast(Any, [msgspec.Raw(row) for row in rows])
+    message.data = raw(VllmPooled(number, encode(row)) for number, row in enumerate(rows))
     return json_response(message)
 
 
-def _answer(kind: str, call: Call, model: ServedModel, found: work.Answered[Any]) -> dict[str, Any]:
+def _answer(kind: str, call: Call, answered: Answered[Any]) -> dict[str, Any]:
     """Return what every answer has."""
-    usage = Usage(found.tokens, found.tokens, found.truncated)
-    return {"id": f"{kind}-{call.id}", "model": model.name, "usage": usage}
+    return {"id": f"{kind}-{call.id}", "model": answered.model.name, "usage": usage(answered)}
+
+
+def _listed(kind: str, call: Call, answered: Answered[Any]) -> dict[str, Any]:
+    """Return what answers with a list have."""
+    return {**_answer(kind, call, answered), "created": int(time.time())}

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from bertie.serve.dialects import DIALECTS
-from bertie.serve.dialects.dialect import Dialect, Endpoint
+from bertie.serve.exchange import Dialect, Endpoint
 from bertie.serve.keys import ApiKeys
 from bertie.serve.service import Service
 

@@ -12,8 +12,8 @@ import openai
 import pytest
 
 from bertie.predict.predictor import Predictor
-from bertie.serve.front import Front
 from bertie.serve.keys import ApiKeys, _digest
+from bertie.serve.limits import Front
 from bertie.serve.operations import serve_model
 from bertie.serve.service import Service
 

@@ -13,11 +13,11 @@ import pytest
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.model.vector_modules import Normalize
 from bertie.predict.predictor import Predictor
-from bertie.serve.front import Front
 from bertie.serve.keys import ApiKeys, _digest
+from bertie.serve.limits import Front
 from bertie.serve.operations import serve_model
 from bertie.serve.service import Service
-from bertie.serve.tokens import VOCABULARY
+from bertie.serve.vectors import VOCABULARY
 
 from ..conftest import Answer, Server, serving
 
@@ -73,7 +73,7 @@ def test_vectors_of_all_tokens(server: Server, predictors: Predictors) -> None:
 
 
 def test_vectors_of_too_many_tokens_are_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertie.serve.tokens.MAX_NUMBERS", 32 * 7)
+    monkeypatch.setattr("bertie.serve.vectors.MAX_NUMBERS", 32 * 7)
     assert server.post(f"{MLM}/embed_all", {"inputs": ["", "", ""]}).status == 200
     refused = server.post(f"{MLM}/embed_all", {"inputs": [""] * 4})
     assert (refused.status, refused.json["error_type"]) == (413, "Validation")
@@ -211,7 +211,7 @@ def test_one_model_needs_no_name(make_service: Callable[..., Service], predictor
         ("/tei/models/classifier/predict", {"inputs": [[LONG]]}, 413, "Validation", "inputs[0] has 101 tokens"),
         (f"{MLM}/rerank", {"query": "a", "texts": [LONG]}, 413, "Validation", "texts[0] has 101 tokens"),
         (f"{MLM}/embed", {"inputs": "a", "truncation_direction": "Left"}, 422, "Validation", "truncation_direction:"),
-        (f"{MLM}/embed", {"inputs": []}, 422, "Validation", "inputs is empty"),
+        (f"{MLM}/embed", {"inputs": []}, 422, "Validation", "inputs: there is no text"),
         (f"{MLM}/embed", {"inputs": ["a", 1]}, 422, "Validation", "mixes texts and token ids"),
         (f"{MLM}/embed", {"inputs": "a", "dimensions": 33}, 422, "Validation", "dimensions: the vectors have 32"),
         (f"{MLM}/embed", {"inputs": "a", "dimensions": 0}, 422, "Validation", "dimensions: Expected `int` >= 1"),

@@ -13,11 +13,11 @@ import pytest
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.model.vector_modules import Normalize
 from bertie.predict.predictor import Predictor
-from bertie.serve.front import Front
 from bertie.serve.keys import ApiKeys, _digest
+from bertie.serve.limits import Front
 from bertie.serve.operations import serve_model
 from bertie.serve.service import Service
-from bertie.serve.tokens import VOCABULARY
+from bertie.serve.vectors import VOCABULARY
 
 from ..conftest import Answer, Server, serving
 
@@ -113,7 +113,7 @@ def test_vectors_may_be_shorter(make_service: Callable[..., Service], predictors
         cut = model.embed(TEXTS)[:, :8]
         expected = cut / np.linalg.norm(cut, axis=1, keepdims=True)
         np.testing.assert_allclose([each["data"] for each in found], expected, atol=1e-5)
-        wrong = ({"use_activation": False}, {"task": "token_embed"}, {"dimensions": 9})
+        wrong = ({"task": "token_embed"}, {"dimensions": 9})
         for other in wrong:
             refused = server.post("/vllm/pooling", {"task": "embed", **asked, **other})
             assert (refused.status, refused.error["param"]) == (422, "dimensions"), other
@@ -201,7 +201,7 @@ EMBED = {"input": "a", "task": "embed"}
             "task",
             "Invalid enum value 'token_classify': give embed or token_embed or classify",
         ),
-        ("pooling", {"input": [5], "task": "classify"}, "input", "input: found int: give texts"),
+        ("pooling", {"input": [5], "task": "classify"}, "input", "input: give texts"),
         ("pooling", {**EMBED, "encoding_format": "bytes"}, "encoding_format", "Invalid enum value 'bytes'"),
         ("pooling", {**EMBED, "embed_dtype": "float16"}, "embed_dtype", "Invalid enum value 'float16'"),
         ("pooling", {**EMBED, "endianness": "big"}, "endianness", "Invalid enum value 'big'"),

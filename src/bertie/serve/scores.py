@@ -1,0 +1,133 @@
+"""Scores: classes of texts, and the relevance of documents for a query."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bertie.checkpoints.sentence_transformers_format import Similarity
+from bertie.errors import UserError
+from bertie.predict.vectors import similarities
+from bertie.serve.ask import Answered, Ask, ScoreScale, answered, run
+from bertie.serve.limits import Refused
+from bertie.serve.numbers import json_numbers
+from bertie.serve.operations import ServedModel
+from bertie.serve.predictions import run_task
+from bertie.serve.queue import QueuedJob
+from bertie.serve.vectors import named_prompt
+from bertie.tasks import Task
+from bertie.tasks.encoding import by_example
+from bertie.tasks.relevance import relevance
+
+ONLY = "LABEL_0"
+"""What transformers calls the only output of a head."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scores of a text or a pair of texts. It has the fields of predictions that `Task.relevance` reads."""
+
+    probabilities: dict[str, float]
+    """The score of each class, in the order of the task's labels; of a number, the score of `ONLY`."""
+
+    @property
+    def score(self) -> float:
+        """The only score."""
+        [score] = self.probabilities.values()
+        return score
+
+    @property
+    def ranked(self) -> list[tuple[str, float]]:
+        """Classes with their scores, highest score first."""
+        return sorted(self.probabilities.items(), key=lambda pair: -pair[1])
+
+
+async def classify(ask: Ask) -> Answered[list[Scores]]:
+    """Return the scores of texts or pairs of texts, from a task that predicts classes or a number for them.
+
+    Raises:
+        Refused: As `predict`, or the task predicts something else.
+        UserError: A text is invalid.
+    """
+    model = ask.model("predict")
+    task = model.predicting
+    if task.facts.shape != "text":
+        message = f"the model {model.name} predicts {task.facts.predicts}, not classes or numbers of texts"
+        raise Refused(422, "operation", f"{message}: use /v1/predict", "model")
+    job, examples = await run_task(ask, model, task)
+    scores = await ask.call.service.offload(len(job.sequences), _scores, task, job, examples, ask.scale)
+    return answered(ask, model, job, scores)
+
+
+def _scores(task: Task, job: QueuedJob, examples: list[Any], scale: ScoreScale) -> list[Scores]:
+    """Return the scores of examples, from the outputs of the head. The outputs of several windows are averaged."""
+    if scale == "model" or (scale == "sigmoid" and task.labels):
+        predictions = task.decode(job.results, job.sequences, examples)
+        return [Scores(each.probabilities if task.labels else {ONLY: each.score}) for each in predictions]
+    grouped = by_example(job.results, job.sequences, len(examples))
+    means: list[list[float]] = json_numbers(np.stack([np.concatenate(rows).mean(0) for rows in grouped]))
+    if scale == "sigmoid":
+        means = [[0.5 + 0.5 * math.tanh(0.5 * output) for output in row] for row in means]
+    return [Scores(dict(zip(task.labels or (ONLY,), row, strict=True))) for row in means]
+
+
+async def rank(ask: Ask) -> Answered[list[tuple[int, float]]]:
+    """Return the number of each document and its relevance for the query, most relevant first. Fields and errors as below."""
+    scored = await score_pairs(ask)
+    return scored.with_results(sorted(enumerate(scored.results), key=lambda pair: -pair[1]))
+
+
+async def score_pairs(ask: Ask) -> Answered[list[float]]:
+    """Return the score of each pair of texts: what a model for pairs says, or else the similarity of vectors.
+
+    The first field has one text, such as a query, or as many as the second.
+
+    Raises:
+        Refused: As `embed`, or it is unclear which class means "relevant".
+        UserError: A text is invalid.
+    """
+    model = ask.model("vectors")
+    (name, query), (param, documents) = ask.fields.items()
+    first, second = (value if isinstance(value, list) else [value] for value in (query, documents))
+    if (score := _relevance(model, ask.label)) is not None:
+        replace(ask, fields={name: query}).check_sizes(list(map(len, first)))
+        pairs = list(zip(first * len(second) if len(first) == 1 else first, second, strict=True))
+        field = {param: pairs if isinstance(documents, list) else pairs[0]}
+        scored = await classify(replace(ask, fields=field))
+        return scored.with_results([float(score(each)) for each in scored.results])
+    prompts = [named_prompt(model, kind) for kind in ("query", "document")]
+    texts = [*((prompts[0], text) for text in first), *((prompts[1], text) for text in second)]
+    sizes = list(map(len, ask.values))
+    ask.check_sizes(sizes)
+    job = await run(ask, model, "vectors", model.encode_prompted, texts, sizes)
+    vectors, similarity = np.stack(job.results), model.predictor.text_embedding.similarity
+    count = len(first)
+    scores = await ask.call.service.offload(
+        len(second), _pair_similarities, similarity, vectors[:count], vectors[count:]
+    )
+    return answered(ask, model, job, scores)
+
+
+def rank_method(model: ServedModel, label: str) -> str:
+    """Return how documents are scored: "cross-encoder", or how vectors are compared. Raises Refused as `rank`."""
+    paired = _relevance(model, label) is not None
+    return "cross-encoder" if paired else model.predictor.text_embedding.similarity
+
+
+def _relevance(model: ServedModel, label: str) -> Callable[[Any], float] | None:
+    try:
+        return relevance(model.task, label)
+    except UserError as error:
+        raise Refused(422, "input", str(error), "label") from None
+
+
+def _pair_similarities(similarity: Similarity, first: np.ndarray, second: np.ndarray) -> list[float]:
+    """Compare one vector with each of others, or each with its own."""
+    if len(first) == 1:
+        return json_numbers(similarities(similarity, first, second)[0])
+    pairs = zip(first, second, strict=True)
+    return json_numbers(np.concatenate([similarities(similarity, a[None], b[None])[0] for a, b in pairs]))
