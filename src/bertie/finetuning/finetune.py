@@ -196,13 +196,8 @@ def finetune_on_ranks(
         if not ranks.first:
             return None
         if run is not None:
-            name = Path(dev).name if isinstance(dev, str | Path) else "dev examples"
-            half = ", the half that did not select the run" * (done is not None or _scored_apart(data.task))
-            base = hub_id(checkpoint.folder)
-            length = f"Its sequences had up to {config.max_length:,} tokens: give other programs the same length."
-            text = f"Fine-tuned from {base or checkpoint.folder.name}. {length} {sentences}"
-            base, results = "" if config.from_scratch else base, CardResults(scores, f"{name}{half}")
-            _finish(run, About(text, config.card, base, "finetune", results), tuned, data, scores, done)
+            about = _about(config, data.task, checkpoint, dev, sentences, scores)
+            _finish(run, about, tuned, data, scores, done)
         path, tokenizer = run.path if run else None, checkpoint.tokenizer
         return Finetuned(tuned.job.model, tuned.task, tokenizer, config.max_length, scores, tuned.losses, path, done)
 
@@ -289,6 +284,19 @@ def _several(
     half = f"on the selection half of the dev examples ({best.selection_scores[done.metric]:.4f})"
     found = f"Selected by {done.metric} {half}; on the report half: {_format_scores(best.report_scores)}."
     return tuned, best.report_scores, f"The best of {len(done.results)} runs. {found}", done
+
+
+def _about(
+    config: FinetuneConfig, task: Task, checkpoint: Checkpoint, dev: Examples, sentences: str, scores: dict[str, float]
+) -> About:
+    """Return what the report and the model card say. sentences: about the scores."""
+    base, name = hub_id(checkpoint.folder), Path(dev).name if isinstance(dev, str | Path) else "dev examples"
+    if len(expand_grid(config)) > 1 or _scored_apart(task):
+        name += ", the half that did not select the run"
+    length = f"Its sequences had up to {config.max_length:,} tokens: give other programs the same length."
+    text = f"Fine-tuned from {base or checkpoint.folder.name}. {length} {sentences}"
+    base, results = "" if config.from_scratch else base, CardResults(scores, name)
+    return About(text, config.card, base, "finetune", results)
 
 
 def _finish(

@@ -55,11 +55,8 @@ def run_lab(
     """
     if not isinstance(config, LabConfig):
         config = configuration.load(LabConfig, config, "lab")
-    config, root, data = (
-        replace(config, seeds=tuple(seeds) or config.seeds),
-        Path(out).absolute(),
-        Path(data).absolute(),
-    )
+    config = replace(config, seeds=tuple(seeds) or config.seeds)
+    root, data = Path(out).absolute(), Path(data).absolute()
     storage.remove_leftovers(root, FILE)
     if not any((root / name).exists() for name in (FILE, "steps")):
         storage.require_fresh(root, "the lab")

@@ -141,13 +141,7 @@ def plan(
     _require_text(target)
     console.info("timing the preparation of a run")
     preparation = _prepare(target, begun)
-    share = (
-        f"reading the shards and initial weights take {console.duration(preparation)} of {console.duration(seconds)}"
-    )
-    if preparation >= seconds:
-        raise UsageError(f"{share}: give more time")
-    if 10 * preparation > seconds:
-        console.warn(share)
+    _compare(preparation, seconds)
     target = replace(target, seconds=seconds - preparation)
     outlooks, left_out = _outlooks(target)
     if not outlooks:
@@ -158,10 +152,7 @@ def plan(
     report(outlooks, left_out, best, shards, f"{budget} on {target.device}")
     choice = "has the lowest loss" if len(outlooks) > 1 else "is the only recipe that can be estimated"
     if gpu is not None:
-        console.info(
-            f"The speed assumes {100 * target.utilization:g} % of the peak rate of the GPU (--utilization). It is not "
-            f"measured.\nRecipes smaller than {FILL_A_GPU[0]} do not fill a GPU: run the plan on it to see them."
-        )
+        _warn_of_assumptions(target)
     console.result(f"\n{best.recipe} {choice}. Train it with:\n\n  {command}")
     return {
         "device": target.device,
@@ -172,6 +163,14 @@ def plan(
         "recommended": best.recipe,
         "command": command,
     }
+
+
+def _warn_of_assumptions(target: Target) -> None:
+    """Say what a plan for a GPU elsewhere assumes."""
+    console.info(
+        f"The speed assumes {100 * target.utilization:g} % of the peak rate of the GPU (--utilization). It is not "
+        f"measured.\nRecipes smaller than {FILL_A_GPU[0]} do not fill a GPU: run the plan on it to see them."
+    )
 
 
 def _gpu(device: Device, utilization: float, threads: int) -> Gpu | None:
@@ -234,6 +233,17 @@ def _reach(name: str, batch_size: int, target: Target, costs: list[Cost]) -> Out
     outlook = _outlook(name, costs[-1], target)
     _require_covered(outlook, target)
     return outlook
+
+
+def _compare(preparation: float, seconds: float) -> None:
+    """Warn if a tenth of a budget passes before the first step. Raise UsageError if all of it does."""
+    share = (
+        f"reading the shards and initial weights take {console.duration(preparation)} of {console.duration(seconds)}"
+    )
+    if preparation >= seconds:
+        raise UsageError(f"{share}: give more time")
+    if 10 * preparation > seconds:
+        console.warn(share)
 
 
 def _recipe(name: str, batch_size: int, target: Target) -> PretrainConfig:
