@@ -18,8 +18,8 @@ import transformers
 from torch import Tensor
 
 from bertie.tasks.data.tag_form import TagForm
-from bertie.tasks.entities import entity_scores
-from bertie.tasks.metrics import classification_scores, regression_scores
+from bertie.tasks.example_sums import class_sums, scores, tag_sums
+from bertie.tasks.metrics import regression_scores
 from bertie.tasks.predictions import SpanCandidate, SpanPrediction
 from bertie.tasks.squad_metrics import best_threshold, squad_scores
 from finetune_settings import WARMUP, Setting
@@ -99,7 +99,7 @@ class Texts:
 
     def score(self, outputs: list[Any]) -> Scores:
         found = [self.labels[int(row.argmax())] for row in outputs]
-        return classification_scores([str(example.label) for example in self.units], found, self.labels)
+        return scores(class_sums([str(example.label) for example in self.units], found, self.labels))
 
 
 class Numbers(Texts):
@@ -176,7 +176,7 @@ class Words(Texts):
             [tags.get(word, "O") for word in range(len(sentence.words))]
             for tags, sentence in zip(outputs, self.units, strict=True)
         ]
-        return entity_scores([list(sentence.tags) for sentence in self.units], found, TagForm("bio"))
+        return scores(tag_sums([list(sentence.tags) for sentence in self.units], found, TagForm("bio")))
 
 
 class Answers(Texts):

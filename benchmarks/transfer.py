@@ -10,8 +10,10 @@ Every finished model is written at once, so a stopped benchmark resumes.
 from __future__ import annotations
 
 import argparse
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean, variance
 
 from bertie import config, runtime, seeding
 from bertie.checkpoints.checkpoint import Checkpoint
@@ -20,8 +22,14 @@ from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.tasks.data.rows import valid_examples
 from bertie.tasks.data.texts import Example, TextReader
-from bertie.tasks.metrics import difference, mean_and_interval
+from bertie.tasks.metrics import mean_and_interval
 from results import Results
+
+
+def _difference(a: list[float], b: list[float]) -> tuple[float, float]:
+    """Return mean(a) − mean(b) of two independent samples, and its standard error for unequal variances (Welch)."""
+    return fmean(a) - fmean(b), math.sqrt(variance(a) / len(a) + variance(b) / len(b))
+
 
 RATES = (1e-4, 3e-4, 1e-3)
 SEEDS = range(5)
@@ -119,7 +127,7 @@ def line(task: str, results: Results, starts: list[str]) -> str:
         mean, half = mean_and_interval(values[start])
         cells.append(f"{100 * mean:.1f} ± {100 * half:.1f}")
     if len(starts) == 2:
-        gain, error = difference(*values.values())
+        gain, error = _difference(*values.values())
         cells.append(f"{100 * gain:+.1f} (SE {100 * error:.1f})")
     return f"| {' | '.join(cells)} |"
 

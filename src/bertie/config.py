@@ -89,8 +89,10 @@ def hints(owner: type, include_extras: bool = False) -> dict[str, Any]:
 
 
 def field_docs(owner: type) -> dict[str, str]:
-    """Return the docstring below each field of a dataclass, on one line."""
-    return _field_docs(sys.modules[owner.__module__]).get(owner.__name__, {})
+    """Return the docstring below each field of a dataclass, on one line, or the `Doc` of its type."""
+    extras = {name: typing.get_args(hint) for name, hint in hints(owner, include_extras=True).items()}
+    shared = {name: each.text for name, found in extras.items() for each in found if isinstance(each, Doc)}
+    return shared | _field_docs(sys.modules[owner.__module__]).get(owner.__name__, {})
 
 
 @functools.cache
@@ -107,6 +109,13 @@ def _field_docs(source: types.ModuleType) -> dict[str, dict[str, str]]:
                 if isinstance(below.value.value, str)
             }
     return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Doc:
+    """The documentation of all fields of a type, as its annotation: `Seed = Annotated[int, Doc("Random seed.")]`."""
+
+    text: str
 
 
 @dataclasses.dataclass(frozen=True)

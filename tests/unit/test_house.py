@@ -226,22 +226,14 @@ def test_every_room_is_listed() -> None:
     assert found == set(RANK)
 
 
-# Names of a kind outside the room that owns it, each with its reason. Other rooms ask the kind instead. The dialects of the
-# server speak the words of other services' clients.
+# Distinctions of kinds outside the room that owns them, each with its reason. Other rooms ask the kind instead.
 NAMED = {
     "tasks": {
-        "__init__.py": "the public function embed",
-        "commands/__init__.py": "the verb embed; what completion proposes",
-        "commands/glue.py": "the default recipe",
-        "demo/compare.py": "the recipe of the demo",
-        "finetuning/glue.py": "the default recipe",
         "finetuning/glue_tasks.py": "the tasks of GLUE",
-        "predict/embed.py": "the verb embed",
+        "serve/dialects/vllm.py": "names of vLLM",
     },
     "objectives": {
-        "checkpoints/head_shapes.py": "names of heads in the folders of others, which do not say them",
         "inspect/importance.py": "the head of a causal model has no weights, so its folder does not name it",
-        "model/electra.py": "the objective that trains the generator",
         "predict/token_model.py": "the head of a causal model, as above",
         "tasks/data/comments.py": "lines that are skipped, no objective",
     },
@@ -250,12 +242,15 @@ UNIONS = {"tasks": AnyTask, "objectives": AnyObjective}
 
 
 def names_of_kinds(path: Path, kinds: tuple[type, ...]) -> set[str]:
-    """Return the string constants of a file that equal the `kind` of one of these classes, and the uses of their names."""
+    """Return the kinds that a file distinguishes: by a comparison with the name, a table of names, or the class."""
     constants, classes = {kind.kind for kind in kinds}, {kind.__name__ for kind in kinds}  # pyright: ignore
     found = set()
     for node in nodes(parsed(path)):
-        if isinstance(node, ast.Constant) and node.value in constants:
-            found.add(str(node.value))
+        compared = list(ast.walk(node)) if isinstance(node, ast.Compare | ast.MatchValue) else []
+        table = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
+        for values, least in ((compared, 1), (table, 2)):
+            used = {value.value for value in values if isinstance(value, ast.Constant)} & constants
+            found |= used if len(used) >= least else set()
         names = {node.id} if isinstance(node, ast.Name) else {node.attr} if isinstance(node, ast.Attribute) else set()
         names = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else names
         found |= names & classes
@@ -265,7 +260,7 @@ def names_of_kinds(path: Path, kinds: tuple[type, ...]) -> set[str]:
 @pytest.mark.parametrize("owner", UNIONS)
 def test_a_kind_owns_its_facts(owner: str) -> None:
     """Other rooms neither compare with its name nor distinguish its class."""
-    others = [path for path in FILES if room(path) != owner and path.parent.name != "dialects"]
+    others = [path for path in FILES if room(path) != owner]
     found = {str(path.relative_to(SOURCE)): names_of_kinds(path, get_args(UNIONS[owner])) for path in others}
     assert {name for name, names in found.items() if names} == set(NAMED[owner]), found
 

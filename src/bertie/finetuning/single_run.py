@@ -29,7 +29,7 @@ from bertie.model.model import Model
 from bertie.tasks import Task
 from bertie.tasks.inference import gather_hidden_states, head_index, outputs
 from bertie.tasks.initial_bias import start_with_frequencies
-from bertie.tasks.task import Calibratable, build_head
+from bertie.tasks.task import Calibratable, build_head, training_sequences
 from bertie.tasks.task_json import features_from_json, to_task_json
 from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
@@ -326,7 +326,7 @@ class _DevBatches:
     def __init__(self, batcher: _MicroBatcher, data: TaskData, examples: set[int]):
         self.batcher = batcher
         chosen = [sequence for sequence in data.dev_sequences if sequence.example in examples]
-        units, size = _units(data.task, data.task.training_sequences(chosen)), batcher.config.training.batch_size
+        units, size = _units(data.task, training_sequences(data.task, chosen)), batcher.config.training.batch_size
         steps = [units[i : i + size] for i in range(0, len(units), size)]
         if data.task.unit == "batch" and len(steps) > 1 and len(steps[-1]) == 1:
             steps[-2:] = [steps[-2] + steps[-1]]  # a batch of one pair has no negatives

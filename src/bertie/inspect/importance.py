@@ -35,6 +35,7 @@ from bertie.pretraining.feed import label_row
 from bertie.tasks import Task
 from bertie.tasks.data.rows import valid_examples
 from bertie.tasks.inference import head_index
+from bertie.tasks.task import training_sequences
 from bertie.text.batching import up_to
 
 MASKS, EXAMPLES = 0, 2  # numbers of the random streams after seeding.INSPECT
@@ -145,7 +146,7 @@ def _encoded(predictor: Predictor, task: Task, examples: list[Any]) -> Iterator[
     for start in range(0, len(examples), EXAMPLES_AT_ONCE):
         part = examples[start : start + EXAMPLES_AT_ONCE]
         units: dict[int, list[Sequence]] = {}
-        for sequence in task.training_sequences(task.encode(part, predictor.tokenizer, predictor.max_length)):
+        for sequence in training_sequences(task, task.encode(part, predictor.tokenizer, predictor.max_length)):
             units.setdefault(sequence.example, []).append(replace(sequence, example=start + sequence.example))
         yield from units.values()
 

@@ -91,7 +91,7 @@ def _require_parts(recipe: FinetuneConfig, train: str, dev: str, parts: Parts) -
         counts = f"{len(parts.of_examples):,} lines, and {dev} has {len(examples):,} examples"
         raise UserError(f"the file of tasks.parts has {counts}: give one line for each example")
     metric = selection_metric(recipe, task, examples)
-    if task.example_sums(task.constant_predictions(examples)[0], examples, metric) is None:
+    if metric not in task.sums(task.constant_predictions(examples)[0], examples):
         raise UsageError(f"{metric} has no score for parts of the examples: remove tasks.parts, or set another metric")
 
 

@@ -207,7 +207,7 @@ class FinetuneStep:
         found = _read_predictions(tuned.task, examples, run / DEV / PREDICTIONS)
         scores = tuned.task.score(found, examples)
         metric = recipe.metric or next(name for name in (tuned.task.metric, *scores) if name in scores)
-        sums = tuned.task.example_sums(found, examples, metric)
+        sums = tuned.task.sums(found, examples).get(metric)
         if sums is not None:
             np.save(at.folder / SUMS, sums[1])
         result = {"metric": metric, "scores": scores, "formula": sums[0] if sums else None}

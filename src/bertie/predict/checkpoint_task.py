@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from bertie import config as configuration
 from bertie import console, storage, untrusted
@@ -17,7 +17,7 @@ from bertie.checkpoints.read import read_checkpoint
 from bertie.errors import UsageError, UserError, join_names, naming
 from bertie.tasks import AnyTask
 from bertie.tasks.foreign_head import ForeignHead
-from bertie.tasks.task import Calibratable, Task
+from bertie.tasks.task import AddsTokens, Calibratable, Task, added_tokens
 from bertie.tasks.task_json import task_from_json, with_pooling
 from bertie.text.added_tokens import entry_ids, with_tokens
 
@@ -62,8 +62,9 @@ def checkpoint_task(checkpoint: Checkpoint) -> AnyTask | None:
     if checkpoint.unclear:
         classes = " or ".join(f'"{name}"' for name in classes_of(checkpoint.config, checkpoint.unclear))
         problem = "config.json names no class (architectures), and its head may be for texts or for tokens"
-        remedies = [f"add {classes} to it as architectures", *(kind.beside_head for kind in get_args(AnyTask))]
-        raise UserError(f"{checkpoint.folder}: {problem}: {'; '.join(filter(None, remedies))}")
+        others = [kind.beside_head for kind in get_args(AnyTask) if isinstance(kind, AddsTokens)]
+        remedies = [f"add {classes} to it as architectures", *others]
+        raise UserError(f"{checkpoint.folder}: {problem}: {'; '.join(remedies)}")
     if head is None:
         return None
     if not found:
@@ -97,7 +98,7 @@ def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
     Raises:
         UsageError: `task` has other labels than the head, or another pooling.
     """
-    if task is not None and task.added_tokens and not checkpoint.task:
+    if task is not None and added_tokens(task) and not checkpoint.task:
         _require_outputs(checkpoint, task.facts.shape or "", task.labels)
         return task
     own = checkpoint_task(checkpoint)
@@ -117,20 +118,20 @@ def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
 
 def with_tokens_of(task: AnyTask | None, checkpoint: Checkpoint) -> Checkpoint:
     """Return the checkpoint with a tokenizer that matches the tokens of a task. Raises UserError if it has no such entries."""
-    if task is None or not task.added_tokens:
+    if not (tokens := added_tokens(task)):
         return checkpoint
     with naming(checkpoint.folder):
-        entry_ids(checkpoint.tokenizer, task.added_tokens)
-        return replace(checkpoint, tokenizer=with_tokens(checkpoint.tokenizer, task.added_tokens))
+        entry_ids(checkpoint.tokenizer, tokens)
+        return replace(checkpoint, tokenizer=with_tokens(checkpoint.tokenizer, tokens))
 
 
 def _with_pooling(task: AnyTask, own: AnyTask) -> AnyTask:
     """Return `task` with the pooling that the model was trained with."""
-    if task.text_pooling is None or own.text_pooling in (None, "model"):
+    if task.text_pooling in (None, own.text_pooling) or own.text_pooling in (None, "model"):
         return task
-    if task.text_pooling not in ("model", own.text_pooling):
+    if task.text_pooling != "model":
         raise UsageError(f'task.pooling: the model was trained with "{own.text_pooling}": use it')
-    return task.with_pooling(own.text_pooling, task.paired)
+    return replace(cast(Any, task), pooling=own.text_pooling)
 
 
 def _tuned_field(task: Task) -> str | None:

@@ -151,8 +151,7 @@ def plan(
     command = _command(best, target, data, budget, cache)
     report(outlooks, left_out, best, shards, f"{budget} on {target.device}")
     choice = "has the lowest loss" if len(outlooks) > 1 else "is the only recipe that can be estimated"
-    if gpu is not None:
-        _warn_of_assumptions(target)
+    _state_assumptions(target)
     console.result(f"\n{best.recipe} {choice}. Train it with:\n\n  {command}")
     return {
         "device": target.device,
@@ -165,12 +164,13 @@ def plan(
     }
 
 
-def _warn_of_assumptions(target: Target) -> None:
+def _state_assumptions(target: Target) -> None:
     """Say what a plan for a GPU elsewhere assumes."""
-    console.info(
-        f"The speed assumes {100 * target.utilization:g} % of the peak rate of the GPU (--utilization). It is not "
-        f"measured.\nRecipes smaller than {FILL_A_GPU[0]} do not fill a GPU: run the plan on it to see them."
-    )
+    if target.gpu is not None:
+        console.info(
+            f"The speed assumes {100 * target.utilization:g} % of the peak rate of the GPU (--utilization). It is not "
+            f"measured.\nRecipes smaller than {FILL_A_GPU[0]} do not fill a GPU: run the plan on it to see them."
+        )
 
 
 def _gpu(device: Device, utilization: float, threads: int) -> Gpu | None:

@@ -20,27 +20,20 @@ from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
 from bertie.model.losses import grouped_cross_entropy
-from bertie.model.text_pooling import TaskPooling, TextPooling, pooling_facts
+from bertie.model.text_pooling import pooling_facts
 from bertie.report import TextSpan
 from bertie.tasks.data.choices import ChoiceExample, ChoiceReader
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import parse_index
-from bertie.tasks.encoding import (
-    by_example,
-    every_sequence,
-    own_pooling,
-    pooled_position,
-    softmax,
-)
+from bertie.tasks.encoding import by_example, own_pooling, pooled_position, softmax
 from bertie.tasks.evaluation.calibration import choice_calibration
 from bertie.tasks.evaluation.findings import Evaluation, class_findings
 from bertie.tasks.evaluation.passages import Passage, mark, shortened
-from bertie.tasks.example_sums import ExampleSums, mean_sums
+from bertie.tasks.example_sums import ExampleSums, mean_sums, score_by_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.predictions import ChoicePrediction
-from bertie.tasks.relevance import no_relevance
-from bertie.tasks.score_rows import read_rows, score_in_order
 from bertie.tasks.task import EXAMPLE
+from bertie.tasks.text_options import HeadReads
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
@@ -50,12 +43,15 @@ class Choose:
     """Select the best of several endings of a context."""
 
     facts = HeadFacts("multiple choice", "the best of several endings", "multiple-choice", "choice")
-    prediction, labels, paired, text_pooling = ChoicePrediction, (), True, own_pooling
+    prediction = ChoicePrediction
+    labels = ()
+    paired = True
+    unit = EXAMPLE
+    metric = "accuracy"
+    text_pooling = own_pooling
     input_form = "a list of a context and its endings"
-    unit, metric, untrainable = EXAMPLE, "accuracy", ""
-    training_sequences, head_positions, relevance = every_sequence, pooled_position, no_relevance
-    added_tokens, beside_head = (), ""
-    prediction_rows, score_rows = read_rows, score_in_order
+    head_positions = pooled_position
+    score = score_by_sums
 
     kind: Literal["choose"] = "choose"
     context: str = ""
@@ -69,14 +65,9 @@ class Choose:
     """Column of the gold ending: its number, its letter, its text, or the name of its column; empty: detected from the header."""
     labels_from: int | None = None
     """Number of the first ending in the labels, 0 or 1; None: 1 in SocialIQA's files, 0 in others."""
-    pooling: TaskPooling = "model"
-    """What stands for a text, or a pair, in the head. model: what the model's `classifier_pooling` says, which for BERT is
-    token. The others are explained in the documentation of fine-tuning."""
+    pooling: HeadReads = "model"
     counts_from_0: NoFlag[bool] = False
     """Whether labels certainly count from 0 in the training examples, for other files that leave a doubt."""
-
-    def with_pooling(self, pooling: TextPooling, paired: bool | None) -> Self:  # noqa: ARG002
-        return replace(self, pooling=pooling)
 
     @property
     def reader(self) -> ChoiceReader:
@@ -144,17 +135,10 @@ class Choose:
             raise UserError(f"{place}: the prediction is {predicted[:20]!r}, but the endings are 0 to {last}")
         return ChoicePrediction(index, [])
 
-    def score(self, predictions: list[ChoicePrediction], examples: list[ChoiceExample]) -> dict[str, float]:
-        """Return accuracy. Raises UserError as `validate`."""
+    def sums(self, predictions: list[ChoicePrediction], examples: list[ChoiceExample]) -> dict[str, ExampleSums]:
         self.validate(examples)
-        correct = [found.choice == example.label for found, example in zip(predictions, examples, strict=True)]
-        return {"accuracy": float(np.mean(correct))}
-
-    def example_sums(
-        self, predictions: list[ChoicePrediction], examples: list[ChoiceExample], metric: str
-    ) -> ExampleSums | None:
         hits = [found.choice == example.label for found, example in zip(predictions, examples, strict=True)]
-        return mean_sums(hits) if metric == "accuracy" else None
+        return {"accuracy": mean_sums(hits)}
 
     def constant_predictions(self, examples: list[ChoiceExample]) -> list[list[ChoicePrediction]]:
         """Return one baseline per index: always this ending, or the last one of examples with fewer endings."""

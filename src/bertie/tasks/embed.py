@@ -21,16 +21,15 @@ from bertie.report import TextSpan
 from bertie.tasks.data.prediction_files import answer_of, require_number
 from bertie.tasks.data.rows import describe_bad_number, parse_label_number
 from bertie.tasks.data.texts import CLASSES, SCORES, Example, TextReader
-from bertie.tasks.encoding import every_sequence, pooled_position, read_alike, same_task
+from bertie.tasks.encoding import pooled_position, read_alike
 from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Table
 from bertie.tasks.evaluation.passages import Passage, shortened, texts_of
 from bertie.tasks.example_sums import ExampleSums, number_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.metrics import regression_scores
 from bertie.tasks.predictions import SimilarityPrediction
-from bertie.tasks.relevance import no_relevance
-from bertie.tasks.score_rows import read_rows, score_in_order
 from bertie.tasks.task import BATCH, EXAMPLE, Unit
+from bertie.tasks.text_options import UnknownLabels
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
@@ -45,11 +44,12 @@ class Embed:
     """
 
     facts = HeadFacts("sentence embeddings", "vectors of texts", "sentence-similarity", "vectors")
-    prediction, labels, paired, text_pooling = SimilarityPrediction, (), None, None
-    input_form, untrainable = "a list of two texts", ""
-    training_sequences, with_pooling, relevance = every_sequence, same_task, no_relevance
-    added_tokens, beside_head, as_read = (), "", read_alike
-    prediction_rows, score_rows = read_rows, score_in_order
+    prediction = SimilarityPrediction
+    labels = ()
+    paired = None
+    text_pooling = None
+    input_form = "a list of two texts"
+    as_read = read_alike
 
     kind: Literal["embed"] = "embed"
     text: str = ""
@@ -58,9 +58,7 @@ class Embed:
     """Column of the second text; empty: detected from the header."""
     label: str = ""
     """Column of the score, if there is one; empty: detected from the header."""
-    no_label: tuple[str, ...] = ()
-    """Labels that mean that the label is unknown, such as -1; empty: those that leave no doubt, such as SNLI's -1 and MNLI's
-    dash."""
+    no_label: UnknownLabels = ()
     pooling: Pooling = "mean"
     """Pooling of the token vectors into the vector of the text."""
     scale: Annotated[float, Range(0, above=True)] = 20.0
@@ -184,12 +182,13 @@ class Embed:
             return {name: scores[name] for name in ("spearman", "pearson")}
         return {"accuracy": float((_ranks(predictions, examples)[0] == 1).mean())}
 
-    def example_sums(
-        self, predictions: list[SimilarityPrediction], examples: list[Example], metric: str
-    ) -> ExampleSums | None:
-        if metric not in ("pearson", "spearman"):
-            return None
-        return number_sums([p.similarity for p in predictions], [float(e.label or 0) for e in examples], metric)
+    def sums(self, predictions: list[SimilarityPrediction], examples: list[Example]) -> dict[str, ExampleSums]:
+        """Return the rows of pearson and spearman. Which second text is nearest is no sum over the examples."""
+        self.validate(examples)
+        if parse_label_number(examples[0].label) is None:
+            return {}
+        sums = number_sums([float(example.label or 0) for example in examples], [p.similarity for p in predictions])
+        return {name: sums[name] for name in ("spearman", "pearson")}
 
     def evaluate(self, predictions: list[SimilarityPrediction], examples: list[Example]) -> Evaluation:
         self.validate(examples)

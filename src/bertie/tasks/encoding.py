@@ -10,7 +10,7 @@ import numpy as np
 from bertie.contracts import Sequence, Targets
 from bertie.errors import UsageError, UserError
 from bertie.model.config import PooledToken
-from bertie.model.text_pooling import TaskPooling, TextPooling, for_one_text, pooling_facts
+from bertie.model.text_pooling import TaskPooling, for_one_text, pooling_facts
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
@@ -133,11 +133,6 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return exponentials / exponentials.sum(-1, keepdims=True)
 
 
-def every_sequence(task: Any, sequences: list[Sequence]) -> list[Sequence]:  # noqa: ARG001
-    """Return all sequences: `Task.training_sequences` of most tasks."""
-    return sequences
-
-
 def as_given(task: T, own: object) -> T:  # noqa: ARG001
     """Return the task: `Task.as_trained` of a task that needs nothing from training to read and encode examples."""
     return task
@@ -151,13 +146,3 @@ def read_alike(task: T, reader: object) -> T:  # noqa: ARG001
 def paired_as_trained(task: Any, own: Any) -> Any:
     """Return the task, for as many texts as the trained one: `Task.as_trained` of a task on texts."""
     return replace(task, paired=own.paired if task.paired is None else task.paired)
-
-
-def with_own_pooling(task: Any, pooling: TextPooling, paired: bool | None) -> Any:
-    """Return the task with another `pooling` and `paired`: `Task.with_pooling` of a task on texts."""
-    return replace(task, pooling=pooling, paired=paired)
-
-
-def same_task(task: Any, pooling: TextPooling, paired: bool | None) -> Any:  # noqa: ARG001
-    """Return the task: `Task.with_pooling` of a task whose head reads tokens."""
-    return task

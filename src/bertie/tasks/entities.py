@@ -38,19 +38,6 @@ def _complete(marks: list[TagMark]) -> Iterator[tuple[str, int, int]]:
             kind = ""
 
 
-def entity_scores(gold: list[list[str]], predicted: list[list[str]], form: TagForm) -> dict[str, float]:
-    """Return precision, recall and f1 of whole entities, 0 to 1. An entity is correct if its words and kind match.
-
-    Args:
-        gold: The gold tags of each sentence.
-        predicted: The predicted tags of each sentence.
-        form: How tags mark entities.
-    """
-    counts = entity_counts(gold, predicted, form).values()
-    precision, recall, f1 = precision_recall_f1(*(sum(column) for column in zip((0, 0, 0), *counts, strict=True)))
-    return {"f1": f1, "precision": precision, "recall": recall}
-
-
 def entity_counts(gold: list[list[str]], predicted: list[list[str]], form: TagForm) -> dict[str, tuple[int, int, int]]:
     """Count, for each kind of entity: (correct predictions, gold entities, predicted entities)."""
     both = (gold, predicted)
@@ -59,8 +46,3 @@ def entity_counts(gold: list[list[str]], predicted: list[list[str]], form: TagFo
     ]
     correct, in_gold, in_predicted = (Counter(kind for _, kind, *_ in side) for side in (sides[0] & sides[1], *sides))
     return {kind: (correct[kind], in_gold[kind], in_predicted[kind]) for kind in in_gold.keys() | in_predicted.keys()}
-
-
-def precision_recall_f1(correct: int, gold: int, predicted: int) -> tuple[float, float, float]:
-    """Return precision, recall and F1 of counts; 0 if there are no gold or no predicted entities."""
-    return correct / max(predicted, 1), correct / max(gold, 1), 2 * correct / max(gold + predicted, 1)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertie.tasks.example_sums import ExampleSums, mean_sums
-from bertie.tasks.metrics import mean_where
 
 DEFAULT_THRESHOLD = 0.5
 MIN_TUNED = 5
@@ -37,40 +36,25 @@ def indicators(sets: Sequence[Collection[str]], labels: Sequence[str]) -> np.nda
     return found_NC
 
 
-def label_set_scores(gold_NC: np.ndarray, found_NC: np.ndarray) -> dict[str, float]:
-    """Return the scores, 0 to 1, from which example has which label, bool [N, C] each.
-
-    Returns:
-        f1: of all decisions together (micro). macro_f1: the mean over the labels. sample_f1: the mean over the examples.
-        exact_match: the share of examples with all labels right. The means leave out a label, or an example, without gold
-        and predicted labels, as scikit-learn's with zero_division=np.nan.
-    """
-    return {
-        "f1": float(f1(gold_NC.ravel(), found_NC.ravel(), 0)),
-        "macro_f1": mean_where(f1(gold_NC, found_NC, 0), (gold_NC | found_NC).any(0)),
-        "sample_f1": mean_where(f1(gold_NC, found_NC, 1), (gold_NC | found_NC).any(1)),
-        "exact_match": float((gold_NC == found_NC).all(1).mean()),
-    }
-
-
 def f1(gold: np.ndarray, found: np.ndarray, axis: int) -> np.ndarray:
     """Return F1 along an axis; 0 where nothing is gold or predicted."""
     return 2 * (gold & found).sum(axis) / np.maximum(gold.sum(axis) + found.sum(axis), 1)
 
 
-def label_set_sums(gold_NC: np.ndarray, found_NC: np.ndarray, metric: str) -> ExampleSums | None:
-    """Return the rows of a score of `label_set_scores`. None for other metrics."""
+def label_set_sums(gold_NC: np.ndarray, found_NC: np.ndarray) -> dict[str, ExampleSums]:
+    """Return the rows of the scores, 0 to 1, from which example has which label, bool [N, C] each.
+
+    f1: of all decisions together (micro). macro_f1: the mean over the labels. sample_f1: the mean over the examples.
+    exact_match: the share of examples with all labels right. The means leave out a label, or an example, without gold and
+    predicted labels, as scikit-learn's with zero_division=np.nan.
+    """
     counts = np.stack([gold_NC & found_NC, gold_NC, found_NC], 1).astype(float)
-    match metric:
-        case "f1":
-            return "f1", counts.sum(2)
-        case "macro_f1":
-            return "f1", counts.reshape(len(gold_NC), -1)
-        case "sample_f1":
-            return "mean", np.stack([f1(gold_NC, found_NC, 1), (gold_NC | found_NC).any(1)], 1)
-        case "exact_match":
-            return mean_sums((gold_NC == found_NC).all(1).tolist())
-    return None
+    return {
+        "f1": ("f1", counts.sum(2)),
+        "macro_f1": ("f1", counts.reshape(len(gold_NC), -1)),
+        "sample_f1": ("mean", np.stack([f1(gold_NC, found_NC, 1), (gold_NC | found_NC).any(1)], 1)),
+        "exact_match": mean_sums((gold_NC == found_NC).all(1)),
+    }
 
 
 def tuned_thresholds(probabilities_NC: np.ndarray, gold_NC: np.ndarray) -> tuple[float, ...]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
-from bertie.config import NoFlag, Range, check_ranges
+from bertie.config import NoFlag, check_ranges
 from bertie.console import percent
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError, join_names
@@ -20,32 +20,37 @@ from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
 from bertie.model.losses import binary_cross_entropy
-from bertie.model.text_pooling import TaskPooling
 from bertie.tasks import encoding
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weight_array
+from bertie.tasks.classes import count_labels, named_labels, require_distinct
 from bertie.tasks.data.label_sets import LabelSetExample, LabelSetReader, parse_labels
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import Row, none_of, require_distinct_columns
 from bertie.tasks.data.spellings import class_of
 from bertie.tasks.data.texts import TextReader
 from bertie.tasks.evaluation.calibration import calibration, log_losses
-from bertie.tasks.evaluation.findings import Evaluation, Table
+from bertie.tasks.evaluation.findings import Evaluation, Table, member_table
 from bertie.tasks.evaluation.passages import Passage, texts_of
-from bertie.tasks.example_sums import ExampleSums
+from bertie.tasks.example_sums import ExampleSums, score_by_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.label_sets import (
     DEFAULT_THRESHOLD,
     LabelSetPrediction,
-    f1,
     indicators,
-    label_set_scores,
     label_set_sums,
     tuned_thresholds,
 )
 from bertie.tasks.relevance import class_relevance
-from bertie.tasks.score_rows import read_rows, score_in_order
-from bertie.tasks.task import SEQUENCE, Scoring
-from bertie.text.truncation import Truncation
+from bertie.tasks.task import SEQUENCE
+from bertie.tasks.text_options import (
+    ArePairs,
+    HeadReads,
+    PairColumn,
+    TextColumn,
+    TextTruncation,
+    UnknownLabels,
+    WindowStride,
+)
 
 BASELINES = 10  # constant predictions: up to this many of the most frequent labels
 
@@ -61,19 +66,22 @@ class MultiLabel:
         "text",
         "multi_label_classification",
     )
-    prediction, added_tokens, beside_head = LabelSetPrediction, (), ""
-    scored_apart, tuned = True, "thresholds"
-    unit, metric, untrainable = SEQUENCE, "f1", ""
-    text_pooling, input_form = encoding.own_pooling, encoding.text_input_form
-    encode, training_sequences, decode = encoding.encode_texts, encoding.every_sequence, encoding.decode_texts
-    head_positions, with_pooling = encoding.pooled_position, encoding.with_own_pooling
-    prediction_rows, relevance = read_rows, class_relevance
+    prediction = LabelSetPrediction
+    unit = SEQUENCE
+    metric = "f1"
+    scored_apart = True
+    tuned = "thresholds"
+    text_pooling = encoding.own_pooling
+    input_form = encoding.text_input_form
+    encode = encoding.encode_texts
+    decode = encoding.decode_texts
+    head_positions = encoding.pooled_position
+    score = score_by_sums
+    relevance = class_relevance
 
     kind: Literal["multi_label"] = "multi_label"
-    text: str = ""
-    """Column of the text; empty: detected from the header."""
-    text_pair: str = ""
-    """Column of the second text, for tasks on pairs; empty: detected from the header."""
+    text: TextColumn = ""
+    text_pair: PairColumn = ""
     label: str = ""
     """Column of the labels; empty: labels or label, or else all columns but those of texts and ids, with 0 and 1."""
     separator: str = ""
@@ -84,19 +92,11 @@ class MultiLabel:
     class_weights: ClassWeights = "none"
     """Weights of the positive examples of each label in the loss. balanced: negative by positive training examples of the
     label. A table: one weight for each label."""
-    no_label: tuple[str, ...] = ()
-    """Labels that mean that the label is unknown, such as -1; empty: those that leave no doubt, such as SNLI's -1 and MNLI's
-    dash."""
-    truncation: Truncation = "head"
-    """Part to read of a text that is too long. head: the beginning. tail: the end. head_tail: both, a quarter of the
-    tokens from the beginning. windows: all of it, in overlapping windows."""
-    doc_stride: Annotated[int, Range(0)] = 0
-    """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
-    pooling: TaskPooling = "model"
-    """What stands for a text, or a pair, in the head. model: what the model's `classifier_pooling` says, which for BERT is
-    token. The others are explained in the documentation of fine-tuning."""
-    paired: NoFlag[bool | None] = None
-    """Whether examples are pairs; set from the training examples."""
+    no_label: UnknownLabels = ()
+    truncation: TextTruncation = "head"
+    doc_stride: WindowStride = 0
+    pooling: HeadReads = "model"
+    paired: ArePairs = None
     thresholds: NoFlag[tuple[float, ...]] = ()
     """The smallest probability of each label that predicts it; empty: 0.5. Tuned on dev examples."""
 
@@ -106,8 +106,7 @@ class MultiLabel:
     def __post_init__(self) -> None:
         check_ranges("task", self)
         require_distinct_columns(text=self.text, text_pair=self.text_pair, label=self.label)
-        if len(set(self.labels)) < len(self.labels):
-            raise UsageError(f"task.labels names a label twice: {join_names(self.labels)}")
+        require_distinct(self.labels)
         if self.thresholds and len(self.thresholds) != len(self.labels):
             raise UsageError(f"task.thresholds has {len(self.thresholds)} numbers for {len(self.labels)} labels")
         if not all(0 <= threshold <= 1 for threshold in self.thresholds):
@@ -175,9 +174,7 @@ class MultiLabel:
         ]
 
     def head(self, config: EncoderConfig, width: int) -> PooledHead:
-        if not self.labels:
-            raise UsageError("the task has no labels yet: fit it on training examples, or set task.labels")
-        return PooledHead(width, len(self.labels), head_dropout(config), binary_cross_entropy, config.head_layers)
+        return PooledHead(width, count_labels(self), head_dropout(config), binary_cross_entropy, config.head_layers)
 
     def initial_bias(self, sequences: list[Sequence]) -> np.ndarray:
         known = [sequence for sequence in sequences if sequence.target is not None]
@@ -206,18 +203,12 @@ class MultiLabel:
         p_NC = np.array([[each.probabilities[label] for label in self.labels] for each in predictions])
         return replace(self, thresholds=tuned_thresholds(p_NC, self._indicators(examples)))
 
-    def score_rows(self, given: Scoring) -> dict[str, float]:
-        return score_in_order(self if self.labels else replace(self, labels=self._labels_in(given)), given)
-
-    def _labels_in(self, given: Scoring) -> tuple[str, ...]:
-        """Return the labels that have a probability in the first prediction, or else those of all examples and predictions."""
-        rows = [row for row in given.rows if isinstance(row, Row)]
-        first = rows[0].values.get("probabilities") if rows else None
-        if isinstance(first, dict):
-            return tuple(first)
-        gold = {label for example in given.examples for label in example.labels or ()}
-        found = {label for row in rows for label in self._predicted(row.values, row.place)}
-        return tuple(sorted(gold | {class_of(label, gold) for label in found}))
+    def with_labels_of(self, rows: list[Row], examples: list[LabelSetExample]) -> MultiLabel:
+        gold = {label for example in examples for label in example.labels or ()}
+        if not (labels := named_labels(rows)):
+            found = {label for row in rows for label in self._predicted(row.values, row.place)}
+            labels = tuple(sorted(gold | {class_of(label, gold) for label in found}))
+        return replace(self, labels=labels)
 
     def _predicted(self, values: dict[str, Any], place: str) -> tuple[str, ...]:
         found = parse_labels(answer_of(values, "labels", place), "labels", place, self.separator, self.labels)
@@ -232,19 +223,14 @@ class MultiLabel:
             raise UserError(f"{place}: {problem}; name all labels with --task.labels")
         return LabelSetPrediction(list(predicted), {})
 
-    def score(self, predictions: list[LabelSetPrediction], examples: list[LabelSetExample]) -> dict[str, float]:
-        """Return f1, macro_f1, sample_f1 and exact_match, as `label_set_scores`. Raises UserError as `validate`."""
+    def sums(self, predictions: list[LabelSetPrediction], examples: list[LabelSetExample]) -> dict[str, ExampleSums]:
         self.validate(examples)
-        return label_set_scores(self._indicators(examples), indicators([p.labels for p in predictions], self.labels))
+        return label_set_sums(
+            self._indicators(examples), indicators([each.labels for each in predictions], self.labels)
+        )
 
     def _indicators(self, examples: list[LabelSetExample]) -> np.ndarray:
         return indicators([example.labels or () for example in examples], self.labels)
-
-    def example_sums(
-        self, predictions: list[LabelSetPrediction], examples: list[LabelSetExample], metric: str
-    ) -> ExampleSums | None:
-        found_NC = indicators([each.labels for each in predictions], self.labels)
-        return label_set_sums(self._indicators(examples), found_NC, metric)
 
     def constant_predictions(self, examples: list[LabelSetExample]) -> list[list[LabelSetPrediction]]:
         """Return these baselines: no label, the most frequent labels, and the most frequent set of labels."""
@@ -274,10 +260,8 @@ class MultiLabel:
         return Evaluation({"gold": gold}, losses, loss, findings, passage)
 
     def _by_label(self, gold_NC: np.ndarray, found_NC: np.ndarray) -> Table:
-        right, support, found = (gold_NC & found_NC).sum(0), gold_NC.sum(0), found_NC.sum(0)
-        measures = (right / np.maximum(found, 1), right / np.maximum(support, 1), f1(gold_NC, found_NC, 0))
-        columns = [*(each.tolist() for each in measures), self._thresholds(), support.tolist(), found.tolist()]
+        members = np.stack([(gold_NC & found_NC).sum(0), gold_NC.sum(0), found_NC.sum(0)])
         header = ("label", "precision", "recall", "f1", "threshold", "support", "found")
         without = int((~gold_NC.any(1)).sum())
         note = f"A label is predicted if its probability reaches its threshold. {without:,} examples have no label."
-        return Table("labels", "By label", header, list(zip(self.labels, *columns, strict=True)), note)
+        return member_table("labels", "By label", header, self.labels, members, note, self._thresholds())

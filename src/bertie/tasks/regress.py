@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
-from bertie.config import NoFlag, Range, ranges
+from bertie.config import NoFlag, ranges
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UserError
 from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
 from bertie.model.losses import squared_error
-from bertie.model.text_pooling import TaskPooling
 from bertie.tasks import encoding
 from bertie.tasks.data.prediction_files import answer_of, require_number
 from bertie.tasks.data.rows import describe_bad_number, parse_label_number
@@ -28,9 +27,16 @@ from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.metrics import regression_scores
 from bertie.tasks.predictions import NumberPrediction
 from bertie.tasks.relevance import no_relevance
-from bertie.tasks.score_rows import read_rows, score_in_order
 from bertie.tasks.task import SEQUENCE
-from bertie.text.truncation import Truncation
+from bertie.tasks.text_options import (
+    ArePairs,
+    HeadReads,
+    PairColumn,
+    TextColumn,
+    TextTruncation,
+    UnknownLabels,
+    WindowStride,
+)
 
 
 @dataclass(frozen=True)
@@ -38,34 +44,27 @@ class Regress:
     """Predict a number for one text or a pair of texts."""
 
     facts = HeadFacts("regression", "a number", "text-classification", "text", "regression")
-    prediction, labels, added_tokens, beside_head = NumberPrediction, (), (), ""
-    unit, metric, untrainable = SEQUENCE, "spearman", ""
-    text_pooling, input_form = encoding.own_pooling, encoding.text_input_form
-    encode, training_sequences, decode = encoding.encode_texts, encoding.every_sequence, encoding.decode_texts
-    head_positions, with_pooling = encoding.pooled_position, encoding.with_own_pooling
+    prediction = NumberPrediction
+    labels = ()
+    unit = SEQUENCE
+    metric = "spearman"
+    text_pooling = encoding.own_pooling
+    input_form = encoding.text_input_form
     as_read = encoding.read_alike
-    prediction_rows, score_rows = read_rows, score_in_order
+    encode = encoding.encode_texts
+    decode = encoding.decode_texts
+    head_positions = encoding.pooled_position
 
     kind: Literal["regress"] = "regress"
-    text: str = ""
-    """Column of the text; empty: detected from the header."""
-    text_pair: str = ""
-    """Column of the second text, for tasks on pairs; empty: detected from the header."""
+    text: TextColumn = ""
+    text_pair: PairColumn = ""
     label: str = ""
     """Column of the number; empty: detected from the header."""
-    no_label: tuple[str, ...] = ()
-    """Labels that mean that the label is unknown, such as -1; empty: those that leave no doubt, such as SNLI's -1 and MNLI's
-    dash."""
-    truncation: Truncation = "head"
-    """Part to read of a text that is too long. head: the beginning. tail: the end. head_tail: both, a quarter of the
-    tokens from the beginning. windows: all of it, in overlapping windows."""
-    doc_stride: Annotated[int, Range(0)] = 0
-    """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
-    pooling: TaskPooling = "model"
-    """What stands for a text, or a pair, in the head. model: what the model's `classifier_pooling` says, which for BERT is
-    token. The others are explained in the documentation of fine-tuning."""
-    paired: NoFlag[bool | None] = None
-    """Whether examples are pairs; set from the training examples."""
+    no_label: UnknownLabels = ()
+    truncation: TextTruncation = "head"
+    doc_stride: WindowStride = 0
+    pooling: HeadReads = "model"
+    paired: ArePairs = None
     activation: NoFlag[Literal["identity", "sigmoid"]] = "identity"
     """What turns the output into the number; set from the files of a cross-encoder of sentence-transformers."""
 
@@ -120,7 +119,7 @@ class Regress:
         return NumberPrediction(0.5 + 0.5 * math.tanh(0.5 * number) if self.activation == "sigmoid" else number)
 
     def relevance(self, label: str) -> Callable[[NumberPrediction], float] | None:
-        no_relevance(self, label)
+        no_relevance(label)
         return None if self.paired is False else lambda prediction: prediction.score
 
     def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> NumberPrediction:  # noqa: ARG002
@@ -128,24 +127,23 @@ class Regress:
 
     def score(self, predictions: list[NumberPrediction], examples: list[Example]) -> dict[str, float]:
         """Return pearson, spearman and mse, as `regression_scores`. Raises UserError as `validate`."""
-        self.validate(examples)
-        gold = [float(example.label or 0) for example in examples]
-        return regression_scores(gold, [prediction.score for prediction in predictions])
+        return regression_scores(*self._sides(predictions, examples))
 
-    def example_sums(
-        self, predictions: list[NumberPrediction], examples: list[Example], metric: str
-    ) -> ExampleSums | None:
-        return number_sums([p.score for p in predictions], [float(e.label or 0) for e in examples], metric)
+    def sums(self, predictions: list[NumberPrediction], examples: list[Example]) -> dict[str, ExampleSums]:
+        return number_sums(*self._sides(predictions, examples))
+
+    def _sides(self, predictions: list[NumberPrediction], examples: list[Example]) -> tuple[list[float], list[float]]:
+        """Return the gold numbers and the predicted ones."""
+        self.validate(examples)
+        return [float(example.label or 0) for example in examples], [prediction.score for prediction in predictions]
 
     def constant_predictions(self, examples: list[Example]) -> list[list[NumberPrediction]]:
         """Return one baseline: the mean of the gold numbers."""
-        return [[NumberPrediction(float(np.mean([float(example.label or 0) for example in examples])))] * len(examples)]
+        return [[NumberPrediction(float(np.mean(self._sides([], examples)[0])))] * len(examples)]
 
     def evaluate(self, predictions: list[NumberPrediction], examples: list[Example]) -> Evaluation:
         """Return the evaluation: the loss is the squared residual, predicted − gold."""
-        self.validate(examples)
-        gold = np.array([float(example.label or 0) for example in examples])
-        predicted = np.array([each.score for each in predictions])
+        gold, predicted = map(np.array, self._sides(predictions, examples))
         residuals = predicted - gold
 
         def passage(i: int) -> Passage:

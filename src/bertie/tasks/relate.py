@@ -13,7 +13,6 @@ import numpy as np
 
 from bertie import console
 from bertie.config import NoFlag
-from bertie.console import percent
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.model.config import PooledToken
@@ -22,23 +21,19 @@ from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead, SpanPairHead
 from bertie.model.text_pooling import TaskPooling
 from bertie.report import TextSpan
+from bertie.tasks import classes
 from bertie.tasks.data.marked_texts import DIRECTED, RelationExample, SpanEnd, relation_name
-from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.relations import RelationReader
-from bertie.tasks.data.rows import none_of, parse_label
-from bertie.tasks.data.spellings import class_of
-from bertie.tasks.encoding import by_example, every_sequence, pooled_position, same_task, softmax
-from bertie.tasks.evaluation.calibration import choice_calibration
-from bertie.tasks.evaluation.findings import Evaluation, Table, class_findings
-from bertie.tasks.evaluation.passages import Passage, shortened
-from bertie.tasks.example_sums import ExampleSums
+from bertie.tasks.data.rows import Row
+from bertie.tasks.encoding import by_example, pooled_position
+from bertie.tasks.evaluation.findings import Evaluation, Table, member_table
+from bertie.tasks.evaluation.passages import shortened
+from bertie.tasks.example_sums import ExampleSums, score_by_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.markers import MarkerForm, kept_tokens, marked_text, marker_names
 from bertie.tasks.predictions import ClassPrediction
-from bertie.tasks.relation_metrics import NEGATIVES, relation_counts, relation_scores, relation_sums, relations_of
-from bertie.tasks.relevance import no_relevance
-from bertie.tasks.score_rows import labels_in, read_rows, score_in_order
-from bertie.tasks.task import SEQUENCE, Scoring
+from bertie.tasks.relation_metrics import NEGATIVES, relation_counts, relation_sums, relations_of
+from bertie.tasks.task import SEQUENCE
 from bertie.text import truncation
 from bertie.text.added_tokens import entry_ids
 from bertie.text.tokenizer import Tokenizer
@@ -61,13 +56,15 @@ class _Target(NamedTuple):
 class Relate:
     """Predict the relation between two marked spans of a text."""
 
-    prediction, paired, untrainable, unit = ClassPrediction, None, "", SEQUENCE
+    prediction = ClassPrediction
+    paired = None
+    unit = SEQUENCE
     beside_head = (
         "a model of relations needs a task.json with its kind (relate), form (masked), labels in the order of its outputs, "
         'and markers, such as {"E1:PERSON": "[unused1]"}'
     )
-    with_pooling, relevance, training_sequences = same_task, no_relevance, every_sequence
-    prediction_rows = read_rows
+    score = score_by_sums
+    constant_predictions = classes.constant_classes
 
     kind: Literal["relate"] = "relate"
     form: MarkerForm = "markers"
@@ -104,8 +101,7 @@ class Relate:
     """What the ends of spans named in the training examples, for other files that leave a doubt."""
 
     def __post_init__(self) -> None:
-        if len(set(self.labels)) < len(self.labels):
-            raise UsageError(f"task.labels names a relation twice: {join_names(self.labels)}")
+        classes.require_distinct(self.labels)
         if len(set(self.markers.values())) < len(self.markers):
             raise UsageError("task.markers has a token twice: each marker needs a token of its own")
         if wrong := [label for label in self.labels if relation_name(label) != label]:
@@ -177,15 +173,7 @@ class Relate:
             UserError: A label is missing or unknown, all are equal, or a span has no type where the form needs it.
             UsageError: It is unclear which class is the negative one, or there is no such class.
         """
-        for example in examples:
-            if example.label is None:
-                unlabeled = all(other.label is None for other in examples)
-                remedy = "name its column with --task.label" if unlabeled else "add it or remove the example"
-                raise UserError(f"{example.source}: no label to train on; {remedy}")
-        labels = self.labels or tuple(sorted({str(example.label) for example in examples}))
-        if len(labels) < 2:
-            only = f"{shorten(min(labels))!r} ({examples[0].source} …)"
-            raise UserError(f"every example has the relation {only}: nothing to learn")
+        labels = classes.classes_of(self.labels, examples)
         negative = self._negative_of(labels)
         without = "there is no negative class" if negative == NONE else f"the negative class is {negative}"
         console.info(f"{without}: f1 and macro_f1 count all other relations (--task.negative)")
@@ -216,11 +204,9 @@ class Relate:
 
         Raises UserError for the first that has not.
         """
-        known = set(self.labels)
-        for example in examples:
-            if example.label not in known:
-                raise UserError(f"{example.source}: {none_of(example.label, self.labels, 'relations')}")
-            if self.markers:
+        classes.require_classes(self.labels, examples, "relations")
+        if self.markers:
+            for example in examples:
                 marked_text(self.form, self.markers, example)
 
     def encode(self, examples: list[RelationExample], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
@@ -257,11 +243,9 @@ class Relate:
         return np.array(sorted(sequence.target[:2]), np.int64)
 
     def head(self, config: EncoderConfig, width: int) -> PooledHead | SpanPairHead:
-        if not self.labels:
-            raise UsageError("the task has no relations yet: fit it on training examples, or set task.labels")
         if self._reads_cls:
-            return PooledHead(width, len(self.labels), head_dropout(config), layers=config.head_layers)
-        return SpanPairHead(width, len(self.labels), head_dropout(config))
+            return classes.class_head(self, config, width)
+        return SpanPairHead(width, classes.count_labels(self), head_dropout(config))
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         """Return one target per sequence. index: for markers those of the first and the second span of each sequence."""
@@ -276,7 +260,7 @@ class Relate:
         self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[RelationExample]
     ) -> list[ClassPrediction]:
         logits = [self._logits(*each) for each in zip(outputs, sequences, strict=True)]
-        return [self._predicted(each[0]) for each in by_example(logits, sequences, len(examples))]
+        return [classes.most_probable(self, each[0]) for each in by_example(logits, sequences, len(examples))]
 
     def _logits(self, rows: np.ndarray, sequence: Sequence) -> np.ndarray:
         """Return the logits of a sequence, float32 [C], from the outputs of its head."""
@@ -285,65 +269,28 @@ class Relate:
         first = int(sequence.target.first > sequence.target.second)
         return rows[first, : len(self.labels)] + rows[1 - first, len(self.labels) :]
 
-    def _predicted(self, logits_C: np.ndarray) -> ClassPrediction:
-        probabilities = {label: float(p) for label, p in zip(self.labels, softmax(logits_C), strict=True)}
-        return ClassPrediction(self.labels[int(logits_C.argmax())], probabilities)
-
-    def score_rows(self, given: Scoring) -> dict[str, float]:
-        return score_in_order(replace(self, labels=self.labels or labels_in(given)), given)
+    def with_labels_of(self, rows: list[Row], examples: list[RelationExample]) -> Relate:
+        return replace(self, labels=classes.labels_in(rows, examples))
 
     def read_prediction(self, values: dict[str, Any], example: RelationExample, place: str) -> ClassPrediction:  # noqa: ARG002
-        given = parse_label(answer_of(values, "label", place), "label", place)
-        predicted = given and class_of(relation_name(given), self.labels)
-        if predicted not in self.labels:
-            problem = none_of(predicted, self.labels, "relations")
-            raise UserError(f"{place}: {problem}; name all relations with --task.labels")
-        return ClassPrediction(predicted, {})
+        return classes.read_class(self.labels, values, place, "relations", relation_name)
 
-    def score(self, predictions: list[ClassPrediction], examples: list[RelationExample]) -> dict[str, float]:
-        """Return f1, macro_f1, precision, recall and accuracy, as `relation_scores`. Raises UserError as `validate`."""
+    def sums(self, predictions: list[ClassPrediction], examples: list[RelationExample]) -> dict[str, ExampleSums]:
         self.validate(examples)
-        return relation_scores(*_labels(predictions, examples), *self._scored)
-
-    def example_sums(
-        self, predictions: list[ClassPrediction], examples: list[RelationExample], metric: str
-    ) -> ExampleSums | None:
-        return relation_sums(*_labels(predictions, examples), *self._scored, metric)
-
-    def constant_predictions(self, examples: list[RelationExample]) -> list[list[ClassPrediction]]:
-        """Return one baseline per relation: always this one."""
-        every = [ClassPrediction(label, {name: float(name == label) for name in self.labels}) for label in self.labels]
-        return [[prediction] * len(examples) for prediction in every]
+        return relation_sums(*classes.gold_and_predicted(predictions, examples), *self._scored)
 
     def evaluate(self, predictions: list[ClassPrediction], examples: list[RelationExample]) -> Evaluation:
-        """Return the evaluation: the loss is −log of the gold relation's probability."""
         self.validate(examples)
-        gold, found = _labels(predictions, examples)
-        probabilities = [np.array([each.probabilities[label] for label in self.labels]) for each in predictions]
-        calibration, losses = choice_calibration(probabilities, [self.labels.index(label) for label in gold])
-
-        def passage(i: int) -> Passage:
-            sides = {"gold": gold[i], "predicted": found[i]}
-            facts = {side: f"{label}, {percent(predictions[i].probabilities[label])}" for side, label in sides.items()}
-            return Passage(facts, [_marked(examples[i])])
-
-        findings = (self._by_relation(gold, found), *class_findings(gold, found, self.labels, "class"), calibration)
-        return Evaluation({"gold": gold}, losses, "−log of the gold relation's probability, in nats", findings, passage)
+        relations = self._by_relation(*classes.gold_and_predicted(predictions, examples))
+        return classes.evaluate_classes(self.labels, predictions, examples, lambda i: [_marked(examples[i])], relations)
 
     def _by_relation(self, gold: list[str], found: list[str]) -> Table:
         relations, negative = self._scored
-        right, own, said = relation_counts(gold, found, relations, negative).sum(0)
-        measures = right / np.maximum(said, 1), right / np.maximum(own, 1), 2 * right / np.maximum(own + said, 1)
-        columns = [*(each.tolist() for each in measures), own.astype(int).tolist(), said.astype(int).tolist()]
         note = "A relation with the wrong direction is wrong. macro_f1 is the mean of this F1, f1 that of all together"
         note += f", without {negative}." if negative else "."
         header = ("relation", "precision", "recall", "f1", "support", "found")
-        return Table("relations", "By relation", header, list(zip(relations, *columns, strict=True)), note)
-
-
-def _labels(predictions: list[ClassPrediction], examples: list[RelationExample]) -> tuple[list[str], list[str]]:
-    """Return the gold labels and the predicted ones."""
-    return [str(example.label) for example in examples], [prediction.label for prediction in predictions]
+        members = relation_counts(gold, found, relations, negative).sum(0).astype(int)
+        return member_table("relations", "By relation", header, relations, members, note)
 
 
 def _marked(example: RelationExample) -> list[TextSpan]:

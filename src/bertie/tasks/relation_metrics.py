@@ -5,10 +5,12 @@ N  examples    K  relations, without direction and without the negative class
 
 from __future__ import annotations
 
+from operator import eq
+
 import numpy as np
 
 from bertie.tasks.data.marked_texts import DIRECTED
-from bertie.tasks.example_sums import ExampleSums, mean_sums
+from bertie.tasks.example_sums import ExampleSums, f1_sums, mean_sums
 
 NEGATIVES = ("no_relation", "Other")
 """The negative classes of TACRED and of SemEval-2010 task 8."""
@@ -36,34 +38,14 @@ def relation_counts(gold: list[str], found: list[str], relations: list[str], neg
     return counts
 
 
-def relation_scores(gold: list[str], found: list[str], relations: list[str], negative: str) -> dict[str, float]:
-    """Return the scores, 0 to 1.
+def relation_sums(gold: list[str], found: list[str], relations: list[str], negative: str) -> dict[str, ExampleSums]:
+    """Return the rows of the scores, 0 to 1.
 
-    Returns:
-        f1, precision, recall: of all relations together without the negative class (micro), as TACRED's scorer. macro_f1: the
-        mean F1 of the relations that occur in the gold labels, without the negative class; a relation with the wrong direction
-        is wrong: SemEval's official score. accuracy: of all classes. A fraction 0/0 counts as 0.
+    f1, precision, recall: of all relations together without the negative class (micro), as TACRED's scorer. macro_f1: the mean
+    F1 of the relations that occur in the gold labels, without the negative class; a relation with the wrong direction is wrong:
+    SemEval's official score. accuracy: of all classes. A fraction 0/0 counts as 0.
     """
-    sums_3K = relation_counts(gold, found, relations, negative).sum(0)
-    right, own, said = sums_3K.sum(1)
-    return {
-        "f1": float(2 * right / max(own + said, 1)),
-        "macro_f1": float(np.mean(2 * each[0] / (each[1] + each[2])))
-        if (each := sums_3K[:, sums_3K[1] > 0]).size
-        else 0.0,
-        "precision": float(right / max(said, 1)),
-        "recall": float(right / max(own, 1)),
-        "accuracy": float(np.mean([a == b for a, b in zip(gold, found, strict=True)])),
-    }
-
-
-def relation_sums(
-    gold: list[str], found: list[str], relations: list[str], negative: str, metric: str
-) -> ExampleSums | None:
-    """Return the rows of f1, macro_f1 or accuracy. None for other metrics."""
-    if metric == "accuracy":
-        return mean_sums([a == b for a, b in zip(gold, found, strict=True)])
-    if metric not in ("f1", "macro_f1"):
-        return None
     counts = relation_counts(gold, found, relations, negative)
-    return "f1", counts.sum(2) if metric == "f1" else counts[:, :, counts[:, 1].any(0)].reshape(len(gold), -1)
+    micro = f1_sums(counts.sum(2))
+    macro = counts[:, :, counts[:, 1].any(0)].reshape(len(gold), -1)
+    return {"f1": micro.pop("f1"), "macro_f1": ("f1", macro), **micro, "accuracy": mean_sums([*map(eq, gold, found)])}

@@ -1,4 +1,8 @@
-"""Score predictions against gold labels without a model, with the official metrics of each task."""
+"""Score predictions against gold labels without a model, with the official metrics of each task.
+
+Rows of a file or of Python values are matched with the examples, in order or, for questions, by id. `Task.read_prediction` turns
+each into a prediction, and `Task.score` scores these, as after a model has predicted.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,54 @@ import math
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from bertie import config as configuration
-from bertie.errors import UsageError
+from bertie import console
+from bertie.errors import UsageError, UserError, first_few, raise_error
 from bertie.tasks import AnyTask
-from bertie.tasks.data.prediction_files import given_predictions
-from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.data.prediction_files import by_id, given_predictions, read_predictions, require_once
+from bertie.tasks.data.rows import Row, parse_finite, valid_examples
 from bertie.tasks.data.spellings import spell
 from bertie.tasks.data.unknown_labels import LeavesOut
-from bertie.tasks.task import Reader, Scoring
+from bertie.tasks.task import Reader, Task
+
+
+@runtime_checkable
+class ReadsPredictions(Protocol):
+    """A task with a format of its own for predictions."""
+
+    def prediction_rows(self, path: Path) -> list[Row | UserError]:
+        """Read a file of predictions as rows of named values.
+
+        Raises:
+            UserError: A line cannot be read.
+            UsageError: The file is missing, or has an unknown format.
+        """
+        ...
+
+
+@runtime_checkable
+class FindsLabels(Task, Protocol):
+    """A task with classes."""
+
+    def with_labels_of(self, rows: list[Row], examples: list[Any]) -> Task:
+        """Return the task, which has no classes yet, with those of the predictions or else of the labeled examples."""
+        ...
+
+
+@runtime_checkable
+class AnswersQuestions(Task, Protocol):
+    """A task whose predictions belong to the examples by their ids. A question may have none."""
+
+    def score_with_odds(
+        self, predictions: list[Any], examples: list[Any], odds: dict[str, float], threshold: float
+    ) -> dict[str, float]:
+        """Score predictions, where questions with odds above the threshold have no answer, and the best thresholds.
+
+        odds: How likely "no answer" is for each question with a prediction, by id.
+        """
+        ...
 
 
 def score(
@@ -50,23 +92,112 @@ def score(
         UsageError: The arguments do not fit the task, or a file has an unknown format.
     """
     started = time.monotonic()
-    if isinstance(task, str):
-        task = cast(AnyTask, configuration.build(AnyTask, {"kind": task}, "task"))
+    scored: Task = configuration.build(AnyTask, {"kind": task}, "task") if isinstance(task, str) else cast(Task, task)
     if math.isnan(null_threshold):
         raise UsageError("--null-threshold is nan: give a number")
     if null_odds is None and null_threshold != 1.0:
         raise UsageError("--null-threshold needs --null-odds, the scores that it is compared with")
-    is_file = isinstance(predictions, str | Path)
-    rows = task.prediction_rows(Path(predictions)) if is_file else given_predictions(predictions)
+    if null_odds is not None and not isinstance(scored, AnswersQuestions):
+        raise UsageError(f"--null-odds needs a span task, but the task is {scored.kind}")
+    rows = _prediction_rows(scored, predictions)
     path = Path(data) if isinstance(data, str | Path) else None
     where = "the examples" if path is None else str(path)
-    every = list(
-        task.reader.values(cast(Iterable[Any], data), labeled=True) if path is None else task.reader.read(path)
-    )
-    every = spell(task.reader, every, where)
-    examples = with_labels(task.reader, valid_examples(every, where, strict), where)
-    scores = task.score_rows(Scoring(rows, examples, every, path, where, strict, null_odds, null_threshold))
+    values = scored.reader.values(cast(Iterable[Any], data), labeled=True) if path is None else scored.reader.read(path)
+    every = spell(scored.reader, list(values), where)
+    examples = with_labels(scored.reader, valid_examples(every, where, strict), where)
+    if isinstance(scored, FindsLabels) and not scored.labels:
+        scored = scored.with_labels_of([row for row in rows if isinstance(row, Row)], examples)
+    scored.validate(examples)
+    if isinstance(scored, AnswersQuestions):
+        known = every if path is None else scored.reader.stream(path)  # also those without gold answers
+        pairs = _by_id(rows, examples, known, where, strict)
+    else:
+        pairs = _in_order(rows, every, examples, where)
+    read = [scored.read_prediction(row.values, example, row.place) for row, example in pairs]
+    if null_odds is not None and isinstance(scored, AnswersQuestions):
+        odds = _read_odds(null_odds, [each.id for each in read], where, strict)
+        scores = scored.score_with_odds(read, examples, odds, null_threshold)
+    else:
+        scores = scored.score(read, examples)
     return {"scores": scores, "examples": len(examples), "seconds": round(time.monotonic() - started, 3)}
+
+
+def _prediction_rows(task: Task, predictions: str | Path | Any) -> list[Row | UserError]:
+    if not isinstance(predictions, str | Path):
+        return given_predictions(predictions)
+    path = Path(predictions)
+    return task.prediction_rows(path) if isinstance(task, ReadsPredictions) else read_predictions(path)
+
+
+Pairs = list[tuple[Row, Any]]  # a prediction, and its example
+
+
+def _in_order(rows: list[Row | UserError], every: list[Any], examples: list[Any], where: str) -> Pairs:
+    """Match the predictions with the rows of the data, of which `examples` are scored."""
+    if len(rows) != len(every):
+        found = f"{len(rows):,} predictions for the {len(every):,} examples of {where}"
+        raise UserError(f"{found}: give one per example, in order")
+    scored = {id(example) for example in examples}
+    return [(raise_error(row), each) for row, each in zip(rows, every, strict=True) if id(each) in scored]
+
+
+def _by_id(rows: list[Row | UserError], examples: list[Any], known: Iterable[Any], where: str, strict: bool) -> Pairs:
+    """Match answers with questions by their ids. known: all questions of the data, or errors.
+
+    Warns about questions without an answer, which count as 0 in the script of SQuAD 1.1. Raises UserError for them with
+    `strict`, for SQuAD 2.0 (whose script stops), and if no question has an answer, because then the file belongs to other data.
+    """
+    readable = [row for row in rows if isinstance(row, Row)]
+    if nameless := [row for row in readable if row.values.get("id") is None]:
+        raise UserError(f"{nameless[0].place}: no id of the question")
+    said = {str(row.values.get("id")): row for row in readable}
+    require_once((str(row.values.get("id")) for row in readable), "the predictions")
+    if missing := [example.id for example in examples if example.id not in said]:
+        lacking = f"{len(missing):,} of {len(examples):,} questions have no prediction"
+        if strict or len(missing) == len(examples) or any(not example.answers for example in examples):
+            raise UserError(f"{where}: {lacking}: {_some(missing)}")
+        console.warn(f"{lacking} and count 0 (--strict refuses them): {_some(missing)}")
+    ids = {each.id for each in known if not isinstance(each, UserError)}
+    _ignore("prediction", [name for name in said if name not in ids], where, strict)
+    return [(said[example.id], example) for example in examples if example.id in said]
+
+
+def _read_odds(source: str | Path | dict[Any, Any], answered: list[str], where: str, strict: bool) -> dict[str, float]:
+    """Read how likely "no answer" is for the questions that have a prediction."""
+    pairs = list(source.items()) if isinstance(source, dict) else _odds_in(Path(source))
+    place = "the odds" if isinstance(source, dict) else str(source)
+    odds = {name: parse_finite(str(value)) for name, value in pairs}
+    if missing := [name for name in answered if name not in odds]:
+        raise UserError(f"{place}: no odds for {_some(missing)}")
+    names = set(answered)
+    _ignore("null score", [name for name in odds if name not in names], where, strict)
+    if wrong := [name for name in answered if odds[name] is None]:
+        raise UserError(f"{place}: the odds of {wrong[0]} are not a finite number")
+    return {name: value for name, value in odds.items() if name in names and value is not None}
+
+
+def _odds_in(path: Path) -> list[tuple[str, Any]]:
+    if path.suffix != ".jsonl":
+        return by_id(path)
+    rows = [raise_error(row) for row in read_predictions(path)]
+    require_once((str(row.values.get("id")) for row in rows), str(path))
+    return [(str(row.values.get("id")), row.values.get("null_score")) for row in rows]
+
+
+def _ignore(what: str, extra: list[str], where: str, strict: bool) -> None:
+    """Warn about values of questions that the data do not have. They count for nothing, as in the scripts of SQuAD.
+
+    Raises UserError with `strict`.
+    """
+    if extra:
+        problem = f"{where} does not have the questions of {console.plural(len(extra), what)}"
+        if strict:
+            raise UserError(f"{problem}: {_some(extra)}")
+        console.warn(f"{problem}, which count for nothing (--strict refuses them): {_some(extra)}")
+
+
+def _some(ids: list[str]) -> str:
+    return first_few((each[:60] for each in ids), len(ids), ", ")
 
 
 def labeled_examples(

@@ -26,15 +26,13 @@ from bertie.model.heads import PAIR_SIZE, ConditionalSpanHead, TokenHead
 from bertie.model.losses import grouped_cross_entropy
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.squad import Question, SquadReader, placed
-from bertie.tasks.encoding import as_given, by_example, read_alike, same_task, softmax
+from bertie.tasks.encoding import as_given, by_example, read_alike, softmax
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.evaluation.span import evaluate_answers
 from bertie.tasks.example_sums import ExampleSums, mean_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.predictions import SpanCandidate, SpanPrediction
-from bertie.tasks.relevance import no_relevance
-from bertie.tasks.score_rows import read_rows, score_answers
-from bertie.tasks.squad_metrics import best_threshold, score_answer, squad_scores
+from bertie.tasks.squad_metrics import best_threshold, score_answer, score_with_odds, squad_scores
 from bertie.tasks.task import SEQUENCE
 from bertie.tasks.word_alignment import with_combining_marks
 from bertie.text import truncation
@@ -61,14 +59,19 @@ class _WindowTarget(NamedTuple):
 class Span:
     """Answer a question with a span of its context."""
 
-    prediction, labels, paired, text_pooling = SpanPrediction, (), None, None
-    input_form = "a list of a question and its context"
+    prediction = SpanPrediction
+    labels = ()
+    paired = None
+    unit = SEQUENCE
+    metric = "f1"
     tuned = "threshold"
     scored_apart = False  # the best τ on all dev questions is a score of SQuAD 2.0's script
-    unit, metric, untrainable = SEQUENCE, "f1", "the answer is not in the context"
-    with_pooling, relevance = same_task, no_relevance
-    added_tokens, beside_head, as_trained, as_read = (), "", as_given, read_alike
-    prediction_rows, score_rows = read_rows, score_answers
+    untrainable = "the answer is not in the context"
+    text_pooling = None
+    input_form = "a list of a question and its context"
+    as_trained = as_given
+    as_read = read_alike
+    score_with_odds = score_with_odds
 
     kind: Literal["span"] = "span"
     question: str = ""
@@ -284,14 +287,12 @@ class Span:
         self.validate(examples)
         return squad_scores({found.id: found.answer for found in predictions}, examples)
 
-    def example_sums(
-        self, predictions: list[SpanPrediction], examples: list[Question], metric: str
-    ) -> ExampleSums | None:
-        if metric not in ("exact_match", "f1"):
-            return None
-        second, side = any(not example.answers for example in examples), int(metric == "f1")
+    def sums(self, predictions: list[SpanPrediction], examples: list[Question]) -> dict[str, ExampleSums]:
+        self.validate(examples)
+        second = any(not example.answers for example in examples)
         pairs = zip(predictions, examples, strict=True)
-        return mean_sums([score_answer(found.answer, question, second)[side] for found, question in pairs])
+        exact, f1 = zip(*(score_answer(found.answer, question, second) for found, question in pairs), strict=True)
+        return {"exact_match": mean_sums(exact), "f1": mean_sums(f1)}
 
     def constant_predictions(self, examples: list[Question]) -> list[list[SpanPrediction]]:
         """Return baselines that ignore the question: never an answer, or the first words of the context.

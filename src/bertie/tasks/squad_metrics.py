@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bertie.errors import UserError
 from bertie.tasks.data.squad import Question
 from bertie.tasks.predictions import SpanPrediction
 
@@ -50,6 +51,24 @@ def squad_scores(
             if part:
                 scores |= {f"{name}_{key}": value for key, value in _means(part).items()}
     return scores
+
+
+def score_with_odds(
+    task: object,  # noqa: ARG001
+    predictions: Sequence[SpanPrediction],
+    questions: Sequence[Question],
+    odds: dict[str, float],
+    threshold: float,
+) -> dict[str, float]:
+    """Return `squad_scores`, where questions with odds above the threshold have no answer, and `best_scores`.
+
+    It is `AnswersQuestions.score_with_odds`. Raises UserError if all questions have an answer.
+    """
+    if all(question.answers for question in questions):
+        raise UserError("--null-odds needs data with questions that have no answer, as SQuAD 2.0")
+    answers = {found.id: found.answer for found in predictions}
+    silent = frozenset(name for name, value in odds.items() if value > threshold)
+    return squad_scores(answers, questions, silent) | best_scores(answers, odds, questions)
 
 
 def best_scores(answers: dict[str, str], odds: dict[str, float], questions: Sequence[Question]) -> dict[str, float]:

@@ -27,24 +27,23 @@ from bertie.report import TextSpan
 from bertie.tasks import aggregation, word_alignment
 from bertie.tasks.aggregation import Strategy, WordTargets
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
+from bertie.tasks.classes import count_labels, require_distinct
 from bertie.tasks.data.comments import Keep
 from bertie.tasks.data.conll import ConllReader
-from bertie.tasks.data.prediction_files import answer_of
+from bertie.tasks.data.prediction_files import answer_of, read_predictions
 from bertie.tasks.data.rows import Row, parse_finite
 from bertie.tasks.data.tag_form import Scheme, TagForm
 from bertie.tasks.data.tagged import TaggedSentence
-from bertie.tasks.encoding import same_task
-from bertie.tasks.entities import entity_counts, entity_scores, precision_recall_f1
+from bertie.tasks.entities import entity_counts
 from bertie.tasks.evaluation.calibration import calibration, log_losses
-from bertie.tasks.evaluation.findings import MEASURES, Evaluation, Finding, Table, class_findings
+from bertie.tasks.evaluation.findings import MEASURES, Evaluation, Finding, Table, class_findings, member_table
 from bertie.tasks.evaluation.passages import Passage, shortened
-from bertie.tasks.example_sums import ExampleSums, tag_sums
+from bertie.tasks.example_sums import ExampleSums, score_by_sums, tag_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.predictions import TagPrediction
-from bertie.tasks.relevance import no_relevance
-from bertie.tasks.score_rows import read_rows, score_in_order
 from bertie.tasks.tag_schemes import TagCounts, find_form, form_of, require_complete
-from bertie.tasks.task import SEQUENCE, Scoring
+from bertie.tasks.task import SEQUENCE
+from bertie.tasks.text_options import WindowStride
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.truncation import Truncation
@@ -55,10 +54,13 @@ class Tag:
     """Predict a tag for every word of a sentence."""
 
     facts = HeadFacts("tagging", "a tag for every word", "token-classification", "tokens")
-    prediction, paired, text_pooling = TagPrediction, None, None
+    prediction = TagPrediction
+    paired = None
+    unit = SEQUENCE
+    untrainable = "the model reads none of the words"
+    text_pooling = None
     input_form = "a text, or a list of words"
-    unit, untrainable = SEQUENCE, "the model reads none of the words"
-    with_pooling, relevance, added_tokens, beside_head = same_task, no_relevance, (), ""
+    score = score_by_sums
 
     kind: Literal["tag"] = "tag"
     word: Annotated[int, Range(-1)] = -1
@@ -84,8 +86,7 @@ class Tag:
     truncation: Truncation = "windows"
     """Part to read of a sentence that is too long. windows: all of it, in overlapping windows. head, tail, head_tail:
     only the beginning, the end, or both; other words get no prediction."""
-    doc_stride: Annotated[int, Range(0)] = 0
-    """Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."""
+    doc_stride: WindowStride = 0
     sorted_labels: NoFlag[bool] = False
     """Whether the labels are the tags of the training examples, sorted. Numbers in other data are then no indices of them."""
     usual_comments: NoFlag[Keep] = ""
@@ -95,8 +96,7 @@ class Tag:
 
     def __post_init__(self) -> None:
         check_ranges("task", self)
-        if len(set(self.labels)) < len(self.labels):
-            raise UsageError(f"task.labels names a tag twice: {join_names(self.labels)}")
+        require_distinct(self.labels)
 
     @property
     def metric(self) -> str:
@@ -220,9 +220,7 @@ class Tag:
         return sequence.target.positions
 
     def head(self, config: EncoderConfig, width: int) -> TokenHead:
-        if not self.labels:
-            raise UsageError("the task has no tags yet: fit it on training examples, or set task.labels")
-        return TokenHead(width, len(self.labels), head_dropout(config), layers=config.head_layers)
+        return TokenHead(width, count_labels(self), head_dropout(config), layers=config.head_layers)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         tags = np.concatenate([sequence.target.tags for sequence in sequences])
@@ -254,7 +252,7 @@ class Tag:
     def prediction_rows(self, path: Path) -> list[Row | UserError]:
         """Read a file of `bertie predict`, or a CoNLL file with the predicted tag in the last column."""
         if path.suffix == ".jsonl":
-            return read_rows(self, path)
+            return read_predictions(path)
         reader = ConllReader(self.word, self.tag if path.suffix == ".conllu" else -1)
         return [
             each
@@ -263,13 +261,11 @@ class Tag:
             for each in reader.read(path)
         ]
 
-    def score_rows(self, given: Scoring) -> dict[str, float]:
-        if self.labels:
-            return score_in_order(self, given)
-        _require_tags(given.examples)
-        found = TagCounts(given.examples)
-        form, gold = find_form(found, self.scheme), tuple(sorted(found.tags))
-        return score_in_order(replace(self, labels=gold, scheme=form.scheme if form else "none"), given)
+    def with_labels_of(self, rows: list[Row], examples: list[TaggedSentence]) -> Tag:  # noqa: ARG002
+        _require_tags(examples)
+        counts = TagCounts(examples)
+        form = find_form(counts, self.scheme)
+        return replace(self, labels=tuple(sorted(counts.tags)), scheme=form.scheme if form else "none")
 
     def read_prediction(self, values: dict[str, Any], example: TaggedSentence, place: str) -> TagPrediction:
         """Rebuild a prediction. If the object has words, they must be those of the example."""
@@ -288,25 +284,10 @@ class Tag:
             raise UserError(f"{place}: the predicted tag {shorten(wrong[0])!r} does not fit the scheme {form.scheme}")
         return TagPrediction(list(example.words), list(tags), [])
 
-    def score(self, predictions: list[TagPrediction], examples: list[TaggedSentence]) -> dict[str, float]:
-        """Return the accuracy over words and, for tags of a scheme, precision, recall and f1 of whole entities.
-
-        Entities are those of `data/tag_form.py`.
-
-        Raises:
-            UserError: A sentence has no tags.
-        """
+    def sums(self, predictions: list[TagPrediction], examples: list[TaggedSentence]) -> dict[str, ExampleSums]:
+        """Return the rows of `tag_sums`. Raises UserError if a sentence has no tags."""
         _require_tags(examples)
-        gold, predicted = [list(example.tags or ()) for example in examples], [each.tags for each in predictions]
-        correct = [a == b for one, other in zip(gold, predicted, strict=True) for a, b in zip(one, other, strict=True)]
-        scores = {"accuracy": float(np.mean(correct))}
-        return scores | entity_scores(gold, predicted, self.form) if self.form else scores
-
-    def example_sums(
-        self, predictions: list[TagPrediction], examples: list[TaggedSentence], metric: str
-    ) -> ExampleSums | None:
-        gold = [list(example.tags or ()) for example in examples]
-        return tag_sums([found.tags for found in predictions], gold, metric, self.form)
+        return tag_sums([list(example.tags or ()) for example in examples], [p.tags for p in predictions], self.form)
 
     def constant_predictions(self, examples: list[TaggedSentence]) -> list[list[TagPrediction]]:
         """Return one baseline: the most frequent tag for every word."""
@@ -354,10 +335,11 @@ def _without_tags(source: str) -> UserError:
 
 def _entities(gold: list[list[str]], predicted: list[list[str]], form: TagForm) -> Table:
     counts = entity_counts(gold, predicted, form)
-    rows = [(kind, *precision_recall_f1(*each), each[1], each[2]) for kind, each in sorted(counts.items())]
+    kinds = sorted(counts)
+    members = np.array([counts[kind] for kind in kinds], int).reshape(-1, 3).T
     rule = "seqeval in strict mode" if form.strict else "the CoNLL-2003 shared task"
     note = f"Scores of whole entities: correct if the words and the kind match, as in {rule}."
-    return Table("entities", "By kind of entity", ("entity", *MEASURES, "found"), rows, note)
+    return member_table("entities", "By kind of entity", ("entity", *MEASURES, "found"), kinds, members, note)
 
 
 def _marked(example: TaggedSentence, prediction: TagPrediction) -> list[TextSpan]:

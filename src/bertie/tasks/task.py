@@ -7,18 +7,20 @@ Fine-tuning calls the methods in this order:
 
 1. `reader` reads the training file into examples.
 2. `fit` completes the task from them, such as with class names. Its `reader` reads the dev file, `validate` checks it.
-3. `encode` tokenizes all examples into sequences. `training_sequences` selects the ones to train on.
+3. `encode` tokenizes all examples into sequences, of which a task that `SkipsSequences` selects the ones to train on.
 4. `head` builds the task head.
 5. For every micro-batch, `head_positions` selects the tokens that the head reads, and `targets` gives their gold labels.
 6. After training, the head's outputs on the dev sequences go to `decode`, which returns one prediction per example.
    A `Calibratable` task is then calibrated on them and decodes once more.
 7. `score` computes the metrics, which are compared with those of `constant_predictions` to detect a failed run.
-   `evaluate` adds the details for report.html.
+   `evaluate` adds the details for report.html, and `sums` what a bootstrap needs.
 
 `bertie predict` uses `reader.stream`, `encode`, `head_positions` and `decode`. `bertie score` needs no model: it uses
-`prediction_rows` and `score_rows`. The other members are facts that other rooms ask for.
+`read_prediction` and `score`. The other members are facts that other rooms ask for.
 
-What several tasks have in common is a function, which they name as their method: `encode = encode_texts`.
+What several tasks have in common is a function, which they name as their method: `encode = encode_texts`. What only some tasks
+do is a protocol of its own, which callers ask for with isinstance: `Calibratable` and others below, and beside the functions that
+need them (`scoring.py`, `relevance.py`, `aggregation.py`, `initial_bias.py`).
 
     C  outputs of the head per token
     P  tokens of a batch that the head reads
@@ -26,8 +28,7 @@ What several tasks have in common is a function, which they name as their method
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NewType, Protocol, Self, runtime_checkable
 
@@ -39,8 +40,7 @@ from bertie.errors import UserError
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts, with_facts
-from bertie.model.text_pooling import TaskPooling, TextPooling
-from bertie.tasks.data.rows import Row
+from bertie.model.text_pooling import TaskPooling
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.example_sums import ExampleSums
 from bertie.tasks.foreign_head import ForeignHead
@@ -48,28 +48,6 @@ from bertie.text.tokenizer import Tokenizer
 
 Unit = NewType("Unit", str)
 SEQUENCE, EXAMPLE, BATCH = Unit("sequence"), Unit("example"), Unit("batch")
-
-
-@dataclass(frozen=True, eq=False)
-class Scoring:
-    """Predictions without a model, and the examples that they belong to."""
-
-    rows: list[Row | UserError]
-    """The predictions, as `Task.prediction_rows` read them."""
-    examples: list[Any]
-    """The labeled examples."""
-    every: list[Any]
-    """The rows of the data: examples, or errors."""
-    path: Path | None
-    """The file of the examples; None: they are values of Python."""
-    where: str
-    """Where they are, for messages."""
-    strict: bool
-    """Whether to refuse what could be scored only in part."""
-    null_odds: Any = None
-    """How likely "no answer" is for each question: by id, or a file. None: not given."""
-    null_threshold: float = 1.0
-    """Questions with larger odds have no answer."""
 
 
 class Reader(Protocol):
@@ -115,28 +93,8 @@ class Reader(Protocol):
         ...
 
 
-class Task(Protocol):
-    """What fine-tuning, prediction and scoring need from a task.
-
-    `examples` are always what the task's reader yields, without errors. `sequences` are always what `encode` returned
-    for them, in the same order. Mark fields that `fit` determines as `config.NoFlag`: they are stored in task.json
-    but are not flags.
-    """
-
-    @property
-    def kind(self) -> str:
-        """The name of the task: the key of its head, and its `kind` in TOML and task.json."""
-        ...
-
-    @property
-    def facts(self) -> HeadFacts:
-        """What other rooms say of its head."""
-        ...
-
-    @property
-    def prediction(self) -> type:
-        """The class of its predictions."""
-        ...
+class ReadsExamples(Protocol):
+    """How a task reads examples. `examples` are always what its reader yields, without errors."""
 
     @property
     def input_form(self) -> str:
@@ -149,52 +107,8 @@ class Task(Protocol):
         ...
 
     @property
-    def text_pooling(self) -> TaskPooling | None:
-        """What stands for a text, or a pair of texts, if the head reads one vector of it. None: the head reads tokens."""
-        ...
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The class names or tags in the order of the head's outputs; empty for tasks without classes."""
-        ...
-
-    @property
-    def unit(self) -> Unit:
-        """What training shuffles and counts as one item of a batch.
-
-        "sequence": each sequence by itself. "example": all sequences of an example; they stay in one micro-batch.
-        "batch": all sequences of an example, and the whole batch stays in one micro-batch, because the loss compares
-        its examples with each other.
-        """
-        ...
-
-    @property
-    def metric(self) -> str:
-        """The key of `score` that selects the best run unless the configuration names another one."""
-        ...
-
-    @property
     def reader(self) -> Reader:
         """The reader of this task's examples, with the columns that the configuration names."""
-        ...
-
-    @property
-    def added_tokens(self) -> tuple[str, ...]:
-        """Tokens that its sequences have and the vocabulary may lack, once `fit` has determined them. Fine-tuning adds them."""
-        ...
-
-    @property
-    def beside_head(self) -> str:
-        """What a folder of another library must have beside a head of this task, for messages; empty: nothing."""
-        ...
-
-    @classmethod
-    def from_head(cls, head: ForeignHead) -> Self | None:
-        """Return the task that a head of another library was trained for. None if it is another task."""
-        ...
-
-    def with_pooling(self, pooling: TextPooling, paired: bool | None) -> Self:
-        """Return the task with another `text_pooling` and `paired`. A task whose head reads tokens has neither."""
         ...
 
     def as_trained(self, own: Any) -> Task:
@@ -230,6 +144,33 @@ class Task(Protocol):
         """
         ...
 
+
+class EncodesExamples(Protocol):
+    """How a task turns examples into sequences, these into a loss, and head outputs into predictions.
+
+    `sequences` are always what `encode` returned for the examples, in the same order.
+    """
+
+    @property
+    def kind(self) -> str:
+        """The name of the task: the key of its head, and its `kind` in TOML and task.json."""
+        ...
+
+    @property
+    def text_pooling(self) -> TaskPooling | None:
+        """What stands for a text, or a pair of texts, if the head reads one vector of it. None: the head reads tokens."""
+        ...
+
+    @property
+    def unit(self) -> Unit:
+        """What training shuffles and counts as one item of a batch.
+
+        "sequence": each sequence by itself. "example": all sequences of an example; they stay in one micro-batch.
+        "batch": all sequences of an example, and the whole batch stays in one micro-batch, because the loss compares
+        its examples with each other.
+        """
+        ...
+
     def encode(self, examples: list[Any], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """Tokenize examples into sequences: one or more per example.
 
@@ -248,15 +189,6 @@ class Task(Protocol):
         Raises:
             UserError: An example does not fit the task, for instance one text where the task needs a pair.
         """
-        ...
-
-    def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
-        """Return the sequences to train on: those with a target. Also selects the sequences of the dev loss."""
-        ...
-
-    @property
-    def untrainable(self) -> str:
-        """Why an example may have no sequence to train on, for messages; empty: all have one."""
         ...
 
     def head_positions(self, sequence: Sequence, pooled: PooledToken) -> np.ndarray:
@@ -304,36 +236,13 @@ class Task(Protocol):
         """
         ...
 
-    def relevance(self, label: str) -> Callable[[Any], float] | None:
-        """Return how to read from the prediction for a pair how relevant the second text is for the first.
 
-        Args:
-            label: The class whose probability is the relevance. Empty: the one whose name says so.
+class ScoresPredictions(Protocol):
+    """How a task scores predictions."""
 
-        Returns:
-            None if the task does not predict for pairs.
-
-        Raises:
-            UsageError: `label` is unknown, the task has no classes, or it is unclear which class means "relevant".
-        """
-        ...
-
-    def prediction_rows(self, path: Path) -> list[Row | UserError]:
-        """Read a file of predictions as rows of named values.
-
-        Raises:
-            UserError: A line cannot be read.
-            UsageError: The file is missing, or has an unknown format.
-        """
-        ...
-
-    def score_rows(self, given: Scoring) -> dict[str, float]:
-        """Score predictions without a model. A task without classes takes those of the predictions or of the examples.
-
-        Raises:
-            UserError: A prediction is missing, superfluous or malformed, or an example has no label.
-            UsageError: The arguments do not fit the task.
-        """
+    @property
+    def metric(self) -> str:
+        """The key of `score` that selects the best run unless the configuration names another one."""
         ...
 
     def read_prediction(self, values: dict[str, Any], example: Any, place: str) -> Any:
@@ -361,8 +270,12 @@ class Task(Protocol):
         """
         ...
 
-    def example_sums(self, predictions: list[Any], examples: list[Any], metric: str) -> ExampleSums | None:
-        """Return a formula and the sums per example that it needs to give a metric of `score`. None if there is none."""
+    def sums(self, predictions: list[Any], examples: list[Any]) -> dict[str, ExampleSums]:
+        """Return the metrics of `score` that follow from sums over the examples: a formula, and a row for each example.
+
+        Raises:
+            UserError: As `validate`.
+        """
         ...
 
     def constant_predictions(self, examples: list[Any]) -> list[list[Any]]:
@@ -381,6 +294,58 @@ class Task(Protocol):
         ...
 
 
+class Task(ReadsExamples, EncodesExamples, ScoresPredictions, Protocol):
+    """What fine-tuning, prediction and scoring need from a task. Who needs one part of it asks for that protocol.
+
+    Mark fields that `fit` determines as `config.NoFlag`: they are stored in task.json but are not flags.
+    """
+
+    @property
+    def facts(self) -> HeadFacts:
+        """What other rooms say of its head."""
+        ...
+
+    @property
+    def prediction(self) -> type:
+        """The class of its predictions."""
+        ...
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The class names or tags in the order of the head's outputs; empty for tasks without classes."""
+        ...
+
+    @classmethod
+    def from_head(cls, head: ForeignHead) -> Self | None:
+        """Return the task that a head of another library was trained for. None if it is another task."""
+        ...
+
+
+@runtime_checkable
+class SkipsSequences(Protocol):
+    """A task that cannot be trained on all sequences."""
+
+    untrainable: ClassVar[str]
+    """Why an example may have no sequence to train on, for messages."""
+
+    def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
+        """Return the sequences to train on."""
+        ...
+
+
+@runtime_checkable
+class AddsTokens(Protocol):
+    """A task whose sequences have tokens that the vocabulary may lack. Fine-tuning adds them."""
+
+    beside_head: ClassVar[str]
+    """What a folder of another library must have beside a head of this task, for messages."""
+
+    @property
+    def added_tokens(self) -> tuple[str, ...]:
+        """The tokens, once `fit` has determined them."""
+        ...
+
+
 @runtime_checkable
 class Calibratable(Protocol):
     """A task with a parameter that is tuned on dev examples after training, such as the threshold of SQuAD 2.0."""
@@ -392,6 +357,21 @@ class Calibratable(Protocol):
     def calibrate(self, predictions: list[Any], examples: list[Any]) -> Task:
         """Return the task with the parameter tuned on these predictions and their labeled examples."""
         ...
+
+
+def training_sequences(task: EncodesExamples, sequences: list[Sequence]) -> list[Sequence]:
+    """Return the sequences to train on. Also selects the sequences of the dev loss."""
+    return task.training_sequences(sequences) if isinstance(task, SkipsSequences) else sequences
+
+
+def untrainable(task: EncodesExamples) -> str:
+    """Return why an example may have no sequence to train on."""
+    return task.untrainable if isinstance(task, SkipsSequences) else ""
+
+
+def added_tokens(task: EncodesExamples | None) -> tuple[str, ...]:
+    """Return the tokens that a task adds to the vocabulary."""
+    return task.added_tokens if isinstance(task, AddsTokens) else ()
 
 
 def build_head(task: Task, config: EncoderConfig, width: int) -> nn.Module:

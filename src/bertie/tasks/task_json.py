@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from dataclasses import replace
+from typing import Any, cast, get_args
 
 from bertie import config as configuration
 from bertie.errors import UsageError, UserError
@@ -17,9 +18,9 @@ _NOT_TASK_FIELDS = ("max_length", "layers", "lstm_hidden_size")
 
 def with_pooling(task: AnyTask, config: EncoderConfig) -> AnyTask:
     """Return the task with the pooling of the model, if the task leaves it to the model."""
-    if task.text_pooling is None:
+    if task.text_pooling != "model":
         return task
-    return task.with_pooling(resolve_pooling(task.text_pooling, config), task.paired)
+    return replace(cast(Any, task), pooling=resolve_pooling(task.text_pooling, config))
 
 
 def to_task_json(task: Task, max_length: int, layers: LayerSelection, lstm_hidden_size: int) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def test_validate_warns_of_tags_that_are_not_in_training(capsys: pytest.CaptureF
 
 
 def test_labels_must_be_several_and_distinct() -> None:
-    with pytest.raises(UsageError, match=r"task\.labels names a tag twice: O, O"):
+    with pytest.raises(UsageError, match=r"task\.labels names a label twice: O, O"):
         Tag(labels=("O", "O"))
     with pytest.raises(UsageError, match=r"task\.labels names one tag, 'O'"):
         Tag(labels=("O",)).fit([TaggedSentence(("a",), ("O",), "here")])

@@ -5,7 +5,8 @@ import pytest
 from bertie.errors import UsageError, UserError
 from bertie.tasks.data.tag_form import Scheme, TagForm
 from bertie.tasks.data.tagged import TaggedSentence
-from bertie.tasks.entities import entities, entity_scores
+from bertie.tasks.entities import entities
+from bertie.tasks.example_sums import scores, tag_sums
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.tag import Tag
 from bertie.tasks.tag_schemes import TagCounts, find_form, form_of
@@ -46,7 +47,7 @@ def test_entities(scheme: Scheme, tags: str, found: list[tuple[str, int, int]]) 
 
 
 @pytest.mark.parametrize(
-    ("scheme", "gold", "predicted", "scores"),
+    ("scheme", "gold", "predicted", "expected"),
     [
         (
             "bio",
@@ -75,12 +76,12 @@ def test_entities(scheme: Scheme, tags: str, found: list[tuple[str, int, int]]) 
     ],
 )
 def test_scores_are_those_of_seqeval(
-    scheme: Scheme, gold: str, predicted: str, scores: tuple[float, float, float]
+    scheme: Scheme, gold: str, predicted: str, expected: tuple[float, float, float]
 ) -> None:
     """Computed with seqeval 1.2.2: by default for bio and iob1, in strict mode with its scheme for the others."""
     sides = [[list(each.tags or ()) for each in sentences(text)] for text in (gold, predicted)]
-    found = entity_scores(sides[0], sides[1], TagForm(scheme))
-    assert (found["f1"], found["precision"], found["recall"]) == pytest.approx(scores)
+    found = scores(tag_sums(sides[0], sides[1], TagForm(scheme)))
+    assert (found["f1"], found["precision"], found["recall"]) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from bertie.console import plural
 from bertie.report import QUIET, SERIES, Page
 from bertie.tasks.evaluation.calibration import Calibration
 from bertie.tasks.evaluation.passages import Passage
-from bertie.tasks.metrics import class_scores, confusion
+from bertie.tasks.metrics import class_scores, confusion, precision_recall_f1
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -214,10 +214,31 @@ def class_findings(gold: list[str], predicted: list[str], labels: Sequence[str],
         labels: All classes, including every one that occurs.
         what: The noun for a class, for headings: "tag".
     """
-    names = list(labels)
-    counts = confusion(gold, predicted, names)
+    counts = confusion(gold, predicted, list(labels))
     columns = [column.tolist() for column in (*class_scores(counts), counts.sum(1).astype(int))]
     label, count = Counter(gold).most_common(1)[0]
     note = f"Baseline: always predicting {label} has an accuracy of {100 * count / len(gold):.1f}\u00a0%."
-    table = Table("classes", f"By {what}", (what, *MEASURES), list(zip(names, *columns, strict=True)), note)
-    return table, Confusion(names, counts.astype(int))
+    table = Table("classes", f"By {what}", (what, *MEASURES), list(zip(labels, *columns, strict=True)), note)
+    return table, Confusion(list(labels), counts.astype(int))
+
+
+def member_table(
+    name: str,
+    title: str,
+    header: tuple[str, ...],
+    kinds: Sequence[str],
+    members_3K: np.ndarray,
+    note: str,
+    *columns: Sequence[float],
+) -> Table:
+    """Return the scores of each kind.
+
+    Args:
+        name: As of `Table`, with title, header and note.
+        kinds: The kinds, one a row.
+        members_3K: int64, the numbers of correct, gold and predicted members of each kind: the last two are columns.
+        columns: Further columns, after the scores.
+    """
+    measures = [measure.tolist() for measure in precision_recall_f1(*members_3K)]
+    rows = zip(kinds, *measures, *columns, *members_3K[1:].tolist(), strict=True)
+    return Table(name, title, header, list(rows), note)

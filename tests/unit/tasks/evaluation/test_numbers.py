@@ -19,7 +19,6 @@ from bertie.tasks.data.tag_form import TagForm
 from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.data.texts import Example
 from bertie.tasks.embed import partner_ranks
-from bertie.tasks.entities import entity_scores
 from bertie.tasks.evaluation.calibration import BINS, Calibration, calibration, choice_calibration
 from bertie.tasks.evaluation.findings import (
     MAX_CLASSES,
@@ -32,7 +31,8 @@ from bertie.tasks.evaluation.findings import (
 )
 from bertie.tasks.evaluation.passages import shortened
 from bertie.tasks.evaluation.span import question_word
-from bertie.tasks.metrics import classification_scores
+from bertie.tasks.example_sums import class_sums, tag_sums
+from bertie.tasks.example_sums import scores as scores_of
 from bertie.tasks.predictions import (
     ChoicePrediction,
     ClassPrediction,
@@ -103,7 +103,7 @@ def test_class_table_agrees_with_the_scores(size: int) -> None:
         for other in labels:
             times = sum(a == label and b == other for a, b in zip(gold, predicted, strict=True))
             assert confusion.as_json()[label].get(other, 0) == times
-    scores = classification_scores(gold, predicted, labels)
+    scores = scores_of(class_sums(gold, predicted, labels))
     f1 = [by_label[label]["f1"] for label in labels]
     assert scores["f1"] == pytest.approx(f1[1] if size == 2 else np.mean(f1))
     assert scores["accuracy"] == pytest.approx(np.trace(confusion.counts) / 200)
@@ -199,7 +199,7 @@ def test_entity_table_agrees_with_the_scores() -> None:
     kinds = finding(found, "entities").as_json()  # type: ignore[attr-defined]
     assert kinds["PER"] == {"precision": 0.5, "recall": 1.0, "f1": pytest.approx(2 / 3), "count": 1, "found": 2}
     assert kinds["NEW"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "count": 1, "found": 0}
-    scores = entity_scores([list(tags) for tags in gold], predicted, TagForm("bio"))
+    scores = scores_of(tag_sums([list(tags) for tags in gold], predicted, TagForm("bio")))
     right = sum(kind["recall"] * kind["count"] for kind in kinds.values())
     assert scores["precision"] == pytest.approx(right / sum(kind["found"] for kind in kinds.values()))
     assert scores["recall"] == pytest.approx(right / sum(kind["count"] for kind in kinds.values()))

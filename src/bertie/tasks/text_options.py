@@ -1,0 +1,39 @@
+"""Options of tasks on texts: types of fields with their documentation, which stands here once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from bertie.config import Doc, NoFlag, Range
+from bertie.model.text_pooling import TaskPooling
+from bertie.text.truncation import Truncation
+
+TextColumn = Annotated[str, Doc("Column of the text; empty: detected from the header.")]
+PairColumn = Annotated[str, Doc("Column of the second text, for tasks on pairs; empty: detected from the header.")]
+UnknownLabels = Annotated[
+    tuple[str, ...],
+    Doc(
+        "Labels that mean that the label is unknown, such as -1; empty: those that leave no doubt, such as SNLI's -1 and "
+        "MNLI's dash."
+    ),
+]
+TextTruncation = Annotated[
+    Truncation,
+    Doc(
+        "Part to read of a text that is too long. head: the beginning. tail: the end. head_tail: both, a quarter of the "
+        "tokens from the beginning. windows: all of it, in overlapping windows."
+    ),
+]
+WindowStride = Annotated[
+    int,
+    Range(0),
+    Doc("Stride of the windows: tokens from the start of one to the start of the next; 0: half a window."),
+]
+HeadReads = Annotated[
+    TaskPooling,
+    Doc(
+        "What stands for a text, or a pair, in the head. model: what the model's `classifier_pooling` says, which for BERT "
+        "is token. The others are explained in the documentation of fine-tuning."
+    ),
+]
+ArePairs = NoFlag[Annotated[bool | None, Doc("Whether examples are pairs; set from the training examples.")]]
