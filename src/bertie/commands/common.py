@@ -80,9 +80,9 @@ def print_lines(
     if not count:
         raise UserError(f"{path}: no {unit} in it")
     if bad == count:
-        raise UserError(f'{path or "texts"}: none of {bad:,} {unit} could be read: see the "error" of each')
+        raise UserError(f'{path or "texts"}: none of {bad:,} {unit} has a {noun}: see the "error" of each')
     if bad:
-        console.warn(f'{bad:,} of {count:,} {unit} could not be read: they have an "error" instead of a {noun}')
+        console.warn(f'{bad:,} of {count:,} {unit} have an "error" instead of a {noun}')
     return {unit: count, "errors": bad}
 
 

@@ -141,7 +141,7 @@ def test_diverged_run_counts_as_failed(
     assert found.best is normal
     assert found.settings[1].mean is None
     assert "1 of 2 runs failed: no better" in capsys.readouterr().err
-    with pytest.raises(UserError, match="all of 2 runs diverged"):
+    with pytest.raises(UserError, match="all 2 runs diverged"):
         finetune(replace(config, grid=GridSearch(learning_rate=(1e9, 2e9))), rows, start)
 
 
