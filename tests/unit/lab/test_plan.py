@@ -244,7 +244,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("share", {"text": {"eval_share": float("nan")}}, "text.eval_share is nan"),
     ("vocabulary", {"text": {"vocab_size": 0}}, "text.vocab_size is 0"),
     ("no text", {"text": {"inputs": []}}, "text.inputs is empty"),
-    ("bpe", {"text": {"algorithm": "bpe", "cased": True}}, "text.cased is true"),
+    ("bpe", {"text": {"algorithm": "bpe", "cased": True}}, "text.cased is for"),
     ("table", {"pretrain": {"extends": "nope"}}, "pretrain: the configuration: extends 'nope'"),
     ("objectives", {"pretrain": {"objectives": []}}, "pretrain: objectives"),
 ]
@@ -314,9 +314,8 @@ def test_a_file_of_the_task_with_unknown_classes_is_refused(lab_file: File, lab_
             "the variant x has tasks.or: the tasks of the lab are and",
         ),
         ({"pretrain_seed": -1}, "pretrain_seed is -1"),
-        ({"axes": [{"name": " ", "variants": [{"name": "x"}]}]}, "axes has the name ' '"),
-        ({"axes": [{"name": "a", "variants": [{"name": "x\ny"}]}]}, "axes.a.variants has the name"),
-        ({"tasks": [{"name": "mlm_loss", "train": "t", "dev": "d", "finetune": {}}]}, "that of another measure"),
+        ({"axes": [{"name": " ", "variants": [{"name": "x"}]}]}, "axes has an empty name"),
+        ({"tasks": [{"name": "mlm_loss", "train": "t", "dev": "d", "finetune": {}}]}, "which another measure has"),
     ],
 )
 def test_a_wrong_file_is_refused(lab_file: File, lab_data: Path, changes: File, message: str) -> None:
