@@ -12,8 +12,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from bertie import config
+from bertie.model.initialization import no_weights
 from bertie.model.matrices import HasMatrices
-from bertie.model.meta import no_weights
 from bertie.objectives import MaskedLM
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig

@@ -126,7 +126,7 @@ def _run(argv: list[str]) -> tuple[dict[str, Any] | None, int]:
         raise UsageError(f"{verb} runs in one process, and torchrun has started {count}: start it without torchrun")
     if "--allow-unused" not in rest:
         return args and command.run(args), 0
-    from bertie.checkpoints.named_weights import unused_weights_allowed
+    from bertie.checkpoints.read import unused_weights_allowed
 
     with unused_weights_allowed():
         return args and command.run(args), 0

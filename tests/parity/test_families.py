@@ -23,13 +23,13 @@ from bertie.checkpoints.read import read_checkpoint
 from bertie.contracts import MicroBatch, Sequence, Targets
 from bertie.errors import UserError
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
-from bertie.model.auxiliary_lm import AuxiliaryLMHead, next_token_targets
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.head_facts import with_facts
 from bertie.model.heads import ReplacedTokenHead
 from bertie.model.model import Model
 from bertie.model.relative_bias import bucket_of
+from bertie.model.vocabulary_heads import auxiliary_head, next_token_targets
 from bertie.objectives import CausalLM, MaskedLM, ReplacedToken
 from bertie.objectives.heads import build_heads
 from bertie.pretraining.initial_weights import new_model
@@ -840,7 +840,7 @@ def test_the_auxiliary_loss_is_that_of_transformers_language_model(small_tokeniz
     model = case.model("LMHeadModel")
     checkpoint = read_checkpoint(saved(model, tmp_path / "theirs", small_tokenizer))
     encoder = build_encoder(checkpoint.config)
-    ours = Model(encoder, {"lm": AuxiliaryLMHead(encoder.embeddings.word)}).eval()
+    ours = Model(encoder, {"lm": auxiliary_head(encoder.embeddings.word)}).eval()
     load_weights(ours, checkpoint)
     batch = collate(sequences(case), 64)
     micro = MicroBatch.of(batch, {"lm": next_token_targets(batch)})

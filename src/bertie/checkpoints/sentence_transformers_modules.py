@@ -7,23 +7,24 @@ from typing import Any
 
 from torch import Tensor
 
-from bertie import console, storage
+from bertie import console, untrusted
 from bertie.checkpoints.sentence_transformers_format import OLD_MODES
 from bertie.checkpoints.weight_files import PICKLED, SAFETENSORS, read_tensors
 from bertie.errors import UserError
+from bertie.files.model_folder import ModelFolder
 from bertie.model.pooling import Pooling
 from bertie.model.vector_modules import ACTIVATIONS, Dense, Dropout, LayerNorm, Normalize, VectorModule, output_width
 
 REMEDY = "to use the encoder alone, remove modules.json"
 
 
-def read_pooling(path: Path) -> tuple[int | None, tuple[Pooling, ...], bool]:
+def read_pooling(folder: ModelFolder) -> tuple[int | None, tuple[Pooling, ...], bool]:
     """Return the width of the hidden states, if the file names it, the poolings, and whether prompts are pooled.
 
     Raises:
         UserError: The file is damaged, or asks for what bertie does not support.
     """
-    values = storage.read_json(path) if path.is_file() else {}
+    path, values = folder / "config.json", folder.json("config.json")
     old = {key: mode for key, mode in OLD_MODES.items() if key in values}
     sizes = ("embedding_dimension", "word_embedding_dimension")
     unknown = [key for key in values if key.startswith("pooling_mode_") and key not in OLD_MODES and values[key]]
@@ -43,7 +44,7 @@ def read_pooling(path: Path) -> tuple[int | None, tuple[Pooling, ...], bool]:
     return width, tuple(modes), include
 
 
-def read_module(kind: str, folder: Path, listed: Path) -> VectorModule:
+def read_module(kind: str, folder: ModelFolder, listed: Path) -> VectorModule:
     """Return a module after the pooling. Raises UserError.
 
     Args:
@@ -51,8 +52,7 @@ def read_module(kind: str, folder: Path, listed: Path) -> VectorModule:
         folder: Its folder.
         listed: The file that lists it, for messages.
     """
-    path = folder / "config.json"
-    values = storage.read_json(path) if path.is_file() else {}
+    path, values = folder / "config.json", folder.json("config.json")
     for key in ("module_input_name", "module_output_name"):
         if values.get(key, "sentence_embedding") not in ("sentence_embedding", None):
             raise refused(path, key, values[key])
@@ -79,7 +79,7 @@ def read_module(kind: str, folder: Path, listed: Path) -> VectorModule:
     return module
 
 
-def _dense(folder: Path, path: Path, values: dict[str, Any]) -> Dense:
+def _dense(folder: ModelFolder, path: Path, values: dict[str, Any]) -> Dense:
     bias, residual = values.get("bias", True), values.get("use_residual", False)
     for key, value in (("bias", bias), ("use_residual", residual)):
         if type(value) is not bool:
@@ -102,11 +102,12 @@ def _dense(folder: Path, path: Path, values: dict[str, Any]) -> Dense:
     return Dense(weight, tensors.get("linear.bias"), act, residual, tensors.get("residual.weight"))
 
 
-def _tensors(folder: Path, wanted: dict[str, int]) -> dict[str, Tensor]:
+def _tensors(folder: ModelFolder, wanted: dict[str, int]) -> dict[str, Tensor]:
     """Return the weights of a module as float32. wanted: their names, and their numbers of dimensions."""
-    names = [name for name in (SAFETENSORS, PICKLED) if (folder / name).is_file()]
+    names = [name for name in (SAFETENSORS, PICKLED) if folder.has(name)]
     if not names:
         raise UserError(f"{folder / SAFETENSORS} is missing: restore it, or {PICKLED}")
+    untrusted.require_inside(folder.path, names)
     tensors = read_tensors(folder / names[0])
     if (found := set(tensors)) != (names_wanted := set(wanted)):
         first = min(found ^ names_wanted)
@@ -123,7 +124,7 @@ def _require_size(path: Path, values: dict[str, Any], key: str, size: int) -> No
         raise UserError(f"{path}: {key} is {str(values.get(key))[:60]}, and the weights have {size}")
 
 
-def require_fit(module: VectorModule, width: int | None, folder: Path) -> int | None:
+def require_fit(module: VectorModule, width: int | None, folder: ModelFolder) -> int | None:
     """Return the width after a module. Raises UserError if the module reads another one."""
     reads = {Dense: lambda m: m.weight.shape[1], LayerNorm: lambda m: len(m.weight)}
     if type(module) not in reads:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.model.encoder import EncoderConfig, build_encoder
-from bertie.model.meta import no_weights
+from bertie.model.initialization import no_weights
 from bertie.model.model import Model
 from bertie.text.added_tokens import with_tokens
 from bertie.text.tokenizer import Tokenizer

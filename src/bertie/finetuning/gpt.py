@@ -17,14 +17,13 @@ from bertie.checkpoints.vocabulary_growth import rows_by_entry
 from bertie.contracts import Batch, Targets
 from bertie.errors import UsageError
 from bertie.finetuning.recipe import FinetuneConfig
-from bertie.model.auxiliary_lm import AuxiliaryLMHead, next_token_targets
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, build_encoder
 from bertie.model.head_facts import HeadFacts, with_facts
-from bertie.model.meta import no_weights
+from bertie.model.initialization import no_weights
 from bertie.model.model import Model
 from bertie.model.text_pooling import pooling_facts, resolve_pooling
-from bertie.model.vocabulary_heads import BringsVocabularyHead
+from bertie.model.vocabulary_heads import BringsVocabularyHead, auxiliary_head, next_token_targets
 from bertie.text.gpt_inputs import with_gpt_inputs
 
 LM = "lm"
@@ -50,7 +49,7 @@ def prepared(config: FinetuneConfig, checkpoint: Checkpoint) -> Checkpoint:
 
 def auxiliary_heads(config: FinetuneConfig, encoder: Encoder) -> dict[str, nn.Module]:
     """Return the head of the auxiliary loss, if there is one."""
-    return {LM: with_facts(AuxiliaryLMHead(encoder.embeddings.word), FACTS)} if config.lm_weight else {}
+    return {LM: with_facts(auxiliary_head(encoder.embeddings.word), FACTS)} if config.lm_weight else {}
 
 
 def auxiliary_targets(config: FinetuneConfig, batch: Batch) -> dict[str, Targets]:
@@ -99,7 +98,7 @@ def _require_next_token(config: FinetuneConfig, checkpoint: Checkpoint) -> None:
         raise UsageError(f"lm_weight is {weight:g}, for causal models, and {where} predicts no next token: set it to 0")
     with no_weights():
         own = isinstance(build_encoder(encoder), BringsVocabularyHead)
-    if own or (isinstance(encoder, TransformerConfig) and encoder.embedding_width != encoder.hidden_size):
+    if own or encoder.embedding_width != encoder.hidden_size:
         raise UsageError(
             f"lm_weight is {weight:g}, whose loss predicts with the word embeddings alone, and the head of {where} "
             f"({encoder.kind}) has weights of its own: set it to 0"

@@ -166,7 +166,7 @@ def require_layers(config: FinetuneConfig, task: Task, size: EncoderConfig) -> N
     reinit, count = config.training.reinit_layers, size.num_hidden_layers
     if reinit > count:
         raise UsageError(f"training.reinit_layers is {reinit}, but the model has {count} layers")
-    if reinit and isinstance(size, TransformerConfig) and size.shares_layers:
+    if reinit and size.shares_layers:
         raise UsageError(f"training.reinit_layers is {reinit}, but the layers of the model share weights: set it to 0")
     features_from_json(_task_json(config, task), task, size, "the configuration")
 

@@ -17,7 +17,7 @@ from bertie.lab.config import LabText
 from bertie.lab.plan import Cell, Plan
 from bertie.lab.steps import FinetuneStep, GloveStep, PretrainStep, ShardsStep
 from bertie.model.encoder import EncoderConfig, with_language
-from bertie.model.meta import no_weights
+from bertie.model.initialization import no_weights
 from bertie.model.static import StaticConfig
 from bertie.pretraining.glove import GloveConfig
 from bertie.pretraining.initial_weights import new_model, read_teacher

@@ -19,8 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from bertie.contracts import Ragged
-from bertie.model.attention_groups import grouped
-from bertie.model.attention_half import grouped_half
+from bertie.model.attention_groups import HALVES, grouped
 from bertie.model.attention_loop import looped
 from bertie.model.attention_window import Attention, AttentionInput, Pattern
 from bertie.model.dropout import drop
@@ -28,7 +27,6 @@ from bertie.model.flash_attention import use_flash_attention_3
 
 # Attention weights of a sequence, per thread, below which groups are faster (docs/log/2026-11-23.md).
 MIN_WEIGHTS_PER_THREAD = 8192
-HALVES = (torch.bfloat16, torch.float16)
 
 
 def dense(x: AttentionInput) -> Float[Tensor, "Q N H"]:
@@ -76,13 +74,13 @@ def eager(x: AttentionInput) -> Float[Tensor, "Q N H"]:
 def automatic(x: AttentionInput) -> Float[Tensor, "Q N H"]:
     """Choose the fastest implementation for the device.
 
-    On a CPU, this is `grouped_half` in half precision. In fp32, it is `grouped` for short sequences and `looped` for long
-    ones. On a GPU, it is `varlen` if it supports the inputs, otherwise `dense`.
+    On a CPU, this is `grouped` in half precision and for short sequences, otherwise `looped`. On a GPU, it is `varlen` if it
+    supports the inputs, otherwise `dense`.
     """
     if x.q.device.type == "cpu":
         length = len(x.k) / (len(x.keys.cu_seqlens) - 1)
         is_short = x.k.shape[1] * length**2 < MIN_WEIGHTS_PER_THREAD * torch.get_num_threads()
-        return (grouped_half if x.q.dtype in HALVES else grouped if is_short else looped)(x)
+        return (grouped if x.q.dtype in HALVES or is_short else looped)(x)
     fits = x.q.is_cuda and x.q.dtype in HALVES and fits_varlen(x.q.shape[-1], x.dropout, x.pattern)
     return (varlen if fits else dense)(x)
 

@@ -1,44 +1,55 @@
-"""Attention on a CPU for short sequences, in groups of similar length, with an explicit backward pass.
+"""Attention on a CPU in groups of sequences of similar length, with an explicit backward pass: short ones, or half precision.
 
 For short sequences, one call per sequence (`attention_loop.py`) costs more time than the computation itself, and has too
 little work for several cores. So a group of sequences is gathered from the packed rows into a padded grid. Little of the grid
 is padding, because the lengths in a group are similar.
 
+In half precision, oneDNN compiles a matrix product for each new shape and keeps the compiled code. To limit the number of
+shapes, queries and keys are then padded to a multiple of `MULTIPLE`, and the number of sequences in a group is a power of two.
+The softmax is computed in fp32 and rounded. The matrix products apply the scale of dropout in fp32, because rounding it to
+bf16 would change it by 0.2 %.
+
     Q  packed queries    T  packed keys and values    N  heads    H  head size
-    S  sequences of a group    q, t  queries and keys of the longest one    B  = S × N
+    S  sequences of a group    q, t  padded queries and keys    B  = S × N
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bertie.contracts import Ragged
+from bertie.model.activation import powers_of_two
 from bertie.model.attention_loop import product
-from bertie.model.attention_window import AttentionInput
-from bertie.model.dropout import random_lanes, scaled_mask
+from bertie.model.attention_window import AttentionInput, QueryBlock
+from bertie.model.dropout import keep_mask, keep_scale, random_lanes
 
-P = TypeVar("P")
+HALVES = (torch.bfloat16, torch.float16)
 # Maximum number of attention weights of a group, so that they remain in the cache. A single sequence may exceed it.
 MAX_GROUP_WEIGHTS = 1 << 19
 # The number of keys is padded to a multiple of this: fewer different shapes, and rows that fill vector registers.
 KEY_MULTIPLE = 8
+# The same for queries and keys in half precision.
+MULTIPLE = 16
 # Minimum length of a group's shortest sequence, relative to its longest.
 MIN_LENGTH_RATIO = 0.75
+# Added to the scores of keys that a query must not attend to. In fp16 it is -inf.
+HIDDEN = -1e30
 
 
 def grouped(x: AttentionInput) -> Float[Tensor, "Q N H"]:
     """Compute attention for groups of sequences with similar lengths (see `attention.Attention`)."""
-    plan = planned(_plan, x)
-    return _Grouped.apply(x.q, x.k, x.v, plan, x.dropout, x.pattern.bias(x.q.shape[1], *plan.most, x.q))
+    plan = _plan_of(x)
+    queries, keys = (max((shape[i] for shape in plan.shapes), default=0) for i in (1, 2))
+    return _Grouped.apply(x.q, x.k, x.v, plan, x.dropout, x.pattern.bias(x.q.shape[1], queries, keys, x.q))
 
 
 class Side(NamedTuple):
@@ -56,55 +67,62 @@ class Side(NamedTuple):
     """Number of cells of all groups."""
 
 
-class _Plan(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Plan:
     queries: Side
     keys: Side
+    half: bool
+    """Whether it is for half precision."""
     shapes: list[tuple[int, int, int]]
     """For each group: B, q, t."""
-    hidden: list[Bool[Tensor, "B q t"] | Bool[Tensor, "B 1 t"] | None]
-    """For each group: true where a query must not attend to a key. None if it attends to all."""
-    most: tuple[int, int]
-    """Highest q and t of all groups."""
+    blocks: list[list[QueryBlock]]
+    """For each group: blocks of queries with the keys that they need. In fp32 a single one."""
+    hidden: list[Tensor | None]
+    """For each group: mask to add to the scores, `HIDDEN` or 0, [B or 1, q or 1, t]. None if every query attends to every
+    key."""
+    indices: dict[tuple[int, int, int, int], Tensor] = field(default_factory=dict)
+    """Cache of the indices that `_grid` gathers, by group, side, and the strides of a row and of a head."""
 
 
-_PLANS: WeakKeyDictionary[Ragged, dict[Any, Any]] = WeakKeyDictionary()
+_PLANS: WeakKeyDictionary[Ragged, dict[Any, _Plan]] = WeakKeyDictionary()
 
 
-def planned(make: Callable[[AttentionInput], P], x: AttentionInput) -> P:
+def _plan_of(x: AttentionInput) -> _Plan:
     """Return the plan of a batch. If every token is a query, it is cached as long as the batch exists, for all layers."""
     if x.queries is not x.keys:
-        return make(x)
-    plans, key = _PLANS.setdefault(x.keys, {}), (make, x.q.shape[1], x.q.dtype, x.pattern)
+        return _plan(x)
+    plans, key = _PLANS.setdefault(x.keys, {}), (x.q.shape[1], x.q.dtype, x.pattern)
     if key not in plans:
-        plans[key] = make(x)
+        plans[key] = _plan(x)
     return plans[key]
 
 
 def _plan(x: AttentionInput) -> _Plan:
-    heads, q_lengths, k_lengths, pattern = x.q.shape[1], x.queries.lengths.numpy(), x.keys.lengths.numpy(), x.pattern
-    groups = grid_groups(q_lengths, k_lengths, heads)
-    queries = grid_side(x.queries.cu_seqlens.numpy(), q_lengths, groups, heads, 1)
-    keys = grid_side(x.keys.cu_seqlens.numpy(), k_lengths, groups, heads, KEY_MULTIPLE)
-    shapes, hidden = [], []
-    for rows, columns, past in zip(queries.rows, keys.rows, keys.past, strict=True):
+    heads, dtype, pattern, half = x.q.shape[1], x.q.dtype, x.pattern, x.q.dtype in HALVES
+    q_lengths, k_lengths = x.queries.lengths.numpy(), x.keys.lengths.numpy()
+    groups = grid_groups(q_lengths, k_lengths, heads, half)
+    queries = _side(x.queries.cu_seqlens.numpy(), q_lengths, groups, heads, MULTIPLE if half else 1)
+    keys = _side(x.keys.cu_seqlens.numpy(), k_lengths, groups, heads, MULTIPLE if half else KEY_MULTIPLE)
+    shapes, blocks, hidden = [], [], []
+    for rows, columns, no_query, no_key in zip(queries.rows, keys.rows, queries.past, keys.past, strict=True):
         shape = (len(rows) * heads, rows.shape[2], columns.shape[2])
         near = pattern.visible(shape[1], shape[2], rows.device)
-        unseen = None if past is None else past.transpose(2, 3)
+        # In a causal pattern, padding comes after every key that a query attends to.
+        unseen = None if no_key is None or pattern.causal else no_key.transpose(2, 3)
         if near is not None:
-            unseen = ~near if unseen is None else unseen | ~near
-        if unseen is not None:
+            unseen = ~near[None] if unseen is None else unseen | ~near
+        if unseen is not None and unseen.ndim == 4:
+            if no_query is not None and near is not None:
+                unseen = unseen & ~no_query  # its window may hold no key: the softmax of -inf alone is NaN
             unseen = unseen.expand(len(rows), heads, -1, shape[2]).flatten(0, 1)
         shapes.append(shape)
-        hidden.append(unseen)
-    return _Plan(queries, keys, shapes, hidden, most(shapes))
+        whole = QueryBlock(slice(shape[1]), slice(shape[2]), slice(shape[2]))
+        blocks.append(pattern.blocks(*shape[1:]) if half else [whole])
+        hidden.append(None if unseen is None else unseen.to(dtype).mul_(HIDDEN))
+    return _Plan(queries, keys, half, shapes, blocks, hidden)
 
 
-def most(shapes: list[tuple[int, int, int]]) -> tuple[int, int]:
-    """Return the highest number of queries and of keys of all groups."""
-    return max((shape[1] for shape in shapes), default=0), max((shape[2] for shape in shapes), default=0)
-
-
-def grid_groups(queries: np.ndarray, keys: np.ndarray, heads: int) -> list[np.ndarray]:
+def grid_groups(queries: np.ndarray, keys: np.ndarray, heads: int, half: bool) -> list[np.ndarray]:
     """Return the sequence numbers of each group, the longest first. Sequences without queries are in no group."""
     queried = np.flatnonzero(queries)
     order = queried[np.lexsort((-queries[queried], -keys[queried]))]
@@ -117,10 +135,12 @@ def grid_groups(queries: np.ndarray, keys: np.ndarray, heads: int) -> list[np.nd
             groups.append([])
             longest, most_queries = int(keys[i]), int(queries[i])
         groups[-1].append(i)
-    return [np.array(group) for group in groups]
+    return [
+        np.array(group[part]) for group in groups for part in (powers_of_two(len(group)) if half else [slice(None)])
+    ]
 
 
-def grid_side(starts: np.ndarray, lengths: np.ndarray, groups: list[np.ndarray], heads: int, multiple: int) -> Side:
+def _side(starts: np.ndarray, lengths: np.ndarray, groups: list[np.ndarray], heads: int, multiple: int) -> Side:
     rows, past, spans, total = [], [], [], 0
     cells = np.full((int(starts[-1]), heads), -1, np.int32)
     for group in groups:
@@ -154,54 +174,93 @@ class _Grouped(torch.autograd.Function):
         out, scale = cells_of(q_QNH, plan.queries), 1 / math.sqrt(q_QNH.shape[-1])
         kept: list[Tensor | None] = []
         for i, shape in enumerate(plan.shapes):
-            q, k, v = _grid(q_QNH, plan.queries, i), _grid(k_TNH, plan.keys, i), _grid(v_TNH, plan.keys, i)
-            scores = product(q, k.transpose(1, 2), scale)
-            if bias is not None:
-                scores.unflatten(0, (-1, len(bias))).add_(bias[:, : shape[1], : shape[2]])
-            if (hidden := plan.hidden[i]) is not None:
-                scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
-            own = torch.softmax(scores, -1)
-            lanes = random_lanes(torch.Size(shape)) if dropout else None
-            used = own if lanes is None else scaled_mask(lanes, dropout, scores).mul_(own)
-            torch.bmm(used, v, out=out[plan.queries.spans[i]].view(shape[0], shape[1], -1))
-            kept += [own, lanes]
-        ctx.save_for_backward(q_QNH, k_TNH, v_TNH, *kept)
-        ctx.plan, ctx.dropout, ctx.bias = plan, dropout, None if bias is None else bias.shape
+            q, k, v = _grid(q_QNH, plan, i, 0), _grid(k_TNH, plan, i, 1), _grid(v_TNH, plan, i, 1)
+            mixed = out[plan.queries.spans[i]].view(shape[0], shape[1], -1)
+            kept += [q, k, v]
+            for block in plan.blocks[i]:
+                scores = product(q[:, block.queries], k[:, block.keys].transpose(1, 2), scale)
+                if bias is not None:
+                    scores.unflatten(0, (-1, len(bias))).add_(bias[:, block.queries, block.keys])
+                if (hidden := plan.hidden[i]) is not None:
+                    unseen = hidden[:, block.queries if hidden.shape[1] > 1 else slice(None), block.masked]
+                    scores[:, :, -unseen.shape[2] :].add_(unseen)
+                own = torch.softmax(scores, -1)
+                lanes = random_lanes(own.shape) if dropout else None
+                used = own if lanes is None else _mask(lanes, dropout, plan, scores).mul_(own)
+                product(used, v[:, block.keys], _factor(dropout, plan), mixed[:, block.queries])
+                kept += [own, lanes]
+        ctx.save_for_backward(*kept)
+        ctx.plan, ctx.dropout, ctx.shape, ctx.bias = plan, dropout, k_TNH.shape, None if bias is None else bias.shape
         return packed(out, plan.queries, q_QNH.shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        q_QNH, k_TNH, v_TNH, *kept = ctx.saved_tensors
-        plan, scale = ctx.plan, 1 / math.sqrt(q_QNH.shape[-1])
-        dq, dk, dv = (cells_of(x, side) for x, side in ((q_QNH, plan.queries), (k_TNH, plan.keys), (v_TNH, plan.keys)))
-        d_bias = q_QNH.new_zeros(ctx.bias) if ctx.needs_input_grad[5] else None
-        for i, (shape, own, lanes) in enumerate(zip(plan.shapes, kept[::2], kept[1::2], strict=True)):
-            q, k, v = _grid(q_QNH, plan.queries, i), _grid(k_TNH, plan.keys, i), _grid(v_TNH, plan.keys, i)
-            gradient = _grid(gradients[0], plan.queries, i)
+        plan, kept, scale = ctx.plan, iter(ctx.saved_tensors), 1 / math.sqrt(gradients[0].shape[-1])
+        factor, exact = _factor(ctx.dropout, plan), torch.promote_types(gradients[0].dtype, torch.float32)
+        dq, dk, dv = (cells_of(gradients[0], side) for side in (plan.queries, plan.keys, plan.keys))
+        d_bias = dq.new_zeros(ctx.bias, dtype=exact) if ctx.needs_input_grad[5] else None
+        for i, shape in enumerate(plan.shapes):
+            q, k, v = next(kept), next(kept), next(kept)
+            gradient = _grid(gradients[0], plan, i, 0)
             if (past := plan.queries.past[i]) is not None:  # padding has no gradient
                 gradient.unflatten(0, (len(past), -1)).masked_fill_(past, 0)
-            d_own, used = torch.bmm(gradient, v.transpose(1, 2)), own
-            if lanes is not None:
-                mask = scaled_mask(lanes, ctx.dropout, own)
-                d_own.mul_(mask)
-                used = mask.mul_(own)
-            queries, keys = plan.queries.spans[i], plan.keys.spans[i]
-            torch.bmm(used.transpose(1, 2), gradient, out=dv[keys].view(shape[0], shape[2], -1))
-            d_scores = torch.ops.aten._softmax_backward_data(d_own, own, -1, own.dtype)
-            if d_bias is not None:
-                d_bias[:, : shape[1], : shape[2]] += d_scores.unflatten(0, (-1, len(d_bias))).sum(0)
-            product(d_scores, k, scale, dq[queries].view(shape[0], shape[1], -1))
-            product(d_scores.transpose(1, 2), q, scale, dk[keys].view(shape[0], shape[2], -1))
-        dk, dv = (packed(cells, plan.keys, k_TNH.shape) for cells in (dk, dv))
-        return packed(dq, plan.queries, q_QNH.shape), dk, dv, None, None, d_bias
+            of_keys = [x[plan.keys.spans[i]].view(shape[0], shape[2], -1) for x in (dk, dv)]
+            # The blocks add to the gradients of the same keys: in fp32, to round each sum once.
+            several = len(plan.blocks[i]) > 1
+            sums = [torch.zeros_like(x, dtype=exact) for x in of_keys] if several else of_keys
+            for block in plan.blocks[i]:
+                own, lanes = next(kept), next(kept)
+                own_q, own_k, own_v = q[:, block.queries], k[:, block.keys], v[:, block.keys]
+                own_gradient = gradient[:, block.queries]
+                d_own, used = product(own_gradient, own_v.transpose(1, 2), factor), own
+                if lanes is not None:
+                    mask = _mask(lanes, ctx.dropout, plan, torch.empty_like(own))
+                    d_own.mul_(mask)
+                    used = mask.mul_(own)
+                d_scores = torch.ops.aten._softmax_backward_data(d_own, own, -1, own.dtype)
+                if d_bias is not None:
+                    summed = d_scores.unflatten(0, (-1, len(d_bias))).sum(0, dtype=exact)
+                    d_bias[:, block.queries, block.keys] += summed
+                of_queries = dq[plan.queries.spans[i]].view(shape[0], shape[1], -1)
+                product(d_scores, own_k, scale, of_queries[:, block.queries])
+                for total, (left, right, by) in zip(
+                    sums, ((d_scores, own_q, scale), (used, own_gradient, factor)), strict=True
+                ):
+                    if several:
+                        total[:, block.keys] += product(left.transpose(1, 2), right, by)
+                    else:
+                        product(left.transpose(1, 2), right, by, total)
+            if several:
+                for x, total in zip(of_keys, sums, strict=True):
+                    x.copy_(total)
+        dk, dv = (packed(cells, plan.keys, ctx.shape) for cells in (dk, dv))
+        d_bias = None if d_bias is None else d_bias.to(dq.dtype)
+        return packed(dq, plan.queries, gradients[0].shape), dk, dv, None, None, d_bias
 
 
-def _grid(x_TNH: Tensor, side: Side, i: int) -> Float[Tensor, "B q H"]:
-    """Gather the rows of group i, head by head, directly from a tensor that need not be contiguous."""
-    flat, row_step, head_step = flat_rows(x_TNH)
-    rows = side.rows[i] * row_step + torch.arange(x_TNH.shape[1])[:, None] * head_step
-    return flat.index_select(0, rows.flatten()).view(-1, rows.shape[2], x_TNH.shape[2])
+def _mask(lanes: Tensor, dropout: float, plan: _Plan, out: Tensor) -> Tensor:
+    """Write 0 for dropped weights to `out`, and for others 1, or in fp32 the scale of dropout, and return it."""
+    mask = keep_mask(lanes, dropout, out=out)
+    return mask if plan.half else mask.mul_(keep_scale(dropout))
+
+
+def _factor(dropout: float, plan: _Plan) -> float:
+    """Return the factor of products with the weights: the scale of dropout, if `_mask` leaves it out."""
+    return keep_scale(dropout) if plan.half else 1.0
+
+
+def _grid(x_TNH: Tensor, plan: _Plan, i: int, side: int) -> Float[Tensor, "B q H"]:
+    """Gather the rows of group i, head by head, directly from a tensor that need not be contiguous.
+
+    side: 0 for queries, 1 for keys.
+    """
+    flat, apart, step = flat_rows(x_TNH)
+    if (index := plan.indices.get((i, side, apart, step))) is None:
+        rows = (plan.keys if side else plan.queries).rows[i]
+        index = (rows * apart + torch.arange(x_TNH.shape[1], dtype=rows.dtype)[:, None] * step).flatten()
+        plan.indices[i, side, apart, step] = index
+    return flat.index_select(0, index).view(len(index) // plan.shapes[i][1 + side], -1, flat.shape[1])
 
 
 def flat_rows(x_TNH: Tensor) -> tuple[Float[Tensor, "rows H"], int, int]:

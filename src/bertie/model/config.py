@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from bertie.config import Range, check_ranges
 from bertie.contracts import Batch
 from bertie.errors import UsageError, require_range
 from bertie.model.head_facts import HeadShape
+from bertie.model.pooling import Pooling
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "geglu", "swiglu"]
 MlmActivation = Literal["default", "silu"]
@@ -42,15 +43,45 @@ class HeadLayers:
     """Whether heads of single tokens have these layers, too."""
 
 
+class EncoderFacts:
+    """What other rooms ask the configuration of an encoder, with the answers of one that gives no others."""
+
+    hidden_size: int
+    vocabulary_heads: tuple[HeadShape, ...] = ()
+    """Heads over the vocabulary that this encoder can have. `next` also needs `causal`."""
+    text_vector: Pooling = "mean"
+    """How the states of the tokens become the vector of a text, unless something else is asked for."""
+    classifier_pooling: ClassifierPooling = "token"
+    head_dropout_prob: float | None = None
+    type_vocab_size: int = 0
+    language_embeddings: bool = False
+    languages: tuple[str, ...] = ()
+    language: str = ""
+
+    @property
+    def embedding_width(self) -> int:
+        """Size of the word embeddings."""
+        return self.hidden_size
+
+    @property
+    def shares_layers(self) -> bool:
+        """Whether layers have weights in common."""
+        return False
+
+    @property
+    def head_layers(self) -> HeadLayers:
+        """Layers of the heads of tasks."""
+        return HeadLayers()
+
+
 @dataclass(frozen=True)
-class TransformerConfig:
+class TransformerConfig(EncoderFacts):
     """Sizes and settings of a Transformer encoder. The defaults are BERT's.
 
     BERT-base has 12 layers of size 768 with 12 heads and intermediate size 3072.
     """
 
-    vocabulary_heads: ClassVar[tuple[HeadShape, ...]] = ("masked", "next")
-    """Heads over the vocabulary that this encoder can have. `next` also needs `causal`."""
+    vocabulary_heads = ("masked", "next")
     kind: Literal["transformer"] = field(default="transformer", kw_only=True)
     num_hidden_layers: Annotated[int, Range(1, 1000)]
     """Number of Transformer layers."""

@@ -7,13 +7,14 @@ Every encoder turns a packed `Batch` into `Hidden`. It has
 - `layers`: its layers, lowest first;
 - `forward(batch, rows, all_layers)`, as documented in `TransformerEncoder`.
 
-To add an encoder, add a file with a configuration and a module, and their names to the two unions.
+To add an encoder, add a file with a configuration and a module, and their names at the same place of the two
+unions.
 """
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, get_args, runtime_checkable
 
 from jaxtyping import Int
 from torch import Tensor
@@ -24,7 +25,6 @@ from bertie.model.attention import AttentionKind
 from bertie.model.config import TransformerConfig
 from bertie.model.gru import GruConfig, GruEncoder
 from bertie.model.lstm import LstmConfig, LstmEncoder
-from bertie.model.pooling import Pooling
 from bertie.model.reformer import ReformerEncoder
 from bertie.model.reformer_config import ReformerConfig
 from bertie.model.static import StaticConfig, StaticEncoder
@@ -66,17 +66,8 @@ def build_encoder(config: EncoderConfig, attention: AttentionKind = "automatic")
         config: Its configuration.
         attention: The attention implementation of a Transformer.
     """
-    if isinstance(config, TransformerConfig):
-        return TransformerEncoder(config, attention)
-    others: dict[type, Any] = {
-        LstmConfig: LstmEncoder,
-        GruConfig: GruEncoder,
-        StaticConfig: StaticEncoder,
-        TransformerXlConfig: TransformerXlEncoder,
-        XlnetConfig: XlnetEncoder,
-        ReformerConfig: ReformerEncoder,
-    }
-    return others[type(config)](config)
+    encoder = dict(zip(get_args(EncoderConfig), get_args(Encoder), strict=True))[type(config)]
+    return encoder(config, *([attention] if encoder is TransformerEncoder else []))
 
 
 def spell_entries(encoder: Encoder, tokenizer: Tokenizer) -> None:
@@ -86,11 +77,6 @@ def spell_entries(encoder: Encoder, tokenizer: Tokenizer) -> None:
     """
     if isinstance(encoder, LstmEncoder) and encoder.embeddings.characters is not None:
         encoder.embeddings.characters.spell(tokenizer)
-
-
-def text_vector(config: EncoderConfig) -> Pooling:
-    """Return how an encoder makes the vector of a text from the states of its tokens, unless something else is asked for."""
-    return getattr(config, "text_vector", "mean")
 
 
 def head_dropout(config: EncoderConfig) -> float:

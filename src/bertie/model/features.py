@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from bertie.contracts import Batch, Hidden
 from bertie.errors import UsageError
 from bertie.model.bilstm import BiLstm
-from bertie.model.encoder import EncoderConfig, text_vector
+from bertie.model.encoder import EncoderConfig
 from bertie.model.layer_selection import LayerSelection, ScalarMix, select_layers, selected_width
 from bertie.model.pooled_texts import PooledRows, separate_texts
 from bertie.model.pooling import Pooling
@@ -60,7 +60,7 @@ class FeatureExtractor(nn.Module):
         self.pooled = kind(2 * lstm_hidden_size or size, pairs)
         self.width = self.pooled.width
         self.separate = pairs and kind.facts.separate != ""
-        self.text_vector: Pooling = text_vector(config)
+        self.text_vector: Pooling = config.text_vector
         if kind.facts.separate == "orders" and config.type_vocab_size > 1:
             raise UsageError(
                 f'task.pooling is "{pooling}", which reads pairs without segments, and the model has '

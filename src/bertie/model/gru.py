@@ -19,30 +19,21 @@ from torch.nn.utils.rnn import PackedSequence
 from bertie.config import Range, ranges
 from bertie.contracts import Batch, Hidden
 from bertie.errors import UsageError
-from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
+from bertie.model.config import EncoderFacts, PooledToken
 from bertie.model.dropout import drop
-from bertie.model.head_facts import HeadShape
 from bertie.model.matrices import Matrices, gate_weights
-from bertie.model.pooling import Pooling
 
 LONGEST_MEMORY = 30.0  # tokens; about as many as a sentence has
 
 
 @dataclass(frozen=True)
-class GruConfig:
+class GruConfig(EncoderFacts):
     """Sizes and settings of a GRU that reads from the left. That of uni-skip has 2400 units over embeddings of 620."""
 
-    language_embeddings: ClassVar[bool] = False
-    languages: ClassVar[tuple[str, ...]] = ()
-    type_vocab_size: ClassVar = 0
-    classifier_pooling: ClassVar[ClassifierPooling] = "token"
-    text_vector: ClassVar[Pooling] = "lasttoken"
+    text_vector = "lasttoken"
     num_hidden_layers: ClassVar = 1
     causal: ClassVar = True
-    head_layers: ClassVar = HeadLayers()
-    head_dropout_prob: ClassVar[float | None] = None
     pooled_token: ClassVar[PooledToken] = "last"  # where the GRU has read all others
-    vocabulary_heads: ClassVar[tuple[HeadShape, ...]] = ()
     kind: Literal["gru"] = field(default="gru", kw_only=True)
     hidden_size: Annotated[int, Range(1, 1_000_000)]
     """Size of the states, and of the vector of a text."""

@@ -1,10 +1,12 @@
-"""Random initial weights."""
+"""Random initial weights, and models without weights."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
@@ -47,3 +49,10 @@ class Uninitialized(TorchFunctionMode):
         if getattr(func, "__module__", "") == "torch.nn.init":
             return kwargs["tensor"] if "tensor" in kwargs else args[0]
         return func(*args, **kwargs)
+
+
+@contextmanager
+def no_weights() -> Iterator[None]:
+    """Build modules on torch's meta device in the block: they have shapes, but no memory for the weights."""
+    with torch.device("meta"), Uninitialized():
+        yield

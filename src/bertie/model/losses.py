@@ -24,7 +24,7 @@ def cross_entropy(logits_PC: Float[Tensor, "P C"], targets: Targets) -> Loss:
 
 
 def vocabulary_loss(
-    x_PD: Float[Tensor, "P D"], matrix_VD: Float[Tensor, "V D"], bias_V: Float[Tensor, " V"], targets: Targets
+    x_PD: Float[Tensor, "P D"], matrix_VD: Float[Tensor, "V D"], targets: Targets, bias_V: Float[Tensor, " V"]
 ) -> Loss:
     """Return `cross_entropy` of the logits x Wᵀ + b."""
     if x_PD.device.type == "cpu" and torch.is_autocast_enabled("cpu"):

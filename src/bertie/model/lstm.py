@@ -22,25 +22,17 @@ from bertie.errors import UsageError
 from bertie.model.bilstm import grid_of
 from bertie.model.characters import CharacterCNN, Characters, Subwords, TokenInput
 from bertie.model.chunked_loss import chunked_vocabulary_loss
-from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
+from bertie.model.config import EncoderFacts, PooledToken
 from bertie.model.dropout import drop
-from bertie.model.head_facts import HeadShape
 from bertie.model.matrices import Matrices, gate_weights
 
 
 @dataclass(frozen=True)
-class LstmConfig:
+class LstmConfig(EncoderFacts):
     """Sizes and settings of a two-directional LSTM language model. ELMo has 2 layers of 2 × 512 with 4096 cells each."""
 
-    language_embeddings: ClassVar[bool] = False
-    languages: ClassVar[tuple[str, ...]] = ()
-    type_vocab_size: ClassVar = 0
-    classifier_pooling: ClassVar[ClassifierPooling] = "token"
     causal: ClassVar = False  # only half of the hidden state sees no later token
-    head_layers: ClassVar = HeadLayers()
-    head_dropout_prob: ClassVar[float | None] = None
     pooled_token: ClassVar[PooledToken] = "last"  # where the forward LSTM has read all others
-    vocabulary_heads: ClassVar[tuple[HeadShape, ...]] = ()
     kind: Literal["lstm"] = field(default="lstm", kw_only=True)
     num_hidden_layers: Annotated[int, Range(1, 100)]
     """Number of LSTM layers of each direction."""

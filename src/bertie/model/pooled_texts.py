@@ -1,4 +1,4 @@
-"""What a pooling of texts is, and those that read the states of a whole sequence: one token, the mean, the late mean.
+"""What a pooling of texts is, and the poolings with at most the weights of a head: token, mean, late, both orders, vectors.
 
 A pooling makes one vector of a text, or of a pair of texts, for the head of a task. It is a module with
 
@@ -153,6 +153,82 @@ class LateText(nn.Module):
         for head in self.head:
             x_TW = head.pooled(x_TW)
         return texts.mean(x_TW)
+
+
+class BothOrders(nn.Module):
+    """The sum of the states of one token of a pair, and of the pair in the other order: swapping the texts changes nothing.
+
+    As in GPT for similarity, whose pairs have no order (Radford et al. 2018, section 3.3).
+    """
+
+    # Language modeling beside the task reads all states.
+    facts: ClassVar[PoolingFacts] = PoolingFacts(
+        separate="orders", reads_all=True, for_one_text="token", one_token=True
+    )
+    vectors, connect = as_reduced, leave_heads
+
+    def __init__(self, width: int, pairs: bool):
+        """Create the pooling. width: size of the states, W. pairs: whether sequences are pairs of texts, as they must be."""
+        super().__init__()
+        assert pairs, "a single text has one order"
+        self.width = width
+
+    def reduce(self, x_TW: Float[Tensor, "T W"], texts: PooledRows) -> Float[Tensor, "Q W"]:
+        """Add the states of both orders: of the first tokens for a row that is the first of its sequence, else the last ones."""
+        number_Q = texts.sequence
+        starts, ends = texts.read.cu_seqlens[:-1], texts.read.cu_seqlens[1:] - 1
+        is_first_Q = texts.rows == texts.sequences.cu_seqlens[number_Q]
+        # Filler, whose rows no head of a task uses, has no second order: its first row is past the end of all tokens.
+        first_Q, second_Q = (
+            torch.where(is_first_Q, starts[order], ends[order]).clamp(max=len(x_TW) - 1)
+            for order in (2 * number_Q, 2 * number_Q + 1)
+        )
+        return x_TW[first_Q] + x_TW[second_Q]
+
+
+class TextVectors(nn.Module):
+    """The vector of a text, u, or for a pair [|u − v|; u ∗ v], without any weights. The head is only an output layer.
+
+    So Skip-thoughts were measured (Kiros et al. 2015, section 3.2).
+
+    What the vector of a text is, the encoder says, as in `bertie embed`: for a GRU the last state, for others the mean of the
+    states of all tokens.
+    """
+
+    facts: ClassVar[PoolingFacts] = PoolingFacts(separate="texts", bilstm="none")
+
+    def __init__(self, width: int, pairs: bool):
+        """Set the sizes.
+
+        Args:
+            width: Size of the states, W.
+            pairs: Whether sequences are pairs of texts.
+        """
+        super().__init__()
+        self.parts = 2 if pairs else 1
+        self.width = self.parts * width
+
+    def connect(self, heads: Iterable[nn.Module]) -> None:
+        """Leave out the dense layer of the head of texts."""
+        for head in heads:
+            if isinstance(head, PooledHead):
+                head.leave_only_output()
+
+    def reduce(self, x_TW: Float[Tensor, "T W"], texts: PooledRows) -> Float[Tensor, "Q R"]:
+        """Return the numbers of u, or of both texts in turn: u₁, v₁, u₂, v₂ … So layers can be mixed or concatenated."""
+        lengths_X = texts.read.lengths
+        full_X = lengths_X > 0  # filler has no second text
+        owner_T = (full_X.cumsum(0) - 1)[texts.read.owners(len(x_TW))]
+        x_XW = x_TW.new_zeros(len(lengths_X), x_TW.shape[1])
+        x_XW[full_X] = pool(texts.text_vector, x_TW, owner_T, int(full_X.sum()))
+        return x_XW.unflatten(0, (-1, self.parts)).mT.flatten(1)[texts.sequence]
+
+    def vectors(self, reduced: Float[Tensor, "Q R"]) -> Float[Tensor, "Q R"]:
+        """Return u, or [|u − v|; u ∗ v]."""
+        if self.parts == 1:
+            return reduced
+        u_QW, v_QW = reduced.unflatten(1, (-1, 2)).unbind(2)
+        return torch.cat([(u_QW - v_QW).abs(), u_QW * v_QW], 1)
 
 
 def separate_texts(batch: Batch) -> Batch:

@@ -11,14 +11,12 @@ from functools import partial
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bertie.contracts import Batch, Hidden, Loss, Targets
+from bertie.contracts import Batch, Hidden
 from bertie.model.activation import activation
 from bertie.model.axial import AxialEmbedding
-from bertie.model.chunked_loss import chunked_vocabulary_loss
 from bertie.model.dropout import drop
 from bertie.model.head_facts import HeadShape
 from bertie.model.lsh_attention import (
@@ -35,6 +33,7 @@ from bertie.model.lsh_attention import (
 from bertie.model.matrices import Matrices, linear_weights
 from bertie.model.reformer_config import LayerKind, ReformerConfig
 from bertie.model.reversible import Branch, run_reversible, run_stored
+from bertie.model.vocabulary_heads import VocabularyHead
 
 SEEDS = 2**62
 
@@ -230,23 +229,7 @@ class ReformerEncoder(nn.Module):
             branches.append(layer.branches(chunks[layer.kind], hash_seed, (first, second) if drops else (None, None)))
         return branches
 
-    def vocabulary_head(self, shape: HeadShape) -> ReformerLMHead:
-        """Return a head over the vocabulary, of the shape "masked" or "next"."""
-        return ReformerLMHead(self.config, shape)
-
-
-class ReformerLMHead(nn.Module):
-    """The Reformer's head: logits over the vocabulary from both streams, with a matrix of its own and no bias."""
-
-    def __init__(self, config: ReformerConfig, shape: HeadShape):
-        super().__init__()
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        self.products = self.decoder.weight.numel()
-        if shape == "masked":  # then it is `FillsMasks`
-            self.ahead, self.permuted = 0, False
-
-    def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P V"]:
-        return F.linear(x_PD, self.decoder.weight)
-
-    def forward(self, hidden: Hidden, targets: Targets) -> Loss:
-        return chunked_vocabulary_loss(hidden.last[targets.index], self.decoder.weight, targets)
+    def vocabulary_head(self, shape: HeadShape) -> VocabularyHead:
+        """Return a head with a matrix of its own, which reads both streams: see `BringsVocabularyHead`."""
+        matrix = nn.Linear(self.config.hidden_size, self.config.vocab_size, bias=False)
+        return VocabularyHead(matrix, permuted=False if shape == "masked" else None)

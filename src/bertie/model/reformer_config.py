@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from bertie.config import Range, check_ranges
 from bertie.contracts import Batch
 from bertie.errors import UsageError
-from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
-from bertie.model.head_facts import HeadShape
+from bertie.model.config import EncoderFacts, PooledToken
 from bertie.model.lsh_attention import Chunking
 
 LayerKind = Literal["local", "lsh"]
@@ -29,15 +28,10 @@ SETTINGS_OF: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class ReformerConfig:
+class ReformerConfig(EncoderFacts):
     """Sizes and settings of a Reformer. Its layers are reversible, with two streams of half of hidden_size."""
 
-    language_embeddings: ClassVar[bool] = False
-    languages: ClassVar[tuple[str, ...]] = ()
-    type_vocab_size: ClassVar = 0
-    classifier_pooling: ClassVar[ClassifierPooling] = "token"
-    head_layers: ClassVar = HeadLayers()
-    vocabulary_heads: ClassVar[tuple[HeadShape, ...]] = ("masked", "next")
+    vocabulary_heads = ("masked", "next")
     kind: Literal["reformer"] = field(default="reformer", kw_only=True)
     attn_layers: tuple[LayerKind, ...]
     """Attention of each layer. local: a chunk of neighboring tokens and the chunks beside it. lsh: chunks of tokens with near

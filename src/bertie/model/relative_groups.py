@@ -20,9 +20,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bertie.model.activation import powers_of_two
-from bertie.model.attention_groups import KEY_MULTIPLE, Side, cells_of, flat_rows, grid_groups, packed
-from bertie.model.attention_half import MULTIPLE
+from bertie.model.attention_groups import (
+    HALVES,
+    KEY_MULTIPLE,
+    MULTIPLE,
+    Side,
+    cells_of,
+    flat_rows,
+    grid_groups,
+    packed,
+)
 from bertie.model.attention_loop import product
 from bertie.model.dropout import keep_mask, keep_scale, random_lanes
 from bertie.model.relative_attention import HIDDEN, Keys, Reverse, Stream, Terms
@@ -81,10 +88,9 @@ def _plan(streams: tuple[Stream, ...], keys: Keys, heads: int, dtype: torch.dtyp
     sizes = [len(stream.position) for stream in streams]
     q_lengths = np.stack([stream.ragged.lengths.numpy() for stream in streams])
     q_starts = np.stack([stream.ragged.cu_seqlens.numpy()[:-1] + sum(sizes[:i]) for i, stream in enumerate(streams)])
-    numbers, multiples = grid_groups(q_lengths.sum(0), k_lengths, heads), (1, KEY_MULTIPLE)
-    if dtype in (torch.bfloat16, torch.float16):  # few different shapes, as in `attention_half.py`
-        numbers = [group[part] for group in numbers for part in powers_of_two(len(group))]
-        multiples = (MULTIPLE, MULTIPLE)
+    half = dtype in HALVES
+    numbers = grid_groups(q_lengths.sum(0), k_lengths, heads, half)
+    multiples = (MULTIPLE, MULTIPLE) if half else (1, KEY_MULTIPLE)
     queries = _side([_table(q_starts[:, g], q_lengths[:, g], multiples[0]) for g in numbers], sum(sizes), heads)
     known = _side([_table(k_starts[None, g], k_lengths[None, g], multiples[1]) for g in numbers], len(keys.rank), heads)
     position, segment, limit = (

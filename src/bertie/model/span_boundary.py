@@ -39,4 +39,4 @@ class SpanBoundaryHead(nn.Module):
         x_PD = self.first_norm(F.gelu(self.first(x_PX)))
         x_PE = self.second_norm(F.gelu(self.second(x_PD)))  # E = size of the word embeddings
         own = Targets(targets.index[::2], targets.label, targets.weight)
-        return vocabulary_loss(x_PE, self.word[0].weight, self.bias, own)
+        return vocabulary_loss(x_PE, self.word[0].weight, own, self.bias)

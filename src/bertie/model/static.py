@@ -11,25 +11,17 @@ from torch import Tensor, nn
 
 from bertie.config import Range, ranges
 from bertie.contracts import Batch, Hidden
-from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
+from bertie.model.config import EncoderFacts, PooledToken
 from bertie.model.dropout import drop
-from bertie.model.head_facts import HeadShape
 
 
 @dataclass(frozen=True)
-class StaticConfig:
+class StaticConfig(EncoderFacts):
     """Sizes and settings of static word vectors."""
 
-    language_embeddings: ClassVar[bool] = False
-    languages: ClassVar[tuple[str, ...]] = ()
-    type_vocab_size: ClassVar = 0
-    classifier_pooling: ClassVar[ClassifierPooling] = "token"
     num_hidden_layers: ClassVar = 0
     causal: ClassVar = True  # a token sees no other token at all
-    head_layers: ClassVar = HeadLayers()
-    head_dropout_prob: ClassVar[float | None] = None
     pooled_token: ClassVar[PooledToken] = "first"  # its own vector says nothing about the text, a BiLSTM's does
-    vocabulary_heads: ClassVar[tuple[HeadShape, ...]] = ()
     kind: Literal["static"] = field(default="static", kw_only=True)
     hidden_size: Annotated[int, Range(1, 1_000_000)]
     """Size of the vectors."""

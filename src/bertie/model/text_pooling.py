@@ -1,6 +1,6 @@
 """The poolings of texts, by the name that a task gives them: what stands for a text, or for a pair of texts.
 
-To add one, write a file with a module as `pooled_texts.py` says, and add its name here, twice.
+To add one, write a module as `pooled_texts.py` says, and add its name here, twice.
 """
 
 from __future__ import annotations
@@ -8,12 +8,9 @@ from __future__ import annotations
 from typing import Literal, cast
 
 from bertie.errors import UsageError
-from bertie.model.both_orders import BothOrders
 from bertie.model.encoder import EncoderConfig
-from bertie.model.esim import EsimTexts
-from bertie.model.max_texts import AttendingTexts, MaxTexts
-from bertie.model.pooled_texts import LateText, MeanText, PoolingFacts, TextPool, TokenText
-from bertie.model.text_vectors import TextVectors
+from bertie.model.max_texts import AttendingTexts, EsimTexts, MaxTexts
+from bertie.model.pooled_texts import BothOrders, LateText, MeanText, PoolingFacts, TextPool, TextVectors, TokenText
 
 TextPooling = Literal["token", "mean", "late", "max", "attention", "vectors", "esim", "both_orders"]
 """token: the state of one token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. late: the mean of

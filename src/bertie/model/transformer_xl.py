@@ -1,8 +1,8 @@
 """Transformer-XL: a causal Transformer with relative positions, whose segments remember the text before them (Dai et al.
 2019).
 
-T  packed tokens    Q  query rows     P  predictions    S  texts that grow
-D  hidden size      V  vocabulary     R  stored tokens  C  channels of a key and a value: 2 × D
+T  packed tokens    Q  query rows     S  texts that grow
+D  hidden size      R  stored tokens  C  channels of a key and a value: 2 × D
 """
 
 from __future__ import annotations
@@ -13,33 +13,27 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bertie.config import Range
-from bertie.contracts import Batch, Hidden, Loss, Targets
-from bertie.model.chunked_loss import chunked_vocabulary_loss
-from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
+from bertie.contracts import Batch, Hidden
+from bertie.model.config import EncoderFacts, PooledToken
 from bertie.model.dropout import drop
 from bertie.model.head_facts import HeadShape
 from bertie.model.relative_parts import Stored, part_of, run_layers
 from bertie.model.segment_memory import parts_of, segments_of
+from bertie.model.vocabulary_heads import VocabularyHead
 from bertie.model.xlnet import XlnetLayer, check_sizes, relative_products
 
 
 @dataclass(frozen=True)
-class TransformerXlConfig:
+class TransformerXlConfig(EncoderFacts):
     """Sizes and settings of a Transformer-XL. The published model of WikiText-103 has 18 layers of size 1024 with 16 heads."""
 
-    language_embeddings: ClassVar[bool] = False
-    languages: ClassVar[tuple[str, ...]] = ()
-    type_vocab_size: ClassVar = 0
-    classifier_pooling: ClassVar[ClassifierPooling] = "token"
+    vocabulary_heads = ("next",)
     causal: ClassVar = True
-    head_layers: ClassVar = HeadLayers()
     pooled_token: ClassVar[PooledToken] = "last"  # which sees all others
-    vocabulary_heads: ClassVar[tuple[HeadShape, ...]] = ("next",)
     kind: Literal["transformer_xl"] = field(default="transformer_xl", kw_only=True)
     num_hidden_layers: Annotated[int, Range(1, 1000)]
     """Number of layers."""
@@ -161,28 +155,9 @@ class TransformerXlEncoder(nn.Module):
             grown.append(TextState(tokens, tuple(kv_RC[max(len(kv_RC) - seen, 0) :] for kv_RC in layers)))
         return last, grown
 
-    def vocabulary_head(self, shape: HeadShape) -> NextTokenHead:  # noqa: ARG002
-        """Return the head of the published model: see `BringsVocabularyHead`."""
-        return NextTokenHead(self.config.vocab_size, self.embeddings.word)
-
-
-class NextTokenHead(nn.Module):
-    """Transformer-XL's head: logits over the vocabulary from the hidden states, with the word embeddings and a bias.
-
-    This is the published adaptive softmax without clusters (`cutoffs` is empty).
-    """
-
-    def __init__(self, vocab_size: int, word: nn.Embedding):
-        super().__init__()
-        self.bias = nn.Parameter(torch.zeros(vocab_size))
-        self.products = word.weight.numel()
-        self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
-
-    def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P V"]:
-        return F.linear(x_PD, self.word[0].weight, self.bias)
-
-    def forward(self, hidden: Hidden, targets: Targets) -> Loss:
-        return chunked_vocabulary_loss(hidden.last[targets.index], self.word[0].weight, targets, self.bias)
+    def vocabulary_head(self, shape: HeadShape) -> VocabularyHead:  # noqa: ARG002
+        """Return the published adaptive softmax without clusters (`cutoffs` is empty): see `BringsVocabularyHead`."""
+        return VocabularyHead(self.embeddings.word, bias=True)
 
 
 def _from_the_left(batch: Batch) -> tuple[Int[Tensor, " T"], Int[Tensor, " T"]]:

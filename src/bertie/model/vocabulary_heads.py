@@ -7,14 +7,16 @@ multiplications of a prediction.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bertie.contracts import Hidden, Loss, Targets
+from bertie.contracts import FILLER, Batch, Hidden, Loss, Targets
 from bertie.model.activation import activation
 from bertie.model.chunked_loss import chunked_vocabulary_loss
 from bertie.model.config import HeadActivation, TransformerConfig
@@ -86,7 +88,7 @@ class MaskedLMHead(nn.Module):
         return F.linear(self.transformed(x_PD), self.matrix, self.bias)
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
-        return vocabulary_loss(self.transformed(hidden.last[targets.index]), self.matrix, self.bias, targets)
+        return vocabulary_loss(self.transformed(hidden.last[targets.index]), self.matrix, targets, self.bias)
 
     def transformed(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P E"]:
         """Return the vectors whose products with the output matrix are the logits, except for the bias."""
@@ -95,16 +97,65 @@ class MaskedLMHead(nn.Module):
         return self.norm(activation(self.act, self.dense(x_PD)))
 
 
-class CausalLMHead(nn.Module):
-    """GPT's head: logits over the vocabulary directly from the hidden states, with the matrix of the word embeddings."""
+class VocabularyHead(nn.Module):
+    """A head without layers: logits over the vocabulary directly from the hidden states.
 
-    def __init__(self, word: nn.Embedding):
+    The output matrix is that of the word embeddings, without a bias in GPT, with one in Transformer-XL and XLNet. The Reformer
+    has a matrix of its own.
+    """
+
+    auxiliary = False
+    """Whether the head is only there in training. `Model` gives it the states of the encoder, before any pooling."""
+
+    def __init__(
+        self,
+        matrix: nn.Embedding | nn.Linear,
+        bias: bool = False,
+        loss: Callable[..., Loss] = chunked_vocabulary_loss,
+        permuted: bool | None = None,
+    ):
+        """Create the head.
+
+        Args:
+            matrix: The word embeddings, or a layer of its own.
+            bias: Whether the logits have a bias.
+            loss: `chunked_vocabulary_loss`, or `vocabulary_loss` if few tokens of a batch are predicted.
+            permuted: As in `FillsMasks`. None: the head fills no masks.
+        """
         super().__init__()
-        self.products = word.weight.numel()
-        self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
+        self.decoder = matrix if isinstance(matrix, nn.Linear) else None
+        self.bias = nn.Parameter(torch.zeros(len(matrix.weight))) if bias else None
+        self.products = matrix.weight.numel()
+        self.loss = loss
+        self.shared = (matrix,)  # in a tuple, so that it is not a submodule: the encoder owns and saves the embeddings
+        if permuted is not None:
+            self.ahead, self.permuted = 0, permuted
 
     def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P V"]:
-        return F.linear(x_PD, self.word[0].weight)
+        return F.linear(x_PD, self.shared[0].weight, self.bias)
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
-        return chunked_vocabulary_loss(hidden.last[targets.index], self.word[0].weight, targets)
+        return self.loss(hidden.last[targets.index], self.shared[0].weight, targets, self.bias)
+
+
+def auxiliary_head(word: nn.Embedding) -> VocabularyHead:
+    """Return a head for language modeling beside a task (Radford et al. 2018, section 3.2), with the word embeddings.
+
+    It has no weights. It is neither saved nor used after training.
+    """
+    head = VocabularyHead(word)
+    head.auxiliary = True
+    return head
+
+
+def next_token_targets(batch: Batch, separate: bool = False) -> Targets:
+    """Return the targets of causal language modeling, one for every token of a batch of NumPy arrays. T: its tokens.
+
+    The label of a token is the next token. The last token of a sequence and filler weigh 0. separate: the encoder reads tokens
+    of type 1 as a sequence of their own.
+    """
+    weight_T = np.repeat(batch.example != FILLER, batch.ragged.lengths).astype(np.float32)
+    weight_T[batch.ragged.cu_seqlens[1:] - 1] = 0
+    if separate:
+        weight_T[:-1][np.diff(batch.token_type_ids) > 0] = 0
+    return Targets(np.arange(len(batch.input_ids)), np.append(batch.input_ids[1:], 0), weight_T)

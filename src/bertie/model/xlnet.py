@@ -18,13 +18,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bertie.config import Range, check_ranges
-from bertie.contracts import Batch, Hidden, Loss, Targets
+from bertie.contracts import Batch, Hidden
 from bertie.errors import UsageError
 from bertie.model.activation import activation
-from bertie.model.config import ClassifierPooling, HeadLayers, PooledToken
+from bertie.model.config import EncoderFacts, PooledToken
 from bertie.model.dropout import drop, drop_add
-from bertie.model.head_facts import HeadShape
-from bertie.model.losses import vocabulary_loss
 from bertie.model.matrices import Matrices, linear_weights
 from bertie.model.relative_attention import Terms, relative_dense
 from bertie.model.relative_groups import relative_grouped
@@ -33,16 +31,12 @@ from bertie.model.segment_memory import keys_seen, parts_of, segments_of, whole_
 
 
 @dataclass(frozen=True)
-class XlnetConfig:
+class XlnetConfig(EncoderFacts):
     """Sizes and settings of an XLNet encoder. The published base model has 12 layers of size 768 with 12 heads."""
 
-    language_embeddings: ClassVar[bool] = False
-    languages: ClassVar[tuple[str, ...]] = ()
-    type_vocab_size: ClassVar = 2  # its attention distinguishes two segments
-    classifier_pooling: ClassVar[ClassifierPooling] = "token"
+    type_vocab_size = 2  # its attention distinguishes two segments
+    vocabulary_heads = ("permutation",)
     causal: ClassVar = False  # in fine-tuning and prediction, every token sees all others
-    head_layers: ClassVar = HeadLayers()
-    vocabulary_heads: ClassVar[tuple[HeadShape, ...]] = ("permutation",)
     kind: Literal["xlnet"] = field(default="xlnet", kw_only=True)
     num_hidden_layers: Annotated[int, Range(1, 1000)]
     """Number of layers."""
@@ -262,22 +256,3 @@ class XlnetEncoder(nn.Module):
         g_QD = self.embeddings.queries(rows) if ordered and rows is not None else None
         outputs, last = run_layers(self.layers, h_TD, g_QD, rows, parts)
         return Hidden(last, (*outputs, last) if all_layers else None)
-
-
-class PermutationLMHead(nn.Module):
-    """XLNet's head: logits over the vocabulary directly from the hidden states, with the word embeddings and a bias."""
-
-    ahead = 0
-    permuted = True
-
-    def __init__(self, vocab_size: int, word: nn.Embedding):
-        super().__init__()
-        self.bias = nn.Parameter(torch.zeros(vocab_size))
-        self.products = word.weight.numel()
-        self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
-
-    def logits(self, x_PD: Float[Tensor, "P D"]) -> Float[Tensor, "P V"]:
-        return F.linear(x_PD, self.word[0].weight, self.bias)
-
-    def forward(self, hidden: Hidden, targets: Targets) -> Loss:
-        return vocabulary_loss(hidden.last[targets.index], self.word[0].weight, self.bias, targets)

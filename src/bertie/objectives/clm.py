@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-import numpy as np
 from torch import nn
 
 from bertie.batches.layouts import Layout
 from bertie.config import Range, ranges
-from bertie.contracts import FILLER, Batch, Targets
+from bertie.contracts import Batch
 from bertie.errors import UsageError
-from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
-from bertie.model.vocabulary_heads import BringsVocabularyHead, CausalLMHead
+from bertie.model.vocabulary_heads import BringsVocabularyHead, VocabularyHead, next_token_targets
 from bertie.objectives.initialization import Vectors, counted_embeddings, initialize_embeddings
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 from bertie.objectives.requirements import require_vocabulary_head
@@ -44,10 +42,10 @@ class CausalLM:
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model is not causal, or if masks replace the tokens to predict."""
         require_vocabulary_head(self.kind, "next", model)
-        if isinstance(model, TransformerConfig) and model.embedding_width != model.hidden_size:
+        if model.embedding_width != model.hidden_size:
             raise UsageError(
                 f"objectives.clm predicts with the matrix of the word embeddings, and model.embedding_size is "
-                f"{model.embedding_size}: set it to 0, which means model.hidden_size"
+                f"{model.embedding_width}: set it to 0, which means model.hidden_size"
             )
         if not model.causal and not self.allow_bidirectional:
             raise UsageError(
@@ -62,18 +60,11 @@ class CausalLM:
                 )
 
     def label(self, batch: Batch, given: Labeling) -> Labeled:  # noqa: ARG002
-        """Return the batch unchanged, and one target per token (P = T).
-
-        The label of a token is the next token of its sequence. The last token of a sequence and filler weigh 0.
-        """
-        positions, cu_seqlens = np.arange(len(batch.input_ids)), batch.ragged.cu_seqlens
-        labels = np.append(batch.input_ids[1:], 0)
-        weight = np.repeat(batch.example != FILLER, batch.ragged.lengths).astype(np.float32)
-        weight[cu_seqlens[1:] - 1] = 0
-        return Labeled(batch, Targets(positions, labels, weight))
+        """Return the batch unchanged, and one target per token (P = T): the next token."""
+        return Labeled(batch, next_token_targets(batch))
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> nn.Module:  # noqa: ARG002
         """Build the head: GPT's, with the encoder's word embeddings as its output matrix, or the encoder's own."""
         if isinstance(encoder, BringsVocabularyHead):
             return encoder.vocabulary_head("next")
-        return CausalLMHead(encoder.embeddings.word)
+        return VocabularyHead(encoder.embeddings.word)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -139,3 +139,10 @@ def initialize_embeddings(objective: Any, model: Model, shards: Shards, begun: P
     """Set the initial word embeddings in place: `Initializes.initialize` of an objective with a field `initialization`."""
     if (words := counted_embeddings(objective, model)) is not None:
         set_cooccurrence_vectors(words, shards.train, begun)
+
+
+def initialize_output(objective: Any, model: Model, shards: Shards, begun: Pending | None = None) -> None:
+    """Set the initial word embeddings as `initialize_embeddings`, and if they are counted, the bias of the head, too."""
+    initialize_embeddings(objective, model, shards, begun)
+    if objective.initialization == "cooccurrence":
+        set_output_bias(cast(Any, model.heads[objective.kind]).bias, shards.train)

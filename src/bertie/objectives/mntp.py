@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from torch import nn
 
 from bertie.batches.layouts import Layout
 from bertie.config import Range, check_ranges
@@ -19,13 +18,11 @@ from bertie.contracts import Batch
 from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
-from bertie.model.model import Model
 from bertie.model.vocabulary_heads import MaskedLMHead
-from bertie.objectives.initialization import Pending, Vectors, set_cooccurrence_vectors, set_output_bias
+from bertie.objectives.initialization import Vectors, counted_embeddings, initialize_output
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 from bertie.objectives.requirements import require_both_sides, require_transformer
-from bertie.text.shards import Shards
 
 
 @dataclass(frozen=True)
@@ -35,6 +32,8 @@ class MaskedNextToken:
     # Classes of transformers read other rows.
     facts: ClassVar = HeadFacts("masked next token", "masked words", "fill-mask")
     traits: ClassVar = Traits(predicts_text=True, masks=True)
+    counted = counted_embeddings
+    initialize = initialize_output
     kind: Literal["mntp"] = "mntp"
     weight: Annotated[float, Range(0)] = 1.0
     """Weight of this loss in the total loss."""
@@ -87,18 +86,6 @@ class MaskedNextToken:
         first = np.isin(targets.index, batch.ragged.cu_seqlens)
         before = np.where(first, targets.index, targets.index - 1)
         return Labeled(masked, replace(targets, index=before, weight=targets.weight * ~first))
-
-    def counted(self, model: Model) -> nn.Embedding | None:
-        """Return the word embeddings, if they begin with co-occurrence vectors."""
-        head = model.heads[self.kind]
-        return head.word[0] if isinstance(head, MaskedLMHead) and self.initialization == "cooccurrence" else None
-
-    def initialize(self, model: Model, shards: Shards, begun: Pending | None = None) -> None:
-        """Set initial weights in place, as `initialization` says."""
-        head = model.heads[self.kind]
-        if isinstance(head, MaskedLMHead) and self.initialization == "cooccurrence":
-            set_output_bias(head.bias, shards.train)
-            set_cooccurrence_vectors(head.word[0], shards.train, begun)
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> MaskedLMHead:
         """Build BERT's masked-LM head, which here predicts the token after its row."""

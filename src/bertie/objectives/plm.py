@@ -19,7 +19,8 @@ from bertie.contracts import Batch, Targets
 from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
-from bertie.model.xlnet import PermutationLMHead
+from bertie.model.losses import vocabulary_loss
+from bertie.model.vocabulary_heads import VocabularyHead
 from bertie.objectives.masking import select
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 
@@ -73,9 +74,9 @@ class PermutationLM:
         targets = Targets(np.pad(selected, spare), np.pad(ids[selected], spare), weight)
         return Labeled(replace(batch, order=order), targets)
 
-    def head(self, config: EncoderConfig, encoder: Encoder) -> PermutationLMHead:
+    def head(self, config: EncoderConfig, encoder: Encoder) -> VocabularyHead:  # noqa: ARG002
         """Build the head, with the encoder's word embeddings as its output matrix."""
-        return PermutationLMHead(config.vocab_size, encoder.embeddings.word)
+        return VocabularyHead(encoder.embeddings.word, bias=True, loss=vocabulary_loss, permuted=True)
 
 
 def _random_ranks(sequence: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -15,18 +15,10 @@ from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.gru import GruConfig
 from bertie.model.head_facts import HeadFacts
-from bertie.model.model import Model
 from bertie.model.skip_decoders import SkipThoughtHead
-from bertie.objectives.initialization import (
-    Pending,
-    Vectors,
-    counted_embeddings,
-    initialize_embeddings,
-    set_output_bias,
-)
+from bertie.objectives.initialization import Vectors, counted_embeddings, initialize_output
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 from bertie.objectives.requirements import require_partners
-from bertie.text.shards import Shards
 
 
 @dataclass(frozen=True)
@@ -36,6 +28,7 @@ class SkipThoughts:
     facts: ClassVar = HeadFacts("skip-thoughts", "the sentences before and after")
     traits: ClassVar = Traits(predicts_text=True)
     counted = counted_embeddings
+    initialize = initialize_output
     kind: Literal["skip"] = "skip"
     weight: Annotated[float, Range(0)] = 1.0
     """Weight of this loss in the total loss."""
@@ -89,13 +82,6 @@ class SkipThoughts:
             ragged=Ragged(cu_seqlens, batch.ragged.max_seqlen),
         )
         return Labeled(sentences, Targets(np.arange(len(ids)), np.stack([labels, labels], 1), weight))
-
-    def initialize(self, model: Model, shards: Shards, begun: Pending | None = None) -> None:
-        """Set initial weights in place, as `initialization` says."""
-        initialize_embeddings(self, model, shards, begun)
-        head = model.heads[self.kind]
-        if isinstance(head, SkipThoughtHead) and self.initialization == "cooccurrence":
-            set_output_bias(head.bias, shards.train)
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> SkipThoughtHead:
         """Build the decoders, with the encoder's word embeddings. `check` has asked for its kind."""

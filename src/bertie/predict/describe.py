@@ -11,7 +11,7 @@ from bertie import storage
 from bertie.checkpoints import sentence_transformers_reader
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import family_named
-from bertie.checkpoints.families.general_keys import WITHOUT_EFFECT
+from bertie.checkpoints.families.settings import WITHOUT_EFFECT
 from bertie.checkpoints.folder import MANIFEST
 from bertie.checkpoints.huggingface import transformers_heads
 from bertie.checkpoints.weight_files import TENSORFLOW_INDEX
@@ -217,7 +217,7 @@ def _by_design(checkpoint: Checkpoint, predictor: Predictor, name: str) -> Facts
     family = family_named(checkpoint.model_type)
     if config.pooled_token == "last" and family is not None and family.reads_last_place:
         facts["padding"] = "heads read the last token: in transformers, pad on the left"
-    if isinstance(config, TransformerConfig) and config.language_embeddings:
+    if config.language_embeddings:
         facts["language"] = "transformers adds the embedding of a language only if `langs` is given"
     if predictor.model.generator is not None:
         facts["generator"] = "bertie fills masks with the generator; transformers ignores its weights"

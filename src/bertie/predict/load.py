@@ -8,13 +8,12 @@ from pathlib import Path
 from bertie import runtime
 from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.find import TASK_FILE
-from bertie.checkpoints.named_weights import unused_weights_allowed
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import read_checkpoint, unused_weights_allowed
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding, embedding_of
 from bertie.checkpoints.sentence_transformers_reader import read as read_embedding
 from bertie.errors import UsageError, UserError
 from bertie.model.electra import build_generator
-from bertie.model.encoder import build_encoder, text_vector, with_language
+from bertie.model.encoder import build_encoder, with_language
 from bertie.model.initialization import Uninitialized
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling
@@ -67,7 +66,7 @@ def load(
         wanted.require()  # before the weights are read
     with unused_weights_allowed(allow_unused):
         checkpoint = read_checkpoint(source, None if task is None else task.facts.shape)
-    exported = read_exported(checkpoint.folder)
+    exported = read_exported(checkpoint.small_files)
     checkpoint = replace(checkpoint, config=with_language(checkpoint.config, language))
     checkpoint, loaded = build(checkpoint, task, pooling)
     model = loaded.model
@@ -97,7 +96,7 @@ def build(
     """
     task = choose_task(task, checkpoint)
     checkpoint = with_tokens_of(task, checkpoint)
-    embedding = read_embedding(checkpoint.folder, checkpoint.config.hidden_size)  # before a large model is built
+    embedding = read_embedding(checkpoint.small_files, checkpoint.config.hidden_size)  # before a large model is built
     with Uninitialized():
         encoder = build_encoder(checkpoint.config)
         generator = build_generator(checkpoint.generator, encoder)
@@ -112,7 +111,7 @@ def build(
     if named and pooling and named.pooling != (pooling,):
         theirs = " and ".join(named.pooling)
         raise UsageError(f"--pooling {pooling}: the files of {checkpoint.folder} name the pooling {theirs}: omit it")
-    how = named or SentenceEmbedding((pooling or text_vector(encoder.config),))
+    how = named or SentenceEmbedding((pooling or encoder.config.text_vector,))
     return checkpoint, Predictor(checkpoint.folder, checkpoint.tokenizer, model, task, length, text_embedding=how)
 
 

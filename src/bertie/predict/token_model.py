@@ -24,7 +24,7 @@ from bertie.model.chunked_loss import CHUNK_LOGITS
 from bertie.model.head_facts import facts_of
 from bertie.model.model import Model
 from bertie.model.segment_memory import reads_documents
-from bertie.model.vocabulary_heads import BringsVocabularyHead, CausalLMHead, FillsMasks, PredictsNext
+from bertie.model.vocabulary_heads import BringsVocabularyHead, FillsMasks, PredictsNext, VocabularyHead
 from bertie.objectives import CausalLM
 from bertie.tasks.inference import infer, require_finite
 from bertie.text.tokenizer import Tokenizer
@@ -301,4 +301,4 @@ def _causal_head(model: Model) -> tuple[str, FillsMasks | PredictsNext] | None:
     )
     if model.heads or own:
         return None
-    return CausalLM.kind, CausalLMHead(model.encoder.embeddings.word)
+    return CausalLM.kind, VocabularyHead(model.encoder.embeddings.word)

@@ -18,9 +18,10 @@ from bertie import config as configuration
 from bertie import console, runtime
 from bertie.batches.sections import require_sections
 from bertie.checkpoints.checkpoint import Checkpoint
-from bertie.checkpoints.folder import MANIFEST, verify
+from bertie.checkpoints.folder import MANIFEST
 from bertie.checkpoints.hub import hub_id
 from bertie.checkpoints.model_card import About, CardResults
+from bertie.checkpoints.read import verify
 from bertie.checkpoints.training_state import has_checkpoint
 from bertie.checkpoints.weight_files import weights_fingerprint
 from bertie.contracts import MicroBatch

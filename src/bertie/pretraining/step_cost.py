@@ -8,7 +8,7 @@ from itertools import islice, pairwise
 
 from bertie.batches.loader import Position
 from bertie.model.flops import model_flops
-from bertie.model.meta import no_weights
+from bertie.model.initialization import no_weights
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.pretrain import Setup
 from bertie.pretraining.recipe import PretrainConfig

@@ -12,7 +12,7 @@ from bertie import runtime
 from bertie.contracts import MicroBatch
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
-from bertie.model.meta import no_weights
+from bertie.model.initialization import no_weights
 from bertie.model.model import Model
 from bertie.training.distributed import Ranks
 

@@ -30,7 +30,7 @@ from bertie.batches.loader import Position
 from bertie.checkpoints.checkpoint import load_weights
 from bertie.checkpoints.folder import write_manifest, write_model
 from bertie.checkpoints.model_card import About
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import read_folder
 from bertie.checkpoints.training_state import Counters, StateTensors, copied_tensors, restore_newest, save_state
 from bertie.errors import DivergedError, UserError
 from bertie.training.checkpoint_writer import CheckpointWriter, checkpoint_writer
@@ -284,7 +284,7 @@ class _Session:
             self.job.model.load_state_dict(self.best_weights)
             return
         if self.run is not None:
-            load_weights(self.job.model, read_checkpoint(self.run.path / "checkpoints" / f"step-{best:08d}"))
+            load_weights(self.job.model, read_folder(self.run.path / "checkpoints" / f"step-{best:08d}"))
         self.job.ranks.broadcast_weights(self.job.model)
 
     def timed_save_is_due(self) -> bool:

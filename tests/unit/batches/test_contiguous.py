@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from bertie.batches import contiguous
 from bertie.batches import spans as layout_spans
 from bertie.batches.contiguous import DocSentences, FullSentences
-from bertie.batches.loader import Loader, Position, StepShape
 from bertie.batches.spans import LayoutEpoch
 from bertie.errors import UsageError
 from bertie.text.corpus import Corpus
@@ -188,27 +187,6 @@ def test_sequences_are_a_pure_function_of_seed_and_epoch(
 def test_order_is_shuffled(kind: Kind, shards: Shards) -> None:
     starts = [start for start, _ in spans_of(kind(max_length=48).epoch(shards.train, shards.tokenizer, 0, 0))]
     assert abs(np.corrcoef(starts, np.arange(len(starts)))[0, 1]) < 0.1
-
-
-@each_layout
-def test_short_seq_prob_shortens_sequences(kind: Kind, shards: Shards) -> None:
-    def lengths(short_seq_prob: float) -> np.ndarray:
-        return kind(max_length=64, short_seq_prob=short_seq_prob).epoch(shards.train, shards.tokenizer, 0, 0).lengths(0)
-
-    assert lengths(1.0).mean() < 0.75 * lengths(0.0).mean()
-
-
-@each_layout
-def test_steps_resume_at_any_position(kind: Kind, shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout_spans, "WINDOW", 100)
-    loader = Loader(shards.train, shards.tokenizer, kind(max_length=48, short_seq_prob=0.1), StepShape(4, 512), seed=0)
-    steps = list(islice(loader.steps(Position()), 40))
-    assert steps[15].position.epoch < steps[-1].position.epoch
-    for first in (1, 15, 39):
-        found = next(loader.steps(steps[first].position))
-        assert [row.input_ids.tolist() for row in found.all_rows] == [
-            row.input_ids.tolist() for row in steps[first].all_rows
-        ]
 
 
 @each_layout

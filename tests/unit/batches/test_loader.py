@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -110,23 +109,6 @@ def test_steps_use_the_packed_rows_in_order(loader: Loader) -> None:
     assert found == expected[: len(found)]
 
 
-def test_an_epoch_uses_nearly_all_sequences_and_none_twice(loader: Loader) -> None:
-    found = sequences(epoch_of(loader, 0))
-    epoch = loader.layout.epoch(loader.corpus, loader.tokenizer, 0, 0)
-    available = Counter(
-        tuple(epoch.sequence(span).input_ids.tolist())
-        for window in range(epoch.windows)
-        for span in epoch.window(window)
-    )
-    assert not Counter(found) - available
-    assert len(found) > 0.9 * available.total()
-
-
-def test_epochs_differ(loader: Loader) -> None:
-    first, second = (set(sequences(epoch_of(loader, number))) for number in (0, 1))
-    assert len(first & second) < 0.1 * len(first)
-
-
 def test_resuming_at_any_position_gives_the_same_steps(loader: Loader) -> None:
     steps = list(islice(loader.steps(Position(0, 0)), 60))
     per_epoch = sum(step.position.epoch == 0 for step in steps)
@@ -159,20 +141,6 @@ def test_resuming_does_not_read_earlier_steps(loader: Loader, monkeypatch: pytes
         lengths_read.clear()
         assert len(next(loader.steps(Position(1, start))).all_rows) == 3
         assert sum(lengths_read) <= 3 * 512
-
-
-def test_positions_count_the_steps_of_an_epoch(loader: Loader) -> None:
-    steps = list(islice(loader.steps(Position(0, 0)), 60))
-    per_epoch = sum(step.position.epoch == 0 for step in steps)
-    positions = [step.position for step in steps]
-    assert positions[:per_epoch] == [Position(0, number) for number in range(per_epoch)]
-    assert positions[per_epoch : per_epoch + 2] == [Position(1, 0), Position(1, 1)]
-    assert steps[per_epoch - 1].after == Position(1, 0)
-
-
-def test_another_seed_gives_other_steps(loader: Loader, shards: Shards) -> None:
-    other = Loader(shards.train, shards.tokenizer, loader.layout, loader.shape, seed=1)
-    assert contents([next(other.steps(Position()))]) != contents([next(loader.steps(Position()))])
 
 
 def test_a_step_larger_than_the_corpus_is_refused(shards: Shards) -> None:

@@ -43,11 +43,6 @@ def test_the_longest_sequence_that_fits_fills_the_gap() -> None:
     assert pack(np.array([7, 8, 2, 3, 1]), 10) == [[0, 3], [1, 2]]
 
 
-def test_constant_lengths_leave_no_gap() -> None:
-    rows = pack(np.full(1000, 128), 4096)
-    assert [len(row) for row in rows] == [32] * 31
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_gaps_are_small_when_lengths_vary(seed: int) -> None:
     lengths = np.random.default_rng(seed).integers(10, 129, 8192)

@@ -70,7 +70,7 @@ def test_a_bug_is_raised_with_its_traceback() -> None:
         next(prefetch(broken, 2))
 
 
-@pytest.mark.parametrize("_", range(10))
+@pytest.mark.parametrize("_", range(4))
 def test_a_killed_worker_is_reported(_: int) -> None:
     """The moment of the kill is random. With a shared lock, about one kill in forty left all processes waiting."""
     steps = prefetch(numbers, 2)

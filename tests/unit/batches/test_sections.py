@@ -14,7 +14,7 @@ from bertie.batches.sections import require_sections, sections
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.batches.sentences import Sentences
 from bertie.batches.translations import Translations
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError
 from bertie.text.corpus import Corpus
 from bertie.text.shards import Shards, open_shards
 
@@ -173,11 +173,6 @@ def test_resuming_reads_no_other_section(shards: Shards) -> None:
     arrays = Guarded(shards.train.tokens), Guarded(shards.train.word_starts)
     guarded = replace(own, corpus=replace(shards.train, tokens=arrays[0], word_starts=arrays[1]))
     assert contents([next(guarded.steps(step.position))]) == contents([step])
-
-
-def test_a_corpus_without_a_step_is_refused(shards: Shards) -> None:
-    with pytest.raises(UserError, match=r"rows of 512 tokens and one step takes 1000: lower"):
-        next(loader(shards, DocSentences(max_length=64), rows=1000).steps(Position()))
 
 
 def test_a_position_after_the_last_section_begins_the_next_epoch(shards: Shards) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertie import seeding
 from bertie.batches import spans as layout_spans
 from bertie.batches.sentence_pairs import (
-    IS_NEXT,
     IS_RANDOM,
     IS_SWAPPED,
     UNLABELED,
@@ -116,14 +113,6 @@ def test_every_corpus_gives_valid_pairs(
     assert random % 2 == 0  # both chunks of a couple exchange their Bs, or neither does
 
 
-@pytest.mark.parametrize("max_length", [24, 64, 128])
-def test_a_small_corpus_gives_valid_pairs_in_every_epoch(shards: Shards, max_length: int) -> None:
-    for epoch in range(3):
-        spans = spans_of(SentencePairs(max_length=max_length).epoch(shards.train, shards.tokenizer, 1, epoch))
-        check(shards.train, spans, max_length)
-        assert read_counts(shards.train, spans).mean() > 0.96
-
-
 def test_nearly_every_token_of_real_text_is_read(wiki: Shards) -> None:
     spans = spans_of(SentencePairs().epoch(wiki.train, wiki.tokenizer, 0, 0))
     check(wiki.train, spans, 128)
@@ -132,17 +121,6 @@ def test_nearly_every_token_of_real_text_is_read(wiki: Shards) -> None:
     assert np.mean(kinds == UNLABELED) < 0.001
     # The two chunks of a couple share one coin flip, so the standard error is that of half as many pairs.
     assert np.mean(kinds == IS_RANDOM) == pytest.approx(0.5, abs=3 * 0.5 / np.sqrt(len(kinds) / 2))
-
-
-def test_labels_are_a_fair_coin(shards: Shards) -> None:
-    kinds = [
-        span.pair_label
-        for epoch in range(20)
-        for span in spans_of(SentencePairs(max_length=32).epoch(shards.train, shards.tokenizer, 0, epoch))
-    ]
-    labeled = np.array([kind for kind in kinds if kind != UNLABELED])
-    assert len(labeled) > 20_000
-    assert labeled.mean() == pytest.approx(0.5, abs=3 * 0.5 / np.sqrt(len(labeled) / 2))
 
 
 def test_pairs_are_a_pure_function_of_seed_epoch_and_window(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,23 +139,6 @@ def test_pairs_are_a_pure_function_of_seed_epoch_and_window(shards: Shards, monk
         for window in first:
             assert first[window] != other[window]
     assert {s.a for s in first[0]}.isdisjoint({s.a for s in first[1]})
-
-
-def test_every_window_draws_from_its_own_stream(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout_spans, "WINDOW", 200)
-    keys: list[tuple[int, ...]] = []
-    original = seeding.generator
-
-    def generator(seed: int, *stream: int) -> np.random.Generator:
-        keys.append((seed, *stream))
-        return original(seed, *stream)
-
-    monkeypatch.setattr(seeding, "generator", generator)
-    for seed, number in ((0, 0), (0, 1), (1, 0)):
-        epoch = SentencePairs(max_length=64).epoch(shards.train, shards.tokenizer, seed, number)
-        for window in range(3):
-            epoch.window(window)
-    assert len(keys) == len(set(keys)) == 3 * (1 + 3)
 
 
 def test_lengths_are_upper_bounds_and_nearly_exact(wiki: Shards) -> None:
@@ -229,14 +190,6 @@ def test_a_long_sentence_is_split_at_a_word(small_tokenizer: Tokenizer) -> None:
     check(corpus, spans, 36)
     assert all(starts[token] for span in spans for token in (span.a[0], span.b[0]))
     assert read_counts(corpus, spans).mean() > 0.9
-
-
-def test_short_seq_prob_shortens_sequences(shards: Shards) -> None:
-    def lengths(short_seq_prob: float) -> np.ndarray:
-        return SentencePairs("pairs", 64, short_seq_prob).epoch(shards.train, shards.tokenizer, 0, 0).lengths(0)
-
-    assert lengths(1.0).mean() < 0.75 * lengths(0.0).mean()
-    assert lengths(0.0).max() <= 64
 
 
 def test_a_sequence_has_special_tokens_and_segments(shards: Shards) -> None:
@@ -295,13 +248,6 @@ def test_swapped_pairs_read_every_token_of_their_chunks_once(shards: Shards) -> 
     assert epoch.lengths(0).tolist() == [length(span) for span in epoch.window(0)]  # no trimming
 
 
-def test_swapped_pairs_are_a_pure_function_of_seed_and_epoch(shards: Shards) -> None:
-    first = spans_of(swapped_epoch(shards, 0, 0))
-    assert first == spans_of(swapped_epoch(shards, 0, 0))
-    assert first != spans_of(swapped_epoch(shards, 0, 1))
-    assert first != spans_of(swapped_epoch(shards, 1, 0))
-
-
 def test_a_swapped_sequence_begins_with_the_later_text(shards: Shards) -> None:
     epoch = swapped_epoch(shards, 0, 0)
     span = next(span for span in epoch.window(0) if span.pair_label == IS_SWAPPED)
@@ -344,36 +290,7 @@ def accuracy_from_lengths(split: Shards, max_length: int, epochs: int) -> Iterat
         yield classifier.fit(train_x, train_y).score(test_x, test_y), len(test_y)
 
 
-@pytest.mark.parametrize("max_length", [128, 512])
-def test_lengths_do_not_predict_the_label_on_real_text(wiki: Shards, max_length: int) -> None:
-    for accuracy, pairs in accuracy_from_lengths(wiki, max_length, 4 if max_length == 128 else 12):
-        assert pairs > 20_000  # a standard error of 0.5 %, because couples share one coin flip
-        assert accuracy < 0.52
-
-
 def test_lengths_do_not_predict_the_label_on_synthetic_text(shards: Shards) -> None:
     for accuracy, pairs in accuracy_from_lengths(shards, 32, 40):
         assert pairs > 20_000
         assert accuracy < 0.52
-
-
-def test_lengths_predict_the_label_of_the_original_pairs(wiki: Shards) -> None:
-    """The original BERT fills random Bs up to the limit. The same classifiers then predict the label from the lengths."""
-    rng = np.random.default_rng(0)
-    spans = [
-        span
-        for span in spans_of(SentencePairs().epoch(wiki.train, wiki.tokenizer, 0, 0))
-        if span.pair_label != UNLABELED
-    ]
-    original = []
-    for span in spans:
-        random = rng.random() < 0.5
-        room = 125 - (span.a[1] - span.a[0])
-        b = (span.b[0], span.b[0] + room) if random else span.b
-        original.append(replace(span, b=b, pair_label=IS_RANDOM if random else IS_NEXT))
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    features, label = length_features(original), np.array([span.pair_label for span in original])
-    half = len(label) // 2
-    classifier = HistGradientBoostingClassifier(random_state=0).fit(features[:half], label[:half])
-    assert classifier.score(features[half:], label[half:]) > 0.75

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from bertie.batches.sentences import Sentences
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
 from bertie.text.corpus import Corpus
-from bertie.text.shards import open_shards
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -86,15 +84,6 @@ def test_a_long_sentence_ends_at_a_word(small_tokenizer: Tokenizer) -> None:
     [sequence] = sequences_of(Sentences(max_length=12), corpus_of([[7, 1]], starts), small_tokenizer)
     assert texts_of(sequence, small_tokenizer) == [[5, 6, 7], [12]]
     assert sequence.word_starts.tolist() == [True, True, False, False, True, True, True, True]
-
-
-def test_epochs_differ_in_order_only(small_shards: Path) -> None:
-    shards, layout = open_shards(small_shards), Sentences(max_length=48)
-    first, second = (
-        [s.input_ids.tolist() for s in sequences_of(layout, shards.train, shards.tokenizer, n)] for n in (0, 1)
-    )
-    assert first != second
-    assert sorted(first) == sorted(second)
 
 
 def test_single_sentences_are_refused(small_tokenizer: Tokenizer) -> None:

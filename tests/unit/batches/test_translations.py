@@ -184,17 +184,6 @@ def test_roberta_has_two_separators_and_no_segments(roberta_tokenizer: Tokenizer
     assert not sequence.token_type_ids.any()
 
 
-def test_a_single_text_has_its_language(small_tokenizer: Tokenizer) -> None:
-    epoch = Translations(max_length=16).epoch(corpus_of([{2: [3]}]), small_tokenizer, 0, 0)
-    [span] = spans_of(epoch)
-    sequence = epoch.sequence(span)
-    assert sequence.position_ids is not None
-    assert sequence.language_ids is not None
-    assert sequence.position_ids.tolist() == [0, 1, 2, 3, 4]
-    assert sequence.language_ids.tolist() == [2] * 5
-    assert sequence.token_type_ids.tolist() == [0] * 5
-
-
 def test_long_texts_end_at_sentences_and_long_sentences_at_words(small_tokenizer: Tokenizer) -> None:
     layout = Translations(max_length=13, translation_prob=1.0)
     corpus = corpus_of([{0: [4, 4, 4], 1: [4, 4, 4]}])

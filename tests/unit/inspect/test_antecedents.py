@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bertie.inspect.mention_windows import RULES, choose
-from bertie.inspect.mentions import PRONOUNS, Mention, MentionText
+from bertie.inspect.mentions import Mention, MentionText
 
 SENTENCE = "The old king saw two queens . A king told them that he saw Anna and her dog"
 KING, QUEENS, A_KING, THEM, HE, ANNA, HER, DOG = range(8)
@@ -49,21 +49,3 @@ def test_of_two_candidates_at_the_same_distance_the_earlier_one_is_nearest() -> 
     words = ("Anna", "saw", "her", "with", "Eve")
     mentions = (Mention(0, 0, "proper noun"), Mention(2, 2, "pronoun"), Mention(4, 4, "proper noun"))
     assert choose(MentionText(words, mentions, (), "test"), 1, (0, 2)) == (0, None, 0)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "agree"),
-    [
-        ("he", "his", True),
-        ("he", "she", False),
-        ("he", "they", False),
-        ("it", "he", False),
-        ("i", "my", True),
-        ("i", "he", False),
-        ("you", "yourselves", True),
-        ("yourself", "yourselves", False),
-    ],
-)
-def test_agreement_of_pronouns(one: str, other: str, agree: bool) -> None:
-    assert PRONOUNS[one].agrees(PRONOUNS[other]) is agree
-    assert PRONOUNS[other].agrees(PRONOUNS[one]) is agree

@@ -205,7 +205,3 @@ def test_every_torch_engine_shows_its_attention(
         np.testing.assert_allclose(mine.sum(-1), 1, atol=1e-5 if engine != "cuda" else 0.02)
     with torch.inference_mode():  # and the encoder is as it was
         np.testing.assert_array_equal(own_attention(encoder, sequences)[1], expected[1])
-
-
-def test_other_encoders_do_not_show_attention() -> None:
-    assert not shows_attention(StaticEncoder(StaticConfig(vocab_size=9, hidden_size=8)))

@@ -62,23 +62,6 @@ def test_blocks_are_joined() -> None:
     assert find_best(joined) == find_best(whole)
 
 
-def test_a_question_takes_a_bit_per_head_and_a_few_bytes() -> None:
-    """As for BERT base: 12 heads and two directions in 12 layers, 10 baselines, and a question in three groups."""
-    right = np.random.default_rng(3).random((UNITS * PER_UNIT, 12 * 24)) < 0.4
-    everything = list(range(len(right)))
-    answers = answers_of(right, right[:, :10], 12, {"a": everything, "b": everything, "c": everything})
-    arrays = answers.unit, *answers.bits, *answers.groups.values()
-    assert sum(array.nbytes for array in arrays) == len(right) * (4 + 2 + 36 + 3 * 4)
-
-
-def test_small_portions_of_sums_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = np.random.default_rng(4).random((UNITS * PER_UNIT, 10)) < 0.4
-    answers = answers_of(right, right[:, 3:5], 2, {"a": [*range(len(right))], "b": [*range(0, len(right), 2)]})
-    expected = find_best(answers)
-    monkeypatch.setattr(best_heads, "_SUMS_AT_ONCE", 1)
-    assert find_best(answers) == expected
-
-
 def test_the_held_out_accuracy_is_measured_where_the_head_was_not_chosen() -> None:
     """Head 4 is right exactly where it is chosen. Head 1 is right in 2 of 3 questions everywhere."""
     questions = UNITS * PER_UNIT

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bertie.inspect.attention import Group, read_attention, require_transformer
-from bertie.inspect.clusters import HeadDivergence, clusters, coordinates, divergences
+from bertie.inspect.clusters import HeadDivergence, clusters, coordinates
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.text import truncation
@@ -68,20 +68,6 @@ def test_a_sample_of_tokens_estimates_the_divergence_and_is_the_same_each_time(
     assert not np.array_equal(sampled, whole)
     assert np.array_equal(sampled, mean_divergence(predictor))
     np.testing.assert_allclose(sampled.sum(), whole.sum(), rtol=0.2)
-
-
-def test_equal_heads_have_no_divergence_and_disjoint_ones_the_largest() -> None:
-    attention = torch.zeros(3, 8)
-    attention[:2, 0] = attention[:2, 5] = attention[2, 3] = attention[2, 6] = 1  # two tokens
-    expected = 2 * np.log(2) * np.array([[0, 0, 1], [0, 0, 1], [1, 1, 0]])
-    np.testing.assert_allclose(divergences(attention), expected, atol=1e-6)
-
-
-def test_the_map_keeps_distances_of_the_plane() -> None:
-    points = np.random.Generator(np.random.PCG64(0)).normal(size=(30, 2))
-    distance = np.linalg.norm(points[:, None] - points, axis=-1)
-    found = coordinates(distance)
-    np.testing.assert_allclose(np.linalg.norm(found[:, None] - found, axis=-1), distance, atol=1e-8)
 
 
 def test_the_map_minimizes_the_stress() -> None:

@@ -75,22 +75,6 @@ def test_a_planted_head_is_found(plant: Plant, word_tokenizer: Tokenizer) -> Non
     assert {each["method"] for each in rows(heads, layer=None)} == set(RULES)
 
 
-def test_pieces_of_a_head_word_are_added_up(plant: Plant, word_tokenizer: Tokenizer) -> None:
-    """Both pieces of "cats" get some attention, together more than "dog" gets; "he" attends equally to "dog" and "##s"."""
-    model = plant({(0, 0): [("he", "dog"), ("he", "cat"), ("he", "##s")]})
-    _, heads = run(model, word_tokenizer, [[text_of("dog sees cats now he", [0, 2, 4], 2, 1)]])
-    assert rows(heads, mention_type="all", layer=1, head=1)[0]["accuracy"] == 1
-
-
-def test_the_mention_itself_is_no_candidate(plant: Plant, word_tokenizer: Tokenizer) -> None:
-    """The pronoun comes first and attends to itself most. Another question has more candidates."""
-    model = plant({(0, 0): [("she", "she"), ("she", "she"), ("she", "anna")]})
-    first = text_of("she likes paul . now anna sees the dog", [0, 2, 5], 0, 2)
-    second = text_of("anna sees paul . she likes the dog", [0, 2, 4, 7], 2, 0)
-    _, heads = run(model, word_tokenizer, [[first, second]])
-    assert rows(heads, mention_type="all", layer=1, head=1)[0]["accuracy"] == 1
-
-
 @pytest.mark.parametrize("max_length", [64, 14])
 def test_accuracies_match_a_slow_loop(pretrained: Path, max_length: int) -> None:
     predictor = load(pretrained)

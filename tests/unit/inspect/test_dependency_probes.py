@@ -138,20 +138,3 @@ def test_a_relation_unknown_to_training_is_wrong(
     gold = methods[-1]
     assert (gold["uas"], gold["las"]) == (1, pytest.approx(share))
     assert probe.loss(planted_batches[0]).isfinite()
-
-
-def test_the_root_is_the_only_choice_for_one_word(
-    planted_batches: list[WordBatch], planted_trees: list[ParsedSentence], unit_scale: StateScale
-) -> None:
-    one = next(b for b in planted_batches[:1] if len(b.sentences[0].words) == 1)
-    alone = WordBatch(
-        one.sentences[:1],
-        [0],
-        one.valid[:1, :2],
-        one.states[:, :1, :2],
-        one.attention[:1, :, :2, :2],
-        one.vectors[:1, :2],
-    )
-    methods, relations, _ = rows_of(DependencyProbes(alone, unit_scale, planted_trees, 0, "m"), [alone])
-    assert {row["uas"] for row in methods} == {1}
-    assert {row["relation"] for row in relations} == {"root"}

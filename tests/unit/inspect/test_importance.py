@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 from copy import deepcopy
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 import bertie
-from bertie import console
 from bertie.checkpoints.folder import write_model
 from bertie.contracts import Batch, MicroBatch, Ragged, Targets
 from bertie.errors import UsageError, UserError
@@ -192,26 +189,6 @@ def join(batches: list[MicroBatch]) -> MicroBatch:
     index = [micro.rows[micro.targets["mlm"].index] + start for micro, start in zip(batches, starts, strict=False)]
     label, weight = (np.concatenate([getattr(m.targets["mlm"], name) for m in batches]) for name in ("label", "weight"))
     return MicroBatch.of(Batch(**arrays, ragged=ragged), {"mlm": Targets(np.concatenate(index), label, weight)})
-
-
-def test_masks_depend_on_the_seed_only(pretrained: Path) -> None:
-    first, second, other = (losses_of(load(pretrained), seed).batches[0].batch.input_ids for seed in (0, 0, 1))
-    assert np.array_equal(first, second)
-    assert not np.array_equal(first, other)
-
-
-def test_the_progress_counts_heads_once_for_all_batches(
-    pretrained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    losses = losses_of(load(pretrained, threads=1))
-    assert len(losses.batches) > 1
-    clock = count(0, 31)  # a line is printed every 30 s
-    monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    masked_losses(losses)
-    lines = capsys.readouterr().err.splitlines()
-    passes = 8 * len(losses.batches)  # 2 layers with 4 heads
-    assert lines
-    assert all(line.startswith("masking each of 8 heads: ") and f" of {passes} passes" in line for line in lines)
 
 
 def test_only_the_first_tokens_are_used(small_tokenizer: Tokenizer) -> None:

@@ -54,9 +54,3 @@ def test_the_halves_are_the_same_every_time(units: int) -> None:
     reported = in_report_half(units)
     assert reported.sum() == units // 2
     np.testing.assert_array_equal(reported, in_report_half(units))
-
-
-def test_without_units_there_is_no_interval() -> None:
-    [totals] = resample(0, [UnitSums(np.zeros(0, np.int64), np.zeros((0, 2)))])
-    assert not totals.any()
-    assert all(math.isnan(end) for end in interval(ratio(totals[:, 0], totals[:, 1])))

@@ -94,21 +94,6 @@ def test_models_of_another_kind_and_length_are_compared(predictor: Predictor, te
     assert whole.tables[0].rows()[0]["tokens"] == anisotropy[0]["tokens"] + 50
 
 
-def test_the_attention_of_the_heads_comes_from_the_same_pass(predictor: Predictor, text: Path, tmp_path: Path) -> None:
-    inspection = Inspection(text=text, loss_tokens=0, compare=(str(changed(predictor, tmp_path / "other")),))
-    result = inspect_model(predictor, inspection, tmp_path / "out")
-    assert {"heads", "anisotropy", "cka"} <= set(result["tables"])
-    assert result["geometry"]["compared"] == ["other"]
-    alone = inspect_layers(predictor, texts_of(predictor, text), [tmp_path / "other"])
-    stored = (tmp_path / "out" / "tables" / "cka.csv").read_text().splitlines()
-    rows = alone.tables[1].rows()
-    assert len(stored) == 1 + len(rows)
-    for line, row in zip(stored[1:], rows, strict=True):
-        assert [float(value) for value in line.split(",")[-2:]] == pytest.approx(
-            [row["cka"], row["cka_debiased"]], abs=1e-4
-        )
-
-
 def test_warnings_about_the_texts_come_once(
     predictor: Predictor, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,20 +54,6 @@ def test_probes_find_the_layer_that_tells_the_label(
     assert found[PART_OF_SPEECH, 0]["usual_label"] == 1
 
 
-def test_layers_and_tasks_learn_independently(
-    planted_batches: list[WordBatch],
-    planted_trees: list[ParsedSentence],
-    unit_scale: StateScale,
-    train_probe: Callable[..., None],
-) -> None:
-    tasks = tasks_of(planted_trees, planted_trees)
-    together, alone = LayerProbes(unit_scale, tasks, "m", CPU), LayerProbes(unit_scale, tasks[1:], "m", CPU)
-    others = [replace(b, states=b.states * torch.tensor([5.0, 1])[:, None, None, None]) for b in planted_batches]
-    train_probe(together, planted_batches, 2)
-    train_probe(alone, others, 2)
-    torch.testing.assert_close(together.weights[1][:, 1], alone.weights[0][:, 1])
-
-
 def sentence(words: str, parts: str) -> ParsedSentence:
     given = words.split()
     return ParsedSentence(tuple(given), tuple(parts.split()), (-1,) * len(given), ("root",) * len(given), "s")

@@ -128,22 +128,8 @@ def test_a_raw_text_is_tokenized_as_it_is() -> None:
     """With byte-level BPE, a name before a comma has other tokens than one before a space and a comma."""
     raw = "Anna, Paul and 'Eve' (she) left."
     tokenizer = Tokenizer.build_bpe(*bpe.train(word_counts.count_words([raw] * 9, ByteLevel()).counts, vocab_size=300))
-    spans = np.array(
-        [
-            (0, 4),
-            (4, 5),
-            (6, 10),
-            (11, 14),
-            (15, 16),
-            (16, 19),
-            (19, 20),
-            (21, 22),
-            (22, 25),
-            (25, 26),
-            (27, 31),
-            (31, 32),
-        ]
-    )
+    starts = (0, 4, 6, 11, 15, 16, 19, 21, 22, 25, 27, 31)
+    spans = np.stack([starts, (4, 5, 10, 14, 16, 19, 20, 22, 25, 26, 31, 32)], 1)
     words = tuple(raw[start:end] for start, end in spans.tolist())
     mentions = (Mention(0, 0, "proper noun"), Mention(5, 5, "proper noun"), Mention(8, 8, "pronoun"))
     question = AntecedentQuestion(2, (0, 1), (True, False), closed=True)

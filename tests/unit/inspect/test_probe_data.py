@@ -14,7 +14,7 @@ import torch
 from bertie.batches.collate import collate
 from bertie.errors import UserError
 from bertie.inspect.attention import observed, require_transformer
-from bertie.inspect.probe_data import EncodedTreebank, StateScale, WordReader, treebank_vectors, universal
+from bertie.inspect.probe_data import EncodedTreebank, StateScale, WordReader, treebank_vectors
 from bertie.inspect.treebank import ParsedSentence
 from bertie.inspect.words import words_of
 from bertie.model.characters import Characters
@@ -92,13 +92,6 @@ def test_every_sentence_is_in_one_batch_and_the_order_depends_on_seed_and_epoch(
     assert len(lengths) == 3
 
 
-def test_a_long_sentence_is_a_batch_of_its_own(reader: WordReader) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bertie.inspect.probe_data.PLACE_PAIRS", 1)
-        assert [len(batch.numbers) for batch in reader.batches(range(4))] == [1, 1, 1, 1]
-    assert [len(batch.numbers) for batch in reader.batches(range(4), 1)] == [1, 1, 1, 1]
-
-
 def test_sentences_and_words_that_cannot_be_used_are_counted() -> None:
     words = wordpiece.train(word_counts.count_words(["go there now and then"] * 9).counts, vocab_size=35)
     tokenizer = Tokenizer.build(words, NormalizerOptions(drop_punctuation=True))
@@ -138,7 +131,3 @@ def test_vectors_from_characters_are_refused(reader: WordReader) -> None:
     config = LstmConfig(num_hidden_layers=1, hidden_size=8, cell_size=8, vocab_size=500, input=Characters())
     with pytest.raises(UserError, match="from characters"):
         treebank_vectors(Model(build_encoder(config), {}), reader.treebank)
-
-
-def test_relations_without_subtypes() -> None:
-    assert [universal(relation) for relation in ("nmod:poss", "root")] == ["nmod", "root"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bertie.batches.collate import collate
-from bertie.inspect.attention import Group, SeeLayer, observed, read_attention, require_transformer
+from bertie.inspect.attention import observed, read_attention, require_transformer
 from bertie.inspect.relations import DIRECTIONS, Relations, named_words
 from bertie.inspect.tables import Table
 from bertie.inspect.treebank import ParsedSentence
@@ -210,22 +210,3 @@ def test_sentences_that_are_too_long_or_have_no_relation_are_left_out(plant: Pla
     assert row(best, relation="all")["words"] == 4 + 3  # the first sentence has eight tokens
     best, heads = run(plant({}), word_tokenizer, [[OBJECTS[3]], []])
     assert set(map(len, best.plain().values())) == set(map(len, heads.plain().values())) == {0}
-
-
-def test_no_group_is_left_over_between_blocks(plant: Plant, word_tokenizer: Tokenizer) -> None:
-    """The grid of words belongs to a group of a block, never to an earlier one with the same sentences."""
-    model = plant({(0, 0): [("sees", "dog")]})
-    groups: list[Group] = []
-    relations = Relations(require_transformer(model.encoder))
-    for block in ([OBJECTS[0]], [OBJECTS[2]]):
-        encoded = encode_words(word_tokenizer, [each.words for each in block], 64)
-        record = relations.add(block, encoded)
-
-        def see(group: Group, layer: int, probabilities: torch.Tensor, record: SeeLayer = record) -> None:
-            groups.append(group)
-            record(group, layer, probabilities)
-
-        read_attention(model, encoded.sequences, see)
-    found = row(relations.tables()[1], relation="obj", layer=1, head=1, direction="head to dependent")
-    assert (found["words"], found["accuracy"]) == (2, 1)
-    assert len({id(group) for group in groups}) == 2

@@ -170,41 +170,6 @@ def test_distances_equal_those_of_a_slow_loop(tokenizer: Tokenizer, causal: bool
             assert table["attention"][row] == pytest.approx(np.mean(values), rel=1e-5)
 
 
-def planted_model() -> Model:
-    """A layer of four heads that attend to the previous token, to [SEP], to the same token elsewhere, and to the next.
-
-    A vector has a 1 for its token (dimensions 0 to 15) and a 1 for its position (16 to 31).
-    """
-    encoder = build_encoder(TransformerConfig(1, 128, 4, 8, vocab_size=16, max_position_embeddings=16))
-    assert isinstance(encoder, TransformerEncoder)
-    encoder.apply(_zero)
-    embeddings = encoder.embeddings
-    embeddings.word.weight.data[:, :16] = torch.eye(16)
-    embeddings.position.weight.data[:, 16:32] = torch.eye(16)
-    embeddings.norm.weight.data.fill_(1)
-    encoder.layers[0].attention_norm.weight.data.fill_(1)
-    encoder.layers[0].norm.weight.data.fill_(1)
-    qkv = encoder.layers[0].attention.qkv
-    q_NHD, k_NHD, _ = qkv.weight.data.unflatten(0, (3, 4, 32))
-    token, position = torch.eye(16, 128), torch.eye(32, 128)[16:]
-    q_NHD[0, :15], k_NHD[0, :15] = position[1:], position[:15]
-    k_NHD[1, 0] = token[3]
-    qkv.bias.data.unflatten(0, (3, 4, 32))[0, 1, 0] = 6
-    q_NHD[2, :16], k_NHD[2, :16], q_NHD[2, 16:], k_NHD[2, 16:] = token, token, position, -position
-    q_NHD[3, :15], k_NHD[3, :15] = position[:15], position[1:]
-    qkv.weight.data[:256] *= 3
-    return Model(encoder, {})
-
-
-def test_planted_heads_are_found(tokenizer: Tokenizer) -> None:
-    heads = measured(planted_model(), tokenizer)["heads"].columns
-    for head, name in enumerate(("to_previous", "to_sep", "to_same", "to_next")):
-        values = np.asarray(heads[name])
-        assert int(values.argmax()) == head, name
-        assert values[head] > 0.9999, name
-        assert np.delete(values, head).max() < 0.7, name
-
-
 def test_punctuation_is_what_berts_tokenizer_splits_off() -> None:
     entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "...", "##!", "$", "—", "«", "a.", "1", "é", "€", "#"]
     tokenizer = Tokenizer.build(entries)

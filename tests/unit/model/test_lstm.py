@@ -60,11 +60,6 @@ def test_targets_are_the_next_and_the_previous_token(small_tokenizer: Tokenizer)
     assert (targets.label * targets.weight).tolist() == [[7, 0], [3, 2], [0, 7], [3, 0], [0, 2]]
 
 
-def test_initial_weights_are_a_function_of_the_seed() -> None:
-    first, second = built().state_dict(), built().state_dict()
-    assert all(torch.equal(first[name], second[name]) for name in first)
-
-
 def test_flops_count_gates_projections_and_logits(small_tokenizer: Tokenizer) -> None:
     made = [Sequence(np.array([1, 2, 3], np.int32), np.zeros(3, np.int32), np.ones(3, bool))]
     packed, targets, _ = BidirectionalLM().label(collate(made, 16), Labeling(small_tokenizer, np.random.default_rng(0)))

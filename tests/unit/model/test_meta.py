@@ -5,7 +5,7 @@ from torch import nn
 
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
-from bertie.model.meta import no_weights
+from bertie.model.initialization import no_weights
 
 
 def test_shapes_are_those_of_a_model_with_weights(tiny_config: TransformerConfig):

@@ -32,10 +32,3 @@ def test_rows_that_are_left_out_count_in_the_weights() -> None:
     x_PD = torch.tensor([[1.0], [2.0], [5.0]])
     found = pool("weightedmean", x_PD, torch.tensor([0, 0, 1]), 2, torch.tensor([2, 0]))
     np.testing.assert_allclose(found, [[(3 * 1 + 4 * 2) / 7], [5]])
-
-
-@pytest.mark.parametrize("pooling", get_args(Pooling))
-def test_gradients_agree_with_finite_differences(pooling: Pooling) -> None:
-    x_PD = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
-    group_P = torch.tensor([0, 0, 0, 1, 2, 2])
-    assert torch.autograd.gradcheck(lambda x: pool(pooling, x, group_P, 3), [x_PD])

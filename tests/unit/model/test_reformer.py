@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from bertie import config as configuration
 from bertie.batches.collate import collate
 from bertie.contracts import Batch, MicroBatch, Sequence
 from bertie.errors import UsageError
@@ -22,9 +21,7 @@ from bertie.model.reformer_config import ReformerConfig, idle_settings
 from bertie.objectives import CausalLM
 from bertie.objectives.objective import Labeling
 from bertie.pretraining.initial_weights import new_model
-from bertie.pretraining.recipe import PretrainConfig
 from bertie.text.tokenizer import Tokenizer
-from bertie.training.memory import estimate_memory
 
 CONFIG = ReformerConfig(
     *(("local", "lsh", "local", "lsh"), 32, 2, 24),
@@ -135,14 +132,6 @@ def test_a_causal_sequence_of_one_chunk_sees_no_later_token() -> None:
     assert (first[50:] - second[50:]).abs().max() > 0.1
 
 
-def test_axial_positions_are_those_of_rows_and_columns() -> None:
-    encoder = built()
-    positions = torch.tensor([0, 7, 8, 63])
-    rows, columns = (axis.weight for axis in encoder.embeddings.position.axes)  # type: ignore[union-attr]
-    expected = torch.stack([torch.cat([rows[p // 8], columns[p % 8]]) for p in positions.tolist()])
-    assert torch.equal(encoder.embeddings.position(positions), expected)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -210,16 +199,3 @@ def test_the_operations_are_those_that_torch_counts(small_tokenizer: Tokenizer) 
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(micro.tensors())
     assert model_flops(model, micro) / 3 == pytest.approx(counter.get_total_flops(), rel=0.01)
-
-
-def test_the_memory_of_activations_does_not_grow_with_depth(small_tokenizer: Tokenizer) -> None:
-    recipe = configuration.load(PretrainConfig, "mini-reformer", "pretrain")
-    assert isinstance(recipe.model, ReformerConfig)
-    row = collate(made(4096), 4096)
-    labeled = CausalLM().label(row, Labeling(small_tokenizer, np.random.default_rng(0)))
-    micro = MicroBatch.of(labeled.batch, {"clm": labeled.targets})
-    needed = []
-    for layers in (2, 12):
-        size = replace(recipe.model, attn_layers=("local", "lsh") * (layers // 2), vocab_size=small_tokenizer.size)
-        needed.append(estimate_memory(lambda size: new_model(size, (CausalLM(),), 0), size, micro, False).activations)
-    assert needed[0] < needed[1] < 1.05 * needed[0]

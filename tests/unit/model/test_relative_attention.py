@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bertie.contracts import Ragged
 from bertie.model import attention_groups
-from bertie.model.attention_half import MULTIPLE
+from bertie.model.attention_groups import MULTIPLE
 from bertie.model.relative_attention import Keys, Stream, Terms, reach_of, relative_dense
 from bertie.model.relative_groups import _plan_of, relative_grouped
 
@@ -100,9 +100,7 @@ def formula(terms: Terms, streams: tuple[Stream, ...], keys: Keys) -> Tensor:
     ("lengths", "counts"),
     [
         ([1], [None]),
-        ([5], [None]),
         ([3, 1, 7, 2], [None]),
-        ([9, 2, 17], [None]),
         ([9, 17, 12, 16, 1], [[2, 0, 12, 3, 1]]),
         ([4, 6], [[0, 1]]),
         ([9, 17, 12, 16, 1], [None, [2, 0, 12, 3, 0]]),
@@ -136,9 +134,8 @@ def test_implementations_agree_for_any_lengths(sizes: list[tuple[int, int]]) -> 
 
 
 @by_implementation
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
 @pytest.mark.parametrize("counts", [[None], [[2, 0, 1]], [None, [2, 0, 1]]], ids=str)
-def test_gradients_agree_with_finite_differences(attend: Attend, dropout: float, counts: list[Counts]) -> None:
+def test_gradients_agree_with_finite_differences(attend: Attend, counts: list[Counts]) -> None:
     given = case([4, 1, 3], *counts, heads=2, size=3)
     terms = given.leaves()
     terms = terms._replace(distance=terms.distance[12:20].detach().requires_grad_())  # others are never used
@@ -148,22 +145,9 @@ def test_gradients_agree_with_finite_differences(attend: Attend, dropout: float,
         cut = Terms(*leaves)
         unused = cut.distance.new_zeros(12, 2, 3)
         whole = cut._replace(distance=torch.cat([unused, cut.distance, unused]))
-        return attend(whole, given.streams, given.keys, dropout)
+        return attend(whole, given.streams, given.keys, 0.4)
 
     assert torch.autograd.gradcheck(attended, tuple(terms), fast_mode=True)  # in random directions
-
-
-@by_implementation
-def test_a_query_is_independent_of_keys_that_it_does_not_see(attend: Attend) -> None:
-    given = case([6, 4])
-    v = given.terms.v.clone().requires_grad_()
-    output = attend(given.terms._replace(v=v), given.streams, given.keys, 0.0)
-    for i in range(10):
-        [gradient] = torch.autograd.grad(output[i].sum(), v, retain_graph=True)
-        same = (torch.arange(10) < 6) == (i < 6)
-        assert (gradient != 0).all(2).all(1).tolist() == (
-            same & (given.keys.rank <= given.streams[0].limit[i])
-        ).tolist()
 
 
 @by_implementation

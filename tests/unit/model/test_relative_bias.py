@@ -4,7 +4,6 @@ import torch
 
 from bertie.contracts import Ragged
 from bertie.model.attention import IMPLEMENTATIONS, eager, varlen
-from bertie.model.attention_half import grouped_half
 from bertie.model.attention_window import AttentionInput, Pattern
 from bertie.model.relative_bias import RelativeBias, bucket_of
 
@@ -32,7 +31,7 @@ def test_implementations_agree_with_eager_on_learned_biases_and_their_gradients(
 
         expected = computed(eager)
         assert expected[-1].abs().sum(1).gt(0).sum() == (16 if pattern.causal else 31)  # every bucket occurs
-        for attend in (*IMPLEMENTATIONS.values(), grouped_half):
+        for attend in IMPLEMENTATIONS.values():
             if attend is not varlen and not all(map(torch.allclose, computed(attend), expected)):
                 failures.append((attend.__name__, pattern.causal))
     assert not failures

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -14,12 +13,10 @@ from bertie.batches.collate import collate
 from bertie.contracts import Batch, Hidden, Sequence, Targets
 from bertie.errors import UsageError
 from bertie.model.attention_window import alibi_slopes
-from bertie.model.config import HeadLayers, PoolerActivation, TransformerConfig
+from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, build_encoder
-from bertie.model.heads import PooledHead, ReplacedTokenHead
 from bertie.model.initialization import initialize_weights
-from bertie.model.positions import SinusoidalEmbedding, layer_rotations, rotary_angles, rotate, rotation
-from bertie.model.transformer import TransformerEncoder
+from bertie.model.positions import layer_rotations, rotary_angles, rotate, rotation
 from bertie.model.vocabulary_heads import MaskedLMHead
 
 BASE = TransformerConfig(3, 16, 4, 24, vocab_size=50, max_position_embeddings=20)
@@ -80,17 +77,6 @@ def test_rows_and_layers_agree_with_the_whole_output(changes: dict[str, object])
 
 
 @pytest.mark.parametrize("changes", SWITCHES, ids=str)
-def test_heads_of_pretraining_fit_the_encoder(changes: dict[str, object]) -> None:
-    encoder = built(**changes)
-    assert isinstance(encoder, TransformerEncoder)
-    word, targets = encoder.embeddings.word, Targets(torch.arange(3), torch.tensor([0, 1, 1]), torch.ones(3))
-    hidden = encoder(batch([1, 2, 3], [4, 5]))
-    for head in (MaskedLMHead(encoder.config, word), ReplacedTokenHead(encoder.config)):
-        loss = head(hidden, targets)
-        assert float(loss.total.detach()) > 0
-
-
-@pytest.mark.parametrize("changes", SWITCHES, ids=str)
 def test_sequences_do_not_see_each_other(changes: dict[str, object]) -> None:
     encoder = built(**changes)
     alone = torch.cat([encoder(batch(ids)).last for ids in ([1, 2, 3, 4, 5], [6, 7])])
@@ -105,16 +91,6 @@ def test_every_parameter_has_a_gradient_and_every_switch_an_effect(changes: dict
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
     assert not torch.allclose(encoder(packed).last, built()(packed).last)
-
-
-def test_the_head_of_masked_lm_maps_to_the_embedding_size() -> None:
-    encoder = built(embedding_size=8)
-    head = MaskedLMHead(encoder.config, encoder.embeddings.word)
-    index = torch.tensor([0, 2])
-    hidden = encoder(batch([1, 2, 3]))
-    assert head.logits(hidden.last).shape == (3, 50)
-    head(hidden, Targets(index, torch.tensor([1, 2]), torch.ones(2))).total.backward()
-    assert all(parameter.grad is not None for parameter in head.parameters())
 
 
 def test_the_head_of_masked_lm_may_have_a_matrix_of_its_own() -> None:
@@ -146,12 +122,6 @@ def test_attention_heads_share_keys_and_values() -> None:
         replace(BASE, num_key_value_heads=3)
 
 
-@pytest.mark.parametrize(("act", "function"), [("tanh", torch.tanh), ("relu", F.relu), ("gelu", F.gelu)])
-def test_the_pooler_has_the_activation_of_the_configuration(act: PoolerActivation, function: object) -> None:
-    head, x = PooledHead(16, 3, 0.0, layers=HeadLayers(act)), torch.randn(5, 16)
-    torch.testing.assert_close(head.logits(x), head.out(function(head.pooler(x))))  # type: ignore[operator]
-
-
 @pytest.mark.parametrize("changes", [change for change in SWITCHES if change.get("causal")], ids=str)
 def test_a_causal_encoder_never_sees_later_tokens(changes: dict[str, object]) -> None:
     encoder = built(**changes)
@@ -160,22 +130,9 @@ def test_a_causal_encoder_never_sees_later_tokens(changes: dict[str, object]) ->
     assert not torch.allclose(before[3], after[3])
 
 
-def test_a_bidirectional_encoder_sees_later_tokens() -> None:
-    encoder = built()
-    assert not torch.allclose(encoder(batch([1, 2, 3])).last[0], encoder(batch([1, 2, 9])).last[0])
-
-
 def test_without_positions_and_segments_the_order_of_tokens_has_no_effect() -> None:
     encoder = built(position_embedding="none", type_vocab_size=0)
     torch.testing.assert_close(encoder(batch([1, 2, 3])).last, encoder(batch([3, 2, 1])).last.flip(0))
-
-
-def test_sinusoidal_embeddings_have_the_values_of_the_formula() -> None:
-    table = SinusoidalEmbedding(7, 6)(torch.arange(7))
-    for position, i in ((0, 0), (3, 1), (6, 2)):
-        angle = position / 10_000 ** (2 * i / 6)
-        assert table[position, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-6)
-        assert table[position, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-6)
 
 
 def test_rotary_scores_depend_on_the_distance_only() -> None:
@@ -206,17 +163,6 @@ def test_cosines_and_sines_are_computed_once_for_each_base() -> None:
 def test_slopes_of_alibi_are_those_of_the_paper() -> None:
     assert alibi_slopes(8) == [2**-i for i in range(1, 9)]
     assert alibi_slopes(6) == [2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3]
-
-
-def test_pre_norm_is_the_formula() -> None:
-    encoder, packed = built(norm_position="pre", position_embedding="none", type_vocab_size=0), batch([1, 2, 3])
-    x = encoder.embeddings.word(packed.input_ids)
-    for layer in encoder.layers:
-        qkv = layer.attention.qkv(layer.attention_norm(x)).chunk(3, -1)
-        q, k, v = (part.unflatten(-1, (layer.attention.heads, -1)).transpose(0, 1) for part in qkv)
-        x = x + layer.attention.out(F.scaled_dot_product_attention(q, k, v).transpose(0, 1).flatten(1))
-        x = x + layer.down(F.gelu(layer.up(layer.norm(x))))
-    torch.testing.assert_close(encoder(packed).last, encoder.final_norm(x))
 
 
 @pytest.mark.parametrize(("name", "function"), [("geglu", F.gelu), ("swiglu", F.silu)])
@@ -250,14 +196,6 @@ def test_local_layers_see_a_window_and_global_layers_everything() -> None:
         moved = (layer(x, ragged) - layer(changed, ragged)).abs().sum(1) > 0
         expected = [place >= 1 or number != 1 for place in range(8)]  # the window is 3 to each side
         assert moved.tolist() == expected
-
-
-def test_rotary_bases_differ_between_local_and_global_layers() -> None:
-    base = {"position_embedding": "rotary", "norm_position": "modern", "local_attention": 6}
-    ids = list(range(5, 15))
-    same = built(**base, rotary_base=50.0, local_rotary_base=50.0)(batch(ids)).last
-    for changes in ({"rotary_base": 50.0}, {"local_rotary_base": 50.0}):
-        assert not torch.allclose(built(**base, **changes)(batch(ids)).last, same, atol=1e-4)
 
 
 def test_an_odd_window_is_refused() -> None:

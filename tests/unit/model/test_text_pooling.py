@@ -7,20 +7,17 @@ from torch import nn
 
 from bertie.batches.collate import collate, filler
 from bertie.contracts import Ragged, Sequence
-from bertie.model.both_orders import BothOrders
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig, build_encoder
-from bertie.model.esim import EsimTexts
 from bertie.model.features import FeatureExtractor
 from bertie.model.gru import GruConfig
 from bertie.model.initialization import initialize_weights
 from bertie.model.lstm import LstmConfig
-from bertie.model.max_texts import AttendingTexts, MaxTexts, attended
+from bertie.model.max_texts import AttendingTexts, EsimTexts, MaxTexts, attended
 from bertie.model.model import Model
-from bertie.model.pooled_texts import PooledRows, separate_texts
+from bertie.model.pooled_texts import BothOrders, PooledRows, TextVectors, separate_texts
 from bertie.model.static import StaticConfig
 from bertie.model.text_pooling import TextPooling
-from bertie.model.text_vectors import TextVectors
 
 ENCODERS = [
     TransformerConfig(2, 16, 2, 32, vocab_size=60, max_position_embeddings=32, hidden_dropout_prob=0.0),
@@ -100,31 +97,6 @@ def test_filler_changes_nothing(kind: type[MaxTexts | AttendingTexts | EsimTexts
     alone.sum().backward()
     for parameter, with_filler in zip(pooled.parameters(), after, strict=True):
         torch.testing.assert_close(parameter.grad, with_filler)
-
-
-def test_attention_learns_to_look_up_what_max_pooling_cannot() -> None:
-    """The first text asks for one of six random keys, and the answer is the value beside this key in the second text."""
-    accuracy = {}
-    for kind in (MaxTexts, AttendingTexts, EsimTexts):
-        torch.manual_seed(0)
-        model = nn.ModuleList([kind(16, pairs=True), nn.Linear(16, 16), nn.Linear(16, 2)])
-        optimizer, right = torch.optim.Adam(model.parameters(), 1e-2), []
-        for _ in range(100):
-            vectors, value, asked = torch.randn(32, 7, 16), torch.randint(2, (32, 6)), torch.randint(6, (32,))
-            vectors[:, 1:, -1] = 2.0 * value - 1
-            vectors[:, 0] = vectors[torch.arange(32), 1 + asked]
-            vectors[:, 0, -1] = 0
-            logits = model[2](torch.tanh(model[1](model[0](vectors.flatten(0, 1), texts(*[1, 6] * 32)))))
-            gold = value[torch.arange(32), asked]
-            loss = nn.functional.cross_entropy(logits, gold)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            right.append((logits.argmax(1) == gold).float().mean())
-        accuracy[kind] = float(torch.stack(right[-20:]).mean())
-    assert accuracy[AttendingTexts] > 0.95
-    assert accuracy[EsimTexts] > 0.95
-    assert accuracy[MaxTexts] < 0.65
 
 
 def features(config: EncoderConfig, pooling: TextPooling, sequences: list[Sequence]) -> torch.Tensor:

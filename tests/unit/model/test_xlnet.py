@@ -14,7 +14,7 @@ from bertie import runtime
 from bertie.batches.collate import collate
 from bertie.contracts import Batch, MicroBatch, Sequence
 from bertie.errors import UsageError
-from bertie.model.encoder import build_encoder, with_dropout
+from bertie.model.encoder import build_encoder
 from bertie.model.flops import model_flops
 from bertie.model.initialization import initialize_weights
 from bertie.model.xlnet import XlnetConfig, XlnetEncoder
@@ -22,7 +22,6 @@ from bertie.objectives import PermutationLM
 from bertie.objectives.objective import Labeling
 from bertie.pretraining.initial_weights import new_model
 from bertie.text.tokenizer import Tokenizer
-from bertie.training.memory import estimate_memory
 
 CONFIG = XlnetConfig(
     2, 8, 2, 12, vocab_size=40, max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
@@ -131,16 +130,6 @@ def test_a_prediction_depends_only_on_the_context_and_on_earlier_predictions(cha
         assert torch.equal(old, new) == (ORDER[changed] >= ORDER[row])
 
 
-def test_gradients_reach_only_the_embeddings_that_a_prediction_sees() -> None:
-    encoder = built(replace(CONFIG, num_hidden_layers=4))
-    ids = list(range(10, 17))  # each token once, so that its row of the matrix has only its gradient
-    for row in (1, 3, 5):
-        hidden = encoder(packed((ids, SEGMENTS, ORDER)), torch.tensor([1, 3, 5])).last[[1, 3, 5].index(row)]
-        [gradient] = torch.autograd.grad(hidden @ torch.randn(8), encoder.embeddings.word.weight)
-        reached = gradient[10:17].abs().sum(1) > 0
-        assert reached.tolist() == [rank < ORDER[row] for rank in ORDER]
-
-
 def test_rows_that_are_not_predicted_see_the_context() -> None:
     """Placeholders of the objective have such rows. Their states are finite, and their weight in the loss is 0."""
     encoder = built()
@@ -156,28 +145,6 @@ def test_rows_that_are_not_predicted_see_the_context() -> None:
 def test_only_the_last_layer_of_two_streams_is_available() -> None:
     with pytest.raises(ValueError, match="two streams"):
         built()(packed((IDS, SEGMENTS, ORDER)), all_layers=True)
-
-
-def test_sequences_do_not_see_each_other() -> None:
-    encoder, other = built(), ([8, 6, 3], [0, 1, 1], [0, 1, 0])
-    rows = torch.tensor([1, 3, 5])
-    alone = encoder(packed((IDS, SEGMENTS, ORDER)), rows).last
-    together = encoder(packed((IDS, SEGMENTS, ORDER), other, other), torch.tensor([1, 3, 5, 8])).last
-    torch.testing.assert_close(together[:3], alone)
-
-
-def test_dropout_is_random_in_training_and_off_in_evaluation() -> None:
-    encoder = built(with_dropout(CONFIG, 0.2, 0.1))  # type: ignore[arg-type]
-    assert (encoder.config.hidden_dropout_prob, encoder.config.attention_probs_dropout_prob) == (0.2, 0.1)
-    batch = packed((IDS, SEGMENTS, ORDER))
-    assert torch.equal(encoder(batch).last, encoder(batch).last)
-    encoder.train()
-    found = []
-    for seed in (0, 0, 1):
-        torch.manual_seed(seed)
-        found.append(encoder(batch).last)
-    assert torch.equal(found[0], found[1])
-    assert not torch.equal(found[0], found[2])
 
 
 def test_mixed_precision_is_close_to_single_precision() -> None:
@@ -211,24 +178,6 @@ def test_flops_agree_with_torchs_counter(small_tokenizer: Tokenizer, ordered: bo
     queries = np.bincount(micro.rows // 64)
     pairs = (3 - 1) * (8 * 64**2 + ordered * 64 * queries.sum()) + 64 * queries.sum()
     assert counter.get_total_flops() - 6 * 64 * pairs == pytest.approx(model_flops(model, micro), rel=0.03)
-
-
-def test_memory_is_estimated_without_running(small_tokenizer: Tokenizer) -> None:
-    """On the meta device, as on a GPU, queries are padded to the length of the longest sequence: an upper bound."""
-    config = replace(CONFIG, hidden_size=64, intermediate_size=256, vocab_size=500)
-    micro = micro_batch(small_tokenizer, True)
-    model, saved = new_model(config, (PermutationLM(),), 0), {}
-    own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
-
-    def record(tensor: Tensor) -> Tensor:
-        saved[tensor.untyped_storage()._cdata] = tensor
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
-        model(micro.tensors())
-    expected = sum(tensor.untyped_storage().nbytes() for key, tensor in saved.items() if key not in own)
-    found = estimate_memory(lambda size: new_model(size, (PermutationLM(),), 0), config, micro, recompute=False)
-    assert expected < found.activations < 3 * expected
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from bertie.model.encoder import build_encoder
 from bertie.model.losses import cross_entropy
 from bertie.model.lstm import BidirectionalLMHead
 from bertie.model.model import Model
-from bertie.model.vocabulary_heads import CausalLMHead
+from bertie.model.vocabulary_heads import VocabularyHead
 from bertie.objectives.bilm import BidirectionalLM
 from bertie.objectives.clm import CausalLM
 from bertie.objectives.initialization import COOCCURRENCE_NORM
@@ -120,7 +120,7 @@ def test_word_embeddings_start_from_cooccurrences(objective: CausalLM | Bidirect
     shards, encoder = open_shards(small_shards), build_encoder(TransformerConfig(1, 16, 2, 16, vocab_size=500))
     embeddings = encoder.embeddings.word
     before = embeddings.weight.norm(dim=1).mean()
-    head = CausalLMHead(embeddings) if isinstance(objective, CausalLM) else BidirectionalLMHead(embeddings)
+    head = VocabularyHead(embeddings) if isinstance(objective, CausalLM) else BidirectionalLMHead(embeddings)
     model = Model(encoder, {objective.kind: head})
     objective.initialize(model, shards)
     seen = torch.from_numpy(shards.train.frequencies(500)) > 0

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +19,10 @@ from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
 from bertie.contracts import Batch, MicroBatch, Sequence
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
-from bertie.model.distillation import DistillationHead, spaced
+from bertie.model.distillation import spaced
 from bertie.model.initialization import initialize_weights
-from bertie.model.model import Model
 from bertie.model.soft_targets import Logits, divergence
 from bertie.objectives import CausalLM, Distillation, MaskedLM, NextSentence, ReplacedToken
 from bertie.objectives.objective import Labeling
@@ -86,17 +84,6 @@ def test_targets_are_at_all_tokens_or_at_the_masked_ones(small_tokenizer: Tokeni
         Distillation(positions="masked").label(
             row(small_tokenizer, 0), Labeling(small_tokenizer, np.random.default_rng(0))
         )
-
-
-def test_a_divergence_by_hand() -> None:
-    """At temperature 2, the teacher's probabilities are 0.2 and 0.8 and the student's are 0.5 and 0.5."""
-    x, matrix = torch.ones(1, 1), torch.tensor([[1.0], [1.0]])
-    theirs = Logits(x, torch.zeros(2, 1), 2 * torch.tensor([0.2, 0.8]).log())
-    total, hits = divergence(Logits(x, matrix, torch.zeros(2)), theirs, torch.tensor([3.0]), 2.0)
-    assert float(total) == pytest.approx(3 * (0.2 * math.log(0.2 / 0.5) + 0.8 * math.log(0.8 / 0.5)), rel=1e-5)
-    assert hits == 3  # the student's two entries are equally probable
-    _, hits = divergence(Logits(x, matrix, torch.tensor([0.1, 0.0])), theirs, torch.tensor([3.0]), 2.0)
-    assert hits == 0
 
 
 @pytest.mark.parametrize("chunk", [1, 7 * 50, 1 << 23])
@@ -339,19 +326,3 @@ def test_a_stopped_run_resumes_with_the_same_teacher_only(
         assert (run / file).read_bytes() == (tmp_path / "undisturbed" / file).read_bytes()
     shutil.rmtree(source)
     assert bertie.pretrain(config, small_shards, run, threads=1)["finished_before"]
-
-
-def test_a_head_without_a_teacher_cannot_be_evaluated(size: TransformerConfig, small_tokenizer: Tokenizer) -> None:
-    model: Model = new_model(size, OBJECTIVES, 0)
-    assert isinstance(model.heads["distil"], DistillationHead)
-    assert model.teacher is None
-    with pytest.raises(AssertionError):
-        model(labeled(small_tokenizer, 0).tensors())
-
-
-def test_a_damaged_teacher_is_reported(recipe: PretrainConfig, pretrained: Path, small_tokenizer: Tokenizer) -> None:
-    folder = pretrained.with_name("damaged")
-    shutil.copytree(pretrained, folder, dirs_exist_ok=True)
-    (folder / "model.safetensors").write_bytes(b"damaged")
-    with pytest.raises(UserError, match="is damaged"):
-        read_teacher(with_distil(recipe, teacher=str(folder)), small_tokenizer)

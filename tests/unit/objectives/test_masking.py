@@ -161,6 +161,9 @@ def test_short_sequences_do_not_exceed_the_constant_number_of_targets(
     assert len(targets.index) == math.ceil(share * len(batch.input_ids))
     found = targets.index[targets.weight > 0]
     assert found.tolist() == sorted(set(found.tolist()))
+    if masking == "tokens":
+        wanted = sum(max(1, round(share * len(starts))) for starts in texts)
+        assert len(found) == min(len(targets.index), wanted)
     assert targets.label[targets.weight > 0].tolist() == batch.input_ids[found].tolist()
 
 

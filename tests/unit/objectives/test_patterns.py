@@ -18,7 +18,7 @@ from bertie.contracts import Sequence
 from bertie.errors import UsageError
 from bertie.inspect.attention import Group, read_attention
 from bertie.model.config import TransformerConfig
-from bertie.model.initial_attention import CONSTANT, PATTERNS, Focus
+from bertie.model.initial_attention import PATTERNS, Focus
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
@@ -155,16 +155,6 @@ def test_heads_of_few_dimensions_only_attend_to_distances(small_shards: Path) ->
     """Heads of 4 dimensions have no pair left in which they could compare words."""
     model = initialized(replace(MODERN, hidden_size=32, num_attention_heads=8), small_shards)
     assert all(weight.isfinite().all() for weight in model.state_dict().values())
-
-
-def test_the_constant_dimension_does_not_change_predictions(small_shards: Path) -> None:
-    """It adds the same number to the logits of all entries."""
-    model = initialized(MODERN, small_shards)
-    words, x = model.encoder.embeddings.word.weight.detach(), torch.randn(5, 128)
-    assert words[:, CONSTANT].unique().numel() == 1
-    without = words.clone()
-    without[:, CONSTANT] = 0
-    torch.testing.assert_close((x @ words.T).log_softmax(-1), (x @ without.T).log_softmax(-1), atol=1e-5, rtol=0)
 
 
 def test_heads_add_orthogonal_parts_of_what_they_read(small_shards: Path) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -37,7 +36,6 @@ from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks import Classify
 from bertie.text.tokenizer import Tokenizer
 from bertie.training import trainer
-from bertie.training.loop import evaluate
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 
@@ -103,15 +101,6 @@ def test_samples_by_hand() -> None:
     assert sample(logits, draws).tolist() == [0, 0, 2, 2, 3, 3]
     assert sample(torch.tensor([[-200.0, 0.0, -200.0]]), torch.tensor([0.5])).tolist() == [1]
     assert sample(logits.bfloat16(), draws).tolist()[0] == 0
-
-
-def test_samples_have_the_predicted_frequencies() -> None:
-    p = torch.tensor([0.02, 0.5, 0.0, 0.3, 0.18])
-    draws = torch.from_numpy(np.random.default_rng(0).random(20_000, np.float32))
-    found = Counter(sample(p.log().expand(20_000, 5), draws).tolist())
-    assert found[2] == 0
-    for entry, probability in enumerate(p.tolist()):
-        assert found[entry] / 20_000 == pytest.approx(probability, abs=0.01)
 
 
 def test_distinct_rows_by_hand() -> None:
@@ -185,20 +174,6 @@ def test_no_gradient_flows_through_the_samples(config: TransformerConfig, small_
     assert {name for name, parameter in model.encoder.named_parameters() if parameter.grad is not None} == shared
 
 
-def test_evaluation_is_repeatable_and_leaves_the_random_numbers_of_training(
-    config: TransformerConfig, small_tokenizer: Tokenizer
-) -> None:
-    model = new_model(replace(config, hidden_dropout_prob=0.1), OBJECTIVES, 0)
-    work = [labeled(small_tokenizer, 0), labeled(small_tokenizer, 1)]
-    torch.manual_seed(0)
-    before = torch.get_rng_state()
-    first, second = evaluate(model, work, "fp32"), evaluate(model, work, "fp32")
-    assert first
-    assert second
-    assert torch.equal(torch.get_rng_state(), before)
-    assert {name: loss.total for name, loss in first.items()} == {name: loss.total for name, loss in second.items()}
-
-
 def test_sizes_of_the_generators_of_the_paper() -> None:
     """Clark et al. 2020, table 6: 64 wide with one head for small, 256 with four for base and large."""
     small = TransformerConfig(12, 256, 4, 1024, embedding_size=128)
@@ -238,21 +213,19 @@ def test_recipes_that_do_not_fit_are_refused(config: TransformerConfig) -> None:
     "changes",
     [
         {},
-        {"embedding_size": 0},
         {"embedding_size": 0, "pooler_act": "tanh"},
         {"position_embedding": "rotary", "norm_position": "pre"},
         {"embedding_size": 0, "mlm_transform": False},
     ],
-    ids=["electra", "equal-sizes", "bert", "rotary", "bare-head"],
+    ids=["electra", "bert", "rotary", "bare-head"],
 )
-@pytest.mark.parametrize("objectives", [OBJECTIVES, (*OBJECTIVES, NextSentence())], ids=["alone", "with-nsp"])
 def test_a_saved_model_loads_with_its_generator(
     config: TransformerConfig,
     small_tokenizer: Tokenizer,
     tmp_path: Path,
     changes: dict[str, Any],
-    objectives: tuple[Any, ...],
 ) -> None:
+    objectives = (*OBJECTIVES, NextSentence())
     model = new_model(replace(config, **changes), objectives, 0).eval()
     write_model(tmp_path, model, small_tokenizer)
     loaded = bertie.load(tmp_path).model

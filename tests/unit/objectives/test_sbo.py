@@ -1,26 +1,18 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-import torch
 
-import bertie
 from bertie.batches.collate import collate, filler
 from bertie.batches.layouts import SentencePairs
-from bertie.checkpoints.folder import write_model
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
-from bertie.objectives import MaskedLM, NextSentence, SpanBoundary
+from bertie.objectives import MaskedLM, SpanBoundary
 from bertie.objectives.masking import MaskedRow, MaskedSpans
 from bertie.objectives.objective import Labeling
-from bertie.pretraining.feed import label_row
-from bertie.pretraining.initial_weights import new_model
 from bertie.text.tokenizer import Tokenizer
 
-OBJECTIVES = (MaskedLM(masking="spans"), SpanBoundary(), NextSentence())
 RNG = np.random.default_rng(0)
 
 
@@ -61,35 +53,9 @@ def test_tokens_after_the_last_position_have_no_weight(small_tokenizer: Tokenize
     assert targets.offset.max() == 19
 
 
-def test_boundaries_are_not_masked_and_labels_are_the_original_tokens(small_tokenizer: Tokenizer) -> None:
-    for seed in range(20):
-        before = row(small_tokenizer, seed)
-        after, targets = label_row(before, OBJECTIVES, small_tokenizer, seed)
-        mlm, sbo = targets["mlm"], targets["sbo"]
-        real = sbo.weight > 0
-        assert len(sbo.label) == len(mlm.label)
-        assert real.sum() == mlm.weight.sum()
-        assert not np.isin(sbo.index.reshape(-1, 2)[real], mlm.index[mlm.weight > 0]).any()
-        assert (before.input_ids[mlm.index[real]] == sbo.label[real]).all()
-        left = sbo.index.reshape(-1, 2)[real, 0]
-        assert (left + 1 + sbo.offset[real] == mlm.index[real]).all()
-        assert after.input_ids.tolist() != before.input_ids.tolist()
-
-
 def test_recipes_without_masked_spans_are_refused(tiny_config: TransformerConfig) -> None:
     sbo, spans, layout = SpanBoundary(), MaskedLM(masking="spans"), SentencePairs()
     sbo.check(tiny_config, layout, (spans, sbo))
     for objectives in ((sbo,), (MaskedLM(), sbo), (MaskedLM(masking="words"), sbo), (sbo, spans)):
         with pytest.raises(UsageError, match=r"objectives\.sbo .* masking = \"spans\" before it"):
             sbo.check(tiny_config, layout, objectives)
-
-
-def test_a_saved_model_loads_with_its_heads(
-    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
-) -> None:
-    model = new_model(tiny_config, OBJECTIVES, 0)
-    write_model(tmp_path, model, small_tokenizer)
-    loaded = bertie.load(tmp_path).model
-    assert loaded.kinds == {"mlm", "sbo", "nsp"}
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(loaded.state_dict()[name], tensor)

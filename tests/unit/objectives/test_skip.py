@@ -98,11 +98,3 @@ def test_recipes_that_do_not_fit_are_refused() -> None:
     ):
         with pytest.raises(UsageError, match=message):
             replace(recipe, **changes)
-
-
-def test_training_starts_almost_as_without_the_vector(small_tokenizer: Tokenizer) -> None:
-    first, second = sentence(small_tokenizer, 10, 11), sentence(small_tokenizer, 20, 21)
-    batch, targets, _ = labeled(small_tokenizer, run(first, second))
-    seeing, blind = (losses(GRU, blind, batch, targets)[0] for blind in (False, True))
-    assert seeing != blind
-    assert abs(seeing - blind) < 0.01 * blind
