@@ -22,6 +22,7 @@ from bertie.model.heads import PooledHead
 from bertie.model.losses import grouped_cross_entropy
 from bertie.model.text_pooling import pooling_facts
 from bertie.report import TextSpan
+from bertie.tasks import text_options
 from bertie.tasks.data.choices import ChoiceExample, ChoiceReader
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import parse_index
@@ -33,7 +34,6 @@ from bertie.tasks.example_sums import ExampleSums, mean_sums, score_by_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.predictions import ChoicePrediction
 from bertie.tasks.task import EXAMPLE
-from bertie.tasks.text_options import HeadReads
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
@@ -65,7 +65,7 @@ class Choose:
     """Column of the gold ending: its number, its letter, its text, or the name of its column; empty: detected from the header."""
     labels_from: int | None = None
     """Number of the first ending in the labels, 0 or 1; None: 1 in SocialIQA's files, 0 in others."""
-    pooling: HeadReads = "model"
+    pooling: text_options.HeadReads = "model"
     counts_from_0: NoFlag[bool] = False
     """Whether labels certainly count from 0 in the training examples, for other files that leave a doubt."""
 

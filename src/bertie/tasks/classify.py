@@ -13,7 +13,7 @@ from bertie.config import check_ranges
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, shorten
 from bertie.model.head_facts import HeadFacts
-from bertie.tasks import classes, encoding
+from bertie.tasks import classes, encoding, text_options
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
 from bertie.tasks.data.rows import Row, parse_finite
 from bertie.tasks.data.texts import Example, TextReader
@@ -24,15 +24,6 @@ from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.predictions import ClassPrediction
 from bertie.tasks.relevance import class_relevance
 from bertie.tasks.task import SEQUENCE
-from bertie.tasks.text_options import (
-    ArePairs,
-    HeadReads,
-    PairColumn,
-    TextColumn,
-    TextTruncation,
-    UnknownLabels,
-    WindowStride,
-)
 
 
 @dataclass(frozen=True)
@@ -57,8 +48,8 @@ class Classify:
     relevance = class_relevance
 
     kind: Literal["classify"] = "classify"
-    text: TextColumn = ""
-    text_pair: PairColumn = ""
+    text: text_options.TextColumn = ""
+    text_pair: text_options.PairColumn = ""
     label: str = ""
     """Column of the label; empty: detected from the header."""
     labels: tuple[str, ...] = ()
@@ -66,11 +57,11 @@ class Classify:
     class_weights: ClassWeights = "none"
     """Weights of the classes in the loss. balanced: n / (number of classes · n_c) for a class with n_c of n examples. A table:
     one weight for each class."""
-    no_label: UnknownLabels = ()
-    truncation: TextTruncation = "head"
-    doc_stride: WindowStride = 0
-    pooling: HeadReads = "model"
-    paired: ArePairs = None
+    no_label: text_options.UnknownLabels = ()
+    truncation: text_options.TextTruncation = "head"
+    doc_stride: text_options.WindowStride = 0
+    pooling: text_options.HeadReads = "model"
+    paired: text_options.ArePairs = None
 
     def __post_init__(self) -> None:
         check_ranges("task", self)

@@ -18,6 +18,7 @@ from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PoolingHead
 from bertie.model.pooling import Pooling, pool
 from bertie.report import TextSpan
+from bertie.tasks import text_options
 from bertie.tasks.data.prediction_files import answer_of, require_number
 from bertie.tasks.data.rows import describe_bad_number, parse_label_number
 from bertie.tasks.data.texts import CLASSES, SCORES, Example, TextReader
@@ -29,7 +30,6 @@ from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.metrics import regression_scores
 from bertie.tasks.predictions import SimilarityPrediction
 from bertie.tasks.task import BATCH, EXAMPLE, Unit
-from bertie.tasks.text_options import UnknownLabels
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
@@ -58,7 +58,7 @@ class Embed:
     """Column of the second text; empty: detected from the header."""
     label: str = ""
     """Column of the score, if there is one; empty: detected from the header."""
-    no_label: UnknownLabels = ()
+    no_label: text_options.UnknownLabels = ()
     pooling: Pooling = "mean"
     """Pooling of the token vectors into the vector of the text."""
     scale: Annotated[float, Range(0, above=True)] = 20.0

@@ -16,7 +16,7 @@ from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
 from bertie.model.losses import squared_error
-from bertie.tasks import encoding
+from bertie.tasks import encoding, text_options
 from bertie.tasks.data.prediction_files import answer_of, require_number
 from bertie.tasks.data.rows import describe_bad_number, parse_label_number
 from bertie.tasks.data.texts import SCORES, Example, TextReader
@@ -28,15 +28,6 @@ from bertie.tasks.metrics import regression_scores
 from bertie.tasks.predictions import NumberPrediction
 from bertie.tasks.relevance import no_relevance
 from bertie.tasks.task import SEQUENCE
-from bertie.tasks.text_options import (
-    ArePairs,
-    HeadReads,
-    PairColumn,
-    TextColumn,
-    TextTruncation,
-    UnknownLabels,
-    WindowStride,
-)
 
 
 @dataclass(frozen=True)
@@ -56,15 +47,15 @@ class Regress:
     head_positions = encoding.pooled_position
 
     kind: Literal["regress"] = "regress"
-    text: TextColumn = ""
-    text_pair: PairColumn = ""
+    text: text_options.TextColumn = ""
+    text_pair: text_options.PairColumn = ""
     label: str = ""
     """Column of the number; empty: detected from the header."""
-    no_label: UnknownLabels = ()
-    truncation: TextTruncation = "head"
-    doc_stride: WindowStride = 0
-    pooling: HeadReads = "model"
-    paired: ArePairs = None
+    no_label: text_options.UnknownLabels = ()
+    truncation: text_options.TextTruncation = "head"
+    doc_stride: text_options.WindowStride = 0
+    pooling: text_options.HeadReads = "model"
+    paired: text_options.ArePairs = None
     activation: NoFlag[Literal["identity", "sigmoid"]] = "identity"
     """What turns the output into the number; set from the files of a cross-encoder of sentence-transformers."""
 

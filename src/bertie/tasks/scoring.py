@@ -6,7 +6,6 @@ each into a prediction, and `Task.score` scores these, as after a model has pred
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -93,8 +92,6 @@ def score(
     """
     started = time.monotonic()
     scored: Task = configuration.build(AnyTask, {"kind": task}, "task") if isinstance(task, str) else cast(Task, task)
-    if math.isnan(null_threshold):
-        raise UsageError("--null-threshold is nan: give a number")
     if null_odds is None and null_threshold != 1.0:
         raise UsageError("--null-threshold needs --null-odds, the scores that it is compared with")
     if null_odds is not None and not isinstance(scored, AnswersQuestions):

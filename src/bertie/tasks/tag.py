@@ -24,7 +24,7 @@ from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import TokenHead
 from bertie.report import TextSpan
-from bertie.tasks import aggregation, word_alignment
+from bertie.tasks import aggregation, text_options, word_alignment
 from bertie.tasks.aggregation import Strategy, WordTargets
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
 from bertie.tasks.classes import count_labels, require_distinct
@@ -34,6 +34,7 @@ from bertie.tasks.data.prediction_files import answer_of, read_predictions
 from bertie.tasks.data.rows import Row, parse_finite
 from bertie.tasks.data.tag_form import Scheme, TagForm
 from bertie.tasks.data.tagged import TaggedSentence
+from bertie.tasks.encoding import by_example
 from bertie.tasks.entities import entity_counts
 from bertie.tasks.evaluation.calibration import calibration, log_losses
 from bertie.tasks.evaluation.findings import MEASURES, Evaluation, Finding, Table, class_findings, member_table
@@ -43,7 +44,6 @@ from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.tag_schemes import TagCounts, find_form, form_of, require_complete
 from bertie.tasks.task import SEQUENCE
-from bertie.tasks.text_options import WindowStride
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.truncation import Truncation
@@ -86,7 +86,7 @@ class Tag:
     truncation: Truncation = "windows"
     """Part to read of a sentence that is too long. windows: all of it, in overlapping windows. head, tail, head_tail:
     only the beginning, the end, or both; other words get no prediction."""
-    doc_stride: WindowStride = 0
+    doc_stride: text_options.WindowStride = 0
     sorted_labels: NoFlag[bool] = False
     """Whether the labels are the tags of the training examples, sorted. Numbers in other data are then no indices of them."""
     usual_comments: NoFlag[Keep] = ""
@@ -238,8 +238,11 @@ class Tag:
         form = self.form
         outside = form.outside if form else "O"
         default = outside if outside in self.labels else self.labels[0]
-        strategy = self.aggregation_strategy
-        return aggregation.aggregate(strategy, form, self.labels, default, outputs, sequences, examples)
+        windows = by_example(list(zip(outputs, sequences, strict=True)), sequences, len(examples))
+        return [
+            aggregation.aggregate(self.aggregation_strategy, form, self.labels, default, *each)
+            for each in zip(windows, examples, strict=True)
+        ]
 
     def with_aggregation(self, strategy: Strategy) -> Tag:
         """Return the task with another `aggregation_strategy`. Raises UsageError if its tags give no entities."""
@@ -269,11 +272,9 @@ class Tag:
 
     def read_prediction(self, values: dict[str, Any], example: TaggedSentence, place: str) -> TagPrediction:
         """Rebuild a prediction. If the object has words, they must be those of the example."""
-        tags, words = answer_of(values, "tags", place), values.get("tokens", example.words)
+        tags, words = answer_of(values, "tags", place), values.get("tokens") or example.words
         if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) for tag in tags):
             raise UserError(f"{place}: the tags must be a list of strings, found {str(tags)[:40]!r}")
-        if not isinstance(words, list | tuple):
-            raise UserError(f"{place}: the tokens must be a list of words, found {str(words)[:40]!r}")
         if len(tags) != len(example.words):
             raise UserError(f"{place}: {len(tags)} tags for the {len(example.words)} words of {example.source}")
         if different := [(a, b) for a, b in zip(words, example.words, strict=False) if a != b]:

@@ -15,7 +15,7 @@ from bertie.tasks.aggregation import Strategy, with_aggregation
 from bertie.tasks.classify import Classify
 from bertie.tasks.data.conll import ConllReader
 from bertie.tasks.data.tagged import TaggedSentence
-from bertie.tasks.predictions import Entity, TagPrediction
+from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.tag import Tag
 from bertie.text.tokenizer import Tokenizer
 
@@ -171,14 +171,3 @@ def test_the_characters_of_an_entity_are_what_was_tagged(text: str, seed: int, m
 
 def with_strategy(strategy: Strategy) -> Tag:
     return TASK.with_aggregation(strategy)
-
-
-def test_an_entity_across_windows_is_whole() -> None:
-    text = " ".join(["anna"] * 40)
-    tags = ["O"] * 10 + ["B-PER"] + ["I-PER"] * 20 + ["O"] * 9
-    [sentence] = ConllReader().values([text])
-    assert len(TASK.encode([sentence], TOKENIZER, 12)) > 5
-    for strategy in ("first", "average", "max"):
-        [found] = with_outputs(with_strategy(strategy), [replace(sentence, tags=tuple(tags))], 12)
-        [entity] = found.entities or []
-        assert entity == Entity(" ".join(["anna"] * 21), 50, 154, "PER", pytest.approx(1, abs=1e-3))

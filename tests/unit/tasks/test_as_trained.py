@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from bertie.errors import UsageError
 from bertie.tasks import Choose, Classify, Embed, MultiLabel, Regress, Relate, Span, Tag
 
 CASES = [
@@ -27,8 +26,3 @@ CASES = [
 @pytest.mark.parametrize(("asked", "own", "expected"), CASES)
 def test_settings_remain_and_what_training_decided_comes_from_the_model(asked: Any, own: Any, expected: Any) -> None:
     assert asked.as_trained(own) == expected
-
-
-def test_a_setting_that_contradicts_the_training_is_refused() -> None:
-    with pytest.raises(UsageError, match=r'task\.form: the model was trained with "markers": use it'):
-        Relate(form="typed").as_trained(Relate())
