@@ -16,7 +16,8 @@ from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.predict.search import pair_similarities
-from bertie.tasks.data.texts import TextReader
+from bertie.tasks.data.reader import Reader
+from bertie.tasks.data.texts import LabeledTexts
 from bertie.text.special_tokens import printable
 
 
@@ -68,7 +69,7 @@ def _matrix(predictor: Predictor, args: Args) -> dict[str, Any]:
 def _pairs(predictor: Predictor, args: Args, path: Path) -> dict[str, Any]:
     if sys.stdout is None:
         raise UsageError("stdout is closed, and similarities are written there: redirect it to a file")
-    reader = TextReader(args.text, args.text_pair, paired=True)
+    reader = Reader(LabeledTexts(args.text, args.text_pair, paired=True))
     unit = args.unit
     found = pair_similarities(predictor, reader.stream(path), unit.pooling, unit.layers, unit.prompt_name)
     return print_lines(found, lambda value: {"similarity": value}, path, "pairs", "similarity")

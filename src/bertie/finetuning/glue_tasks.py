@@ -15,8 +15,9 @@ from bertie.errors import UsageError, UserError, nearest
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.text_pooling import for_one_text
 from bertie.tasks.classify import Classify
+from bertie.tasks.data.left_out import valid_examples
 from bertie.tasks.data.prediction_files import index_of, require_once
-from bertie.tasks.data.rows import read_rows, valid_examples
+from bertie.tasks.data.rows import read_rows
 from bertie.tasks.data.texts import Example, cola_columns
 from bertie.tasks.regress import Regress
 from bertie.tasks.scoring import labeled_examples

@@ -18,7 +18,7 @@ from bertie.finetuning.sweep import selection_metric
 from bertie.lab.config import LabConfig
 from bertie.lab.plan import Plan
 from bertie.lab.steps import FinetuneStep
-from bertie.tasks.scoring import labeled_examples
+from bertie.tasks.scoring import labeled_examples, training_examples
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ def _require_parts(recipe: FinetuneConfig, train: str, dev: str, parts: Parts) -
     """Check that each dev example has a part, and that the score of a part follows from sums over its examples."""
     with console.silenced():
         examples: list[Any] = labeled_examples(recipe.task.reader, dev, recipe.strict)
-        task: Any = recipe.task.fit(labeled_examples(recipe.task.reader, train, recipe.strict))
+        task, training = training_examples(recipe.task, train, recipe.strict)
+        task: Any = task.fit(training)
     if len(examples) != len(parts.of_examples):
         counts = f"{len(parts.of_examples):,} lines, and {dev} has {len(examples):,} examples"
         raise UserError(f"the file of tasks.parts has {counts}: give one line for each example")

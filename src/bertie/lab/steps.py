@@ -30,9 +30,9 @@ from bertie.pretraining.glove import GloveConfig, glove
 from bertie.pretraining.pretrain import pretrain, set_up
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.step_cost import flops_per_step, seconds_per_step
-from bertie.tasks import Task
 from bertie.tasks.evaluation.folder import PREDICTIONS
 from bertie.tasks.scoring import labeled_examples
+from bertie.tasks.task import ScoresPredictions
 from bertie.text.executors import LocalExecutor
 from bertie.text.prepare import prepare
 from bertie.text.readers import ReaderOptions
@@ -279,7 +279,7 @@ def _parameters(model: Path) -> int:
         return sum(int(np.prod(file.get_slice(name).get_shape())) for name in file.keys())  # noqa: SIM118 - no mapping
 
 
-def _read_predictions(task: Task, examples: list[Any], path: Path) -> list[Any]:
+def _read_predictions(task: ScoresPredictions, examples: list[Any], path: Path) -> list[Any]:
     lines = path.read_text(encoding="utf-8").splitlines()
     pairs = zip(lines, examples, strict=True)
     return [task.read_prediction(json.loads(line), example, str(path)) for line, example in pairs]

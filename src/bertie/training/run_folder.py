@@ -28,6 +28,12 @@ FLUSH_SECONDS = 10.0  # between two writes of metrics.jsonl
 CHANGEABLE_ON_RESUME = (
     *("training.checkpoint_every", "training.checkpoint_minutes", "training.keep_checkpoints", "training.workers"),
     *("training.trackers", "training.micro_batch", "card.license", "card.language", "card.datasets"),
+    *(
+        "task.usual_separator",
+        "task.usual_end",
+        "task.usual_comments",
+        "task.counts_from_0",
+    ),  # no settings, in earlier runs
 )
 CHANGED = {  # what is wrong if the fingerprint of a resumed run has changed
     "data": "was made from other data or another model: give the same ones",

@@ -207,15 +207,12 @@ def test_tags_are_inspected_as_fine_tuning_reads_them(
     assert message in told or suffix == "jsonl"
 
 
-def test_rows_without_tags_and_labels_are_inspected_as_fine_tuning_reads_them(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    rows = [{"tokens": ["a", "b"], "tags": ["O", "B-X"]}, {"tokens": ["a"]}]
-    assert inspect_data("tag", rows)["refused"].startswith("example 2: words without tags")
-    assert "fine-tuning refuses this file: example 2: words without tags" in capsys.readouterr().err
-    found = inspect_data(Tag(labels=("O", "B-Y")), rows[:1])
+def test_tags_that_fine_tuning_refuses_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"tokens": ["a", "b"], "tags": ["O", "B-X"]}]
+    found = inspect_data(Tag(labels=("O", "B-Y")), rows)
+    assert "fine-tuning refuses this file: example 1, word 2" in capsys.readouterr().err
     assert found["refused"] == "example 1, word 2: the tag 'B-X' is not in task.labels: O, B-Y"
-    assert inspect_data(Tag(class_weights={"O": 1}), rows[:1])["refused"].startswith("task.class_weights")
+    assert inspect_data(Tag(class_weights={"O": 1}), rows)["refused"].startswith("task.class_weights")
 
 
 def test_tags_are_counted_in_fixed_memory(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
