@@ -14,7 +14,7 @@ from bertie.checkpoints.families import family_of
 from bertie.checkpoints.find import find_model_folder
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding, embedding_of
-from bertie.checkpoints.sentence_transformers_modules import REMEDY
+from bertie.checkpoints.sentence_transformers_reader import REMEDY
 from bertie.checkpoints.weight_files import TENSORFLOW_INDEX
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError
