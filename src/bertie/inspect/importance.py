@@ -32,7 +32,7 @@ from bertie.objectives.heads import objectives_named
 from bertie.objectives.objective import Generates
 from bertie.predict.predictor import Predictor
 from bertie.pretraining.feed import label_row
-from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.data.left_out import valid_examples
 from bertie.tasks.inference import head_index
 from bertie.tasks.task import EncodesExamples, training_sequences
 from bertie.text.batching import up_to

@@ -12,9 +12,9 @@ from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.heads import PooledHead
 from bertie.report import TextSpan
+from bertie.tasks.data.labels import class_of
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import Row, none_of, parse_label
-from bertie.tasks.data.spellings import class_of
 from bertie.tasks.encoding import softmax
 from bertie.tasks.evaluation.calibration import choice_calibration
 from bertie.tasks.evaluation.findings import Evaluation, Finding, class_findings

@@ -15,8 +15,9 @@ from bertie.errors import UsageError, shorten
 from bertie.model.head_facts import HeadFacts
 from bertie.tasks import classes, encoding, text_options
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.rows import Row, parse_finite
-from bertie.tasks.data.texts import Example, TextReader
+from bertie.tasks.data.texts import Example, LabeledTexts
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.evaluation.passages import texts_of
 from bertie.tasks.example_sums import ExampleSums, class_sums, score_by_sums
@@ -36,7 +37,6 @@ class Classify:
     metric = "accuracy"
     text_pooling = encoding.own_pooling
     input_form = encoding.text_input_form
-    as_read = encoding.read_alike
     as_trained = encoding.paired_as_trained
     encode = encoding.encode_texts
     decode = encoding.decode_texts
@@ -68,10 +68,9 @@ class Classify:
         classes.require_distinct(self.labels)
 
     @property
-    def reader(self) -> TextReader:
-        return TextReader(
-            self.text, self.text_pair, self.label, paired=self.paired, no_label=self.no_label, classes=self.labels
-        )
+    def reader(self) -> Reader:
+        columns = (self.text, self.text_pair, self.label)
+        return Reader(LabeledTexts(*columns, paired=self.paired, no_label=self.no_label, classes=self.labels))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

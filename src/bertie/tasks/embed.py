@@ -20,9 +20,10 @@ from bertie.model.pooling import Pooling, pool
 from bertie.report import TextSpan
 from bertie.tasks import text_options
 from bertie.tasks.data.prediction_files import answer_of, require_number
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.rows import describe_bad_number, parse_label_number
-from bertie.tasks.data.texts import CLASSES, SCORES, Example, TextReader
-from bertie.tasks.encoding import pooled_position, read_alike
+from bertie.tasks.data.texts import CLASSES, SCORES, Example, LabeledTexts
+from bertie.tasks.encoding import pooled_position
 from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Table
 from bertie.tasks.evaluation.passages import Passage, shortened, texts_of
 from bertie.tasks.example_sums import ExampleSums, number_sums
@@ -49,7 +50,6 @@ class Embed:
     paired = None
     text_pooling = None
     input_form = "a list of two texts"
-    as_read = read_alike
 
     kind: Literal["embed"] = "embed"
     text: str = ""
@@ -81,9 +81,9 @@ class Embed:
         return "spearman" if self.scored else "accuracy"
 
     @property
-    def reader(self) -> TextReader:
+    def reader(self) -> Reader:
         labels = tuple(dict.fromkeys((*SCORES, *CLASSES)))
-        return TextReader(self.text, self.text_pair, self.label, labels, None, True, self.no_label)
+        return Reader(LabeledTexts(self.text, self.text_pair, self.label, labels, None, True, self.no_label))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> None:  # noqa: ARG003

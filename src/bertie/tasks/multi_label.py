@@ -23,11 +23,12 @@ from bertie.model.losses import binary_cross_entropy
 from bertie.tasks import encoding, text_options
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weight_array
 from bertie.tasks.classes import count_labels, named_labels, require_distinct
-from bertie.tasks.data.label_sets import LabelSetExample, LabelSetReader, parse_labels
+from bertie.tasks.data.label_sets import LabelSetExample, LabelSets, parse_labels
+from bertie.tasks.data.labels import class_of
 from bertie.tasks.data.prediction_files import answer_of
+from bertie.tasks.data.reader import DataFormat, Reader
 from bertie.tasks.data.rows import Row, none_of, require_distinct_columns
-from bertie.tasks.data.spellings import class_of
-from bertie.tasks.data.texts import TextReader
+from bertie.tasks.data.texts import LabeledTexts
 from bertie.tasks.evaluation.calibration import calibration, log_losses
 from bertie.tasks.evaluation.findings import Evaluation, Table, member_table
 from bertie.tasks.evaluation.passages import Passage, texts_of
@@ -90,9 +91,8 @@ class MultiLabel:
     paired: text_options.ArePairs = None
     thresholds: NoFlag[tuple[float, ...]] = ()
     """The smallest probability of each label that predicts it; empty: 0.5. Tuned on dev examples."""
-
-    usual_separator: NoFlag[str] = ""
-    """What stood between labels in the training examples, for other files that leave a doubt."""
+    data_format: NoFlag[DataFormat] = DataFormat()
+    """What the training file said about how to read it, for other files that leave a doubt."""
 
     def __post_init__(self) -> None:
         check_ranges("task", self)
@@ -102,9 +102,9 @@ class MultiLabel:
             raise UsageError(f"task.thresholds has {len(self.thresholds)} numbers for {len(self.labels)} labels")
 
     @property
-    def reader(self) -> LabelSetReader:
-        texts = TextReader(self.text, self.text_pair, label_names=(), paired=self.paired)
-        return LabelSetReader(texts, self.label, self.separator, self.labels, self.no_label, self.usual_separator)
+    def reader(self) -> Reader:
+        texts = LabeledTexts(self.text, self.text_pair, label_names=(), paired=self.paired)
+        return Reader(LabelSets(texts, self.label, self.separator, self.labels, self.no_label, self.data_format))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
@@ -113,11 +113,7 @@ class MultiLabel:
 
     def as_trained(self, own: MultiLabel) -> MultiLabel:
         """Return the task with the number of texts of the trained one, and the separator of its examples."""
-        return replace(encoding.paired_as_trained(self, own), usual_separator=own.usual_separator)
-
-    def as_read(self, reader: LabelSetReader) -> MultiLabel:
-        """Return the task that splits cells as `reader` has split them, where a file leaves a doubt."""
-        return replace(self, usual_separator=reader.found.get("separator", ""))
+        return replace(encoding.paired_as_trained(self, own), data_format=own.data_format)
 
     def fit(self, examples: list[LabelSetExample]) -> MultiLabel:
         """Return the task with the labels of the training examples, unless `labels` names them.

@@ -18,8 +18,9 @@ from bertie.model.heads import PooledHead
 from bertie.model.losses import squared_error
 from bertie.tasks import encoding, text_options
 from bertie.tasks.data.prediction_files import answer_of, require_number
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.rows import describe_bad_number, parse_label_number
-from bertie.tasks.data.texts import SCORES, Example, TextReader
+from bertie.tasks.data.texts import SCORES, Example, LabeledTexts
 from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Table
 from bertie.tasks.evaluation.passages import Passage, texts_of
 from bertie.tasks.example_sums import ExampleSums, number_sums
@@ -41,7 +42,6 @@ class Regress:
     metric = "spearman"
     text_pooling = encoding.own_pooling
     input_form = encoding.text_input_form
-    as_read = encoding.read_alike
     encode = encoding.encode_texts
     decode = encoding.decode_texts
     head_positions = encoding.pooled_position
@@ -62,8 +62,8 @@ class Regress:
     __post_init__ = ranges("task")
 
     @property
-    def reader(self) -> TextReader:
-        return TextReader(self.text, self.text_pair, self.label, SCORES, True, self.paired, self.no_label)
+    def reader(self) -> Reader:
+        return Reader(LabeledTexts(self.text, self.text_pair, self.label, SCORES, True, self.paired, self.no_label))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

@@ -28,10 +28,11 @@ from bertie.tasks import aggregation, text_options, word_alignment
 from bertie.tasks.aggregation import Strategy, WordTargets
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
 from bertie.tasks.classes import count_labels, require_distinct
-from bertie.tasks.data.comments import Keep
-from bertie.tasks.data.conll import ConllReader
+from bertie.tasks.data.conll import ConllFile, Keep
 from bertie.tasks.data.prediction_files import answer_of, read_predictions
+from bertie.tasks.data.reader import DataFormat, Reader
 from bertie.tasks.data.rows import Row, parse_finite
+from bertie.tasks.data.sentences import TaggedSentences
 from bertie.tasks.data.tag_form import Scheme, TagForm
 from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.encoding import by_example
@@ -89,8 +90,8 @@ class Tag:
     doc_stride: text_options.WindowStride = 0
     sorted_labels: NoFlag[bool] = False
     """Whether the labels are the tags of the training examples, sorted. Numbers in other data are then no indices of them."""
-    usual_comments: NoFlag[Keep] = ""
-    """What lines with "#" were in the training examples, for other files that leave a doubt."""
+    data_format: NoFlag[DataFormat] = DataFormat()
+    """What the training file said about how to read it, for other files that leave a doubt."""
     aggregation_strategy: NoFlag[Strategy] = "first"
     """How predictions for subwords become entities: see `aggregation`."""
 
@@ -108,12 +109,12 @@ class Tag:
         return form_of(self.labels, self.scheme)
 
     @property
-    def reader(self) -> ConllReader:
+    def reader(self) -> Reader:
         names = () if self.sorted_labels else self.labels
         scheme = "bio" if self.scheme in ("", "none") else self.scheme
         form = self.form or TagForm(scheme)
-        known, usual = (self.labels, self.usual_comments)
-        return ConllReader(self.word, self.tag, self.tokens, self.tags, names, form, self.comments, True, known, usual)
+        columns = (self.word, self.tag, self.tokens, self.tags)
+        return Reader(TaggedSentences(*columns, names, form, self.comments, self.labels, self.data_format))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
@@ -121,12 +122,8 @@ class Tag:
 
     def as_trained(self, own: Tag) -> Tag:
         """Return the task with the scheme of the trained one, unless it names one, and how that read labels and comments."""
-        scheme, comments = self.scheme or own.scheme, own.usual_comments
-        return replace(self, scheme=scheme, sorted_labels=own.sorted_labels, usual_comments=comments)
-
-    def as_read(self, reader: ConllReader) -> Tag:
-        """Return the task that takes lines for comments as `reader` has, where a file leaves a doubt."""
-        return replace(self, usual_comments=reader.found.get("comments", ""))
+        scheme = self.scheme or own.scheme
+        return replace(self, scheme=scheme, sorted_labels=own.sorted_labels, data_format=own.data_format)
 
     def fit(self, examples: list[TaggedSentence]) -> Tag:
         """Return the task with the tags of the training examples, unless `labels` names them, and with their scheme.
@@ -256,12 +253,12 @@ class Tag:
         """Read a file of `bertie predict`, or a CoNLL file with the predicted tag in the last column."""
         if path.suffix == ".jsonl":
             return read_predictions(path)
-        reader = ConllReader(self.word, self.tag if path.suffix == ".conllu" else -1)
+        file = ConllFile(path, self.word, self.tag if path.suffix == ".conllu" else -1)
         return [
             each
             if isinstance(each, UserError)
             else Row({"tokens": each.words, "tags": each.tags}, each.source, each.source)
-            for each in reader.read(path)
+            for each in file.sentences()
         ]
 
     def with_labels_of(self, rows: list[Row], examples: list[TaggedSentence]) -> Tag:  # noqa: ARG002

@@ -14,7 +14,7 @@ from bertie.contracts import Hidden, Targets
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.model.heads import PAIR_SIZE
-from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.data.left_out import valid_examples
 from bertie.tasks.data.squad import Answer, Question
 from bertie.tasks.predictions import SpanPrediction
 from bertie.tasks.span import Span
