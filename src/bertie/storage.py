@@ -12,7 +12,7 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -327,13 +327,16 @@ def checksums(folder: Path, files: list[Path]) -> dict[str, dict[str, Any]]:
     }
 
 
-def verify(folder: Path, files: dict[str, dict[str, Any]], remedy: str) -> None:
+def verify(
+    folder: Path, files: dict[str, dict[str, Any]], remedy: str, checksum: Callable[[str], str] | None = None
+) -> None:
     """Compare files with their sizes and checksums.
 
     Args:
         folder: Folder of the files.
         files: Sizes and checksums as `checksums` returns them.
         remedy: What the user can do if a file differs, for the message.
+        checksum: Returns the checksum of a file of the folder. None: it is read.
 
     Raises:
         UserError: A file is missing, differs, or is not in the folder. The message names the first one.
@@ -347,7 +350,7 @@ def verify(folder: Path, files: dict[str, dict[str, Any]], remedy: str) -> None:
             raise UserError(
                 f"{path} has {size} bytes instead of {expected['bytes']}: it was truncated or altered; {remedy}"
             )
-        if sha256(path) != expected["sha256"]:
+        if (checksum(name) if checksum else sha256(path)) != expected["sha256"]:
             raise UserError(f"{path} was altered (its sha256 differs from the manifest's): {remedy}")
 
 

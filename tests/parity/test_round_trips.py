@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 import bertie
 from bertie.checkpoints.families import FAMILIES
-from bertie.checkpoints.families.general_keys import EMPTY, READ, WITHOUT_EFFECT
+from bertie.checkpoints.families.settings import EMPTY, READ, WITHOUT_EFFECT
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
 from bertie.predict.export import convert

@@ -11,6 +11,7 @@ from torch import Tensor
 from bertie import console
 from bertie.checkpoints.families import family_named
 from bertie.errors import UserError
+from bertie.files.model_folder import ModelFolder
 from bertie.model.config import TransformerConfig
 from bertie.model.electra import GENERATOR_HEAD, generator_sizes
 from bertie.model.encoder import EncoderConfig, spell_entries
@@ -48,6 +49,13 @@ class Checkpoint:
     """What the head of a task could be, if config.json names no class and the labels do not tell."""
     files: tuple[Path, ...] = ()
     """The files with its weights (`weights_files`)."""
+    contents: ModelFolder | None = None
+    """Its small files, as they were read. None: it was not read."""
+
+    @property
+    def small_files(self) -> ModelFolder:
+        """The small files of the folder."""
+        return self.contents or ModelFolder(self.folder)
 
     @property
     def where(self) -> Path:

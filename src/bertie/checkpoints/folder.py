@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import json
-import os
-import struct
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
-import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor
 
-from bertie import console, storage, untrusted
+from bertie import console, storage
 from bertie.checkpoints import sentence_transformers_format, sentence_transformers_reader
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import family_named, family_of
@@ -25,11 +22,9 @@ from bertie.checkpoints.huggingface import (
     to_config_json,
     transformers_heads,
 )
-from bertie.checkpoints.mapped import Mapped
 from bertie.checkpoints.model_card import About, write_card
 from bertie.checkpoints.tensorflow import folder as google
-from bertie.checkpoints.weight_files import NUMBERS
-from bertie.errors import UserError
+from bertie.errors import MachineError, first_line
 from bertie.model.electra import generator_sizes
 from bertie.model.head_facts import HeadFacts
 from bertie.model.model import Model
@@ -37,9 +32,6 @@ from bertie.text.tokenizer import Tokenizer
 
 NOT_KEPT = frozenset({"transformers_weights", "auto_map", "generator", "id2label", "label2id", "architectures"})
 """Keys of a source's config.json that are written anew, or would be wrong in another folder."""
-DTYPE_NAMES = {NUMBERS[name]: name for name in ["I64", "F64", "F32", "I32", "BF16", "F16", "I16", "I8", "U8", "BOOL"]}
-"""Names of dtypes in a file, in the order in which the library safetensors writes tensors."""
-RELEASED_AFTER = 64 * 2**20  # bytes that are written between releases of mapped memory
 
 
 def write_model(
@@ -50,7 +42,6 @@ def write_model(
     about: About = About(),
     source: Checkpoint | None = None,
     max_length: int | None = None,
-    mapped: Mapped | None = None,
     copied: dict[str, Tensor] | None = None,
 ) -> None:
     """Write config.json, model.safetensors, the tokenizer's files and the model card.
@@ -67,7 +58,6 @@ def write_model(
             If it holds weights, they are written instead of the model's, which may be without memory: with their dtypes,
             and with those that no head of bertie reads.
         max_length: Tokens in the longest sequence. None: what the task says, or else as many as there are positions.
-        mapped: The places of the weights that are mapped (`read_weights`).
         copied: Weights by name, on the CPU, to write instead of the model's, which training may have changed since.
     """
     labels = tuple((task or {}).get("labels", ())) or (source.labels if source else ())
@@ -83,7 +73,7 @@ def write_model(
     if source and source.skipped is not None and pad_id is not None and len(source.skipped) == pad_id + 1:
         weights |= family.with_skipped(weights, source.skipped)
     weights = family.write(model.encoder.config, weights)
-    save_tensors(weights, folder / "model.safetensors", mapped)
+    save_tensors(weights, folder / "model.safetensors")
     positions = model.encoder.config.max_position_embeddings
     tokenizer.save(folder, max_length or positions)
     if model.encoder.config.type_vocab_size < 2:
@@ -150,47 +140,18 @@ def _score_settings(source: Checkpoint, model: Model, heads: dict[str, HeadFacts
     return {}
 
 
-def save_tensors(tensors: dict[str, Tensor], path: Path, mapped: Mapped | None = None) -> None:
-    """Write tensors to a safetensors file, atomically and without a copy of them in memory.
-
-    Args:
-        tensors: Tensors on the CPU, by name.
-        path: The file.
-        mapped: The places of those that are mapped. They are released while the file grows.
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write tensors on the CPU, by name, to a safetensors file, atomically and without a copy of them in memory.
 
     Raises:
-        UserError: The file cannot be written.
+        MachineError: The file cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    order = list(DTYPE_NAMES)
-    ordered = sorted(tensors.items(), key=lambda item: (order.index(item[1].dtype), item[0]))
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = since = 0
-    for name, tensor in ordered:
-        place = [end, end := end + tensor.nbytes]
-        header[name] = {"dtype": DTYPE_NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": place}
-    start = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    start += b" " * (-len(start) % 8)
-    try:
-        with open(temporary, "wb", buffering=0) as file:
-            file.write(struct.pack("<Q", len(start)) + start)
-            for _, tensor in ordered:
-                _write(file, tensor)
-                since += tensor.nbytes
-                if mapped is not None and since > RELEASED_AFTER:
-                    mapped.release()
-                    since = 0
-        storage.fsync(temporary)
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {error}") from error
-
-
-def _write(file: io.RawIOBase, tensor: Tensor) -> None:
-    rest = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
-    while rest:
-        rest = rest[file.write(rest) :]  # the system writes at most 2 GiB at once
+    with storage.atomic_file(path) as temporary:
+        try:
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, {"format": "pt"})
+            temporary.chmod(0o666 & ~storage.umask())  # the library lets only the owner read it
+        except SafetensorError as error:
+            raise MachineError(f"cannot write {path}: {first_line(error)}") from error
 
 
 def write_manifest(folder: Path, others: Iterable[str] = ()) -> None:
@@ -210,25 +171,3 @@ def write_manifest(folder: Path, others: Iterable[str] = ()) -> None:
         storage.fsync(path)
     values = {"format": 1, "files": storage.checksums(folder, files)}
     storage.write_json(folder / MANIFEST, values | ({"others": storage.checksums(folder, unread)} if unread else {}))
-
-
-def verify(folder: Path, part: Literal["files", "others"] = "files") -> None:
-    """Compare a folder with its manifest. Folders without a manifest pass.
-
-    Args:
-        folder: The folder.
-        part: files: those that bertie reads. others: those for other programs.
-
-    Raises:
-        UserError: A file or the manifest is missing, altered or damaged. The message names it.
-    """
-    if (folder / MANIFEST).is_file():
-        manifest, remedy = (
-            {"others": {}} | storage.read_json(folder / MANIFEST),
-            "restore it, or take another checkpoint",
-        )
-        try:
-            untrusted.require_inside(folder, manifest[part])
-            storage.verify(folder, manifest[part], remedy)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{folder / MANIFEST} is damaged: {remedy}") from error

@@ -1,7 +1,10 @@
-"""The Hugging Face Hub: upload a model folder, and the ids of downloaded models."""
+"""The Hugging Face Hub: download and upload model folders, and the ids of downloaded models."""
 
 from __future__ import annotations
 
+import glob
+from collections.abc import Iterable
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,40 @@ def hub_id(folder: Path) -> str:
     parts = folder.absolute().parts
     names = [name for name, below in pairwise(parts) if below == "snapshots"]
     return next((name[8:].replace("--", "/") for name in reversed(names) if name.startswith("models--")), "")
+
+
+def names_in(repo: str) -> list[str]:
+    """Return the names of the files of a repository. Raises UsageError."""
+    import huggingface_hub
+
+    try:
+        return [file.rfilename for file in huggingface_hub.model_info(repo).siblings or ()]
+    except Exception as error:  # the hub's client raises errors of its own, of its HTTP library and of the system
+        raise _failed(repo, error) from error
+
+
+def download(repo: str, names: Iterable[str], commit: str | None = None) -> Path:
+    """Download files of a repository, and return its folder in the cache. commit: None for the newest. Raises UsageError."""
+    import huggingface_hub
+
+    try:
+        patterns = sorted(map(glob.escape, names))
+        return Path(huggingface_hub.snapshot_download(repo, revision=commit, allow_patterns=patterns))
+    except Exception as error:  # as in `names_in`
+        raise _failed(repo, error) from error
+
+
+def downloaded(repo: str) -> Path | None:
+    """Return the folder that an earlier download left in the cache; None: there is none."""
+    import huggingface_hub
+
+    with suppress(Exception):  # as in `names_in`
+        return Path(huggingface_hub.snapshot_download(repo, local_files_only=True))
+    return None
+
+
+def _failed(repo: str, error: Exception) -> UsageError:
+    return UsageError(f"{repo} is not a folder, and the download from the hub failed: {first_line(error)}")
 
 
 def require_repo(repo: str | None, public: bool = False) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -25,8 +24,6 @@ SCORES = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman":
 KEPT = ("license", "license_name", "license_link", "language", "datasets", "base_model", "base_model_relation")
 """Keys of a source's card that also hold for its copy: a text, or a list of texts."""
 LANGUAGE = r"[a-z]{2,3}(-[A-Za-z0-9]{1,8})*|multilingual|code"
-MAX_BYTES, MAX_VALUES = 1 << 18, 20_000
-"""Most bytes and values of the metadata of a card. More are not read."""
 
 
 @dataclass(frozen=True)
@@ -145,12 +142,10 @@ def metadata_of(folder: Path, scores: bool) -> dict[str, Any]:
 
     path = folder / FILE
     try:
-        with open(path, "rb") as file:
-            head = file.read(MAX_BYTES).decode(errors="replace")
-        found = re.match(r"\ufeff?---\s*\n(.*?)\n---\s*\n", head, re.DOTALL)
+        found = re.match(r"---\s*\n(.*?)\n---\s*\n", path.read_text("utf-8-sig", "replace"), re.DOTALL)
         values = yaml.load(found[1], getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if found else {}
-        if not isinstance(values, dict) or len(list(islice(_values(values), MAX_VALUES))) == MAX_VALUES:
-            raise ValueError("no table, or too many values")
+        if not isinstance(values, dict):
+            raise ValueError("no table")
         kept = {name: values[name] for name in KEPT if _is_text(values.get(name))}
         if scores and values.get("model-index"):
             kept["eval_results"] = model_index_to_eval_results(values["model-index"])[1]
@@ -160,16 +155,6 @@ def metadata_of(folder: Path, scores: bool) -> dict[str, Any]:
         console.warn(f"{path}: its metadata cannot be read and are not kept: {first_line(error)[:200]}")
         return {}
     return kept
-
-
-def _values(value: Any, depth: int = 0) -> Any:
-    """Yield the values in a value, those that occur twice twice."""
-    yield value
-    if depth > 20:
-        raise ValueError("too deep")
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for each in inner:
-        yield from _values(each, depth + 1)
 
 
 def _is_text(value: Any) -> bool:

@@ -1,22 +1,25 @@
-"""Read a model folder: whose files belong together, and whose weights have the sizes that its settings say."""
+"""Read a model folder: whose files belong together, and whose weights have the names and sizes that its settings say."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
-from bertie import storage, untrusted
+from bertie import console, storage, untrusted
 from bertie.checkpoints.checkpoint import Checkpoint, shape_error
-from bertie.checkpoints.find import TASK_FILE, find_model_folder
-from bertie.checkpoints.folder import verify
-from bertie.checkpoints.huggingface import from_config_json, padding_id
-from bertie.checkpoints.mapped import Mapped
-from bertie.checkpoints.named_weights import named_weights
+from bertie.checkpoints.families.family import Family, canonical_names, from_huggingface, untie
+from bertie.checkpoints.find import MANIFEST, TASK_FILE, find_model
+from bertie.checkpoints.huggingface import from_config_json, head_shapes, padding_id
 from bertie.checkpoints.tensorflow import folder as google
-from bertie.checkpoints.weight_files import weights_files
-from bertie.errors import UsageError, UserError
+from bertie.checkpoints.weight_files import read_weights, require_dtype, weights_file, weights_files
+from bertie.errors import UsageError, UserError, naming
+from bertie.files.model_folder import ModelFolder
 from bertie.model.characters import Characters
 from bertie.model.config import TransformerConfig
 from bertie.model.electra import build_generator, generator_config
@@ -27,9 +30,26 @@ from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
 from bertie.text.tokenizer import Tokenizer
 
+ADAPTERS = re.compile(
+    r"\b(lora|ia3|hada|lokr|oft|boft|vera|fourierft)_|\bprompt_encoder\.|\.base_layer\.|\bmodules_to_save\b|\badapters?\b|\bprefix_tuning\b"
+)
+"""Parts of names of adapters that are not merged into the weights."""
+OF_VOCABULARY: tuple[HeadShape, ...] = ("masked", "permutation", "next")
+_unused_allowed = ContextVar("unused_allowed", default=False)
 
-def read_checkpoint(source: str | Path, shape: HeadShape | None = None, mapped: Mapped | None = None) -> Checkpoint:
-    """Read a model and check it.
+
+@contextmanager
+def unused_weights_allowed(allowed: bool = True) -> Iterator[None]:
+    """Ignore weights without a place in the model in the block, with a warning, instead of refusing them."""
+    token = _unused_allowed.set(allowed or _unused_allowed.get())
+    try:
+        yield
+    finally:
+        _unused_allowed.reset(token)
+
+
+def read_checkpoint(source: str | Path, shape: HeadShape | None = None, mapped: bool = False) -> Checkpoint:
+    """Find a model, read and check it.
 
     Args:
         source: A run, a checkpoint folder, a BERT folder in Hugging Face's format, Google's folder with a TensorFlow
@@ -42,43 +62,136 @@ def read_checkpoint(source: str | Path, shape: HeadShape | None = None, mapped: 
         UserError: The model is damaged, or is none that bertie reads. Weights without a place in the model are refused, unless
             this happens in `unused_weights_allowed`.
     """
-    place = find_model_folder(source)
-    folder = place if place.is_dir() else place.parent
-    untrusted.require_inside(folder)
+    folder, prefix = find_model(source)
+    return read_folder(folder, shape, mapped, prefix)
+
+
+def read_folder(
+    folder: Path | ModelFolder, shape: HeadShape | None = None, mapped: bool = False, prefix: Path | None = None
+) -> Checkpoint:
+    """Read a model folder, such as a checkpoint of a run, and check it.
+
+    Args:
+        folder: The folder.
+        shape: As in `read_checkpoint`.
+        mapped: As in `read_weights`.
+        prefix: The prefix of the weights, if they are a checkpoint of TensorFlow. None: config.json describes them.
+
+    Raises:
+        UserError: As `read_checkpoint`.
+    """
+    folder = ModelFolder.of(folder)
     verify(folder)
-    path = folder / "config.json"
-    path, values = (path, storage.read_json(path)) if place.is_dir() else google.read_config(place)
+    path, values = google.read_config(prefix) if prefix else (folder / "config.json", folder.json("config.json"))
     family, config, labels = from_config_json(values, str(path))
-    task = storage.read_json(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else {}
-    found = named_weights(place, family, values, task, shape, mapped)
-    weights = found.weights
+    task, pad_id = folder.json(TASK_FILE), padding_id(family, values)
+    files = weights_files(prefix or folder)
+    source = files[0] if prefix else weights_file(folder)
+    tensors = family.read(google.read_weights(prefix) if prefix else read_weights(folder, mapped))
+    with naming(source):
+        original = canonical_names(family, tensors)
+    tensors = {name: tensors[own] for name, own in original.items()}
+    wrong = untie(family, tensors, values.get("tie_word_embeddings", True) is not False)
+    heads, unclear = head_shapes(family, values, task, tensors, shape)
+    skipped = family.skipped(tensors, pad_id)
+    weights, unknown = from_huggingface(family, tensors, heads, pad_id)
+    unused = sorted(original.get(name, name) for name in unknown)
+    if any(ADAPTERS.search(name) for name in unused):
+        _refuse_unused(source, family, unused)
+    weights = _used(source, family, weights, heads, wrong)
     config = family.without_derived(config, weights)
     generator = _read_generator(folder, config, values, weights)
     tokenizer = Tokenizer.load(folder)
     _require_vocabulary(folder, config, weights, tokenizer)
     if family.positions_after_padding:
-        _require_padding(path, padding_id(family, values), tokenizer)
+        _require_padding(path, pad_id, tokenizer)
     _require_sizes(folder, config, generator, task, weights)
-    found.unused.refuse()  # last, because what is wrong elsewhere says more
-    problem_type = str(values.get("problem_type") or "")
-    return Checkpoint(
-        folder,
-        config,
-        weights,
-        tokenizer,
-        labels,
-        task,
-        generator,
-        problem_type,
-        family.model_type,
-        found.skipped,
-        values,
-        found.unclear,
-        weights_files(place),
-    )
+    _refuse_unused(source, family, unused)  # last, because what is wrong elsewhere says more
+    folder.forget()
+    problem, kind = str(values.get("problem_type") or ""), family.model_type
+    about = (folder.path, config, weights, tokenizer, labels, task, generator, problem, kind, skipped, values, unclear)
+    return Checkpoint(*about, files, folder)
 
 
-def _require_vocabulary(folder: Path, config: EncoderConfig, weights: dict[str, Tensor], tokenizer: Tokenizer) -> None:
+def verify(folder: Path | ModelFolder, part: Literal["files", "others"] = "files") -> None:
+    """Compare a folder with its manifest. Folders without a manifest pass.
+
+    Args:
+        folder: The folder.
+        part: files: those that bertie reads. others: those for other programs.
+
+    Raises:
+        UserError: A file or the manifest is missing, altered or damaged. The message names it.
+    """
+    folder, remedy = ModelFolder.of(folder), "restore it, or take another checkpoint"
+    if folder.has(MANIFEST):
+        try:
+            listed = ({"others": {}} | folder.json(MANIFEST))[part]
+            untrusted.require_inside(folder.path, listed)
+            storage.verify(folder.path, listed, remedy, folder.sha256)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{folder / MANIFEST} is damaged: {remedy}") from error
+
+
+def _used(
+    path: Path, family: Family, weights: dict[str, Tensor], heads: dict[str, HeadShape], wrong: str
+) -> dict[str, Tensor]:
+    """Check the weights of a model, and return them without the heads that bertie does not have.
+
+    Args:
+        path: Their file.
+        family: The family of the model.
+        weights: The weights under bertie's names.
+        heads: The shapes of the heads, by their names.
+        wrong: The output matrix of the head that predicts tokens, if it is not the word embeddings.
+    """
+    for name, tensor in weights.items():
+        if not tensor.ndim:
+            raise UserError(f"{path} is damaged: {name} is a single number")
+        require_dtype(path, name, tensor)
+    poolers = ("pooler.", *(f"heads.{name}.pooler." for name, shape in heads.items() if shape == "pair"))
+    lost: list[HeadShape] = []
+    if not any(
+        name.startswith(poolers) for name in weights
+    ):  # left over from pre-training, by a class without a pooler
+        lost.append("pair")
+    if wrong:
+        problem = f"{path}: the head that predicts tokens has an output matrix of its own or none ({wrong})"
+        remedy = "bertie has only heads that share the word embeddings"
+        if {*OF_VOCABULARY[:2]}.isdisjoint(heads.values()):
+            raise UserError(f"{problem}, and {remedy}")
+        console.warn(f"{problem}: this head is not used, because {remedy}")
+        lost += OF_VOCABULARY
+    gone = tuple(f"heads.{name}." for name, shape in heads.items() if shape in lost)
+    weights = {name: tensor for name, tensor in weights.items() if not name.startswith(gone)}
+    if not any(name.startswith("encoder.embeddings.") for name in weights):
+        raise UserError(
+            f'{path} holds no encoder of the model_type "{family.model_type}", as its configuration says: restore the '
+            "files that belong together"
+        )
+    return weights
+
+
+def _refuse_unused(path: Path, family: Family, names: list[str]) -> None:
+    """Raise a UserError if weights have no place in the model, or warn if they are allowed."""
+    if not names:
+        return
+    first = ", ".join(name[:100] for name in names[:3]) + " …" * (len(names) > 3)
+    count = console.plural(len(names), "tensor")
+    if any(ADAPTERS.search(name) for name in names):
+        problem = f"an adapter that is not merged into the weights ({count}: {first})"
+        remedy = "merge it with PEFT (model.merge_and_unload().save_pretrained(OUT))"
+    else:
+        problem, remedy = f"{count} that no {family.title} of bertie has: {first}", "remove them"
+    if not _unused_allowed.get():
+        allow = "with --allow-unused (load(…, allow_unused=True)) bertie computes without them"
+        raise UserError(f"{path} holds {problem}; {remedy}, or {allow}")
+    console.warn(f"{path} holds {problem}; they are not used")
+
+
+def _require_vocabulary(
+    folder: ModelFolder, config: EncoderConfig, weights: dict[str, Tensor], tokenizer: Tokenizer
+) -> None:
     """Compare the number of entries of the vocabulary and of the encoder. Raises UserError, also if there is no encoder."""
     spelled = isinstance(config, LstmConfig) and isinstance(config.input, Characters)
     words = weights.get("encoder.embeddings." + ("characters.symbols" if spelled else "word.weight"))
@@ -104,7 +217,7 @@ def _require_padding(path: Path, pad_id: int, tokenizer: Tokenizer) -> None:
 
 
 def _read_generator(
-    folder: Path, config: EncoderConfig, values: dict[str, Any], weights: dict[str, Tensor]
+    folder: ModelFolder, config: EncoderConfig, values: dict[str, Any], weights: dict[str, Tensor]
 ) -> TransformerConfig | None:
     """Return the configuration of the generator; None if there are no weights of one.
 
@@ -129,7 +242,7 @@ def _read_generator(
 
 
 def _require_sizes(
-    folder: Path,
+    folder: ModelFolder,
     config: EncoderConfig,
     generator: TransformerConfig | None,
     task: dict[str, Any],
@@ -149,4 +262,4 @@ def _require_sizes(
         sizes["reading.lstm.ahead.0.weight_hh_l0"] = (4 * lstm, lstm)
     for name, size in sizes.items():
         if (found := weights.get(name)) is None or found.shape != size:
-            raise shape_error(folder, name, size, found)
+            raise shape_error(folder.path, name, size, found)

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, get_args
 
-from bertie import console, storage, untrusted
+from torch import Tensor
+
+from bertie import console, untrusted
+from bertie.checkpoints.find import module_paths, root_of
 from bertie.checkpoints.sentence_transformers_format import (
     GENERAL,
     LENGTHS,
     MODULES,
+    OLD_MODES,
     SCORE_ACTIVATIONS,
     SentenceEmbedding,
     Similarity,
 )
-from bertie.checkpoints.sentence_transformers_modules import (
-    REMEDY,
-    read_module,
-    read_pooling,
-    refused,
-    require_fit,
-    warn_unknown,
-)
-from bertie.checkpoints.weight_files import PICKLED, SAFETENSORS
-from bertie.errors import UsageError, UserError
+from bertie.checkpoints.weight_files import PICKLED, SAFETENSORS, read_tensors
+from bertie.errors import UserError
+from bertie.files.model_folder import ModelFolder
 from bertie.model.pooling import Pooling
-from bertie.model.vector_modules import VectorModule
+from bertie.model.vector_modules import ACTIVATIONS, Dense, Dropout, LayerNorm, Normalize, VectorModule, output_width
 
-MAX_MODULES = 100
+REMEDY = "to use the encoder alone, remove modules.json"
 ARGUMENTS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")
 """Keys of the module Transformer with arguments for the functions of transformers: names up to version 5, and from 6 on."""
 ARGUMENTS_WITHOUT_EFFECT = frozenset(
@@ -42,55 +39,7 @@ EMPTY = ("processing_kwargs", "query_length", "document_length", "query_expansio
 """Keys of the module Transformer that are supported only without a value."""
 
 
-def root_of(folder: Path) -> Path | None:
-    """Return the folder with the modules.json that names a model folder as that of its Transformer; None: there is none."""
-    if (folder / MODULES).is_file():
-        return folder
-    above = folder.absolute().parent
-    return above if transformer_folder(above) == above / folder.absolute().name else None
-
-
-def transformer_folder(folder: Path) -> Path | None:
-    """Return the subfolder with the encoder, such as 0_Transformer, if modules.json names one. Raises UserError."""
-    if not (folder / MODULES).is_file():
-        return None
-    entries = storage.read_json_list(folder / MODULES)
-    path = entries[0].get("path") if entries and isinstance(entries[0], dict) else None
-    if not isinstance(path, str) or path.strip("./") == "":
-        return None
-    inner = _inside(folder, path)
-    return inner if (inner / "config.json").is_file() else None
-
-
-def require_no_module(folder: Path) -> None:
-    """Check that a folder is not that of a module after the encoder, such as 1_Pooling. Raises UsageError."""
-    listed, name = folder.absolute().parent / MODULES, folder.absolute().name
-    modules = storage.read_json_list(listed)[1:] if listed.is_file() else []
-    if name in [module.get("path") for module in modules if isinstance(module, dict)]:
-        raise UsageError(f"{folder} is a module of the model in {folder.parent}: give that folder")
-
-
-def require_transformer(folder: Path) -> None:
-    """Check that modules.json, if a folder without config.json has one, begins with an encoder. Raises UserError."""
-    entries = _entries(folder / MODULES) if (folder / MODULES).is_file() else []
-    if entries and entries[0][0] != "Transformer":
-        kinds = " → ".join(kind for kind, _ in entries)
-        raise UserError(
-            f"{folder / MODULES} asks for {kinds}, which is not supported: bertie reads Transformer → Pooling"
-        )
-    if entries and entries[0][1].strip("./"):
-        missing = _inside(folder, entries[0][1]) / "config.json"
-        raise UserError(f"{missing} is missing, the configuration of the encoder: restore it")
-
-
-def module_folders(folder: Path) -> list[Path]:
-    """Return the folders of the modules that modules.json names. Raises UserError."""
-    entries = storage.read_json_list(folder / MODULES) if (folder / MODULES).is_file() else []
-    paths = [entry.get("path") for entry in entries[:MAX_MODULES] if isinstance(entry, dict)]
-    return [_inside(folder, path) for path in paths if isinstance(path, str)]
-
-
-def read(folder: Path, hidden_size: int | None = None) -> SentenceEmbedding | None:
+def read(folder: Path | ModelFolder, hidden_size: int | None = None) -> SentenceEmbedding | None:
     """Read how the model of a folder computes text vectors.
 
     Args:
@@ -103,40 +52,40 @@ def read(folder: Path, hidden_size: int | None = None) -> SentenceEmbedding | No
     Raises:
         UserError: A file is damaged, or asks for what bertie does not support.
     """
-    root = root_of(folder)
-    if root is None or _general(root).get("model_type", "SentenceTransformer") == "CrossEncoder":
+    root = root_of(ModelFolder.of(folder))
+    if root is None or root.json(GENERAL).get("model_type", "SentenceTransformer") == "CrossEncoder":
         return None
-    general, path = _general(root), root / GENERAL
+    general, path = root.json(GENERAL), root / GENERAL
     known = ("model_type", "prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim", "__version__")
-    warn_unknown(path, general, (*known, "requirements"))
+    _warn_unknown(path, general, (*known, "requirements"))
     if (kind := general.get("model_type", "SentenceTransformer")) != "SentenceTransformer":
-        raise refused(path, "model_type", kind)
-    entries = _entries(root / MODULES)
+        raise _refused(path, "model_type", kind)
+    entries = _entries(root)
     kinds = [kind for kind, _ in entries]
     if kinds[:2] != ["Transformer", "Pooling"]:
         raise UserError(f"{root / MODULES} asks for {' → '.join(kinds) or 'nothing'}, which is not supported: {REMEDY}")
-    lowercase = _transformer(*transformer_settings(root, entries[0][1]), "feature-extraction")
-    width, pooling, include_prompt = read_pooling(_module_folder(root, entries[1][1]) / "config.json")
+    lowercase = _transformer(*transformer_settings(entries[0][1]), "feature-extraction")
+    width, pooling, include_prompt = _pooling(entries[1][1])
     if width is not None and hidden_size not in (None, width):
         shown = f"{width}, and the model's hidden states have the width {hidden_size}"
-        raise UserError(f"{_module_folder(root, entries[1][1]) / 'config.json'}: embedding_dimension is {shown}")
+        raise UserError(f"{entries[1][1] / 'config.json'}: embedding_dimension is {shown}")
     width = (hidden_size or width or 0) * len(pooling) or None
     modules: list[VectorModule] = []
-    for kind, name in entries[2:]:
-        modules.append(read_module(kind, _module_folder(root, name), root / MODULES))
-        width = require_fit(modules[-1], width, _module_folder(root, name))
+    for kind, module in entries[2:]:
+        modules.append(_module(kind, module, root / MODULES))
+        width = _width_after(modules[-1], width, module)
     prompts = general.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
-        raise refused(path, "prompts", prompts, "it must map names to texts")
+        raise _refused(path, "prompts", prompts, "it must map names to texts")
     prompts = {name: text or "" for name, text in prompts.items()}
     default, similarity, dimensions = (general.get(name) for name in known[2:5])
     if default is not None and default not in (*prompts, "query", "document"):
-        raise refused(path, "default_prompt_name", default, "there is no such prompt")
+        raise _refused(path, "default_prompt_name", default, "there is no such prompt")
     similarity = similarity or "cosine"
     if similarity not in get_args(Similarity):
-        raise refused(path, "similarity_fn_name", similarity)
+        raise _refused(path, "similarity_fn_name", similarity)
     if dimensions is not None and (type(dimensions) is not int or dimensions < 1):
-        raise refused(path, "truncate_dim", dimensions, "give at least 1")
+        raise _refused(path, "truncate_dim", dimensions, "give at least 1")
     return SentenceEmbedding(
         pooling, tuple(modules), include_prompt, lowercase, prompts, default, similarity, dimensions, stated=True
     )
@@ -162,7 +111,7 @@ def dropped_by_training(folder: Path, pooling: Pooling) -> str:
     return ", ".join(what[:100] for what, gone in lost.items() if gone)
 
 
-def score_activation(folder: Path, outputs: int) -> str | None:
+def score_activation(folder: Path | ModelFolder, outputs: int) -> str | None:
     """Return the activation of the scores of a cross-encoder, a key of `SCORE_ACTIVATIONS`.
 
     Args:
@@ -175,11 +124,12 @@ def score_activation(folder: Path, outputs: int) -> str | None:
     Raises:
         UserError: A file is damaged, or asks for what bertie does not support.
     """
+    folder = ModelFolder.of(folder)
     root, path = root_of(folder), folder / "config.json"
-    values = storage.read_json(path) if path.is_file() else {}  # Google's folders have none
+    values = folder.json("config.json")  # Google's folders have none
     own, old = values.get("sentence_transformers"), values.get("sbert_ce_default_activation_function")
     name, key, marked = None, "", False
-    if root is not None and (general := _general(root)).get("model_type") == "CrossEncoder":
+    if root is not None and (general := root.json(GENERAL)).get("model_type") == "CrossEncoder":
         _require_cross_encoder(root, general)
         name, key, marked = general.get("activation_fn"), "activation_fn", True
         path = root / GENERAL if name is not None else path
@@ -196,7 +146,7 @@ def score_activation(folder: Path, outputs: int) -> str | None:
     return found
 
 
-def max_sequence_length(folder: Path) -> int | None:
+def max_sequence_length(folder: Path | ModelFolder) -> int | None:
     """Return the maximum length of a text in tokens, or None if the files do not limit it.
 
     Versions of sentence-transformers from 6 on write it into the tokenizer's configuration.
@@ -204,14 +154,14 @@ def max_sequence_length(folder: Path) -> int | None:
     Raises:
         UserError: The value is not a valid length.
     """
-    if (root := root_of(folder)) is None:
+    folder = ModelFolder.of(folder)
+    if root_of(folder) is None:
         return None
-    path, settings = transformer_settings(root, "" if root == folder else folder.absolute().name)
-    tokenizer = folder / "tokenizer_config.json"
+    path, settings = transformer_settings(folder)
     sources: list[tuple[Path, dict[str, Any], str]] = [
         *((path, settings.get(name) or {}, "model_max_length") for name in ("tokenizer_args", "processor_kwargs")),
         (path, settings, "max_seq_length"),
-        (tokenizer, storage.read_json(tokenizer) if tokenizer.is_file() else {}, "model_max_length"),
+        (folder / "tokenizer_config.json", folder.json("tokenizer_config.json"), "model_max_length"),
     ]
     for path, values, name in sources:
         length = values.get(name) if isinstance(values, dict) else None
@@ -222,96 +172,185 @@ def max_sequence_length(folder: Path) -> int | None:
     return None
 
 
-def transformer_settings(root: Path, name: str) -> tuple[Path, dict[str, Any]]:
-    """Return the file with the settings of the module Transformer in the subfolder `name`, and its contents."""
-    folder = _inside(root, name)
-    for file in LENGTHS:
-        untrusted.require_inside(folder, [file])
-        if (folder / file).is_file() and (values := storage.read_json(folder / file)):
-            return folder / file, values
-    return folder / LENGTHS[0], {}
+def transformer_settings(folder: ModelFolder) -> tuple[Path, dict[str, Any]]:
+    """Return the file with the settings of the module Transformer in a folder, and its contents."""
+    name = next((name for name in LENGTHS if folder.json(name)), LENGTHS[0])
+    return folder / name, folder.json(name)
 
 
-def _general(root: Path) -> dict[str, Any]:
-    untrusted.require_inside(root, [MODULES, GENERAL])
-    return storage.read_json(root / GENERAL) if (root / GENERAL).is_file() else {}
-
-
-def _entries(path: Path) -> list[tuple[str, str]]:
-    """Return the class and the subfolder of each module."""
-    found, names = [], set()
-    entries = storage.read_json_list(path)
-    if len(entries) > MAX_MODULES:
-        raise UserError(f"{path} is damaged: it lists {len(entries):,} modules")
-    for number, entry in enumerate(entries):
+def _entries(root: ModelFolder) -> list[tuple[str, ModelFolder]]:
+    """Return the class and the folder of each module. Raises UserError."""
+    path, modules = root / MODULES, []
+    for entry in root.json_list(MODULES):
         if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("path", "type")):
             raise UserError(f"{path} is damaged: each module has a path and a type, which are texts")
-        if (name := str(entry.get("name", number))) in names:
-            raise UserError(f"{path} is damaged: two modules have the name {name[:60]!r}")
         if not entry["type"].startswith("sentence_transformers."):
-            raise refused(path, "type", entry["type"], f"it is code that bertie does not have; {REMEDY}")
+            raise _refused(path, "type", entry["type"], f"it is code that bertie does not have; {REMEDY}")
         if entry.get("kwargs"):
-            raise refused(path, "kwargs", entry["kwargs"])
-        warn_unknown(path, entry, ("idx", "name", "path", "type", "kwargs"))
-        names.add(name)
-        found.append((entry["type"].rsplit(".", 1)[-1], entry["path"]))
-    return found
-
-
-def _inside(root: Path, name: str) -> Path:
-    """Return a subfolder. Raises UserError if it is elsewhere."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name:
-        raise refused(root / MODULES, "path", name, "it must be a folder in the model's folder")
-    untrusted.require_inside(root, [name])
-    return root / path
-
-
-def _module_folder(root: Path, name: str) -> Path:
-    folder = _inside(root, name)
-    untrusted.require_inside(folder, ["config.json", SAFETENSORS, PICKLED])
-    return folder
+            raise _refused(path, "kwargs", entry["kwargs"])
+        _warn_unknown(path, entry, ("idx", "name", "path", "type", "kwargs"))
+        modules.append(entry["type"].rsplit(".", 1)[-1])
+    return [(kind, root.inside(name)) for kind, name in zip(modules, module_paths(root), strict=True)]
 
 
 def _transformer(path: Path, values: dict[str, Any], task: str) -> bool:
     """Check the settings of the module Transformer. Return whether it lowercases texts."""
     known = ("max_seq_length", "do_lower_case", "transformer_task", "modality_config", "module_output_name")
-    warn_unknown(path, values, (*known, *EMPTY, *ARGUMENTS, "unpad_inputs", "backend", "cache_dir"))
+    _warn_unknown(path, values, (*known, *EMPTY, *ARGUMENTS, "unpad_inputs", "backend", "cache_dir"))
     for name in EMPTY:
         if values.get(name):
-            raise refused(path, name, values[name])
+            raise _refused(path, name, values[name])
     for name in ARGUMENTS:
         given = values.get(name) or {}
         if not isinstance(given, dict):
-            raise refused(path, name, given)
+            raise _refused(path, name, given)
         limits = {"model_max_length"} if name in ("tokenizer_args", "processor_kwargs") else set()
         for key, value in given.items():
             if key not in ARGUMENTS_WITHOUT_EFFECT | limits:
-                raise refused(path, f"{name}.{key}", value)
+                raise _refused(path, f"{name}.{key}", value)
     if (found := values.get("transformer_task", "feature-extraction")) != task:
-        raise refused(path, "transformer_task", found)
+        raise _refused(path, "transformer_task", found)
     if task == "feature-extraction":
         if values.get("modality_config", TEXT_ONLY) != TEXT_ONLY:
-            raise refused(path, "modality_config", values["modality_config"])
+            raise _refused(path, "modality_config", values["modality_config"])
         if (output := values.get("module_output_name", "token_embeddings")) != "token_embeddings":
-            raise refused(path, "module_output_name", output)
+            raise _refused(path, "module_output_name", output)
     lowercase = values.get("do_lower_case") or False
     if lowercase not in (True, False):
-        raise refused(path, "do_lower_case", lowercase)
+        raise _refused(path, "do_lower_case", lowercase)
     return bool(lowercase)
 
 
-def _require_cross_encoder(root: Path, general: dict[str, Any]) -> None:
+def _require_cross_encoder(root: ModelFolder, general: dict[str, Any]) -> None:
     """Check the files of a cross-encoder of version 6. Raises UserError."""
     path = root / GENERAL
     known = ("model_type", "prompts", "default_prompt_name", "activation_fn", "__version__", "requirements")
-    warn_unknown(path, general, (*known, "keep_in_fp32_modules"))
+    _warn_unknown(path, general, (*known, "keep_in_fp32_modules"))
     if (default := general.get("default_prompt_name")) is not None:
-        raise refused(path, "default_prompt_name", default, "a cross-encoder of bertie has no prompts")
-    entries = _entries(root / MODULES)
+        raise _refused(path, "default_prompt_name", default, "a cross-encoder of bertie has no prompts")
+    entries = _entries(root)
     if [kind for kind, _ in entries] != ["Transformer"]:
         shown = " → ".join(kind for kind, _ in entries) or "nothing"
         raise UserError(f"{root / MODULES} asks for {shown}, which is not supported: {REMEDY}")
-    where, settings = transformer_settings(root, entries[0][1])
+    where, settings = transformer_settings(entries[0][1])
     if _transformer(where, settings, "sequence-classification"):
-        raise refused(where, "do_lower_case", True, "a cross-encoder of bertie reads texts as its tokenizer does")
+        raise _refused(where, "do_lower_case", True, "a cross-encoder of bertie reads texts as its tokenizer does")
+
+
+def _pooling(folder: ModelFolder) -> tuple[int | None, tuple[Pooling, ...], bool]:
+    """Return the width of the hidden states, if the file names it, the poolings, and whether prompts are pooled.
+
+    Raises:
+        UserError: The file is damaged, or asks for what bertie does not support.
+    """
+    path, values = folder / "config.json", folder.json("config.json")
+    old = {key: mode for key, mode in OLD_MODES.items() if key in values}
+    sizes = ("embedding_dimension", "word_embedding_dimension")
+    unknown = [key for key in values if key.startswith("pooling_mode_") and key not in OLD_MODES and values[key]]
+    if unknown:
+        raise _refused(path, unknown[0], values[unknown[0]])
+    _warn_unknown(path, values, (*OLD_MODES, *sizes, "pooling_mode", "include_prompt", *unknown))
+    given = values.get("pooling_mode", [mode for key, mode in old.items() if values[key]] or ["mean"])
+    modes = given if isinstance(given, list) else [given]
+    if not modes or len(modes) > len(OLD_MODES) or not all(mode in OLD_MODES.values() for mode in modes):
+        raise _refused(path, "pooling_mode", given)
+    width = next((values[key] for key in sizes if key in values), None)
+    if width is not None and (type(width) is not int or width < 1):
+        raise _refused(path, sizes[0], width)
+    include = values.get("include_prompt", True)
+    if type(include) is not bool:
+        raise _refused(path, "include_prompt", include)
+    return width, tuple(modes), include
+
+
+def _module(kind: str, folder: ModelFolder, listed: Path) -> VectorModule:
+    """Return a module after the pooling. Raises UserError.
+
+    Args:
+        kind: Its class.
+        folder: Its folder.
+        listed: The file that lists it, for messages.
+    """
+    path, values = folder / "config.json", folder.json("config.json")
+    for key in ("module_input_name", "module_output_name"):
+        if values.get(key, "sentence_embedding") not in ("sentence_embedding", None):
+            raise _refused(path, key, values[key])
+    known: tuple[str, ...] = ("module_input_name", "module_output_name")
+    if kind == "Normalize":
+        module: VectorModule = Normalize()
+    elif kind == "Dropout":
+        rate = values.get("dropout", 0.2)
+        if not isinstance(rate, int | float) or not 0 <= rate <= 1:
+            raise _refused(path, "dropout", rate)
+        module, known = Dropout(float(rate)), ("dropout",)
+    elif kind == "LayerNorm":
+        tensors = _tensors(folder, {"norm.weight": 1, "norm.bias": 1})
+        module, known = LayerNorm(tensors["norm.weight"], tensors["norm.bias"]), ("dimension",)
+    elif kind == "Dense":
+        module = _dense(folder, path, values)
+        known = (*known, "in_features", "out_features", "bias", "activation_function", "use_residual")
+    else:
+        raise UserError(f"{listed} asks for the module {kind[:60]}, which is not supported here: {REMEDY}")
+    _warn_unknown(path, values, known)
+    return module
+
+
+def _dense(folder: ModelFolder, path: Path, values: dict[str, Any]) -> Dense:
+    bias, residual = values.get("bias", True), values.get("use_residual", False)
+    for key, value in (("bias", bias), ("use_residual", residual)):
+        if type(value) is not bool:
+            raise _refused(path, key, value)
+    name = values.get("activation_function", "torch.nn.modules.activation.Tanh")
+    act = name.rsplit(".", 1)[-1] if isinstance(name, str) and name.startswith("torch.nn.") else None
+    if act not in ACTIVATIONS:
+        raise _refused(path, "activation_function", name)
+    sizes = [values.get(key) for key in ("in_features", "out_features")]
+    projected = residual and sizes[0] != sizes[1]
+    optional = [("linear.bias", 1)] * bias + [("residual.weight", 2)] * projected
+    tensors = _tensors(folder, {"linear.weight": 2, **dict(optional)})
+    weight = tensors["linear.weight"]
+    for key, size in zip(("out_features", "in_features"), weight.shape, strict=True):
+        if values.get(key) != size:
+            raise UserError(f"{path}: {key} is {str(values.get(key))[:60]}, and the weights have {size}")
+    return Dense(weight, tensors.get("linear.bias"), act, residual, tensors.get("residual.weight"))
+
+
+def _tensors(folder: ModelFolder, wanted: dict[str, int]) -> dict[str, Tensor]:
+    """Return the weights of a module as float32. wanted: their names, and their numbers of dimensions."""
+    names = [name for name in (SAFETENSORS, PICKLED) if folder.has(name)]
+    if not names:
+        raise UserError(f"{folder / SAFETENSORS} is missing: restore it, or {PICKLED}")
+    untrusted.require_inside(folder.path, names)
+    tensors = read_tensors(folder / names[0])
+    if (found := set(tensors)) != (names_wanted := set(wanted)):
+        first = min(found ^ names_wanted)
+        problem = "lacks" if first in names_wanted else "also holds"
+        raise UserError(f"{folder / names[0]} {problem} {first[:200]}: it does not fit its config.json")
+    for name, dimensions in wanted.items():
+        if tensors[name].ndim != dimensions:
+            raise UserError(f"{folder / names[0]} is damaged: {name} has the shape {tuple(tensors[name].shape)}")
+    return {name: tensor.float() for name, tensor in tensors.items()}
+
+
+def _width_after(module: VectorModule, width: int | None, folder: ModelFolder) -> int | None:
+    """Return the width after a module. Raises UserError if the module reads another one."""
+    reads = {Dense: lambda m: m.weight.shape[1], LayerNorm: lambda m: len(m.weight)}
+    if type(module) not in reads:
+        return width
+    own = reads[type(module)](module)
+    if width is not None and own != width:
+        raise UserError(f"{folder} reads vectors of width {own}, and those before it have width {width}")
+    return output_width((module,), own)
+
+
+def _warn_unknown(path: Path, values: dict[str, Any], known: tuple[str, ...]) -> None:
+    """Warn of the keys of a file that bertie does not know."""
+    if unknown := sorted(set(values) - set(known)):
+        shown = ", ".join(key[:60] for key in unknown[:10])
+        console.warn(f"{path}: bertie does not know {shown}: ignored")
+
+
+def _refused(path: Path, key: str, value: Any, why: str = "") -> UserError:
+    """Return the error that names a file, a key and its value. why: instead of "not supported" and the remedy."""
+    shown = repr(value) if isinstance(value, str) else str(value)
+    return UserError(f"{path}: {key} is {shown[:100]}: {why or f'not supported; {REMEDY}'}")

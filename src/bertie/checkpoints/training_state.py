@@ -20,7 +20,7 @@ from bertie.checkpoints.checkpoint import load_weights
 from bertie.checkpoints.find import list_checkpoints
 from bertie.checkpoints.folder import MANIFEST, save_tensors, write_manifest, write_model
 from bertie.checkpoints.model_card import About
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import read_folder
 from bertie.checkpoints.weight_files import read_tensors
 from bertie.errors import MachineError, UsageError, UserError, require_range
 from bertie.model.model import Model
@@ -234,7 +234,7 @@ def load_state(folder: Path, model: Model, optimizer: torch.optim.Optimizer) -> 
     """
     _require(folder / MANIFEST)
     _require(folder / "config.json")
-    loaded = load_weights(model, read_checkpoint(folder))
+    loaded = load_weights(model, read_folder(folder))
     if loaded.initialized or loaded.dropped:
         raise UserError(
             f"{folder} belongs to another model: it lacks the weights of {loaded.initialized}, and the heads "

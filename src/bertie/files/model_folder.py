@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bertie import untrusted
+from bertie import storage, untrusted
 
 KEPT = 1 << 20
 """Bytes of the largest file whose values stay in memory while a model is in use."""
@@ -26,9 +26,9 @@ class ModelFolder:
         self._inner: dict[str, ModelFolder] = {}
 
     @classmethod
-    def of(cls, folder: Path | ModelFolder) -> ModelFolder:
-        """Return a folder as it is, or that of a path."""
-        return folder if isinstance(folder, ModelFolder) else cls(folder)
+    def of(cls, folder: str | Path | ModelFolder) -> ModelFolder:
+        """Return a folder as it is, or the one at a path."""
+        return folder if isinstance(folder, ModelFolder) else cls(Path(folder))
 
     def __truediv__(self, name: str) -> Path:
         return self.path / name
@@ -38,10 +38,13 @@ class ModelFolder:
 
     def has(self, name: str) -> bool:
         """Return whether a file is there."""
-        return name in self._contents or name in self._values or (self.path / name).is_file()
+        return name in self._values or (self.path / name).is_file()
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file. Raises UsageError if it is missing, UserError if it cannot be read or is elsewhere."""
+        inner, _, file = name.rpartition("/")
+        if inner:
+            return self.inside(inner).read(file)
         if name not in self._contents:
             untrusted.require_inside(self.path, [name])
             self._contents[name] = untrusted.read_bytes(self.path / name)
@@ -65,14 +68,16 @@ class ModelFolder:
         return self._values[name]
 
     def sha256(self, name: str) -> str:
-        """Return the checksum of the bytes that were read. Raises as `read`."""
-        return hashlib.sha256(self.read(name)).hexdigest()
+        """Return the checksum of a file: of the bytes that were read, if it describes a model. Raises as `read`."""
+        describes = name.endswith((".json", ".txt", ".model"))
+        return hashlib.sha256(self.read(name)).hexdigest() if describes else storage.sha256(self.path / name)
 
     def inside(self, name: str) -> ModelFolder:
         """Return a folder in this one: it knows this one as `above`. name: "" for this one."""
         if (path := self.path / name) == self.path:
             return self
         if name not in self._inner:
+            untrusted.require_inside(self.path, [name])
             self._inner[name] = ModelFolder(path)
             self._inner[name].above = self
         return self._inner[name]
@@ -87,3 +92,5 @@ class ModelFolder:
         large = [name for name, content in self._contents.items() if len(content) > KEPT]
         self._values = {name: value for name, value in self._values.items() if name not in large}
         self._contents.clear()
+        for folder in self._inner.values():
+            folder.forget()

@@ -43,7 +43,7 @@ def trained_length(checkpoint: Checkpoint) -> int:
     longest = checkpoint.tokenizer.longest or positions
     if longest < 4:
         raise UserError(f"{folder}/tokenizer_config.json: model_max_length is {longest}: bertie reads 4 tokens or more")
-    default = min(positions, sentence_transformers_reader.max_sequence_length(folder) or longest)
+    default = min(positions, sentence_transformers_reader.max_sequence_length(checkpoint.small_files) or longest)
     limit = max(limits, default=default) if all(type(limit) is int for limit in limits) else limits
     if type(limit) is not int or not 4 <= limit <= positions:
         raise UserError(f"{where}: max_length is {limit!r}: the model reads 4 to {positions} tokens")
@@ -53,7 +53,7 @@ def trained_length(checkpoint: Checkpoint) -> int:
 def checkpoint_task(checkpoint: Checkpoint) -> AnyTask | None:
     """Return the task of a checkpoint: from task.json, or for models of others from the head and the labels."""
     if checkpoint.task:
-        task = with_pooling(task_json(checkpoint.folder), checkpoint.config)
+        task = with_pooling(task_from_json(checkpoint.task, checkpoint.folder / TASK_FILE), checkpoint.config)
         _require_outputs(checkpoint, task.kind, task.labels)
         return task
     head = _foreign_head(checkpoint)
@@ -78,14 +78,15 @@ def checkpoint_task(checkpoint: Checkpoint) -> AnyTask | None:
 
 def _foreign_head(checkpoint: Checkpoint) -> ForeignHead | None:
     """Return the head that another library has trained for a task. Raises UserError if its output layer is missing."""
-    folder = checkpoint.folder
     for shape in TASK_SHAPES:
         if shape in checkpoint.heads:
             outputs = checkpoint.weights.get(f"heads.{shape}.out.weight")
             if outputs is None:
                 raise UserError(f"{checkpoint.where} lacks the output layer of its head ({shape})")
             # Other shapes are no cross-encoders.
-            activation = shape == "text" and sentence_transformers_reader.score_activation(folder, len(outputs))
+            activation = shape == "text" and sentence_transformers_reader.score_activation(
+                checkpoint.small_files, len(outputs)
+            )
             return ForeignHead(shape, len(outputs), checkpoint.labels, checkpoint.problem_type, activation or "")
     return None
 

@@ -10,7 +10,9 @@ import numpy as np
 import torch
 
 from bertie.checkpoints import sentence_transformers_reader
+from bertie.checkpoints.find import root_of
 from bertie.checkpoints.huggingface import own_features, transformers_heads
+from bertie.files.model_folder import ModelFolder
 from bertie.model.head_facts import facts_of
 from bertie.predict.compare_transformers import ROLES, entries, head_outputs, sequences_of
 from bertie.predict.comparison import (
@@ -36,7 +38,8 @@ def compare(predictor: Predictor, folder: Path) -> list[Compared]:
         predictor: The model, in fp32 on the CPU.
         folder: The folder that sentence-transformers loads: the same, or one that was converted from it.
     """
-    root = sentence_transformers_reader.root_of(folder) or folder
+    above = root_of(ModelFolder(folder))
+    root = above.path if above else folder
     scores = predictor.task is not None and facts_of(predictor.model.heads[predictor.task.kind]).shape == "text"
     cross = scores and sentence_transformers_reader.read(folder) is None
     name = "CrossEncoder" if cross else "SentenceTransformer"

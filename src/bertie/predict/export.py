@@ -16,11 +16,10 @@ from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import family_of
 from bertie.checkpoints.find import TASK_FILE, find_model_folder
 from bertie.checkpoints.folder import write_manifest, write_model
-from bertie.checkpoints.mapped import Mapped
 from bertie.checkpoints.model_card import About, CardFacts, CardResults, metadata_of, write_card
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.sentence_transformers_format import MODULES, SentenceEmbedding, embedding_of
-from bertie.checkpoints.sentence_transformers_modules import REMEDY
+from bertie.checkpoints.sentence_transformers_reader import REMEDY
 from bertie.checkpoints.tensorflow import folder as google
 from bertie.checkpoints.weight_files import TENSORFLOW_INDEX
 from bertie.contracts import Sequence
@@ -99,9 +98,8 @@ def convert(
     _require(to, precision, data)
     hub.require_repo(push, public)
     runtime.use_threads(threads)
-    mapped = Mapped()
-    job = _job(source, out, to, precision, calibration or data, mapped)
-    found = _write(job, out, mapped, data, max_loss, card, started)
+    job = _job(source, out, to, precision, calibration or data)
+    found = _write(job, out, data, max_loss, card, started)
     pushed = {} if push is None else {"pushed": hub.push(out, push, public)}
     return {"out": str(out), "engine": job.engine, "precision": precision, **found, **pushed}
 
@@ -109,7 +107,6 @@ def convert(
 def _write(
     job: Conversion,
     out: Path,
-    mapped: Mapped,
     data: str | Path | None,
     max_loss: float,
     card: CardFacts,
@@ -118,7 +115,7 @@ def _write(
     """Write the folder and compare it with its source. Returns what `convert` returns. started: the time of its call."""
     with storage.atomic_folder(out) as folder:
         predictor = None if job.to in ("hf", "sentence-transformers") else job.load()
-        _write_files(job, folder, predictor, mapped)
+        _write_files(job, folder, predictor)
         job.checkpoint.weights.clear()
         exported = write_engine(job, folder, predictor)
         written, memory = time.monotonic(), runtime.peak_memory()
@@ -139,12 +136,11 @@ def _job(
     to: ExportTarget,
     precision: ExportPrecision,
     data: str | Path | None,
-    mapped: Mapped,
 ) -> Conversion:
     """Read the source. data: what activations are measured on, and hidden states compared."""
     place = find_model_folder(source)
     _require_outside(out, place, Path(source))
-    checkpoint = read_checkpoint(place, mapped=mapped)
+    checkpoint = read_checkpoint(place, mapped=True)
     with no_weights():
         checkpoint, model = build(checkpoint)
     _require_heads(checkpoint, model)
@@ -224,7 +220,7 @@ def _spread(sequences: list[Sequence], count: int) -> list[Sequence]:
     return [sequences[i] for i in np.linspace(0, len(sequences) - 1, min(count, len(sequences))).astype(int).tolist()]
 
 
-def _write_files(job: Conversion, folder: Path, predictor: Predictor | None, mapped: Mapped) -> None:
+def _write_files(job: Conversion, folder: Path, predictor: Predictor | None) -> None:
     """Write the model, its tokenizer and its settings. Say what the target cannot hold."""
     tokenizer, how, length = job.model.tokenizer, job.model.text_embedding, job.model.max_length
     config, checkpoint = job.model.model.encoder.config, job.checkpoint
@@ -238,9 +234,7 @@ def _write_files(job: Conversion, folder: Path, predictor: Predictor | None, map
         ):  # Google's files name no task
             storage.write_json(folder / TASK_FILE, content)
         return
-    write_model(
-        folder, job.model.model, tokenizer, checkpoint.task or None, source=checkpoint, max_length=length, mapped=mapped
-    )
+    write_model(folder, job.model.model, tokenizer, checkpoint.task or None, source=checkpoint, max_length=length)
     scores_pairs = "sbert_ce_default_activation_function" in storage.read_json(folder / "config.json")
     is_cross_encoder = scores_pairs and not (folder / MODULES).is_file()
     if (folder / MODULES).is_file() or (job.to == "sentence-transformers" and not is_cross_encoder):

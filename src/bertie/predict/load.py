@@ -7,9 +7,8 @@ from pathlib import Path
 
 from bertie import runtime
 from bertie.checkpoints.checkpoint import Checkpoint, load_weights
-from bertie.checkpoints.find import TASK_FILE
-from bertie.checkpoints.named_weights import unused_weights_allowed
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.find import ENGINE, TASK_FILE
+from bertie.checkpoints.read import read_checkpoint, unused_weights_allowed
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding, embedding_of
 from bertie.checkpoints.sentence_transformers_reader import read as read_embedding
 from bertie.errors import UsageError, UserError
@@ -67,7 +66,7 @@ def load(
         wanted.require()  # before the weights are read
     with unused_weights_allowed(allow_unused):
         checkpoint = read_checkpoint(source, None if task is None else task.facts.shape)
-    exported = read_exported(checkpoint.folder)
+    exported = read_exported(checkpoint.small_files) if checkpoint.small_files.has(ENGINE) else None
     checkpoint = replace(checkpoint, config=with_language(checkpoint.config, language))
     checkpoint, loaded = build(checkpoint, task, pooling)
     model = loaded.model
@@ -97,13 +96,14 @@ def build(
     """
     task = choose_task(task, checkpoint)
     checkpoint = with_tokens_of(task, checkpoint)
-    embedding = read_embedding(checkpoint.folder, checkpoint.config.hidden_size)  # before a large model is built
+    embedding = read_embedding(checkpoint.small_files, checkpoint.config.hidden_size)  # before a large model is built
     with Uninitialized():
         encoder = build_encoder(checkpoint.config)
         generator = build_generator(checkpoint.generator, encoder)
         heads = build_heads(objectives_named(checkpoint.heads), encoder, generator)
-        features = features_from_json(checkpoint.task, task, checkpoint.config, checkpoint.folder / TASK_FILE)
+        features = None
         if task is not None:
+            features = features_from_json(checkpoint.task, task, checkpoint.config, checkpoint.folder / TASK_FILE)
             width = features.width if features else checkpoint.config.hidden_size
             heads[task.kind] = build_head(task, checkpoint.config, width)
             checkpoint = checkpoint.with_head(task.facts.shape, task.kind)

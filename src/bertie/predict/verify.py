@@ -10,8 +10,8 @@ from bertie import console, runtime
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import family_of
 from bertie.checkpoints.find import find_model_folder
-from bertie.checkpoints.folder import verify as require_unaltered
 from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import verify as require_unaltered
 from bertie.errors import UsageError
 from bertie.predict.compare_libraries import Library, compare, require, wrong
 from bertie.predict.comparison import Compared

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from tests.parity.test_tokenizer_classes import spm
 
 import bertie
+from bertie.checkpoints.find import find_model_folder
 from bertie.checkpoints.folder import write_manifest
 from bertie.checkpoints.hub import hub_id
 from bertie.checkpoints.read import read_checkpoint
@@ -46,9 +48,19 @@ class Hub:
     def snapshot(self) -> Path:
         return self.cache / "models--some--bert" / "snapshots" / COMMIT
 
-    def snapshot_download(self, name: str, *, allow_patterns: list[str], revision: str | None = None) -> str:
+    def snapshot_download(
+        self,
+        name: str,
+        *,
+        allow_patterns: list[str] | None = None,
+        revision: str | None = None,
+        local_files_only: bool = False,
+    ) -> str:
         assert name == NAME
         assert revision in (None, COMMIT)
+        if local_files_only:
+            assert self.snapshot.is_dir()
+            return str(self.snapshot)
         found = [path.relative_to(self.source).as_posix() for path in self.source.rglob("*") if path.is_file()]
         for number, file in enumerate(sorted(found)):
             if list(filter_repo_objects([file], allow_patterns=allow_patterns)):
@@ -60,9 +72,10 @@ class Hub:
                 link.symlink_to(blob)
         return str(self.snapshot)
 
-    def list_repo_files(self, name: str, *, revision: str | None = None) -> list[str]:
-        assert (name, revision) == (NAME, COMMIT)
-        return [path.relative_to(self.source).as_posix() for path in self.source.rglob("*") if path.is_file()]
+    def model_info(self, name: str) -> SimpleNamespace:
+        assert name == NAME
+        files = [path.relative_to(self.source).as_posix() for path in self.source.rglob("*") if path.is_file()]
+        return SimpleNamespace(siblings=[SimpleNamespace(rfilename=file) for file in files])
 
     def downloaded(self) -> set[str]:
         paths = (path.relative_to(self.snapshot).as_posix() for path in self.snapshot.rglob("*") if path.is_file())
@@ -75,7 +88,7 @@ def hub(tmp_path: Path, pretrained: Path, monkeypatch: pytest.MonkeyPatch) -> Hu
     hub = Hub(tmp_path / "source", tmp_path / "cache")
     shutil.copytree(pretrained, hub.source)
     monkeypatch.setattr("huggingface_hub.snapshot_download", hub.snapshot_download)
-    monkeypatch.setattr("huggingface_hub.list_repo_files", hub.list_repo_files)
+    monkeypatch.setattr("huggingface_hub.model_info", hub.model_info)
     monkeypatch.chdir(tmp_path)
     return hub
 
@@ -290,43 +303,20 @@ def test_the_newest_checkpoint_of_a_run_is_downloaded(hub: Hub) -> None:
     assert require_same(hub)["max_length"] == 24
     assert not any("step-00000009" in name for name in hub.downloaded())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("huggingface_hub.list_repo_files", None)  # without a connection, the download counts
+        patch.setattr("huggingface_hub.model_info", None)  # without a connection, the download counts
         assert require_same(hub)["max_length"] == 24
 
 
 def test_a_model_in_a_folder_of_a_repository_is_named(hub: Hub) -> None:
     below(hub, "model")
-    expected, found = outcome(hub.source, hub)["refused"], outcome(NAME, hub)["refused"]
-    assert expected == "UsageError: MODEL holds no config.json; the model is below it: MODEL/model"
-    assert found == f"{expected}: download the repository, and give the path of this folder"
+    assert "MODEL holds no config.json, but MODEL/model does: give a run" in require_same(hub)["refused"]
+    assert hub.downloaded() == set()
 
 
-@pytest.mark.parametrize("index", ["", ".index.json"])
-def test_weights_without_config_json_are_named_by_the_hub_id(hub: Hub, index: str) -> None:
-    (hub.source / "config.json").unlink()
-    (hub.source / "checkpoints" / "step-00000001").mkdir(parents=True)
-    (hub.source / "checkpoints" / "step-00000001" / "config.json").touch()  # another model
-    (hub.source / "model.safetensors").rename(hub.source / f"model.safetensors{index}")
-    problem = f"MODEL holds no config.json beside its model.safetensors{index}: restore it, or take another checkpoint"
-    assert require_same(hub)["refused"] == f"UsageError: {problem}"
-    with pytest.raises(UsageError, match=f"^{NAME} holds"):
-        read_checkpoint(NAME)
-
-
-@pytest.mark.parametrize("name", ["tf_model.h5", "flax_model.msgpack"])
-def test_weights_of_other_libraries_are_refused_without_a_download(
-    hub: Hub, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (hub.source / "model.safetensors").rename(hub.source / name)
-    assert "with transformers 4 as safetensors" in require_same(hub)["refused"]
-    assert name not in hub.downloaded()
-
-    def refuse(*_: object, **__: object) -> list[str]:
-        raise OSError("no route")
-
-    monkeypatch.setattr("huggingface_hub.list_repo_files", refuse)
-    with pytest.raises(UserError, match=r"model\.safetensors is missing"):
-        bertie.load(NAME)
+def test_weights_of_other_libraries_are_not_downloaded(hub: Hub) -> None:
+    (hub.source / "model.safetensors").rename(hub.source / "tf_model.h5")
+    assert "model.safetensors is missing" in outcome(NAME, hub)["refused"]
+    assert "tf_model.h5" not in hub.downloaded()
 
 
 def test_an_adapter_is_refused_without_its_base_model(hub: Hub) -> None:
@@ -366,8 +356,38 @@ def test_a_failed_download_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str, **_: object) -> str:
         raise OSError(f"no route to {name}\nand more")
 
+    monkeypatch.setattr("huggingface_hub.model_info", refuse)
     monkeypatch.setattr("huggingface_hub.snapshot_download", refuse)
     with pytest.raises(
-        UsageError, match=r"some/bert is not a folder, and the download from the hub failed: no route to some/bert$"
+        UsageError, match=r"some/bert is not a folder, and the download .* failed: no route to some/bert$"
     ):
         read_checkpoint(NAME)
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("", "is empty: give a run, a checkpoint folder or a hub id"),
+        ("https://huggingface.co/google-bert/bert-base-uncased", "is an address: give"),
+        ("x" * 5000, "File name too long: give"),
+        ("./none", "does not exist: give"),
+        ("model/config.json", "is a file: give the folder"),
+        (".", "holds no config.json, but model does: give"),
+        ("empty", "holds no config.json: give"),
+        ("model/1_Pooling", "is a module of the model in model: give that folder"),
+        ("static", "modules.json asks for StaticEmbedding → Normalize, which is not supported"),
+        ("old", "0_Transformer/config.json is missing"),
+    ],
+)
+def test_a_place_without_a_model(
+    place: str, words: str, pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(pretrained, tmp_path / "model")
+    sentence_transformers(tmp_path / "model", ("Transformer", ""), ("Pooling", "1_Pooling"))
+    sentence_transformers(tmp_path / "static", ("StaticEmbedding", ""), ("Normalize", "1_Normalize"))
+    sentence_transformers(tmp_path / "old", ("Transformer", "0_Transformer"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError) as raised:
+        find_model_folder(place)
+    assert words in str(raised.value)

@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 
 from bertie.checkpoints.checkpoint import load_weights
 from bertie.checkpoints.find import find_model_folder
-from bertie.checkpoints.folder import verify, write_manifest, write_model
+from bertie.checkpoints.folder import write_manifest, write_model
 from bertie.checkpoints.model_card import About
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import read_checkpoint, verify
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
@@ -348,7 +348,7 @@ def test_a_run_is_its_newest_checkpoint_until_it_is_finished(folder: Path, tmp_p
     assert find_model_folder(run) == run
     (run / "config.json").unlink()  # its checkpoints are other models: an earlier step, without tuned thresholds
     (run / "model.safetensors").touch()
-    with pytest.raises(UsageError, match=r"holds no config\.json beside"):
+    with pytest.raises(UsageError, match=r"holds no config\.json: give"):
         find_model_folder(run)
 
 
@@ -362,14 +362,6 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
         read_checkpoint(tmp_path)
 
 
-def test_a_finished_run_without_its_config_json_is_refused(folder: Path) -> None:
-    (folder / "config.toml").touch()
-    (folder / "config.json").unlink()
-    with pytest.raises(UsageError, match=r"holds no config\.json beside its model\.safetensors: restore it") as raised:
-        read_checkpoint(folder)
-    assert str(folder) in str(raised.value)
-
-
 def test_a_misspelled_folder_is_not_looked_for_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def download(*_: object, **__: object) -> str:
         raise AssertionError
@@ -380,10 +372,6 @@ def test_a_misspelled_folder_is_not_looked_for_on_the_hub(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r"^runs/mnii does not exist: did you mean runs/mini\?$"):
         read_checkpoint("runs/mnii")
-    with pytest.raises(
-        UsageError, match=r"^runs/quite-another does not exist: give a run, a checkpoint folder or a hub id$"
-    ):
-        read_checkpoint("runs/quite-another")
 
 
 def test_a_real_model_is_read(minilm: Path) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import pickle
 import struct
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from torch import Tensor
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.weight_files import read_tensors, read_weights, weights_files, weights_fingerprint
 from bertie.errors import UserError
+from bertie.files.model_folder import ModelFolder
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(3, dtype=torch.bfloat16), "ids": torch.arange(4)}
 
@@ -81,9 +81,9 @@ def test_the_file_that_transformers_takes_comes_first(model: Path) -> None:
         (torch.save if number == 0 else save_file)({"a": torch.tensor([float(number)])}, model / name)
         shard(model, {str(i): torch.ones(1) for i in range(20)}, save_file, "model.safetensors")
         if number == 0:
-            assert len(read_weights(model)) == 20  # safetensors in shards before a pickle
+            assert len(read_weights(ModelFolder(model))) == 20  # safetensors in shards before a pickle
         if number == 1:
-            assert read_weights(model)["a"] == 1
+            assert read_weights(ModelFolder(model))["a"] == 1
     config = json.loads((model / "config.json").read_text())
     for name, expected in {
         "other.safetensors": 2,
@@ -93,10 +93,10 @@ def test_the_file_that_transformers_takes_comes_first(model: Path) -> None:
     }.items():
         (model / "config.json").write_text(json.dumps(config | {"transformers_weights": name}))
         if expected:
-            assert read_weights(model)["a"] == expected
+            assert read_weights(ModelFolder(model))["a"] == expected
         else:
             with pytest.raises(UserError, match=r"transformers_weights|gone"):
-                read_weights(model)
+                read_weights(ModelFolder(model))
 
 
 class Code:
@@ -116,7 +116,7 @@ def test_code_in_a_pickle_is_never_executed(tmp_path: Path, kind: str) -> None:
     else:
         pickled(kind == "zip")(content, path)
     with pytest.raises(UserError, match="holds more than tensors") as raised:
-        read_weights(tmp_path)
+        read_weights(ModelFolder(tmp_path))
     assert "\n" not in str(raised.value)
     assert not trace.exists()
     pickle.loads(pickle.dumps(Code(trace)))
@@ -127,13 +127,8 @@ def header(text: str, body: bytes = b"") -> bytes:
     return struct.pack("<Q", len(text)) + text.encode() + body
 
 
-HUGE = json.dumps({"a": {"dtype": "F32", "shape": [2**58], "data_offsets": [0, 2**60]}})
-OVERLAP = json.dumps({n: {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} for n in "ab"})
 BAD_SAFETENSORS = {
     "empty": b"",
-    "a header bomb": struct.pack("<Q", 2**60) + b"{}",
-    "a tensor of 2^60 bytes": header(HUGE),
-    "overlapping tensors": header(OVERLAP, bytes(8)),
     "no object": header("[1]"),
     "no JSON": header("{{{"),
     "a tensor beyond the end": header(
@@ -163,8 +158,6 @@ BAD_PICKLES: dict[str, Any] = {
     "sparse": {"a": torch.ones(2).to_sparse()},
     "meta": {"a": torch.ones(2, device="meta")},
     "complex": {"a": torch.ones(2, dtype=torch.complex64)},
-    "expanded": {"a": torch.ones(1).expand(2**30, 2**20)},
-    "many views": {str(number): view for number, view in enumerate(torch.ones(1).expand(200, 1).expand(200, 2000))},
     "infinity": {"a": torch.tensor([float("inf")])},
     "empty": {},
 }
@@ -194,44 +187,6 @@ def test_truncated_pickles_are_refused(tmp_path: Path, zipped: bool) -> None:
             read_tensors(path)
 
 
-def test_a_zip_file_in_parts_is_refused(tmp_path: Path) -> None:
-    """Python's zipfile raises an error where it looks whether this is a zip file."""
-    path = tmp_path / "pytorch_model.bin"
-    torch.save(TENSORS, path)
-    content = bytearray(path.read_bytes())
-    locator = content.rindex(b"PK\x06\x07")
-    content[locator + 4] = 1  # number of the part that has the directory
-    path.write_bytes(content)
-    with pytest.raises(UserError, match="is damaged: torch cannot read it"):
-        read_tensors(path)
-
-
-def test_a_compressed_pickle_is_refused(tmp_path: Path) -> None:
-    plain, packed = tmp_path / "a.bin", tmp_path / "b.bin"
-    torch.save(TENSORS, plain)
-    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
-        for part in source.infolist():
-            target.writestr(part.filename, source.read(part))
-    with pytest.raises(UserError, match="is compressed"):
-        read_tensors(packed)
-
-
-def test_parts_of_a_pickle_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.bin"
-    torch.save({str(number): torch.zeros(50) for number in range(40)}, path)
-    with zipfile.ZipFile(path) as source:
-        first = source.getinfo("a/data/0")
-        names = [info.filename for info in source.infolist()]
-    with zipfile.ZipFile(path, "a") as changed:  # writes a new directory of entries when it is closed
-        for name in names:
-            if "/data/" in name:
-                info = changed.getinfo(name)
-                info.header_offset, info.file_size, info.compress_size = first.header_offset, 10_000, 10_000
-        changed.comment = b"changed"
-    with pytest.raises(UserError, match=r"a\.bin is not read: its parts are larger than the file"):
-        read_tensors(path)
-
-
 def test_tensors_are_no_mappings_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     save_file(TENSORS, path)
@@ -253,18 +208,13 @@ def test_bad_indices_are_refused(model: Path, weights: dict[str, Tensor], tmp_pa
         (placed | {some: "../outside.safetensors"}, "must be a file in the folder"),
         (placed | {some: str(tmp_path / "outside.safetensors")}, "must be a file in the folder"),
         (placed | {some: ".."}, "must be a file in the folder"),
-        (placed | {some: "gone.safetensors"}, "which is missing"),
+        (placed | {some: "gone.safetensors"}, "is missing"),
         (placed | {some: second}, f"{some} is not in {second}"),
         (placed | {"another": first}, f"another is not in {first}"),
-        ({str(n): f"{n}.safetensors" for n in range(2000)}, "names 2,000 files"),
     ):
         index.write_text(json.dumps({"weight_map": changed}))
         with pytest.raises(UserError, match=message):
-            read_weights(model)
-    save_file({name: weights[name] for name in weights}, model / second)
-    index.write_text(json.dumps({"weight_map": placed}))
-    with pytest.raises(UserError, match="two of its files hold"):
-        read_weights(model)
+            read_weights(ModelFolder(model))
 
 
 def test_links_may_lead_to_the_cache_of_the_hub_alone(model: Path, weights: dict[str, Tensor], tmp_path: Path) -> None:
@@ -283,14 +233,9 @@ def test_links_may_lead_to_the_cache_of_the_hub_alone(model: Path, weights: dict
 
 
 def test_adapters_and_other_formats_are_refused_with_a_way_out(model: Path, weights: dict[str, Tensor]) -> None:
-    (model / "flax_model.msgpack").write_bytes(b"x")
-    with pytest.raises(UserError, match=r"flax_model\.msgpack: .*from_flax=True"):
-        read_checkpoint(model)
-    (model / "flax_model.msgpack").rename(model / "tf_model.h5")
-    with pytest.raises(UserError, match=r"tf_model\.h5: .*from_tf=True"):
-        read_checkpoint(model)
+    (model / "flax_model.msgpack").touch()
     (model / "adapter_config.json").write_text("{}")
-    with pytest.raises(UserError, match="lacks the weights of its base model"):
+    with pytest.raises(UserError, match=r"model\.safetensors is missing, and bertie does not read flax_model\.msgpack"):
         read_checkpoint(model)
     save_file(weights, model / "model.safetensors")
     assert read_checkpoint(model).heads == {"mlm", "nsp"}  # merged: there are no weights of an adapter

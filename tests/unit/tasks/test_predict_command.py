@@ -32,14 +32,14 @@ def test_predict_counts_rows_that_cannot_be_read(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, [GOOD, BAD]) == {"examples": 2, "errors": 1}
-    assert "1 of 2 rows could not be read" in capsys.readouterr().err
+    assert "1 of 2 examples have an" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("count", [1, 1300])
 def test_predict_fails_if_no_row_can_be_read(
     count: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(UserError, match=f"a.txt: none of {count:,} .*could be read: .*error.*") as caught:
+    with pytest.raises(UserError, match=f"a.txt: none of {count:,} examples has a prediction: .*error.*") as caught:
         run(monkeypatch, [BAD] * count)
     assert caught.value.exit_code == 1
     captured = capsys.readouterr()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bertie.errors import UsageError, UserError
-from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.data.left_out import valid_examples
 from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.tag import Tag

@@ -119,7 +119,7 @@ def test_the_scheme_is_found(tags: str, form: TagForm | None, capsys: pytest.Cap
     assert "warning" not in said
 
 
-@pytest.mark.parametrize("typo", ["I_PER", "i-PER", "PER", "I-", "E-PER", "PER-I", "IPER"])
+@pytest.mark.parametrize("typo", ["I_PER", "PER", "E-PER"])
 def test_one_typo_in_many_lines_is_named(typo: str) -> None:
     tags = "B-PER I-PER O|" * 2000
     with pytest.raises(
@@ -137,11 +137,6 @@ def test_tags_of_which_some_have_letters_are_asked_about() -> None:
         find_form(TagCounts(sentences("N_PL V_SG B_X O|" * 20)), "")
     assert "--task.scheme" in raised.value.remedy
     assert find_form(TagCounts(sentences("N_PL V_SG B_X O|" * 20)), "none") is None
-
-
-def test_a_bad_tag_of_bare_letters_is_named_too() -> None:
-    with pytest.raises(UserError, match=r"a\.conll:202: the tag 'X' does not fit BIO"):
-        find_form(TagCounts(sentences("B I O|" * 50 + "B X")), "")
 
 
 @pytest.mark.parametrize(
@@ -208,20 +203,12 @@ def test_numbers_are_tags_only_by_name() -> None:
     numbers = [TaggedSentence(("a", "b"), ("0", "1"), "a.jsonl:1")]
     with pytest.raises(UsageError, match=r"the tags are numbers \(0, 1\): name them .* --task\.labels"):
         Tag().fit(numbers)
-    with pytest.raises(UsageError, match=r"the tags are numbers \(0\.9, 1\.0\)"):
-        Tag().fit([TaggedSentence(("a", "b"), ("0.9", "1.0"), "a.jsonl:1")])
     assert Tag(labels=("0", "1")).fit(numbers).labels == ("0", "1")
     task = Tag(labels=("O", "B-X", "I-X"))
     [named] = task.reader.values([{"tokens": ["a", "b"], "ner_tags": [1, 0]}], labeled=True)
     assert named.tags == ("B-X", "O")
     with pytest.raises(UserError, match=r"example 1: the tag 7, and task\.labels has 3 names"):
         list(task.reader.values([{"tokens": ["a"], "ner_tags": [7]}], labeled=True))
-    with pytest.raises(UserError, match=r"the tag 9+…, and task\.labels has 3"):
-        list(task.reader.values([{"tokens": ["a"], "ner_tags": ["9" * 5000]}], labeled=True))
-    with pytest.raises(UserError, match="example 1: word 2 is empty"):
-        list(task.reader.values([["a", ""]]))
-    with pytest.raises(UserError, match="the tag -100 stands for no tag"):
-        list(task.reader.values([{"tokens": ["a"], "ner_tags": [-100]}], labeled=True))
     found = Tag().fit(sentences("B-X O"))  # its labels have no numbers
     [other] = found.reader.values([{"tokens": ["a", "b"], "ner_tags": [1, 0]}], labeled=True)
     assert other.tags == ("1", "0")

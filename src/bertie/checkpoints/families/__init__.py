@@ -1,9 +1,9 @@
 """The families of checkpoints, one file each: names of weights and configuration keys, bertie's and Hugging Face's.
 
-family.py is what a family is, settings.py has checks that several share, general_keys.py the keys of config.json that all share,
-wrappers.py the prefixes of other programs. The families: albert.py, bert.py, camembert.py, deberta_v2.py, distilbert.py,
-electra.py, eurobert.py, gpt2.py, modernbert.py, mpnet.py, nomic_bert.py, openai_gpt.py, reformer.py, roberta.py, xlm.py,
-xlm_roberta.py, xlnet.py, and own.py for models that transformers does not have.
+family.py is what a family is, settings.py has the keys and checks of config.json that several share. The families:
+albert.py, bert.py, camembert.py, deberta_v2.py, distilbert.py, electra.py, eurobert.py, gpt2.py, modernbert.py, mpnet.py,
+nomic_bert.py, openai_gpt.py, reformer.py, roberta.py, xlm.py, xlm_roberta.py, xlnet.py, and own.py for models that
+transformers does not have.
 
 To add a family, add a file here and its `FAMILY` to the list.
 """

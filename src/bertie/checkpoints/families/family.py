@@ -13,10 +13,11 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from bertie.checkpoints.families.wrappers import unwrapped
+from bertie.errors import UserError
 from bertie.model.head_facts import HeadShape
 
 LAYER = "{n}"
+NORM = re.compile(r"(norm\w*|ln_\w+)\.(gamma|beta)$", re.IGNORECASE)
 POSITIONS, WORDS = "encoder.embeddings.position", "encoder.embeddings.word"
 TASK_SHAPES: tuple[HeadShape, ...] = ("text", "choice", "tokens", "start_end")
 CLASSES: dict[HeadShape, str] = {
@@ -213,7 +214,7 @@ def to_huggingface(
 def from_huggingface(
     family: Family, weights: dict[str, Tensor], heads: Mapping[str, HeadShape], pad_id: int = 0
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Convert Hugging Face's weights to bertie's names. Other prefixes are accepted (`wrappers`).
+    """Convert Hugging Face's weights to bertie's names. Other prefixes are accepted (`_unwrapped`).
 
     Args:
         family: The family.
@@ -260,14 +261,14 @@ def from_huggingface(
 
 
 def canonical_names(family: Family, weights: Iterable[str]) -> dict[str, str]:
-    """Return the names in a file by those of Hugging Face's class with a head. Raises UserError as `unwrapped`."""
+    """Return the names in a file by those of Hugging Face's class with a head. Raises UserError as `_unwrapped`."""
     rows = family.modules({}, [0])
     bare = [(row, their.removeprefix(family.base)) for row in rows for their in _theirs(row)]
     starts = tuple({name.split(".")[0] + "." for _, name in bare})
     anchors = tuple(f"{name}.weight" for row, name in bare if row.ours == WORDS)
     if not anchors:
         return {name: name for name in weights}
-    return {new: name for name, new in unwrapped(weights, family.base, anchors, starts).items()}
+    return {new: name for name, new in _unwrapped(weights, family.base, anchors, starts).items()}
 
 
 def untie(family: Family, weights: dict[str, Tensor], tied: bool) -> str:
@@ -340,3 +341,50 @@ def _split(row: Module, leaf: str, tensor: Tensor) -> list[tuple[str, Tensor]]:
 
 def _transposed(row: Module, leaf: str, tensor: Tensor) -> Tensor:
     return tensor.t().contiguous() if row.transposed and leaf == "weight" and tensor.ndim == 2 else tensor
+
+
+def _unwrapped(names: Iterable[str], base: str, anchors: tuple[str, ...], starts: tuple[str, ...]) -> dict[str, str]:
+    """Return the names of Hugging Face's class with a head, by the names in a file of a program that wraps a model.
+
+    The prefix of the encoder is what stands before the name of its word embeddings. What is beside the encoder under the
+    wrapper is a head.
+
+    Args:
+        names: Names in the file.
+        base: Prefix of the encoder in the class with a head, such as "bert.".
+        anchors: Names of the word embeddings in the bare encoder.
+        starts: Beginnings of the names in the bare encoder.
+
+    Raises:
+        UserError: There are several encoders and none has the name of the class, or two names become one.
+    """
+    leaves = {"gamma": "weight", "beta": "bias"}  # as in TensorFlow
+    spelled = {name: NORM.sub(lambda found: f"{found[1]}.{leaves[found[2].lower()]}", name) for name in names}
+    prefix = _prefix(spelled.values(), base, anchors)
+    outer = prefix.removesuffix(base) if base and prefix.endswith(base) else re.sub(r"[^.]+\.$", "", prefix)
+    found: dict[str, str] = {}
+    result: dict[str, str] = {}
+    for name, new in spelled.items():
+        canonical = new
+        if new.startswith(prefix) and new.removeprefix(prefix).startswith(starts):
+            canonical = base + new.removeprefix(prefix)
+        elif new.startswith(prefix) and prefix != base:
+            canonical = new.removeprefix(prefix)
+        elif prefix not in ("", base) and new.startswith(outer):
+            canonical = new.removeprefix(outer)
+        if canonical in found:
+            raise UserError(f"two tensors are the same weights: {found[canonical][:200]} and {name[:200]}")
+        found[canonical] = name
+        result[name] = canonical
+    return result
+
+
+def _prefix(names: Iterable[str], base: str, anchors: tuple[str, ...]) -> str:
+    """Return the prefix of the encoder."""
+    prefixes = {name.removesuffix(anchor) for name in names for anchor in anchors if name.endswith(anchor)}
+    prefixes = {prefix for prefix in prefixes if not prefix or prefix.endswith(".")}
+    usual = [prefix for prefix in (base, "") if prefix in prefixes or not prefixes]
+    if not usual and len(prefixes) > 1:
+        several = ", ".join(repr(prefix[:60]) for prefix in sorted(prefixes)[:3])
+        raise UserError(f"there are several encoders, with the prefixes {several}: keep the weights of one of them")
+    return usual[0] if usual else prefixes.pop()

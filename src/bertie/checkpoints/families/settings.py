@@ -21,6 +21,45 @@ READ_ACTIVATIONS = {theirs: ours for ours, theirs in ACTIVATIONS.items()} | {
 }
 HEAD_DROPOUT = "head_dropout_prob"
 HALF_PRECISION = 4e-3  # rounding error of numbers up to 1 in bf16
+READ = ("architectures", "model_type", "id2label", "problem_type", "num_labels", "_num_labels", "finetuning_task")
+READ += ("pad_token_id", "tie_word_embeddings", "transformers_weights", "auto_map", "tokenizer_class", "generator")
+"""Keys that bertie reads, whatever the family is."""
+GENERATION = (
+    *("max_length", "max_new_tokens", "min_length", "min_new_tokens", "early_stopping", "do_sample", "num_beams"),
+    *("num_beam_groups", "temperature", "top_k", "top_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "top_h"),
+    *("min_p", "diversity_penalty", "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "prefix"),
+    *("output_scores", "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences"),
+    *("remove_invalid_values", "suppress_tokens", "exponential_decay_length_penalty", "begin_suppress_tokens"),
+    *("forced_bos_token_id", "forced_eos_token_id", "decoder_start_token_id", "return_dict_in_generate"),
+    *("task_specific_params", "max_time", "stop_strings"),
+)
+TOKENS = tuple(f"{name}_token_id" for name in ("bos", "eos", "cls", "sep", "mask", "unk"))
+WITHOUT_EFFECT = (
+    *("_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "dtype", "torch_dtype", "label2id"),
+    *("output_attentions", "output_hidden_states", "output_past", "return_dict", "use_return_dict", "use_cache"),
+    *("chunk_size_feed_forward", "gradient_checkpointing", "torchscript", "use_bfloat16", "xla_device"),
+    *("tie_encoder_decoder", "_attn_implementation", "attn_implementation", "_attn_implementation_autoset"),
+    *("tf_legacy_loss", "function_to_apply", "cross_attention_hidden_size", "tie_last_hidden_states"),
+    *("is_composition", "language", "tags", "license", "sentence_transformers"),
+    *("sbert_ce_default_activation_function", "initializer_range", "transformers.js_config", "matryoshka_dimensions"),
+    *("is_matryoshka", "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers"),
+    *("pooler_size_per_head", "pooler_type", "eos_token_ids"),
+    *GENERATION,
+    *TOKENS,
+)
+"""Keys that cannot change the result of an encoder or of a head for a task, also of BERT's first conversions and of Google's
+files. Some are read elsewhere: with the files of sentence-transformers, and by `bertie serve`."""
+EMPTY = {
+    "is_decoder": "the left-to-right attention of a decoder",
+    "is_causal": "left-to-right attention in this family",
+    "add_cross_attention": "the cross-attention of a decoder",
+    "is_encoder_decoder": "an encoder with a decoder",
+    "pruned_heads": "layers with fewer heads",
+    "quantization_config": "quantized weights; save the model without quantization (model.dequantize())",
+    "compression_config": "compressed weights",
+    "per_layer_config": "layers with settings of their own",
+}
+"""Keys that bertie supports only if they are empty or false, and what they ask for."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +96,7 @@ class Settings:
     aliases: dict[str, str] = field(default_factory=dict)
     """Other names of keys, from older versions, and the keys."""
     without_effect: tuple[str, ...] = ()
-    """Keys that cannot change the result, beside those of all families (`general_keys`)."""
+    """Keys that cannot change the result, beside those of all families (`WITHOUT_EFFECT`)."""
 
     @property
     def known(self) -> frozenset[str]:
@@ -125,6 +164,13 @@ def require(values: dict[str, Any], supported: dict[str, Any]) -> None:
     for name, value in supported.items():
         if (found := values.get(name, value)) != value:
             raise UsageError(f"{name} is {found!r}; bertie supports {value!r}")
+
+
+def require_empty(values: dict[str, Any]) -> None:
+    """Check the keys in `EMPTY`. Raises UsageError."""
+    for name, what in EMPTY.items():
+        if values.get(name):
+            raise UsageError(f"{name} is {str(values[name])[:60]}; bertie does not support {what}")
 
 
 def rotary_base(values: dict[str, Any], default: float) -> float:

@@ -14,9 +14,9 @@ from bertie.checkpoints.families import family_of
 from bertie.checkpoints.families.family import to_huggingface
 from bertie.checkpoints.huggingface import shapes_of, to_config_json, transformers_heads
 from bertie.checkpoints.tensorflow import names
-from bertie.checkpoints.tensorflow.entries import MAX_NAME
 from bertie.checkpoints.tensorflow.names import OBJECT_GRAPH, VALUE
 from bertie.checkpoints.tensorflow.tensor_bundle import TensorBundle, open_bundle, write_bundle
+from bertie.checkpoints.weight_files import require_valid
 from bertie.errors import UsageError, UserError, naming
 from bertie.files.protobuf import Message
 from bertie.model.model import Model
@@ -29,7 +29,6 @@ LATEST = "checkpoint"  # TensorFlow's text file that names the latest checkpoint
 GENERATOR = re.compile(r"generator(_predictions)?/")
 CLASSIFIERS = {"bert": "BertForSequenceClassification", "albert": "AlbertForSequenceClassification"}
 """Hugging Face's class of a fine-tuned classifier."""
-MAX_CLASSES = 100_000
 LAYER_NORM_EPS = 1e-12  # a constant in Google's code
 GELU = {"bert": "gelu", "albert": "gelu_pytorch_tanh", "electra": "gelu"}
 """What "gelu" in Google's configurations means, by Hugging Face's names: the defaults of transformers for these families.
@@ -53,12 +52,12 @@ def find_checkpoint(source: Path) -> Path | None:
         return None
     found = sorted(path.with_suffix("") for path in source.glob("*.index"))
     if len(found) > 1:
-        latest = source / (_latest(source / LATEST) or LATEST)
-        if latest not in found:
+        chosen = source / (latest(source / LATEST) or LATEST)
+        if chosen not in found:
             raise UsageError(
                 f"{source} holds {len(found)} TensorFlow checkpoints: name one of them, such as {found[0]}"
             )
-        return latest
+        return chosen
     if not found and (data := sorted(source.glob("*.data-*-of-*"))):
         raise UsageError(
             f"{source} holds {data[0].name} of a TensorFlow checkpoint without its .index file: restore it"
@@ -98,7 +97,7 @@ def read_config(prefix: Path) -> tuple[Path, dict[str, Any]]:
         ):  # Google's only head of this name, of run_classifier.py
             values.setdefault("architectures", [CLASSIFIERS[model_type]])
             outputs = (bundle.entries[entry].shape or (1,))[0]
-            if 1 < outputs <= MAX_CLASSES:  # the names of classes are in Google's programs
+            if outputs > 1:  # the names of classes are in Google's programs
                 values.setdefault("id2label", {str(number): f"LABEL_{number}" for number in range(outputs)})
     return path, values
 
@@ -117,7 +116,9 @@ def read_weights(prefix: Path) -> dict[str, Tensor]:
     _, theirs = _variables(bundle, *_config(prefix))
     if left_out := [entry for entry in bundle.entries if GENERATOR.match(entry)]:
         console.warn(f"{prefix}: ELECTRA's generator is left out: {console.plural(len(left_out), 'variable')}")
-    return {name: _oriented(name, bundle.read(entry), transposed) for entry, (name, transposed) in theirs.items()}
+    read = {name: _oriented(name, bundle.read(entry), transposed) for entry, (name, transposed) in theirs.items()}
+    require_valid(Path(f"{prefix}.index"), read)
+    return read
 
 
 def _config(prefix: Path) -> tuple[Path, dict[str, Any]]:
@@ -189,7 +190,7 @@ def files_in(folder: Path) -> list[Path]:
     return [path for path in named if path.is_file()] + sorted(folder.glob(f"{PREFIX}.*"))
 
 
-def _latest(path: Path) -> str:
+def latest(path: Path) -> str:
     """Return the name of the latest checkpoint that a file `checkpoint` names; "" if it names none."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -225,7 +226,7 @@ def _object_graph(bundle: TensorBundle) -> tuple[dict[str, str], set[str]]:
     for number, each in enumerate(objects):
         for attribute in map(Message, each.parts(2)):
             name, entry = (b"".join(attribute.parts(field)).decode(errors="replace") for field in (2, 3))
-            given[entry] = name[:MAX_NAME]
+            given[entry] = name
             if number in numbers:
                 slots.add(entry)
     return given, slots

@@ -18,28 +18,46 @@ import torch
 from torch import Tensor
 
 from bertie import storage, untrusted
-from bertie.checkpoints.tensorflow.entries import (
-    DTYPES,
-    SLICE_MARK,
-    STRING,
-    BundleEntry,
-    decoded,
-    entry_message,
-    full_extents,
-    parse_entry,
-    printed,
-    slice_key,
-)
 from bertie.checkpoints.tensorflow.table import MAX_BYTES, masked_crc, read_table, write_table
 from bertie.errors import UserError, naming
-from bertie.files.protobuf import Message, bytes_field, read_varint, varint_field
+from bertie.files.protobuf import Message, bytes_field, fixed32_field, read_varint, varint_field
 
+DTYPES = {
+    **{1: torch.float32, 2: torch.float64, 3: torch.int32, 4: torch.uint8, 5: torch.int16, 6: torch.int8},
+    **{9: torch.int64, 10: torch.bool, 14: torch.bfloat16, 19: torch.float16},
+}
+"""TensorFlow's numbers of dtypes, and torch's dtypes."""
+STRING = 7
+SLICE_MARK = b"\0"  # begins the keys of slices
+Extent = tuple[int, int]
+"""First index and length of a slice in one dimension. The length -1 means all of the dimension."""
 VERSION = 1  # of the format, the only one so far
+
+
+@dataclass(frozen=True)
+class BundleEntry:
+    """A tensor of a bundle, or a slice of one."""
+
+    label: str
+    """Its name, for people."""
+    dtype: int
+    """TensorFlow's number of the dtype, as in `DTYPES`."""
+    shape: tuple[int, ...]
+    shard: int
+    """Number of the data file."""
+    offset: int
+    """First byte in the data file."""
+    size: int
+    """Number of bytes."""
+    crc: int
+    """Masked CRC-32C of the bytes."""
+    slices: tuple[tuple[Extent, ...], ...]
+    """Slices, if the bytes are in other entries."""
 
 
 @dataclass(frozen=True, eq=False)
 class TensorBundle:
-    """The index of a checkpoint, checked against the sizes of its data files. `read` and `strings` read tensors."""
+    """The index of a checkpoint, whose data files have all bytes. `read` and `strings` read tensors."""
 
     prefix: Path
     """Path of the files without their endings."""
@@ -59,44 +77,39 @@ class TensorBundle:
         entry = self.entries[name]
         if entry.dtype not in DTYPES:
             known = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES.values())
-            raise UserError(f"{self.prefix}.index: {entry.label} is {entry.kind}; bertie reads {known}")
+            raise UserError(
+                f"{self.prefix}.index: {entry.label} has TensorFlow's type {entry.dtype}; bertie reads {known}"
+            )
         if not entry.slices:
             return self._tensor(entry)
-        whole = torch.empty(entry.shape, dtype=DTYPES[entry.dtype])
-        covered = torch.zeros(entry.shape, dtype=torch.bool)
-        for extents in entry.slices:
-            region = tuple(slice(start, start + length) for start, length in full_extents(extents, entry.shape))
-            if covered[region].any():
-                raise UserError(f"{self.prefix}.index: damaged: the slices of {entry.label} overlap")
-            covered[region] = True
-            whole[region] = self._tensor(self.parts[slice_key(name, extents)])
-        return whole  # all is covered: the slices do not overlap and are as large as the whole
+        whole, count = torch.empty(entry.shape, dtype=DTYPES[entry.dtype]), 0
+        try:
+            for extents in entry.slices:
+                part = self._tensor(self.parts[slice_key(name, extents)])
+                places = _full_extents(extents, entry.shape)
+                whole[tuple(slice(start, start + length) for start, length in places)] = part
+                count += part.numel()
+        except (KeyError, ValueError, RuntimeError) as error:
+            raise UserError(
+                f"{self.prefix}.index: damaged: a slice of {entry.label} is missing or does not fit"
+            ) from error
+        if count != whole.numel():
+            raise UserError(f"{self.prefix}.index: damaged: the slices of {entry.label} have {count:,} values")
+        return whole
 
     def strings(self, name: str) -> list[bytes]:
-        """Read the elements of a tensor of strings.
-
-        Raises:
-            UserError: It has another dtype, or its bytes are damaged.
-        """
-        entry, lengths = self.entries[name], []
-        if entry.dtype != STRING or entry.slices or entry.size > MAX_BYTES:
-            wrong = f"expected strings of at most {MAX_BYTES:,} bytes, found {entry.size:,} bytes of {entry.kind}"
-            raise UserError(f"{self.prefix}.index: {entry.label}: {wrong}")
+        """Read the elements of a tensor of strings. Raises UserError if it has another dtype, or is damaged."""
+        entry = self.entries[name]
+        if entry.dtype != STRING or entry.slices:
+            raise UserError(f"{self.prefix}.index: {entry.label} has TensorFlow's type {entry.dtype}: expected strings")
         buffer = np.empty(entry.size, np.uint8)
         self._fill(buffer, entry)
-        data, at = buffer.tobytes(), 0
+        data, at, lengths = buffer.tobytes(), 0, []
         with naming(self._data(entry)), naming(entry.label):
             for _ in range(math.prod(entry.shape)):
                 length, at = read_varint(data, at)
                 lengths.append(length)
-            # The checksum is that of the lengths as fixed numbers, of their own checksum, and of the strings.
-            plain = b"".join(length.to_bytes(4 if length < 1 << 32 else 8, "little") for length in lengths)
-            mark, at = data[at : at + 4], at + 4
-            if at + sum(lengths) != entry.size or mark != masked_crc(plain).to_bytes(4, "little"):
-                raise UserError("damaged: the lengths of its strings are wrong")
-            if masked_crc(plain + mark + data[at:]) != entry.crc:
-                raise UserError("damaged: its checksum is wrong")
-        stops = np.cumsum([at, *lengths]).tolist()
+        stops = np.cumsum([at + 4, *lengths]).tolist()  # a checksum of the lengths is in front
         return [data[start:stop] for start, stop in itertools.pairwise(stops)]
 
     def _tensor(self, entry: BundleEntry) -> Tensor:
@@ -105,8 +118,6 @@ class TensorBundle:
         self._fill(data, entry)
         if masked_crc(data) != entry.crc:
             raise UserError(f"{self._data(entry)}: damaged: the checksum of {entry.label} is wrong")
-        if tensor.dtype == torch.bool and data.size and data.max() > 1:
-            raise UserError(f"{self._data(entry)}: damaged: {entry.label} holds other values than true and false")
         return tensor
 
     def _fill(self, data: np.ndarray, entry: BundleEntry) -> None:
@@ -142,22 +153,18 @@ def open_bundle(prefix: Path) -> TensorBundle:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
     with naming(path):
         table = read_table(data)
-        if b"" not in table:
-            raise UserError('damaged: it has no header (the key "")')
-        header = Message(table.pop(b""))
-        _require_format(header)
+        header = Message(table.pop(b"", b""))
         entries, parts = {}, {}
         for key, value in table.items():
-            label = printed(key)
-            with naming(label):
-                entry = parse_entry(label, Message(value))
+            name = key.decode(errors="backslashreplace")
+            with naming(repr(name)):
+                entry = _parsed(repr(name), Message(value))
             if key.startswith(SLICE_MARK):
                 parts[key] = entry
             else:
-                entries[decoded(key)] = entry
-        bundle = TensorBundle(prefix, header.integer(1), entries, parts)
-        _require_slices(bundle)
-    _require_places(bundle)
+                entries[name] = entry
+    bundle = TensorBundle(prefix, header.integer(1), entries, parts)
+    _require_data(bundle)
     return bundle
 
 
@@ -175,7 +182,7 @@ def write_bundle(prefix: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
         for name, tensor in tensors:
             data = _as_bytes(tensor.detach().cpu().contiguous())
             file.write(data.data)
-            rows[name.encode()] = entry_message(tensor, offset, len(data), masked_crc(data))
+            rows[name.encode()] = _message(tensor, offset, len(data), masked_crc(data))
             offset += len(data)
     storage.write_atomic(Path(f"{prefix}.index"), write_table(rows))
 
@@ -189,65 +196,59 @@ def _data_path(prefix: Path, shard: int, shards: int) -> Path:
     return Path(f"{prefix}.data-{shard:05d}-of-{shards:05d}")
 
 
-def _require_format(header: Message) -> None:
-    if header.integer(2) != 0:
-        raise UserError("its numbers are big-endian; bertie reads little-endian checkpoints")
-    oldest = max((Message(part).integer(2) for part in header.parts(3)), default=0)
-    if oldest > VERSION:
-        raise UserError(f"its format needs a reader of version {oldest}; bertie reads version {VERSION}")
-    if not 1 <= header.integer(1) <= 99999:
-        raise UserError(f"damaged: it names {header.integer(1)} data files")
+def _require_data(bundle: TensorBundle) -> None:
+    """Check that all bytes are in the data files, before memory is taken for them. Raises UserError."""
+    ends: dict[int, int] = {}
+    for entry in (*bundle.entries.values(), *bundle.parts.values()):
+        if not entry.slices:
+            ends[entry.shard] = max(ends.get(entry.shard, 0), entry.offset + entry.size)
+    for shard, end in ends.items():
+        path = _data_path(bundle.prefix, shard, bundle.shards)
+        try:
+            untrusted.require_content(path, None)
+            size = path.stat().st_size
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error.strerror or error}: restore it") from error
+        if size < end:
+            raise UserError(f"{path}: truncated: it has {size:,} bytes, and its tensors need {end:,}")
 
 
-def _require_slices(bundle: TensorBundle) -> None:
-    """Check that each partitioned variable has its slices, and each slice its variable. Raises UserError."""
-    used: set[bytes] = set()
-    for name, entry in bundle.entries.items():
-        elements = 0
-        for extents in entry.slices:
-            with naming(entry.label):
-                if len(extents) != len(entry.shape):
-                    raise UserError("damaged: a slice has another number of dimensions")
-                key, full = slice_key(name, extents), full_extents(extents, entry.shape)
-                part = bundle.parts.get(key)
-                if part is None or key in used:
-                    raise UserError("damaged: a slice is missing, or listed twice")
-                inside = all(0 <= at <= at + n <= size for (at, n), size in zip(full, entry.shape, strict=True))
-                if not inside or part.shape != tuple(n for _, n in full) or part.dtype != entry.dtype or part.slices:
-                    raise UserError("damaged: a slice does not fit the variable")
-            elements += math.prod(part.shape)
-            used.add(key)
-        if entry.slices and elements != math.prod(entry.shape):
-            raise UserError(
-                f"{entry.label}: damaged: its slices have {elements:,} of {math.prod(entry.shape):,} values"
-            )
-    if unused := bundle.parts.keys() - used:
-        raise UserError(f"damaged: the slice {printed(min(unused))} belongs to no variable")
+def _parsed(label: str, message: Message) -> BundleEntry:
+    """Return an entry from its message. Raises UserError if its size does not fit its shape."""
+    shape = tuple(Message(size).integer(1) for part in message.parts(2)[-1:] for size in Message(part).parts(2))
+    slices = tuple(
+        tuple((Message(extent).integer(1), Message(extent).integer(2, -1)) for extent in Message(part).parts(1))
+        for part in message.parts(7)
+    )
+    dtype, shard, offset, size = (message.integer(field) for field in (1, 3, 4, 5))
+    needed = math.prod(shape) * DTYPES[dtype].itemsize if dtype in DTYPES and not slices else size
+    if min(shard, offset, size, *shape) < 0 or needed != size:
+        raise UserError(f"damaged: it has {size:,} bytes, and its shape {shape} needs {needed:,}")
+    return BundleEntry(label, dtype, shape, shard, offset, size, message.unsigned32(6), slices)
 
 
-def _require_places(bundle: TensorBundle) -> None:
-    """Check that all bytes are in the data files, and that none belong to two tensors. Raises UserError."""
-    sizes: dict[int, int] = {}
-    stored = [entry for entry in (*bundle.entries.values(), *bundle.parts.values()) if not entry.slices]
-    stop, shard = 0, -1
-    for entry in sorted(stored, key=lambda entry: (entry.shard, entry.offset, entry.size)):
-        if entry.shard >= bundle.shards:
-            number = f"the data file {entry.shard}, and there are {bundle.shards}"
-            raise UserError(f"{bundle.prefix}.index: {entry.label}: damaged: it is in {number}")
-        path = _data_path(bundle.prefix, entry.shard, bundle.shards)
-        if entry.shard not in sizes:
-            try:
-                untrusted.require_content(path, None)
-                sizes[entry.shard] = path.stat().st_size
-            except OSError as error:
-                raise UserError(f"{path} cannot be read: {error.strerror or error}: restore it") from error
-        if entry.shard != shard:
-            stop, shard = 0, entry.shard
-        if entry.offset + entry.size > sizes[entry.shard]:
-            raise UserError(
-                f"{path}: truncated, or {bundle.prefix.name}.index is damaged: it has {sizes[shard]:,} bytes, and "
-                f"{entry.label} needs the bytes {entry.offset:,} to {entry.offset + entry.size:,}"
-            )
-        if entry.size and entry.offset < stop:
-            raise UserError(f"{bundle.prefix}.index: {entry.label}: damaged: its bytes belong to another tensor, too")
-        stop = max(stop, entry.offset + entry.size)
+def _full_extents(extents: tuple[Extent, ...], shape: tuple[int, ...]) -> list[Extent]:
+    """Return first indices and lengths, with the whole dimension for the length -1."""
+    return [(start, size if length < 0 else length) for (start, length), size in zip(extents, shape, strict=True)]
+
+
+def slice_key(name: str, extents: tuple[Extent, ...]) -> bytes:
+    """Return the key of a slice: 0, name, number of dimensions, then first index and length in each of them."""
+    escaped = name.encode().replace(b"\xff", b"\xff\0").replace(b"\0", b"\0\xff")
+    rank = bytes([1, len(extents)]) if extents else b"\0"
+    return SLICE_MARK + escaped + b"\0\1" + rank + b"".join(_ordered(number) for each in extents for number in each)
+
+
+def _ordered(value: int) -> bytes:
+    """Return a signed number so that its bytes sort as the numbers do: leading ones count its bytes, 7 bits in each."""
+    length = (~value if value < 0 else value).bit_length() // 7 + 1
+    mark = (1 << length) - 1 << 8 * length - length  # `length` ones in front
+    return ((value & (1 << 8 * length) - 1) ^ mark).to_bytes(length, "big")
+
+
+def _message(tensor: torch.Tensor, offset: int, size: int, crc: int) -> bytes:
+    """Return the entry of a tensor in the first data file."""
+    numbers = {dtype: number for number, dtype in DTYPES.items()}
+    shape = b"".join(bytes_field(2, varint_field(1, length)) for length in tensor.shape)
+    place = varint_field(4, offset) + varint_field(5, size) + fixed32_field(6, crc)
+    return varint_field(1, numbers[tensor.dtype]) + bytes_field(2, shape) + place

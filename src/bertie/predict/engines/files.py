@@ -13,6 +13,7 @@ from bertie import storage, untrusted
 from bertie.checkpoints.find import ENGINE
 from bertie.checkpoints.weight_files import read_tensors
 from bertie.errors import UsageError, UserError
+from bertie.files.model_folder import ModelFolder
 
 EngineName = Literal[
     "auto",
@@ -68,16 +69,16 @@ def write(exported: Exported) -> None:
     storage.write_json(exported.folder / FILE, values | {"files": storage.checksums(exported.folder, paths)})
 
 
-def read(folder: Path) -> Exported | None:
+def read(folder: ModelFolder) -> Exported | None:
     """Read engine.json and compare the engine's files with their checksums. None: the folder is no converted model.
 
     Raises:
         UserError: The file is damaged, or a file of the engine is.
     """
     path = folder / FILE
-    if not path.is_file():
+    if not folder.has(FILE):
         return None
-    values = storage.read_json(path)
+    values = folder.json(FILE)
     try:
         if values["format"] != 1:
             raise UserError(f"{path} was written by a later version of bertie: update bertie")
@@ -89,9 +90,9 @@ def read(folder: Path) -> Exported | None:
         if engine in needed and str(needed[engine]) not in files:
             raise ValueError(f"{needed[engine]} is missing")
         measured = dict(values["measured"])
-        untrusted.require_inside(folder, (FILE, *files))
-        storage.verify(folder, files, "convert the model again")
+        untrusted.require_inside(folder.path, files)
+        storage.verify(folder.path, files, "convert the model again")
     except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
         raise UserError(f"{path} is damaged: convert the model again") from error
     activations = read_tensors(folder / ACTIVATIONS) if ACTIVATIONS in files else {}
-    return Exported(folder, engine, activations, measured, tuple(files))
+    return Exported(folder.path, engine, activations, measured, tuple(files))

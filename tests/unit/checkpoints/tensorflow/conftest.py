@@ -3,4 +3,4 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # for bundles.py and bundle_mutations.py, which the tests here share
+sys.path.insert(0, str(Path(__file__).parent))  # for bundles.py, which the tests here share

@@ -11,9 +11,8 @@ from torch import Tensor
 
 import bertie
 from bertie.checkpoints.families import family_named
-from bertie.checkpoints.head_shapes import head_shapes
-from bertie.checkpoints.named_weights import unused_weights_allowed
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.huggingface import head_shapes
+from bertie.checkpoints.read import read_checkpoint, unused_weights_allowed
 from bertie.cli import main
 from bertie.errors import UserError
 from bertie.tasks import Tag
