@@ -19,7 +19,7 @@ from bertie.checkpoints.folder import write_manifest, write_model
 from bertie.checkpoints.model_card import About, CardFacts, CardResults, metadata_of, write_card
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.sentence_transformers_format import MODULES, SentenceEmbedding, embedding_of
-from bertie.checkpoints.sentence_transformers_modules import REMEDY
+from bertie.checkpoints.sentence_transformers_reader import REMEDY
 from bertie.checkpoints.tensorflow import folder as google
 from bertie.checkpoints.weight_files import TENSORFLOW_INDEX
 from bertie.contracts import Sequence
