@@ -98,12 +98,17 @@ def read_json_rows(path: Path, content: str) -> Iterator[Row | UserError]:
 
 
 def convert_rows(rows: Iterable[Row | T | UserError], convert: Callable[[Row], T]) -> Iterator[T | UserError]:
-    """Convert rows, with an error in place of each one for which `convert` raises a UserError. Other items stay."""
+    """Convert rows, with an error in place of each one for which `convert` raises a UserError. Other items stay.
+
+    Raises a UsageError, which is about all rows.
+    """
     for row in rows:
         try:
             yield convert(row) if isinstance(row, Row) else row
+        except UsageError:
+            raise
         except UserError as error:
-            yield UserError(error.problem, error.remedy)
+            yield error
 
 
 def _read_rows(path: Path, format: Format, headerless: NamesOfHeaderless | None) -> Iterator[Row | UserError]:
