@@ -221,5 +221,5 @@ def test_impossible_frozen_configurations_are_refused(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(frozen.os, "posix_fallocate", full)
-    with pytest.raises(UserError, match="has no space for .* of hidden states"):
+    with pytest.raises(UserError, match=r"has no space for .* of hidden states"):
         finetune(CONFIG, rows, start)
