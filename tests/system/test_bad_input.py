@@ -155,13 +155,6 @@ def test_unwritable_paths(refuse: Refuse, tokenizer_folder: Path, tmp_path: Path
     assert text.read_bytes() == TWO_DOCUMENTS
 
 
-def test_a_folder_inside_a_file(refuse: Refuse, small_shards: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    refuse(pretrain(small_shards, tmp_path / "file" / "run"), 1, "cannot write", str(tmp_path / "file"))
-    refuse(pretrain(small_shards, tmp_path / "file"), 2, f"{tmp_path / 'file'} already exists and is not a bertie run")
-    assert (tmp_path / "file").read_text() == "mine"
-
-
 def test_the_current_folder(
     refuse: Refuse, small_shards: Path, tokenizer_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,7 +36,7 @@ class Args:
     written."""
     push: str | None = None
     """Repository of the Hugging Face Hub, OWNER/NAME, or NAME for one of your own, to upload the folder to, once it is
-    compared. It must be new or empty. The token is that of `hf auth login`, or HF_TOKEN."""
+    compared. It must be new or empty. The token is from `hf auth login`, or HF_TOKEN."""
     public: bool = False
     """Create a public repository; by default, only you and your organization see it."""
     card: CardFacts = CardFacts()

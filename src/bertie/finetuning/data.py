@@ -97,11 +97,9 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
     task.validate(dev_examples)
     if tokens := added_tokens(task):
         before, checkpoint = checkpoint.tokenizer.size, with_added_tokens(checkpoint, tokens)
-        new = checkpoint.tokenizer.vocabulary[before:]
-        if new:
-            console.info(
-                f"added {console.plural(len(new), 'token')} to the vocabulary: {first_few(new, len(new), ' ')}"
-            )
+        if new := checkpoint.tokenizer.vocabulary[before:]:
+            added = f"{console.plural(len(new), 'token')} to the vocabulary: {first_few(new, len(new), ' ')}"
+            console.info(f"added {added}")
     encoded = [task.encode(part, checkpoint.tokenizer, config.max_length) for part in (train_examples, dev_examples)]
     train_sequences = training_sequences(task, encoded[0])
     for name, examples, sequences in zip(("training", "dev"), (train_examples, dev_examples), encoded, strict=True):

@@ -16,12 +16,12 @@ from bertie.checkpoints.folder import MANIFEST
 from bertie.checkpoints.huggingface import transformers_heads
 from bertie.checkpoints.weight_files import TENSORFLOW_INDEX
 from bertie.console import plural
+from bertie.files.model_folder import ModelFolder
 from bertie.model.config import TransformerConfig
 from bertie.model.head_facts import facts_of
 from bertie.predict.compare_sentence_transformers import limited
 from bertie.predict.comparison import shown
 from bertie.predict.predictor import Predictor
-from bertie.text import tokenizer_settings
 from bertie.text.special_tokens import Place
 from bertie.text.tokenizer_classes import BYTES, GENERIC
 from bertie.text.tokenizer_folder import read_folder
@@ -43,7 +43,7 @@ def describe(checkpoint: Checkpoint, predictor: Predictor) -> dict[str, Facts]:
     """
     path = checkpoint.folder / "config.json"
     values = storage.read_json(path) if path.is_file() else {}
-    name = read_folder(checkpoint.folder).name
+    name = read_folder(ModelFolder(checkpoint.folder)).name
     sections = {
         "model": _model(checkpoint, predictor, values),
         "files": _files(checkpoint, values),
@@ -105,12 +105,10 @@ def _files(checkpoint: Checkpoint, values: dict[str, Any]) -> Facts:
         count = len(storage.read_json(checkpoint.folder / MANIFEST)["files"])
         manifest = f"bertie's own folder; the checksums of {plural(count, 'file')} are right"
     facts = {"weights": f"{names} ({size:.1f} MB, {dtypes})", "manifest": manifest}
-    family, path = family_named(checkpoint.model_type), checkpoint.folder / tokenizer_settings.CONFIG
-    known = {} if family is None else {"config.json": (values, {*WITHOUT_EFFECT, *family.settings.without_effect})}
-    if path.is_file():
-        known[path.name] = storage.read_json(path), {*tokenizer_settings.WITHOUT_EFFECT}
-    unused = {name: sorted(found.keys() & keys) for name, (found, keys) in known.items()}
-    return facts | {f"no effect, {name}": few(keys) for name, keys in unused.items() if keys}
+    family = family_named(checkpoint.model_type)
+    known = set() if family is None else {*WITHOUT_EFFECT, *family.settings.without_effect}
+    unused = sorted(values.keys() & known)
+    return facts | ({"no effect, config.json": few(unused)} if unused else {})
 
 
 def _tokenizer(predictor: Predictor, name: str) -> Facts:

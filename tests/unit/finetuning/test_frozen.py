@@ -217,13 +217,3 @@ def test_impossible_frozen_configurations_are_refused(
     monkeypatch.setattr(frozen.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
     with pytest.raises(UserError, match="the hidden states of the frozen encoder take"):
         finetune(CONFIG, rows, start)
-
-
-def test_damaged_task_json_is_refused(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:
-    finetune(replace(CONFIG, lstm_hidden_size=4), rows, start, tmp_path / "run")
-    (tmp_path / "run" / "manifest.json").unlink()
-    path = tmp_path / "run" / "task.json"
-    for wrong in ({"layers": "lost"}, {"lstm_hidden_size": -1}):
-        path.write_text(json.dumps(json.loads(path.read_text()) | wrong))
-        with pytest.raises(UserError, match=r"task\.json is damaged"):
-            bertie.load(tmp_path / "run")

@@ -82,10 +82,6 @@ def test_a_run_takes_the_languages_of_the_shards_and_saves_them(config: Pretrain
     assert not torch.equal(weights[0], weights[1])
 
 
-def test_a_finished_run_is_recognized(config: PretrainConfig, run: Path, translated_shards: Path) -> None:
-    assert bertie.pretrain(config, translated_shards, run, threads=1)["finished_before"]
-
-
 def test_a_model_without_language_embeddings_reads_translations(
     config: PretrainConfig, translated_shards: Path, tmp_path: Path
 ) -> None:

@@ -106,15 +106,13 @@ def test_a_file_without_a_kind_is_told_which_fit(tmp_path: Path, capsys: pytest.
         path.write_text(json.dumps(row) + "\n")
         assert kind in kinds_that_read(path)
     assert main(["data", "inspect", str(tmp_path / "tag.jsonl")]) == 2
-    assert "tag.jsonl stands where the kind of task belongs; its columns fit tag. Say it" in capsys.readouterr().err
+    assert "tag.jsonl, whose columns fit tag. Use bertie data inspect TASK" in capsys.readouterr().err
     assert main(["data", "inspect", str(tmp_path / "none.csv")]) == 2
-    assert "none.csv' is no kind of task, which stands before the file, and no file: the kinds are classify, " in (
-        capsys.readouterr().err
-    )
+    assert "none.csv'; tasks: classify, " in capsys.readouterr().err
     path = tmp_path / "plain.txt"
     path.write_text("word\n")
     assert main(["data", "inspect", str(path)]) == 2
-    assert "its columns fit no task without flags. Say it first, or with --task KIND" in capsys.readouterr().err
+    assert "whose columns fit no task without flags" in capsys.readouterr().err
 
 
 def test_what_is_uncertain_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
