@@ -194,12 +194,14 @@ def parse_label(value: Any, name: str, place: str) -> str | None:
     Raises:
         UserError: if the value is of another type.
     """
+    if type(value) is str and value.isascii():  # most are, and need no check of their characters
+        text = value.strip()
+        return None if not text or text.lower() == "nan" else text
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, int | float):
         return repr(value) if type(value) is int else json.dumps(value)
-    ascii_text = isinstance(value, str) and value.isascii()  # most are; the check of others takes half of the time
-    text = value.strip() if ascii_text else require_string(value, name, place).strip()
+    text = require_string(value, name, place).strip()
     return None if text.lower() in ("", "nan") else text
 
 
