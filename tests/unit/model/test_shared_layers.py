@@ -189,7 +189,7 @@ def test_what_would_change_one_layer_alone_is_refused(
         require_patterns(replace(shared, position_embedding="rotary"), OBJECTIVES)
     training = FinetuneTraining(reinit_layers=1)
     config = FinetuneConfig(Classify(), AdamW(), LinearDecay(), training)
-    with pytest.raises(UsageError, match=r"training\.reinit_layers is 1, but layers of the model share their weights"):
+    with pytest.raises(UsageError, match=r"training\.reinit_layers is 1, but the layers of the model share weights"):
         require_layers(config, Classify(), shared)
     (tmp_path / "model").mkdir()
     write_model(tmp_path / "model", new_model(shared, OBJECTIVES, 0), small_tokenizer)
