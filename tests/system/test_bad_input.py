@@ -200,7 +200,7 @@ FLAGS: list[tuple[str, str, str]] = [
     (
         "--model.type-vocab-size",
         "1",
-        'model.type_vocab_size is 1, and layout.kind is "pairs": sentence pairs have 2 segments',
+        'model.type_vocab_size is 1, and layout.kind is "pairs"',
     ),
     ("--model.max-position-embeddings", "16", "layout.max_length 32 is more than model.max_position_embeddings 16"),
     ("--model.hidden-dropout-prob", "1", "model.hidden_dropout_prob is 1.0: give at least 0, at most 0.99"),

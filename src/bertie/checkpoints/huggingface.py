@@ -263,7 +263,7 @@ def _possible(family: Family, values: dict[str, Any], weights: Mapping[str, Tens
     if len(found) < 2:
         return tuple(found)
     [out] = [row.theirs for row in family.heads[found[0]] if row.ours == "out"]
-    outputs = len(weights[f"{out}.weight"]) if f"{out}.weight" in weights and weights[f"{out}.weight"].ndim else 0
+    outputs = len(weights[f"{out}.weight"]) if f"{out}.weight" in weights else 0
     labels = values.get("id2label")
     names = [str(name) for name in labels.values()] if isinstance(labels, dict) else []
     count = len(names) or values.get("num_labels", values.get("_num_labels", 2))

@@ -63,7 +63,7 @@ def test_training_of_vectors_says_what_it_drops(
     bertie.finetune(config, rows, rows, copied, tmp_path / "run", threads=1)
     said = " ".join(capsys.readouterr().err.split())
     lost = "the pooling cls, the modules Normalize, the prompts query, lowercasing, the width 5"
-    assert f"{copied}: the result is without {lost}" in said
+    assert f"{copied}: {lost} isn't carried over" in said
 
 
 @pytest.mark.parametrize(

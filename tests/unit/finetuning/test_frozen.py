@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -214,6 +216,10 @@ def test_impossible_frozen_configurations_are_refused(
         replace(CONFIG, task=Embed())
     with pytest.raises(UsageError, match="layers sum_last_4 takes 4 layers, and the model has 2"):
         finetune(replace(CONFIG, layers="sum_last_4"), rows, start)
-    monkeypatch.setattr(frozen.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
-    with pytest.raises(UserError, match="the hidden states of the frozen encoder take"):
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(frozen.os, "posix_fallocate", full)
+    with pytest.raises(UserError, match=r"has no space for .* of hidden states"):
         finetune(CONFIG, rows, start)

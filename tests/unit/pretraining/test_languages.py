@@ -94,7 +94,7 @@ def test_a_model_without_language_embeddings_reads_translations(
 
 def test_recipes_that_do_not_fit_are_refused(config: PretrainConfig) -> None:
     for layout in (SentencePairs(), DocSentences()):
-        with pytest.raises(UsageError, match=r'model\.language_embeddings is true, and layout\.kind is "\w+"'):
+        with pytest.raises(UsageError, match=r'model\.language_embeddings is true, and the layout "\w+"'):
             replace(config, layout=layout)
     with pytest.raises(UsageError, match=r'objectives\.nsp needs sentence pairs, and layout\.kind is "translations"'):
         replace(config, objectives=(MaskedLM(), NextSentence()))

@@ -241,7 +241,7 @@ def test_contradictory_settings_are_refused(config: PretrainConfig, small_shards
         ({"layout": SentencePairs(max_length=65)}, r"layout\.max_length 65 is more than"),
         ({"objectives": ()}, r"objectives is \[\]"),
         ({"objectives": (MaskedLM(), MaskedLM())}, "each of a different kind"),
-        ({"model": replace(config.model, type_vocab_size=1)}, "sentence pairs have 2 segments"),
+        ({"model": replace(config.model, type_vocab_size=1)}, "model.type_vocab_size is 1"),
     ):
         with pytest.raises(UsageError, match=message):
             pretrain(replace(config, **change), small_shards, out)  # type: ignore[arg-type]

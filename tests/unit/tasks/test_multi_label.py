@@ -105,15 +105,6 @@ def test_a_threshold_has_the_largest_f1_of_its_label() -> None:
     assert tuned_thresholds(np.zeros((20, 1)), np.arange(20)[:, None] % 2 == 0) == (0.0,)  # always: F1 2/3 is the best
 
 
-def test_the_loss_is_that_of_pytorch() -> None:
-    torch.manual_seed(0)
-    logits, gold = torch.randn(5, 3), (torch.rand(5, 3) < 0.5).float()
-    loss = binary_cross_entropy(logits, Targets(torch.arange(5), gold, torch.tensor([1.0, 1, 1, 1, 0])))
-    expected = torch.nn.BCEWithLogitsLoss()(logits[:4], gold[:4])  # what transformers minimizes
-    assert float(loss.total / loss.count) == pytest.approx(float(expected))
-    assert float(loss.hits) == pytest.approx(float(((logits[:4] > 0) == (gold[:4] > 0)).float().mean(1).sum()))
-
-
 @pytest.mark.parametrize("weights", ["none", {"p": 3.0, "q": 1.0, "r": 0.5}])
 def test_training_begins_with_the_best_constant_prediction(weights: Any) -> None:
     task = MultiLabel(labels=("p", "q", "r"), class_weights=weights)

@@ -14,7 +14,6 @@ from bertie.cli import main
 from bertie.errors import UsageError, UserError
 from bertie.tasks import AnyTask, Choose, Classify, Embed, Regress, Span, Tag
 from bertie.tasks.data.squad import Answer, Question
-from bertie.tasks.data.texts import Example
 from bertie.tasks.predictions import prediction_to_json
 from bertie.tasks.task import build_head
 
@@ -111,11 +110,6 @@ def test_gold_label_without_a_predicted_probability_is_refused() -> None:
     said = [{"label": "no", "probabilities": {"no": 0.9, "so": 0.1}}] * len(TEXTS)
     with pytest.raises(UserError, match="example 1: the label 'yes' is none of the classes; the classes are no, so"):
         bertie.score("classify", classes(), said)
-
-
-def test_python_values_may_have_equal_sources() -> None:
-    examples = [Example("a", None, "0", ""), Example("b", None, "1", "")]
-    assert bertie.score("classify", examples, [{"label": "0"}, {"label": "1"}])["scores"]["accuracy"] == 1
 
 
 def test_duplicate_ids_are_refused() -> None:
@@ -271,16 +265,8 @@ def test_a_question_without_a_prediction_counts_0_in_squad_1(
     assert "8 of 8 questions have no prediction" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("argv", "code", "message"),
-    [
-        (["--data", "x"], 2, "bertie score lacks KIND, the first argument, such as classify"),
-        (["--task", "clasify", "--data", "x", "--predictions", "y"], 2, "clasify"),
-        (["--task", "classify", "--data", "gone.tsv", "--predictions", "gone.jsonl"], 2, "no such file: gone.jsonl"),
-    ],
-)
-def test_wrong_arguments_are_refused(
-    argv: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["score", *argv]) == code
-    assert message in capsys.readouterr().err
+def test_wrong_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["score", "--data", "x"]) == 2
+    assert "bertie score lacks KIND, the first argument" in capsys.readouterr().err
+    assert main(["score", "--task", "classify", "--data", "gone.tsv", "--predictions", "gone.jsonl"]) == 2
+    assert "no such file: gone.jsonl" in capsys.readouterr().err

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -122,7 +121,7 @@ class Choices:
     labels_from: int | None = None
     """Number of the first ending in the labels, 0 or 1 (None: what the file says; 1 in SocialIQA's, 0 where it says nothing)."""
     data_format: DataFormat = DataFormat()
-    file_columns = columns_of_rows
+    file_columns, same_by_name = columns_of_rows, True
     label_rules = None
 
     def __post_init__(self) -> None:
@@ -253,7 +252,6 @@ def _read_label(row: Row, columns: ChoiceColumns, endings: tuple[str, ...], name
     return _Label(text, named, number, [at for at, ending in enumerate(endings) if ending.strip() == text], own)
 
 
-@lru_cache(1000)
 def _find_columns(kind: Choices, names: tuple[str, ...], labeled: bool) -> ChoiceColumns:
     """Find the columns of a row with these names. labeled: whether that of the label must be clear."""
 

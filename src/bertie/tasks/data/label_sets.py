@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,7 +95,7 @@ class LabelSets:
     classes: tuple[str, ...] = ()
     no_label: tuple[str, ...] = ()
     data_format: DataFormat = DataFormat()
-    file_columns = columns_of_rows
+    file_columns, same_by_name = columns_of_rows, True
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -169,7 +168,6 @@ class LabelSets:
         raise UsageError(problem, _REMEDY)  # of the file: it may be no label at all
 
 
-@lru_cache(1000)
 def _find_columns(kind: LabelSets, texts: TextColumns, labeled: bool) -> LabelSetColumns:
     others = tuple(name for name in texts.names if name not in texts[:2])
     classes = tuple(name for name in kind.classes if name in others)

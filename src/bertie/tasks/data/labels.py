@@ -151,10 +151,10 @@ def require_one_type(seen: dict[Any, Any], label: Any, place: str) -> None:
 
     seen: the notes of the file, which get the place of the first label of each type.
     """
-    name = _type(label)
-    if name in seen:
+    if type(label) in seen:
         return
-    seen[name] = place
+    name = _type(label)
+    seen[type(label)] = seen[name] = place
     for other in ("text", "true or false", "a number"):
         if other != name and other in seen:
             problem = f"{place}: the label {shorten(str(label))!r} is {name}, and that of {seen[other]} is {other}"

@@ -33,6 +33,7 @@ from bertie.tasks.data.left_out import LeftOutError, leave_out
 from bertie.tasks.data.rows import PROBED_ROWS, Row, convert_rows, file_format, is_stdin, read_rows, row_from_python
 
 T = TypeVar("T")
+_MOST_COLUMNS = 1000  # in memory, for .jsonl files where each row has other keys
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,11 @@ class ExampleKind(Protocol):
     @property
     def named(self) -> tuple[str, ...]:
         """The columns that settings name."""
+        ...
+
+    @property
+    def same_by_name(self) -> bool:
+        """Whether rows whose columns have the same names have the same `columns`."""
         ...
 
     @property
@@ -213,7 +219,19 @@ class Reader:
 def _converted(kind: ExampleKind, rows: Iterator[Any], path: Path | None, labeled: bool) -> Iterator[Any]:
     """Yield the example of each row, or an error in its place."""
     seen: dict[Any, Any] = {}
-    items = with_columns(rows, path, lambda row: kind.columns(row, labeled))
+    known: dict[tuple[str, ...], Any] = {}
+
+    def find(row: Row) -> Any:
+        if not kind.same_by_name:
+            return kind.columns(row, labeled)
+        names = tuple(row.values)
+        if (columns := known.get(names)) is None:
+            if len(known) == _MOST_COLUMNS:
+                known.clear()
+            columns = known[names] = kind.columns(row, labeled)
+        return columns
+
+    items = with_columns(rows, path, find)
     for number, (row, columns) in enumerate(items, 1):
         seen["number"] = number
         if not isinstance(row, Row):
@@ -250,6 +268,9 @@ def with_columns(rows: Iterator[Any], path: Path | None, find: Callable[[Row], A
                     raise UsageError(f"{path or row.place}: {error.problem}", error.remedy) from error
                 problem = problem or UsageError(f"{path}: {error.problem}", error.remedy)
                 row = UserError(f"{row.place}: {error.problem}", error.remedy)
+        if settled and not pending:
+            yield row, columns
+            continue
         pending.append((row, columns))
         if settled or problem is None:
             yield from pending

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -100,7 +99,7 @@ class RelationTexts:
     classes: tuple[str, ...] = ()
     negative: str = ""
     data_format: DataFormat = DataFormat()
-    file_columns = columns_of_rows
+    file_columns, same_by_name = columns_of_rows, True
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -211,7 +210,6 @@ class RelationTexts:
         return example
 
 
-@lru_cache(1000)
 def _find_columns(kind: RelationTexts, names: tuple[str, ...], labeled: bool) -> RelationColumns:
     """Find the columns of a row with these names. labeled: whether that of the label must be clear, if there is one."""
     known = {name.lower(): name for name in names}

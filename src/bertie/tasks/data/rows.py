@@ -98,12 +98,17 @@ def read_json_rows(path: Path, content: str) -> Iterator[Row | UserError]:
 
 
 def convert_rows(rows: Iterable[Row | T | UserError], convert: Callable[[Row], T]) -> Iterator[T | UserError]:
-    """Convert rows, with an error in place of each one for which `convert` raises a UserError. Other items stay."""
+    """Convert rows, with an error in place of each one for which `convert` raises a UserError. Other items stay.
+
+    Raises a UsageError, which is about all rows.
+    """
     for row in rows:
         try:
             yield convert(row) if isinstance(row, Row) else row
+        except UsageError:
+            raise
         except UserError as error:
-            yield UserError(error.problem, error.remedy)
+            yield error
 
 
 def _read_rows(path: Path, format: Format, headerless: NamesOfHeaderless | None) -> Iterator[Row | UserError]:
@@ -194,12 +199,14 @@ def parse_label(value: Any, name: str, place: str) -> str | None:
     Raises:
         UserError: if the value is of another type.
     """
+    if type(value) is str and value.isascii():  # most are, and need no check of their characters
+        text = value.strip()
+        return None if not text or text.lower() == "nan" else text
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, int | float):
         return repr(value) if type(value) is int else json.dumps(value)
-    ascii_text = isinstance(value, str) and value.isascii()  # most are; the check of others takes half of the time
-    text = value.strip() if ascii_text else require_string(value, name, place).strip()
+    text = require_string(value, name, place).strip()
     return None if text.lower() in ("", "nan") else text
 
 

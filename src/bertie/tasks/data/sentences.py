@@ -83,7 +83,7 @@ class TaggedSentences:
     known: tuple[str, ...] = ()
     """Tags of the training examples, which tell words from comments."""
     data_format: DataFormat = DataFormat()
-    label_rules = None
+    label_rules, same_by_name = None, False
 
     def __post_init__(self) -> None:
         require_range("", self, "word", low=-1)

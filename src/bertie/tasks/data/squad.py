@@ -97,7 +97,7 @@ class Questions:
     context: str = "context"
     answers: str = ""
     data_format, label_rules, named = DataFormat(), None, (ANSWER,)
-    file_columns, resolved = columns_of_rows, resolved_alike
+    file_columns, resolved, same_by_name = columns_of_rows, resolved_alike, True
 
     def __post_init__(self) -> None:
         require_distinct_columns(question=self.question, context=self.context, answers=self.answers)
@@ -110,7 +110,8 @@ class Questions:
             require_file(path)
         if path.suffix == ".json":
             names = {"question": self.question, "context": self.context, "answers": self.answers or "answers"}
-            return convert_rows(_read_squad(path), lambda row: row.renamed(names))
+            own = all(name == usual for usual, name in names.items())
+            return _read_squad(path) if own else convert_rows(_read_squad(path), lambda row: row.renamed(names))
         if file_format(path) not in ("jsonl", "csv", "tsv", "parquet"):
             known = "SQuAD's .json, or from .jsonl, .csv, .tsv and .parquet files"
             raise UsageError(f"{path}: questions are read from {known}")

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -124,7 +123,7 @@ class LabeledTexts:
     paired: bool | None = None
     no_label: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
-    data_format, file_columns = DataFormat(), columns_of_rows
+    data_format, file_columns, same_by_name = DataFormat(), columns_of_rows, True
 
     def __post_init__(self) -> None:
         require_distinct_columns(text=self.text, text_pair=self.text_pair, label=self.label)
@@ -182,9 +181,10 @@ class LabeledTexts:
         values, source, place = row
         text = require_string(values[columns.text], columns.text, place)
         pair = require_string(values[columns.text_pair], columns.text_pair, place) if columns.text_pair else None
-        if (first := seen.setdefault("columns", columns)) is columns:
+        if (first := seen.get("columns")) is None:
             self._require_text(text, columns, place)
-        elif columns[:2] != first[:2]:
+            seen["columns"] = columns
+        elif columns is not first and columns[:2] != first[:2]:
             raise UserError(f"{place}: found {columns}, but {first} in the rows before")
         if (name := columns.label) is None:
             if labeled and "label" in seen:
@@ -251,7 +251,6 @@ def _only_label(given: Any, name: str, place: str, seen: dict[Any, Any]) -> Any:
     return listed[0]
 
 
-@lru_cache(1000)
 def _find_columns(kind: LabeledTexts, names: tuple[str, ...], labeled: bool) -> TextColumns:
     """Find the columns of a row with these names. labeled: whether that of the label must be clear, if there is one."""
     known = {name.lower(): name for name in names}

@@ -127,24 +127,6 @@ def test_a_bad_choice_is_an_error_in_its_place(tmp_path: Path, row: dict[str, An
         valid_examples(Reader(Choices()).read(path), "a", strict=True)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"context": None, "endings": ["b", "c"], "label": 0},
-        {"context": "a", "endings": None, "label": 0},
-        {"context": "a", "endings": ["b"], "label": 0},
-        {"context": "a", "endings": ["b", "c"], "label": None},
-        {"context": "a", "endings": ["b", "c"], "label": float("nan")},
-    ],
-)
-def test_a_bad_first_choice_is_one_bad_row(tmp_path: Path, bad: dict[str, Any]) -> None:
-    good = {"context": "a", "endings": ["b", "c"], "label": 1}
-    error, choice = Reader(Choices()).read(write(tmp_path / "a.jsonl", lines([bad, good])))
-    assert type(error) is UserError
-    assert "a.jsonl:1: " in str(error)
-    assert isinstance(choice, ChoiceExample)
-
-
 def test_wnut_has_the_stated_sentences(shared_data: Path) -> None:
     names = {"wnut17train.conll": 3394, "emerging.dev.conll": 1009, "emerging.test.annotated": 1287}
     for name, count in names.items():

@@ -221,27 +221,6 @@ def test_rows_of_empty_cells_are_rows_and_empty_lines_are_none(
         assert [(e.text, e.label) for e in Reader(LabeledTexts()).stream(path) if isinstance(e, Example)] == expected
 
 
-@pytest.mark.parametrize(
-    ("first", "message"),
-    [
-        ({"text": None, "text_pair": "b", "label": "yes"}, "'text' must be a string, found null"),
-        ({"text": "a", "text_pair": None, "label": "yes"}, "'text_pair' must be a string, found null"),
-        ({"text": "a", "text_pair": "b", "label": None}, "no label"),
-        ({"text": "a", "text_pair": "b", "label": float("nan")}, "no label"),
-    ],
-)
-@pytest.mark.parametrize("reader", [Reader(LabeledTexts()), Reader(LabeledTexts(label="label"))])
-def test_a_bad_first_row_is_one_bad_row(tmp_path: Path, first: dict[str, Any], message: str, reader: Reader):
-    good = {"text": "a", "text_pair": "b", "label": "yes"}
-    path = write(tmp_path / "x.jsonl", "".join(json.dumps(row) + "\n" for row in (first, good, first)))
-    found = list(reader.read(path))
-    assert [str(item) for item in found if isinstance(item, UserError)] == [
-        f"{path}:1: {message}",
-        f"{path}:3: {message}",
-    ]
-    assert found[1] == Example("a", "b", "yes", "x.jsonl:2")
-
-
 @pytest.mark.parametrize("paired", [True, False])
 def test_the_training_examples_decide_whether_texts_are_pairs(tmp_path: Path, paired: bool) -> None:
     rows: list[dict[str, Any]] = [{"text": "a"}, {"text": "b", "text_pair": "c"}]
