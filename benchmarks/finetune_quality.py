@@ -23,7 +23,7 @@ from bertie import config, runtime, seeding
 from bertie.checkpoints.read import read_checkpoint
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig
-from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.data.left_out import valid_examples
 from finetune_settings import SETTINGS, WARMUP, Setting
 from results import Results
 

@@ -25,7 +25,7 @@ from bertie import config, runtime, seeding
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig, GridSearch
 from bertie.finetuning.sweep import RunResult, Sweep
-from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.data.left_out import valid_examples
 from results import Results
 from sick import sick
 

@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any
 
 from bertie import storage
-from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.data.left_out import valid_examples
 from bertie.tasks.data.squad import Question
 from bertie.tasks.span import Span
 from bertie.text.tokenizer import Tokenizer

@@ -16,69 +16,41 @@ from typing import TYPE_CHECKING, Any
 from bertie import threads as threads  # sets environment variables that torch reads when it loads
 
 if TYPE_CHECKING:
-    from bertie.demo.main import demo
-    from bertie.errors import UsageError, UserError
-    from bertie.finetuning.finetune import finetune
-    from bertie.finetuning.glue import glue
-    from bertie.inspect.inspect import Inspection, inspect_model
-    from bertie.inspect.prune import prune_heads
-    from bertie.lab.lab import run_lab
-    from bertie.predict.embed import embed
-    from bertie.predict.export import convert
-    from bertie.predict.fill_mask import WordSearch
-    from bertie.predict.generation import Generation
-    from bertie.predict.load import load
-    from bertie.predict.minimal_pairs import minimal_pairs
-    from bertie.predict.predictor import Predictor
-    from bertie.predict.search import search
-    from bertie.predict.verify import verify
-    from bertie.pretraining.budget_plan import plan
-    from bertie.pretraining.glove import GloveConfig
+    from bertie.demo.main import demo as demo
+    from bertie.errors import UsageError as UsageError
+    from bertie.errors import UserError as UserError
+    from bertie.finetuning.finetune import finetune as finetune
+    from bertie.finetuning.glue import glue as glue
+    from bertie.inspect.inspect import Inspection as Inspection
+    from bertie.inspect.inspect import inspect_model as inspect_model
+    from bertie.inspect.prune import prune_heads as prune_heads
+    from bertie.lab.lab import run_lab as run_lab
+    from bertie.predict.embed import embed as embed
+    from bertie.predict.export import convert as convert
+    from bertie.predict.fill_mask import WordSearch as WordSearch
+    from bertie.predict.generation import Generation as Generation
+    from bertie.predict.load import load as load
+    from bertie.predict.minimal_pairs import minimal_pairs as minimal_pairs
+    from bertie.predict.predictor import Predictor as Predictor
+    from bertie.predict.search import search as search
+    from bertie.predict.verify import verify as verify
+    from bertie.pretraining.budget_plan import plan as plan
+    from bertie.pretraining.glove import GloveConfig as GloveConfig
     from bertie.pretraining.glove import glove as glove
-    from bertie.pretraining.pretrain import pretrain
-    from bertie.tasks.inspect_data import inspect_data
-    from bertie.tasks.scoring import score
-    from bertie.text.prepare import prepare
-    from bertie.text.tokenizer import Tokenizer
-    from bertie.text.vocabulary import extend_tokenizer, train_tokenizer
-    from bertie.training.compare import compare
+    from bertie.pretraining.pretrain import pretrain as pretrain
+    from bertie.tasks.inspect_data import inspect_data as inspect_data
+    from bertie.tasks.scoring import score as score
+    from bertie.text.prepare import prepare as prepare
+    from bertie.text.tokenizer import Tokenizer as Tokenizer
+    from bertie.text.vocabulary import extend_tokenizer as extend_tokenizer
+    from bertie.text.vocabulary import train_tokenizer as train_tokenizer
+    from bertie.training.compare import compare as compare
 
 __version__ = "0.1.0"
-__all__ = [
-    "Generation",
-    "GloveConfig",
-    "Inspection",
-    "Predictor",
-    "Tokenizer",
-    "UsageError",
-    "UserError",
-    "WordSearch",
-    "__version__",
-    "compare",
-    "convert",
-    "demo",
-    "embed",
-    "extend_tokenizer",
-    "finetune",
-    "glove",
-    "glue",
-    "inspect_data",
-    "inspect_model",
-    "load",
-    "minimal_pairs",
-    "plan",
-    "prepare",
-    "pretrain",
-    "prune_heads",
-    "run_lab",
-    "score",
-    "search",
-    "train_tokenizer",
-    "verify",
-]
-
 _HOMES = {
     "Generation": "bertie.predict.generation",
+    "GloveConfig": "bertie.pretraining.glove",
+    "Inspection": "bertie.inspect.inspect",
     "Predictor": "bertie.predict.predictor",
     "Tokenizer": "bertie.text.tokenizer",
     "UsageError": "bertie.errors",
@@ -90,12 +62,10 @@ _HOMES = {
     "embed": "bertie.predict.embed",
     "extend_tokenizer": "bertie.text.vocabulary",
     "finetune": "bertie.finetuning.finetune",
-    "GloveConfig": "bertie.pretraining.glove",
     "glove": "bertie.pretraining.glove",
     "glue": "bertie.finetuning.glue",
-    "Inspection": "bertie.inspect.inspect",
-    "inspect_model": "bertie.inspect.inspect",
     "inspect_data": "bertie.tasks.inspect_data",
+    "inspect_model": "bertie.inspect.inspect",
     "load": "bertie.predict.load",
     "minimal_pairs": "bertie.predict.minimal_pairs",
     "plan": "bertie.pretraining.budget_plan",
@@ -105,9 +75,10 @@ _HOMES = {
     "run_lab": "bertie.lab.lab",
     "score": "bertie.tasks.scoring",
     "search": "bertie.predict.search",
-    "verify": "bertie.predict.verify",
     "train_tokenizer": "bertie.text.vocabulary",
+    "verify": "bertie.predict.verify",
 }
+__all__ = sorted([*_HOMES, "__version__"])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,7 @@ import platform
 import signal
 import sys
 import threading
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 from bertie import console, storage
@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        argv: The arguments after `bertie`; None: those of this process.
+        argv: The arguments after `bertie`; None: from this process.
 
     Returns:
         The exit code: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
@@ -63,7 +63,8 @@ def main(argv: list[str] | None = None) -> int:
         except SaidElsewhereError as error:
             from bertie.training.rendezvous import wait_until_said
 
-            wait_until_said()
+            if error.exit_code:
+                wait_until_said()
             return error.exit_code
         except (UserError, OSError, MemoryError, RuntimeError, UnicodeEncodeError, KeyboardInterrupt) as error:
             message, code = _failure(error, argv)
@@ -89,24 +90,17 @@ def _say(error: BaseException, message: str, code: int) -> dict[str, Any] | None
         rank, count, _ = torchrun_ranks()
     except UsageError:  # it is this error
         rank, count = 0, 1
-    if count == 1:
-        console.info(f"bertie: {message}")
-        return result
-    from bertie.training.rendezvous import is_said, say_once
+    where = f" (rank {rank} of {count}, on {platform.node()})" * (rank > 0)
+    if count > 1:
+        from bertie.training.rendezvous import is_said, say_once
 
-    if isinstance(error, KeyboardInterrupt):  # of all ranks, also by torchrun if one has failed
-        if rank or is_said():
+        if not isinstance(error, KeyboardInterrupt):
+            same = LostRankError.__name__ if isinstance(error, LostRankError) else message
+            return result if say_once(same, lambda: console.info(f"bertie: {message}{where}")) else None
+        if rank or is_said():  # all ranks are interrupted, also by torchrun if one has failed
             return None
-        console.info(f"bertie: {message}")
-        return result
-    said: list[str] = []
-
-    def say() -> None:
-        said.append(message)
-        console.info(f"bertie: {message}" + f" (rank {rank} of {count}, on {platform.node()})" * (rank > 0))
-
-    say_once(LostRankError.__name__ if isinstance(error, LostRankError) else message, say)
-    return result if said else None
+    console.info(f"bertie: {message}")
+    return result
 
 
 def _run(argv: list[str]) -> tuple[dict[str, Any] | None, int]:
@@ -130,17 +124,12 @@ def _run(argv: list[str]) -> tuple[dict[str, Any] | None, int]:
     _, count, _ = torchrun_ranks()
     if args and count > 1 and not getattr(command, "SHARED", False):
         raise UsageError(f"{verb} runs in one process, and torchrun has started {count}: start it without torchrun")
-    with _weights_without_place("--allow-unused" in rest):
+    if "--allow-unused" not in rest:
         return args and command.run(args), 0
-
-
-def _weights_without_place(allowed: bool) -> AbstractContextManager[None]:
-    """Allow weights without a place in the model, if the command line says so."""
-    if not allowed:
-        return nullcontext()
     from bertie.checkpoints.read import unused_weights_allowed
 
-    return unused_weights_allowed()
+    with unused_weights_allowed():
+        return args and command.run(args), 0
 
 
 def _unicode(word: str) -> str:
@@ -161,22 +150,17 @@ def _failure(error: BaseException, argv: list[str]) -> tuple[str | None, int]:
         return str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt):
         return "interrupted" + "; run the same command again to resume" * (argv[0] in RESUMING), INTERRUPTED
-    message = _system_error(error)
-    return message and f"{message} (add --debug for the traceback)", 1
-
-
-def _system_error(error: BaseException) -> str | None:
-    """Describe an error of the machine in one line; None: the error is a bug."""
+    message = None
     if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    if isinstance(error, UnicodeEncodeError):
-        message = f"the locale is {error.encoding}, which cannot encode this file name: set LC_ALL=C.UTF-8"
-        return message if error.encoding == sys.getfilesystemencoding() != "utf-8" else None
-    if "Symlink loop" in str(error):
-        return str(error)
-    if isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error):
-        return "out of memory: use a smaller model or a lower --training.row-tokens"
-    return None
+        message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    elif isinstance(error, UnicodeEncodeError):
+        if error.encoding == sys.getfilesystemencoding() != "utf-8":
+            message = f"the locale is {error.encoding}, which cannot encode this file name: set LC_ALL=C.UTF-8"
+    elif "Symlink loop" in str(error):
+        message = str(error)
+    elif isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error):
+        message = "out of memory: use a smaller model or a lower --training.row-tokens"
+    return message and f"{message} (add --debug for the traceback)", 1
 
 
 def _verb(argv: list[str]) -> tuple[str, list[str]]:
@@ -188,8 +172,7 @@ def _verb(argv: list[str]) -> tuple[str, list[str]]:
     longer = _two_word_verbs(argv[0])
     if longer and (len(argv) == 1 or argv[1].startswith("-")):
         raise UsageError(f"incomplete command {argv[0]!r}: use bertie {' or bertie '.join(longer)}")
-    firsts = {verb.split()[0] for verb in VERBS}
-    guess = did_you_mean(two, longer) if longer else did_you_mean(two, VERBS) or did_you_mean(argv[0], firsts)
+    guess = did_you_mean(two, longer or VERBS) or did_you_mean(argv[0], {verb.split()[0] for verb in VERBS})
     raise UsageError(f"unknown command {(two if longer else argv[0])!r}{guess} (see bertie --help)")
 
 

@@ -207,8 +207,9 @@ def progress(title: str, total: float, unit: str, done: float = 0, passing: bool
         The progress, to be advanced by the caller.
     """
     now = time.monotonic()
+    shown = Progress(title, total, unit, started=now, printed=now, done=done, before=done)
     if _silent.get() or not (sys.stderr and sys.stderr.isatty()):
-        yield Progress(title, total, unit, started=now, printed=now, done=done, before=done)
+        yield shown
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn
@@ -229,5 +230,5 @@ def progress(title: str, total: float, unit: str, done: float = 0, passing: bool
     detail = Detail("{task.fields[detail]}", table_column=Column(no_wrap=False))
     left = TextColumn("{task.fields[left]}")
     with RichProgress(*columns, left, detail, console=Console(stderr=True), transient=passing) as bar:
-        task = bar.add_task(title, total=total or None, completed=int(done), left="", detail="")
-        yield Progress(title, total, unit, bar, task, started=now, printed=now, done=done, before=done)
+        shown.bar, shown.task = bar, bar.add_task(title, total=total or None, completed=int(done), left="", detail="")
+        yield shown

@@ -227,38 +227,29 @@ class Page:
         named = len(labels) * max(map(len, labels)) <= 40
         heads = labels if named else [str(number) for number in range(1, len(labels) + 1)]
         short = [label if len(label) <= 40 else f"{label[:39]}…" for label in labels]
-        lines = []
+        rows = []
         for number, (label, row) in enumerate(zip(short, counts, strict=True), 1):
             total = max(sum(row), 1)
-            cells = [
-                f'<td style="--share:{count / total:.3f};--hue:var(--{"accent" if column == number else "bad"})">'
-                f"{_cell(count) if count else ''}</td>"
-                for column, count in enumerate(row, 1)
-            ]
             name = escape(label)
             name = name if named else f'<span class="numbered"><b>{number}</b><span>{name}</span></span>'
-            lines.append(f'<tr><th scope="row">{name}</th>{"".join(cells)}</tr>')
-        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
-        body = "\n".join(lines)
-        narrow = " many" if len(labels) > 12 else ""
-        table = f'<table class="matrix{narrow}"><thead><tr><th></th>{head}</tr></thead>\n<tbody>{body}</tbody></table>'
-        self.parts.append(f'<div class="box" tabindex="0">{table}</div>')
+            cells = [
+                _shaded(count / total, "accent" if column == number else "bad", _cell(count) if count else "")
+                for column, count in enumerate(row, 1)
+            ]
+            rows.append((name, cells))
+        self.parts.append(_shaded_table("many" if len(labels) > 12 else "", heads, rows))
 
     def heat_map(self, caption: str, names: Sequence[str], values: Sequence[Sequence[float]]) -> None:
         """Add a symmetric table of similarities, 0 to 1, whose color shows them too. NaN is a dash."""
-        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
-        lines = []
-        for name, row in zip(names, values, strict=True):
-            cells = [
-                "<td>–</td>"
-                if value != value
-                else f'<td style="--share:{max(value, 0):.3f};--hue:var(--accent)">{_signed(value)}</td>'
-                for value in row
-            ]
-            lines.append(f'<tr><th scope="row">{escape(name)}</th>{"".join(cells)}</tr>')
-        body, caption = "\n".join(lines), f"<figcaption>{escape(caption)}</figcaption>"
-        table = f'<table class="matrix grid"><thead><tr><th></th>{head}</tr></thead>\n<tbody>{body}</tbody></table>'
-        self.parts.append(f'<figure class="table">{caption}<div class="box" tabindex="0">{table}</div></figure>')
+        rows = [
+            (
+                escape(name),
+                ["<td>–</td>" if value != value else _shaded(max(value, 0), "accent", _signed(value)) for value in row],
+            )
+            for name, row in zip(names, values, strict=True)
+        ]
+        caption = f"<figcaption>{escape(caption)}</figcaption>"
+        self.parts.append(f'<figure class="table">{caption}{_shaded_table("grid", names, rows)}</figure>')
 
     def legend(self, meanings: dict[str, str]) -> None:
         """Add a legend of the marks in passages, mark -> meaning."""
@@ -301,6 +292,19 @@ class Page:
             f"<title>{escape(self.title)}</title>\n<style>\n{style}</style>\n</head>\n"
             f"<body>\n<main>\n<h1>{escape(self.title)}</h1>\n{intro}\n{body}\n</main>\n{scripts}</body>\n</html>\n"
         )
+
+
+def _shaded(share: float, color: str, text: str) -> str:
+    """Return a cell of a table whose background shows a share."""
+    return f'<td style="--share:{share:.3f};--hue:var(--{color})">{text}</td>'
+
+
+def _shaded_table(kind: str, heads: Sequence[str], rows: list[tuple[str, list[str]]]) -> str:
+    """Return a table of shaded cells. rows: for each row, its heading in HTML and its cells."""
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
+    body = "\n".join(f'<tr><th scope="row">{name}</th>{"".join(cells)}</tr>' for name, cells in rows)
+    table = f"<thead><tr><th></th>{head}</tr></thead>\n<tbody>{body}</tbody>"
+    return f'<div class="box" tabindex="0"><table class="{f"matrix {kind}".rstrip()}">{table}</table></div>'
 
 
 def _signed(value: float) -> str:

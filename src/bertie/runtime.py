@@ -30,7 +30,8 @@ from bertie import seeding
 from bertie.errors import UsageError, redacted
 from bertie.threads import cpu_quota
 
-Precision = Literal["auto", "fp32", "bf16"]
+Resolved = Literal["fp32", "bf16"]
+Precision = Literal["auto", Resolved]
 MAX_THREADS = 1024  # torch crashes with many more
 
 
@@ -114,7 +115,7 @@ def _products_are_fp32() -> bool:
     return torch.equal(torch.nn.functional.linear(all_bits_used, torch.eye(256)), all_bits_used)
 
 
-def resolve_precision(precision: Precision, target: torch.device) -> Literal["fp32", "bf16"]:
+def resolve_precision(precision: Precision, target: torch.device) -> Resolved:
     """Resolve the precision "auto" for a device.
 
     A GPU uses bf16 if it supports bf16. A CPU uses bf16 if it has bf16 instructions and a measurement shows that they are
@@ -128,7 +129,7 @@ def resolve_precision(precision: Precision, target: torch.device) -> Literal["fp
     return "bf16" if _bf16_is_faster() else "fp32"
 
 
-def require_precision(precision: Literal["fp32", "bf16"], model: torch.nn.Module) -> None:
+def require_precision(precision: Resolved, model: torch.nn.Module) -> None:
     """Check that oneDNN can compute the LSTMs of a model. Its other layers run in every precision on every processor.
 
     Raises UsageError if an LSTM is to be computed in bf16 on a CPU without bf16 instructions.
@@ -153,7 +154,7 @@ def _bf16_is_faster() -> bool:
 
 
 @functools.cache
-def matrix_rate(precision: Literal["fp32", "bf16"], target: torch.device) -> float:
+def matrix_rate(precision: Resolved, target: torch.device) -> float:
     """Measure the speed of large matrix products, in floating-point operations per second.
 
     It is the denominator of `utilization` in metrics.jsonl. The result is cached per precision and device.
@@ -187,7 +188,7 @@ def _seconds(work: Callable[[], object], clock: Callable[[], float] = time.perf_
     return min(times)
 
 
-def autocast(precision: Literal["fp32", "bf16"], target: torch.device) -> AbstractContextManager[Any]:
+def autocast(precision: Resolved, target: torch.device) -> AbstractContextManager[Any]:
     """Return a context that computes in the given precision on the device."""
     return torch.autocast(target.type, torch.bfloat16) if precision == "bf16" else nullcontext()
 

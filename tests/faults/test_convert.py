@@ -12,7 +12,7 @@ import torch
 from killing import Nursery
 from safetensors.torch import load_file
 
-from bertie.checkpoints import folder as checkpoints
+from bertie.checkpoints.read import verify
 
 
 @pytest.fixture(params=["safetensors"])
@@ -44,7 +44,7 @@ def finish(nursery: Nursery, source: Path, out: Path) -> None:
     code, text = nursery.run(command(source, out))
     assert code == 0, text
     assert {path.name for path in out.parent.iterdir()} == {"source", "out"}
-    checkpoints.verify(out)
+    verify(out)
 
 
 @pytest.mark.parametrize(

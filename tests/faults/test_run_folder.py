@@ -250,16 +250,6 @@ def test_altered_training_state_with_a_matching_manifest_is_refused(
     assert problem in error_line(text)
 
 
-def test_truncated_metrics_are_refused(nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path) -> None:
-    run = shutil.copytree(halfway, tmp_path / "run")
-    cut(run / "metrics.jsonl")
-    before = listing(run)
-    code, text = nursery.run(pretrain_command(shards, run))
-    assert code == 1
-    assert f"{run}/metrics.jsonl is shorter than its checkpoint says" in error_line(text)
-    assert listing(run) == before
-
-
 def test_altered_metrics_are_refused(nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path) -> None:
     run = shutil.copytree(halfway, tmp_path / "run")
     flip(run / "metrics.jsonl")
@@ -267,20 +257,6 @@ def test_altered_metrics_are_refused(nursery: Nursery, shards: Path, halfway: Pa
     code, text = nursery.run(pretrain_command(shards, run))
     assert code == 1
     assert f"{run}/metrics.jsonl was altered" in error_line(text)
-    assert listing(run) == before
-
-
-@pytest.mark.parametrize("name", ["threads", "precision", "data", "micro_batch"])
-def test_altered_environment_is_refused(
-    nursery: Nursery, shards: Path, halfway: Path, tmp_path: Path, name: str
-) -> None:
-    run = shutil.copytree(halfway, tmp_path / "run")
-    path = run / "environment.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), name: "odd"}))
-    before = listing(run)
-    code, text = nursery.run(pretrain_command(shards, run))
-    assert code == 2 if name == "data" else 1
-    assert str(run) in error_line(text)
     assert listing(run) == before
 
 

@@ -97,20 +97,20 @@ def hold_before(place: str, what: str, number: int) -> None:
 
 
 def hold_torn(place: str, number: int) -> None:
-    """In the writing of the `number`th file of tensors, with half of the bytes of its first tensor in it."""
+    """In the writing of the `number`th file of tensors, with half of its bytes in it."""
     holding.listen()
-    write, files = model_folder._write, list[str]()
+    save, count = model_folder.save_file, [0]
 
-    def patched(file: Any, tensor: Any) -> None:
-        if file.name not in files:
-            files.append(file.name)
-            if len(files) == number:
-                write(file, tensor.flatten()[: tensor.numel() // 2])
-                holding.wait_for_signal(place)
-                tensor = tensor.flatten()[tensor.numel() // 2 :]
-        write(file, tensor)
+    def patched(tensors: Any, path: Path, *arguments: Any) -> None:
+        save(tensors, path, *arguments)
+        count[0] += 1
+        if count[0] == number:
+            content = path.read_bytes()
+            os.truncate(path, len(content) // 2)
+            holding.wait_for_signal(place)
+            path.write_bytes(content)
 
-    model_folder._write = patched
+    model_folder.save_file = patched
 
 
 def impatient_watchdog(seconds: float) -> None:

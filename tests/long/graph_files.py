@@ -24,7 +24,8 @@ import tokenizers
 from stand_ins import KINDS, StandIn
 
 import bertie
-from bertie.predict.comparison import TEXTS, Compared, close, equal_or_not
+from bertie.predict.compared_texts import TEXTS
+from bertie.predict.comparison import Compared, compared
 from bertie.predict.predictor import Predictor
 
 sys.modules.setdefault("openvino_telemetry", None)  # pyright: ignore[reportArgumentType]  # it reports its use
@@ -138,14 +139,13 @@ def compare(model: StandIn, source: Predictor, files: Files) -> list[Compared]:
         found = []
         for name in (None, *source.text_embedding.prompts):
             vectors = list(source.embed(SENTENCES, prompt_name=name)), list(files.vectors(SENTENCES, name))
-            found.append(close(f"vectors with the prompt {name}", SENTENCES, *vectors))
+            found.append(compared(f"vectors with the prompt {name}", SENTENCES, *vectors))
         return found
     if "ForTokenClassification" in model.model.architecture:
         tags, probabilities = files.tags(WORDS)
-        ours = source.predict(WORDS)
-        shares = [np.array(each.probabilities) for each in ours]
-        names = equal_or_not("tags", WORDS, [each.tags for each in ours], tags)
-        return [names, close("probabilities of tags", WORDS, shares, probabilities)]
+        ours = [[each.tags, list(map(float, each.probabilities))] for each in source.predict(WORDS)]
+        theirs = [[own, shares.tolist()] for own, shares in zip(tags, probabilities, strict=True)]
+        return [compared("tags and their probabilities", WORDS, ours, theirs)]
     if "ForSequenceClassification" not in model.model.architecture:
         return [states(source, files)]
     # In bertie, a special token that is written in a text is text.
@@ -155,11 +155,7 @@ def compare(model: StandIn, source: Predictor, files: Files) -> list[Compared]:
     for what, given in (("texts", texts), ("pairs", [*zip(texts, [*texts[1:], texts[0]], strict=True)])):
         theirs = files.classes(given)
         ours = [getattr(each, "probabilities", None) or {"LABEL_0": each.score} for each in source.predict(given)]
-        found.append(
-            equal_or_not(f"class names of {what}", given, [[*each] for each in ours], [[*each] for each in theirs])
-        )
-        values = ([np.array([*each.values()]) for each in side] for side in (ours, theirs))
-        found.append(close(f"predictions for {what}", given, *values))
+        found.append(compared(f"predictions for {what}", given, ours, theirs))
     return found
 
 
@@ -168,7 +164,7 @@ def states(source: Predictor, files: Files) -> Compared:
     texts = SENTENCES
     outputs, mask, _ = files.outputs(texts)
     theirs = [each[own == 1] for each, own in zip(outputs["last_hidden_state"], mask, strict=True)]
-    return close("last hidden states", texts, [each[-1] for each in source.hidden_states(texts)], theirs)
+    return compared("last hidden states", texts, [each[-1] for each in source.hidden_states(texts)], theirs)
 
 
 def main() -> int:

@@ -27,10 +27,11 @@ from stand_ins import KINDS, OF_THE_HUB, SCORE, StandIn
 
 import bertie
 from bertie.model.head_facts import facts_of
-from bertie.predict import compare_transformers
-from bertie.predict.compare_transformers import CLASSES, head_outputs, sequences_of
-from bertie.predict.comparison import ORDINARY, TEXTS, ComparedTexts, close, equal_or_not
+from bertie.predict.compare_transformers import CLASSES
+from bertie.predict.compared_texts import ComparedTexts, sequences_of
+from bertie.predict.comparison import TOLERANCE, compared
 from bertie.predict.predictor import Predictor
+from bertie.predict.vectors import head_outputs, token_vectors
 
 LIMIT = 1e-5
 """Largest difference of a number, relative to the largest value."""
@@ -52,8 +53,9 @@ def job_of(model: StandIn, predictor: Predictor, folder: Path, target: str) -> d
     texts, tokenizer = ComparedTexts.of(predictor.tokenizer, predictor.max_length), predictor.tokenizer
     kind = head_of(predictor)
     shape = facts_of(predictor.model.heads[kind]).shape if kind else None
-    short = [text for text in texts.plain if text in TEXTS[ORDINARY]]
-    short = [text for text in short if len(sequences_of(predictor, [text], 10**6)[0]) < predictor.max_length - 2]
+    short = [
+        text for text in texts.sentences if len(sequences_of(predictor, [text], 10**6)[0]) < predictor.max_length - 2
+    ]
     mask = tokenizer.vocabulary[tokenizer.mask_id] if shape == "masked" else ""
     inputs = [each for each in [*texts.plain, *texts.pairs] if len(sequences_of(predictor, [each])[0])]
     heads = {"choice": texts.pairs, "pair": texts.pairs, "start_end": texts.pairs, "masked": short, "next": short}
@@ -93,13 +95,13 @@ def ours(predictor: Predictor, job: dict[str, Any]) -> Iterator[tuple[str, list[
     types = [each.token_type_ids.tolist() if reads_types else [0] * len(each) for each in sequences]
     yield "tokens", every, [[each.input_ids.tolist(), own] for each, own in zip(sequences, types, strict=True)]
     sequences = [sequences_of(predictor, [each])[0] for each in job["inputs"]]
-    yield "hidden states", job["inputs"], compare_transformers._hidden_states(predictor, sequences)
+    yield "hidden states", job["inputs"], token_vectors(predictor.model, sequences)
     if kind:
         if job["shape"] in ("text", "tokens"):
             labels = list(getattr(predictor.task, "labels", ()) or SCORE)
             yield "class names", labels, labels
         sequences = [sequences_of(predictor, [each])[0] for each in job["head inputs"]]
-        yield "outputs of the head", job["head inputs"], head_outputs(predictor, kind, sequences)
+        yield "outputs of the head", job["head inputs"], head_outputs(predictor.model, kind, sequences)
     if job["predicts"]:
         yield from _predictions(predictor, job)
     if job["sentences"]:
@@ -139,18 +141,13 @@ def compare(predictor: Predictor, job: dict[str, Any], found: dict[str, Any]) ->
         values = found[first][second] if second else found[first]
         values = [values] if what == "vectors/settings" else values
         if what == "predictions" and job["shape"] != "tokens":
-            numbers = [dict(each) for each in values], [dict(each) for each in expected]
-            if [each.keys() for each in numbers[0]] != [each.keys() for each in numbers[1]]:
-                problems.append(f"{what}: other names: {[[*each][:5] for each in numbers[0]][:3]}")
-                continue
-            values = [np.array([each[key] for key in own]) for each, own in zip(*numbers, strict=True)]
-            expected = [np.array([*each.values()]) for each in numbers[1]]
+            values, expected = ([dict(each) for each in side] for side in (values, expected))
+        exact = not isinstance(expected[0], np.ndarray | dict) or what == "vectors/settings"
         if isinstance(expected[0], np.ndarray):
-            result = close(what, inputs, expected, [np.array(each, np.float32) for each in values])
-            wrong, worst = not result.difference <= LIMIT, max(worst, result.difference)
-        else:
-            result = equal_or_not(what, inputs, expected, values)
-            wrong = not result.equal
+            values = [np.array(each, np.float32) for each in values]
+        result = compared(what, inputs, expected, values, 0.0 if exact else TOLERANCE)
+        wrong = not result.difference <= (0 if exact else LIMIT)
+        worst = worst if exact else max(worst, result.difference)
         cases += len(values)
         if wrong:
             problems.append(f"{what}: {result.difference:.2g}, {result.example}")
@@ -165,7 +162,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", default=[""])
     asked = parser.parse_args()
     chosen = [model for model in KINDS + OF_THE_HUB if any(name in model.name for name in asked.names)]
-    failed = compared = 0
+    failed = done = 0
     with tempfile.TemporaryDirectory() as temporary:
         python = install(asked.environment or Path(temporary, "environment"), asked.version)
         with libraries(python) as ask:
@@ -185,9 +182,9 @@ def main() -> int:
                 for problem in problems:
                     print(f"  FAILED: {problem[:600]}", flush=True)
                 failed += bool(problems)
-                compared += 1
-    print(f"{compared} of {len(chosen)} models compared, {failed} differ")
-    return int(failed > 0 or not compared)
+                done += 1
+    print(f"{done} of {len(chosen)} models compared, {failed} differ")
+    return int(failed > 0 or not done)
 
 
 @contextmanager

@@ -11,35 +11,41 @@ import torch
 
 import bertie
 from bertie import config as configuration
-from bertie.batches.collate import collate
-from bertie.contracts import Sequence
+from bertie.checkpoints.folder import write_model
+from bertie.model.config import TransformerConfig
+from bertie.model.initialization import initialize_weights
+from bertie.predict.vectors import head_outputs
+from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig
+from bertie.text.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 pytestmark = pytest.mark.usefixtures("one_thread")
-LENGTHS = (90, 17, 300, 4)  # one is longer than the local window of 128 tokens
 
 
-def test_logits_are_those_of_transformers(small_shards: Path, tmp_path: Path) -> None:
+def test_logits_are_those_of_transformers(small_tokenizer: Tokenizer, tmp_path: Path) -> None:
     recipe = configuration.load(PretrainConfig, "modern-mini", "pretrain")
-    training = replace(recipe.training, steps=10, precision="fp32", eval_every=0, checkpoint_every=0)
-    bertie.pretrain(replace(recipe, training=training), small_shards, tmp_path / "run", threads=1)
-    model = bertie.load(tmp_path / "run").model
-    theirs, info = transformers.AutoModelForMaskedLM.from_pretrained(
-        tmp_path / "run", output_loading_info=True, attn_implementation="eager"
-    )
+    assert isinstance(recipe.model, TransformerConfig)
+    config = replace(recipe.model, vocab_size=small_tokenizer.size)
+    model = new_model(config, recipe.objectives, 0)
+    initialize_weights(model, 0.2)
+    write_model(tmp_path, model, small_tokenizer, max_length=512)
+    loaded = bertie.load(tmp_path, threads=1)
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path, attn_implementation="eager").eval()
     assert type(theirs) is transformers.ModernBertForMaskedLM
-    assert not any(info[name] for name in ("missing_keys", "mismatched_keys", "unexpected_keys"))
+    found = bertie.verify(tmp_path, "transformers")
+    assert found.problem == ""
+    compared = {each.what: each.cases for each in found.comparisons}
+    assert compared["last hidden states of texts"] > 10  # one is longer than the local window of 128 tokens
+    assert compared["outputs of the head (masked LM)"] > 5
 
-    rng = np.random.default_rng(0)
-    texts = [torch.from_numpy(rng.integers(5, 500, length)) for length in LENGTHS]
-    sequences = [Sequence(ids.int().numpy(), np.zeros(len(ids), np.int32), np.ones(len(ids), bool)) for ids in texts]
-    input_ids = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True)
-    mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
+    texts = ["the ka du " * 60, "a text", "the longer text of more words"]
+    inputs = transformers.AutoTokenizer.from_pretrained(tmp_path)(texts, padding=True, return_tensors="pt")
     with torch.inference_mode():
-        ours = model.heads["mlm"].logits(model.encoder(collate(sequences, sum(LENGTHS)).tensors()).last)  # type: ignore[operator]
-        padded = theirs.eval()(input_ids=input_ids, attention_mask=mask.long()).logits[mask]
-        alone = torch.cat([theirs(input_ids=ids[None]).logits[0] for ids in texts])
-    assert ours.std() > 0.5
-    for logits in (padded, alone):
-        torch.testing.assert_close(ours, logits, atol=1e-4, rtol=0)
+        padded = theirs(**inputs).logits
+    sequences = loaded.text_sequences(texts, "")
+    assert len(sequences[0]) > 128
+    ours = head_outputs(loaded.model, "mlm", sequences)
+    assert ours[0].std() > 0.1
+    for logits, row in zip(ours, padded, strict=True):
+        np.testing.assert_allclose(logits, row[: len(logits)].numpy(), atol=1e-4 * float(row.abs().max()))

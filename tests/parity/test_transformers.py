@@ -29,10 +29,12 @@ from bertie.model.model import Model
 from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.objectives.heads import build_heads
+from bertie.predict.vectors import head_outputs
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks.classify import Classify
-from bertie.tasks.data.rows import valid_examples
-from bertie.tasks.data.texts import Example, TextReader
+from bertie.tasks.data.left_out import valid_examples
+from bertie.tasks.data.reader import Reader
+from bertie.tasks.data.texts import Example, LabeledTexts
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
@@ -44,7 +46,7 @@ LENGTHS = (9, 40, 3, 21)
 
 
 def read_examples(path: Path) -> list[Example]:
-    return valid_examples(TextReader().read(path), str(path), strict=True)
+    return valid_examples(Reader(LabeledTexts()).read(path), str(path), strict=True)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -215,51 +217,39 @@ def loaded(auto: Any, folder: Path) -> Any:
     return model.eval()
 
 
-def our_logits(folder: Path, texts: list[str]) -> tuple[list[np.ndarray], np.ndarray]:
-    """bertie's logits: of each text's tokens over the vocabulary, and of each text for next sentence prediction."""
-    model = bertie.load(folder, threads=1)
-    mlm, nsp = model.model.heads["mlm"], model.model.heads["nsp"]
-    assert isinstance(mlm, MaskedLMHead)
-    assert isinstance(nsp, PooledHead)
-    with torch.inference_mode():
-        hidden = [torch.from_numpy(layers[-1]) for layers in model.hidden_states(texts)]
-        first = nsp.logits(torch.stack([one[0] for one in hidden]))
-        return [mlm.logits(one).numpy() for one in hidden], first.numpy()
-
-
 def test_a_run_loads_in_transformers(run: Path, small_texts: list[str]) -> None:
+    found = bertie.verify(run, "transformers")
+    assert found.problem == ""
+    verdicts = {each.what: each.verdict for each in found.comparisons}
+    assert verdicts["outputs of the head (masked LM)"] == "equal"
+    assert verdicts["outputs of the head (next sentence prediction)"] == "equal"
     texts = [text[:40] for text in small_texts[:20]]
-    tokenizer = transformers.AutoTokenizer.from_pretrained(run)
-    inputs = tokenizer(texts, padding=True, return_tensors="pt")
+    inputs = transformers.AutoTokenizer.from_pretrained(run)(texts, padding=True, return_tensors="pt")
     assert inputs["input_ids"].shape[1] <= 32
-    ours = our_logits(run, texts)
+    both = loaded(transformers.AutoModelForPreTraining, run)
     with torch.inference_mode():
-        both = loaded(transformers.AutoModelForPreTraining, run)(**inputs)
-        masked = loaded(transformers.AutoModelForMaskedLM, run)(**inputs).logits
-    for number, found in enumerate(ours[0]):
-        for logits in (both.prediction_logits, masked):
-            np.testing.assert_allclose(found, logits[number, : len(found)].numpy(), atol=2e-5)
-    np.testing.assert_allclose(ours[1], both.seq_relationship_logits.numpy(), atol=2e-5)
-    assert len(ours[0][0]) == int(inputs["attention_mask"][0].sum())
-    assert both.prediction_logits.std() > 0.1
-
-
-def test_transformers_loads_the_same_tokenizer(run: Path, small_texts: list[str]) -> None:
-    theirs, ours = transformers.AutoTokenizer.from_pretrained(run), Tokenizer.load(run)
-    assert theirs.mask_token == "[MASK]"
-    assert (theirs.cls_token_id, theirs.sep_token_id, theirs.pad_token_id) == (ours.cls_id, ours.sep_id, ours.pad_id)
-    found = theirs(small_texts[:50], small_texts[50:100], add_special_tokens=True, verbose=False)
-    expected = truncation.encode(ours, small_texts[:50], small_texts[50:100], max_length=10_000)
-    assert found["input_ids"] == [sequence.input_ids.tolist() for sequence in expected]
-    assert found["token_type_ids"] == [sequence.token_type_ids.tolist() for sequence in expected]
+        outputs = both(**inputs)
+    assert outputs.prediction_logits.std() > 0.1
+    model = bertie.load(run, threads=1)
+    sequences = truncation.encode(model.tokenizer, texts, None, max_length=32)
+    ours = [head_outputs(model.model, kind, sequences) for kind in ("mlm", "nsp")]
+    for logits, expected in zip(ours[0], outputs.prediction_logits, strict=True):
+        np.testing.assert_allclose(logits, expected[: len(logits)].numpy(), atol=2e-5)
+    np.testing.assert_allclose(ours[1], outputs.seq_relationship_logits.numpy(), atol=2e-5)
+    weights = read_checkpoint(run).weights
+    names = {"mlm": "masked", "nsp": "pair"}
+    for name, tensor in family.from_huggingface(bert.FAMILY, both.state_dict(), names)[0].items():
+        assert torch.equal(weights[name], tensor), name
 
 
 def test_a_model_saved_by_transformers_is_read(run: Path, tmp_path: Path, small_texts: list[str]) -> None:
     loaded(transformers.AutoModelForPreTraining, run).save_pretrained(tmp_path)
     transformers.AutoTokenizer.from_pretrained(run).save_pretrained(tmp_path)
+    models = [bertie.load(folder, threads=1) for folder in (run, tmp_path)]
     texts = [text[:120] for text in small_texts[:5]]
-    for before, after in zip(our_logits(run, texts)[0], our_logits(tmp_path, texts)[0], strict=True):
-        np.testing.assert_array_equal(before, after)
+    for kind in ("mlm", "nsp"):
+        before, after = (head_outputs(model.model, kind, model.text_sequences(texts, "")) for model in models)
+        assert all(map(np.array_equal, before, after))
 
 
 def examples(texts: list[str]) -> list[dict[str, Any]]:
@@ -275,15 +265,15 @@ def test_a_fine_tuned_run_loads_in_transformers(run: Path, tmp_path: Path, small
     bertie.finetune(config, rows, rows, run, tmp_path / "tuned", threads=1)
     theirs = loaded(transformers.AutoModelForSequenceClassification, tmp_path / "tuned")
     assert theirs.config.id2label == {0: "no", 1: "yes"}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "tuned")
+    found = bertie.verify(tmp_path / "tuned", "transformers")
+    assert found.problem == ""
+    assert "outputs of the head (classification)" in {each.what for each in found.comparisons if each.cases}
     pairs = [(row["text"], row["text_pair"]) for row in rows]
-    inputs = tokenizer(*map(list, zip(*pairs, strict=True)), padding=True, return_tensors="pt")
+    inputs = transformers.AutoTokenizer.from_pretrained(tmp_path / "tuned")(pairs, padding=True, return_tensors="pt")
     with torch.inference_mode():
         expected = theirs(**inputs).logits.softmax(-1).numpy()
-    found = bertie.load(tmp_path / "tuned", threads=1).predict(pairs)
-    for prediction, row in zip(found, expected, strict=True):
-        assert list(prediction.probabilities) == ["no", "yes"]
-        np.testing.assert_allclose(list(prediction.probabilities.values()), row, atol=1e-5)
+    predicted = bertie.load(tmp_path / "tuned", threads=1).predict(pairs)
+    np.testing.assert_allclose([[*each.probabilities.values()] for each in predicted], expected, atol=1e-5)
     assert expected.std(0).max() > 3e-5
 
 
@@ -337,12 +327,3 @@ def test_fine_tuning_has_the_same_losses_as_in_transformers(two_layers: Path, sh
     assert len(ours.losses) == steps
     assert max(losses) - min(losses) > 0.05
     assert ours.losses == pytest.approx(losses, rel=1e-4)
-
-
-def test_transformers_loads_the_same_weights(run: Path) -> None:
-    weights = read_checkpoint(run).weights
-    theirs = loaded(transformers.AutoModelForPreTraining, run).state_dict()
-    assert all(
-        torch.equal(weights[name], tensor)
-        for name, tensor in family.from_huggingface(bert.FAMILY, theirs, {"mlm": "masked", "nsp": "pair"})[0].items()
-    )

@@ -23,7 +23,8 @@ from bertie.model.features import FeatureExtractor
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.model.transformer_xl import TransformerXlConfig
-from bertie.predict.compare_libraries import compare, wrong
+from bertie.predict.comparison import wrong
+from bertie.predict.verify import compare
 from bertie.tasks import Classify
 from bertie.tasks.task import build_head
 from bertie.tasks.task_json import to_task_json
@@ -78,7 +79,7 @@ def test_weights_that_only_bertie_finds_are_a_difference(folder: Path, capsys: p
     changed(folder / "config.json", architectures=["BertModel"])
     assert main(["verify", str(folder), "--against", "transformers"]) == 1
     [*_, last] = capsys.readouterr().err.splitlines()
-    assert "hidden states failed (transformers finds no weights for" in last
+    assert "hidden states of texts failed (transformers finds no weights for" in last
 
 
 def test_a_library_that_refuses_a_folder_is_a_difference(folder: Path) -> None:

@@ -253,15 +253,6 @@ def test_require_range_names_the_setting_and_the_limits(arguments: dict[str, flo
             require_range("drawing", Square(side=value), "side", low=0)
 
 
-def test_a_shipped_configuration_can_be_extended_by_its_name(tmp_path: Path) -> None:
-    from bertie.pretraining.recipe import PretrainConfig
-
-    (tmp_path / "mine.toml").write_text('extends = "mini"\n[training]\nsteps = 7\n')
-    mine, shipped = (config.load(PretrainConfig, name, "pretrain") for name in (tmp_path / "mine.toml", "mini"))
-    assert mine.training.steps == 7
-    assert replace(mine, training=shipped.training) == shipped
-
-
 def test_a_configuration_is_loaded_from_a_dict() -> None:
     from bertie.finetuning.recipe import FinetuneConfig
 

@@ -95,17 +95,6 @@ def test_table_cells_are_formatted_and_aligned_by_type():
     assert '<td class="number">7</td>' in table
 
 
-def test_percentages_and_dashes_are_aligned_as_numbers():
-    page = Page("t")
-    page.table(["a", "b"], [[0.5, "12.6 %"], ["–", "–"]])
-    assert page.parts[0].count('<td class="number">') == 4
-
-
-def test_a_table_row_of_another_length_is_refused():
-    with pytest.raises(ValueError, match="zip"):
-        Page("t").table(["a", "b"], [[1, 2, 3]])
-
-
 def test_the_name_of_a_baseline_is_in_the_legend_and_hides_no_curve():
     page = Page("Report")
     page.line_chart({"train": ([1, 2], [3.0, 2.0])}, "step", "loss (nats)", lines={"unigram model 2.50": 2.5})
@@ -189,12 +178,6 @@ def test_a_heat_map_has_its_numbers_and_the_color_of_the_page():
         ("0.500", "accent", "0.50"),
     ]
     assert page.parts[0].count("<td>–</td>") == 1
-
-
-def test_the_axis_of_shares_is_in_percent():
-    page = Page("t")
-    page.line_chart({"a": ([1, 2], [0.25, 0.5])}, "layer", "accuracy", shares=True)
-    assert re.findall(r">([\d.]+ %)<", page.parts[0])[:2] == ["25 %", "30 %"]
 
 
 def test_passages_and_their_legend_are_escaped():

@@ -11,7 +11,6 @@ Read in this order, from a folder to a checkpoint in memory and back:
 6. folder.py: writes a folder that `transformers` loads, with a manifest of checksums. vocabulary_growth.py: adds entries to
    the vocabulary of a checkpoint.
 7. training_state.py: checkpoints of a run, which add the optimizer's state and the counters.
-8. model_card.py: README.md. sentence_transformers_format.py, sentence_transformers_reader.py,
-   sentence_transformers_modules.py: how texts become vectors.
+8. model_card.py: README.md. sentence_transformers_format.py, sentence_transformers_reader.py: how texts become vectors.
 9. hub.py: downloads from the Hugging Face Hub, and uploads.
 """

@@ -20,7 +20,6 @@ from bertie.model.model import Model
 from bertie.model.text_pooling import resolve_pooling
 
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
-MAX_GAPS = 10
 PRETRAINED: dict[HeadShape, str] = {
     "masked": "mlm",
     "next": "clm",
@@ -141,7 +140,7 @@ def from_config_json(values: dict[str, Any], where: str) -> tuple[Family, Encode
             settings["max_position_embeddings"] -= padding_id(family, values) + 1
         config = configuration.build(EncoderConfig, settings, "")
         labels = class_names(values)
-    except (AttributeError, TypeError, ValueError, IndexError, OverflowError, UsageError) as error:
+    except (AttributeError, TypeError, ValueError, ArithmeticError, LookupError, UsageError) as error:
         raise UserError(f"{where}: not a {family.model_type} configuration: {str(error)[:300]}") from error
     if not labels and (lost := [name for name in values.get("label2id") or () if not re.fullmatch(r"LABEL_\d+", name)]):
         console.warn(
@@ -193,8 +192,6 @@ def class_names(values: dict[str, Any]) -> tuple[str, ...]:
         raise UsageError(f"problem_type is {str(kind)[:60]!r}: it must be one of {', '.join(PROBLEM_TYPES)}")
     if kind == "single_label_classification" and count == 1:
         raise UsageError(f"problem_type is {kind!r} with one label: it must be 'regression'")
-    if named and not 0 <= min(named) <= max(named) < MAX_GAPS * len(named) + MAX_GAPS:
-        raise UsageError(f"id2label names the classes {min(named)} to {max(named)}")
     return tuple(named.get(number, f"LABEL_{number}") for number in range(max(named, default=-1) + 1))
 
 
@@ -266,7 +263,7 @@ def _possible(family: Family, values: dict[str, Any], weights: Mapping[str, Tens
     if len(found) < 2:
         return tuple(found)
     [out] = [row.theirs for row in family.heads[found[0]] if row.ours == "out"]
-    outputs = len(weights[f"{out}.weight"]) if f"{out}.weight" in weights and weights[f"{out}.weight"].ndim else 0
+    outputs = len(weights[f"{out}.weight"]) if f"{out}.weight" in weights else 0
     labels = values.get("id2label")
     names = [str(name) for name in labels.values()] if isinstance(labels, dict) else []
     count = len(names) or values.get("num_labels", values.get("_num_labels", 2))

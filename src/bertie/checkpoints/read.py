@@ -146,8 +146,6 @@ def _used(
         wrong: The output matrix of the head that predicts tokens, if it is not the word embeddings.
     """
     for name, tensor in weights.items():
-        if not tensor.ndim:
-            raise UserError(f"{path} is damaged: {name} is a single number")
         require_dtype(path, name, tensor)
     poolers = ("pooler.", *(f"heads.{name}.pooler." for name, shape in heads.items() if shape == "pair"))
     lost: list[HeadShape] = []

@@ -5,29 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, get_args
 
-from bertie import console
+from torch import Tensor
+
+from bertie import console, untrusted
 from bertie.checkpoints.find import module_paths, root_of
 from bertie.checkpoints.sentence_transformers_format import (
     GENERAL,
     LENGTHS,
     MODULES,
+    OLD_MODES,
     SCORE_ACTIVATIONS,
     SentenceEmbedding,
     Similarity,
 )
-from bertie.checkpoints.sentence_transformers_modules import (
-    REMEDY,
-    read_module,
-    read_pooling,
-    refused,
-    require_fit,
-    warn_unknown,
-)
+from bertie.checkpoints.weight_files import PICKLED, SAFETENSORS, read_tensors
 from bertie.errors import UserError
 from bertie.files.model_folder import ModelFolder
 from bertie.model.pooling import Pooling
-from bertie.model.vector_modules import VectorModule
+from bertie.model.vector_modules import ACTIVATIONS, Dense, Dropout, LayerNorm, Normalize, VectorModule, output_width
 
+REMEDY = "to use the encoder alone, remove modules.json"
 ARGUMENTS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")
 """Keys of the module Transformer with arguments for the functions of transformers: names up to version 5, and from 6 on."""
 ARGUMENTS_WITHOUT_EFFECT = frozenset(
@@ -60,35 +57,35 @@ def read(folder: Path | ModelFolder, hidden_size: int | None = None) -> Sentence
         return None
     general, path = root.json(GENERAL), root / GENERAL
     known = ("model_type", "prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim", "__version__")
-    warn_unknown(path, general, (*known, "requirements"))
+    _warn_unknown(path, general, (*known, "requirements"))
     if (kind := general.get("model_type", "SentenceTransformer")) != "SentenceTransformer":
-        raise refused(path, "model_type", kind)
+        raise _refused(path, "model_type", kind)
     entries = _entries(root)
     kinds = [kind for kind, _ in entries]
     if kinds[:2] != ["Transformer", "Pooling"]:
         raise UserError(f"{root / MODULES} asks for {' → '.join(kinds) or 'nothing'}, which is not supported: {REMEDY}")
     lowercase = _transformer(*transformer_settings(entries[0][1]), "feature-extraction")
-    width, pooling, include_prompt = read_pooling(entries[1][1])
+    width, pooling, include_prompt = _pooling(entries[1][1])
     if width is not None and hidden_size not in (None, width):
         shown = f"{width}, and the model's hidden states have the width {hidden_size}"
         raise UserError(f"{entries[1][1] / 'config.json'}: embedding_dimension is {shown}")
     width = (hidden_size or width or 0) * len(pooling) or None
     modules: list[VectorModule] = []
     for kind, module in entries[2:]:
-        modules.append(read_module(kind, module, root / MODULES))
-        width = require_fit(modules[-1], width, module)
+        modules.append(_module(kind, module, root / MODULES))
+        width = _width_after(modules[-1], width, module)
     prompts = general.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
-        raise refused(path, "prompts", prompts, "it must map names to texts")
+        raise _refused(path, "prompts", prompts, "it must map names to texts")
     prompts = {name: text or "" for name, text in prompts.items()}
     default, similarity, dimensions = (general.get(name) for name in known[2:5])
     if default is not None and default not in (*prompts, "query", "document"):
-        raise refused(path, "default_prompt_name", default, "there is no such prompt")
+        raise _refused(path, "default_prompt_name", default, "there is no such prompt")
     similarity = similarity or "cosine"
     if similarity not in get_args(Similarity):
-        raise refused(path, "similarity_fn_name", similarity)
+        raise _refused(path, "similarity_fn_name", similarity)
     if dimensions is not None and (type(dimensions) is not int or dimensions < 1):
-        raise refused(path, "truncate_dim", dimensions, "give at least 1")
+        raise _refused(path, "truncate_dim", dimensions, "give at least 1")
     return SentenceEmbedding(
         pooling, tuple(modules), include_prompt, lowercase, prompts, default, similarity, dimensions, stated=True
     )
@@ -188,10 +185,10 @@ def _entries(root: ModelFolder) -> list[tuple[str, ModelFolder]]:
         if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("path", "type")):
             raise UserError(f"{path} is damaged: each module has a path and a type, which are texts")
         if not entry["type"].startswith("sentence_transformers."):
-            raise refused(path, "type", entry["type"], f"it is code that bertie does not have; {REMEDY}")
+            raise _refused(path, "type", entry["type"], f"it is code that bertie does not have; {REMEDY}")
         if entry.get("kwargs"):
-            raise refused(path, "kwargs", entry["kwargs"])
-        warn_unknown(path, entry, ("idx", "name", "path", "type", "kwargs"))
+            raise _refused(path, "kwargs", entry["kwargs"])
+        _warn_unknown(path, entry, ("idx", "name", "path", "type", "kwargs"))
         modules.append(entry["type"].rsplit(".", 1)[-1])
     return [(kind, root.inside(name)) for kind, name in zip(modules, module_paths(root), strict=True)]
 
@@ -199,28 +196,28 @@ def _entries(root: ModelFolder) -> list[tuple[str, ModelFolder]]:
 def _transformer(path: Path, values: dict[str, Any], task: str) -> bool:
     """Check the settings of the module Transformer. Return whether it lowercases texts."""
     known = ("max_seq_length", "do_lower_case", "transformer_task", "modality_config", "module_output_name")
-    warn_unknown(path, values, (*known, *EMPTY, *ARGUMENTS, "unpad_inputs", "backend", "cache_dir"))
+    _warn_unknown(path, values, (*known, *EMPTY, *ARGUMENTS, "unpad_inputs", "backend", "cache_dir"))
     for name in EMPTY:
         if values.get(name):
-            raise refused(path, name, values[name])
+            raise _refused(path, name, values[name])
     for name in ARGUMENTS:
         given = values.get(name) or {}
         if not isinstance(given, dict):
-            raise refused(path, name, given)
+            raise _refused(path, name, given)
         limits = {"model_max_length"} if name in ("tokenizer_args", "processor_kwargs") else set()
         for key, value in given.items():
             if key not in ARGUMENTS_WITHOUT_EFFECT | limits:
-                raise refused(path, f"{name}.{key}", value)
+                raise _refused(path, f"{name}.{key}", value)
     if (found := values.get("transformer_task", "feature-extraction")) != task:
-        raise refused(path, "transformer_task", found)
+        raise _refused(path, "transformer_task", found)
     if task == "feature-extraction":
         if values.get("modality_config", TEXT_ONLY) != TEXT_ONLY:
-            raise refused(path, "modality_config", values["modality_config"])
+            raise _refused(path, "modality_config", values["modality_config"])
         if (output := values.get("module_output_name", "token_embeddings")) != "token_embeddings":
-            raise refused(path, "module_output_name", output)
+            raise _refused(path, "module_output_name", output)
     lowercase = values.get("do_lower_case") or False
     if lowercase not in (True, False):
-        raise refused(path, "do_lower_case", lowercase)
+        raise _refused(path, "do_lower_case", lowercase)
     return bool(lowercase)
 
 
@@ -228,13 +225,132 @@ def _require_cross_encoder(root: ModelFolder, general: dict[str, Any]) -> None:
     """Check the files of a cross-encoder of version 6. Raises UserError."""
     path = root / GENERAL
     known = ("model_type", "prompts", "default_prompt_name", "activation_fn", "__version__", "requirements")
-    warn_unknown(path, general, (*known, "keep_in_fp32_modules"))
+    _warn_unknown(path, general, (*known, "keep_in_fp32_modules"))
     if (default := general.get("default_prompt_name")) is not None:
-        raise refused(path, "default_prompt_name", default, "a cross-encoder of bertie has no prompts")
+        raise _refused(path, "default_prompt_name", default, "a cross-encoder of bertie has no prompts")
     entries = _entries(root)
     if [kind for kind, _ in entries] != ["Transformer"]:
         shown = " → ".join(kind for kind, _ in entries) or "nothing"
         raise UserError(f"{root / MODULES} asks for {shown}, which is not supported: {REMEDY}")
     where, settings = transformer_settings(entries[0][1])
     if _transformer(where, settings, "sequence-classification"):
-        raise refused(where, "do_lower_case", True, "a cross-encoder of bertie reads texts as its tokenizer does")
+        raise _refused(where, "do_lower_case", True, "a cross-encoder of bertie reads texts as its tokenizer does")
+
+
+def _pooling(folder: ModelFolder) -> tuple[int | None, tuple[Pooling, ...], bool]:
+    """Return the width of the hidden states, if the file names it, the poolings, and whether prompts are pooled.
+
+    Raises:
+        UserError: The file is damaged, or asks for what bertie does not support.
+    """
+    path, values = folder / "config.json", folder.json("config.json")
+    old = {key: mode for key, mode in OLD_MODES.items() if key in values}
+    sizes = ("embedding_dimension", "word_embedding_dimension")
+    unknown = [key for key in values if key.startswith("pooling_mode_") and key not in OLD_MODES and values[key]]
+    if unknown:
+        raise _refused(path, unknown[0], values[unknown[0]])
+    _warn_unknown(path, values, (*OLD_MODES, *sizes, "pooling_mode", "include_prompt", *unknown))
+    given = values.get("pooling_mode", [mode for key, mode in old.items() if values[key]] or ["mean"])
+    modes = given if isinstance(given, list) else [given]
+    if not modes or len(modes) > len(OLD_MODES) or not all(mode in OLD_MODES.values() for mode in modes):
+        raise _refused(path, "pooling_mode", given)
+    width = next((values[key] for key in sizes if key in values), None)
+    if width is not None and (type(width) is not int or width < 1):
+        raise _refused(path, sizes[0], width)
+    include = values.get("include_prompt", True)
+    if type(include) is not bool:
+        raise _refused(path, "include_prompt", include)
+    return width, tuple(modes), include
+
+
+def _module(kind: str, folder: ModelFolder, listed: Path) -> VectorModule:
+    """Return a module after the pooling. Raises UserError.
+
+    Args:
+        kind: Its class.
+        folder: Its folder.
+        listed: The file that lists it, for messages.
+    """
+    path, values = folder / "config.json", folder.json("config.json")
+    for key in ("module_input_name", "module_output_name"):
+        if values.get(key, "sentence_embedding") not in ("sentence_embedding", None):
+            raise _refused(path, key, values[key])
+    known: tuple[str, ...] = ("module_input_name", "module_output_name")
+    if kind == "Normalize":
+        module: VectorModule = Normalize()
+    elif kind == "Dropout":
+        rate = values.get("dropout", 0.2)
+        if not isinstance(rate, int | float) or not 0 <= rate <= 1:
+            raise _refused(path, "dropout", rate)
+        module, known = Dropout(float(rate)), ("dropout",)
+    elif kind == "LayerNorm":
+        tensors = _tensors(folder, {"norm.weight": 1, "norm.bias": 1})
+        module, known = LayerNorm(tensors["norm.weight"], tensors["norm.bias"]), ("dimension",)
+    elif kind == "Dense":
+        module = _dense(folder, path, values)
+        known = (*known, "in_features", "out_features", "bias", "activation_function", "use_residual")
+    else:
+        raise UserError(f"{listed} asks for the module {kind[:60]}, which is not supported here: {REMEDY}")
+    _warn_unknown(path, values, known)
+    return module
+
+
+def _dense(folder: ModelFolder, path: Path, values: dict[str, Any]) -> Dense:
+    bias, residual = values.get("bias", True), values.get("use_residual", False)
+    for key, value in (("bias", bias), ("use_residual", residual)):
+        if type(value) is not bool:
+            raise _refused(path, key, value)
+    name = values.get("activation_function", "torch.nn.modules.activation.Tanh")
+    act = name.rsplit(".", 1)[-1] if isinstance(name, str) and name.startswith("torch.nn.") else None
+    if act not in ACTIVATIONS:
+        raise _refused(path, "activation_function", name)
+    sizes = [values.get(key) for key in ("in_features", "out_features")]
+    projected = residual and sizes[0] != sizes[1]
+    optional = [("linear.bias", 1)] * bias + [("residual.weight", 2)] * projected
+    tensors = _tensors(folder, {"linear.weight": 2, **dict(optional)})
+    weight = tensors["linear.weight"]
+    for key, size in zip(("out_features", "in_features"), weight.shape, strict=True):
+        if values.get(key) != size:
+            raise UserError(f"{path}: {key} is {str(values.get(key))[:60]}, and the weights have {size}")
+    return Dense(weight, tensors.get("linear.bias"), act, residual, tensors.get("residual.weight"))
+
+
+def _tensors(folder: ModelFolder, wanted: dict[str, int]) -> dict[str, Tensor]:
+    """Return the weights of a module as float32. wanted: their names, and their numbers of dimensions."""
+    names = [name for name in (SAFETENSORS, PICKLED) if folder.has(name)]
+    if not names:
+        raise UserError(f"{folder / SAFETENSORS} is missing: restore it, or {PICKLED}")
+    untrusted.require_inside(folder.path, names)
+    tensors = read_tensors(folder / names[0])
+    if (found := set(tensors)) != (names_wanted := set(wanted)):
+        first = min(found ^ names_wanted)
+        problem = "lacks" if first in names_wanted else "also holds"
+        raise UserError(f"{folder / names[0]} {problem} {first[:200]}: it does not fit its config.json")
+    for name, dimensions in wanted.items():
+        if tensors[name].ndim != dimensions:
+            raise UserError(f"{folder / names[0]} is damaged: {name} has the shape {tuple(tensors[name].shape)}")
+    return {name: tensor.float() for name, tensor in tensors.items()}
+
+
+def _width_after(module: VectorModule, width: int | None, folder: ModelFolder) -> int | None:
+    """Return the width after a module. Raises UserError if the module reads another one."""
+    reads = {Dense: lambda m: m.weight.shape[1], LayerNorm: lambda m: len(m.weight)}
+    if type(module) not in reads:
+        return width
+    own = reads[type(module)](module)
+    if width is not None and own != width:
+        raise UserError(f"{folder} reads vectors of width {own}, and those before it have width {width}")
+    return output_width((module,), own)
+
+
+def _warn_unknown(path: Path, values: dict[str, Any], known: tuple[str, ...]) -> None:
+    """Warn of the keys of a file that bertie does not know."""
+    if unknown := sorted(set(values) - set(known)):
+        shown = ", ".join(key[:60] for key in unknown[:10])
+        console.warn(f"{path}: bertie does not know {shown}: ignored")
+
+
+def _refused(path: Path, key: str, value: Any, why: str = "") -> UserError:
+    """Return the error that names a file, a key and its value. why: instead of "not supported" and the remedy."""
+    shown = repr(value) if isinstance(value, str) else str(value)
+    return UserError(f"{path}: {key} is {shown[:100]}: {why or f'not supported; {REMEDY}'}")

@@ -5,7 +5,7 @@ The file is imported only when the verb is used, so `bertie --help` starts witho
 the ranks of torchrun share the work of the verb; other verbs refuse several ranks.
 
 `flags.py` derives the arguments from `Args`, `parser.py` parses them, `completion.py` prints scripts for shells, and
-`common.py` has what several commands share. `VERBS` has the verbs with their summaries.
+`common.py` and `model_options.py` have what several commands share. `VERBS` has the verbs with their summaries.
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ READ_MODELS = {
         "likelihood",
         "minimal-pairs",
     ),
-    *("next-sentence", "similarity", "search", "generate", "serve", "convert", "verify", "inspect"),
-    "prune-heads",
+    *("next-sentence", "similarity", "search", "generate", "serve", "convert", "verify", "inspect", "prune-heads"),
 }
 """Verbs that take a model. They have the flags of `flags.Reading`."""
 

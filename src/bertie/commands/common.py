@@ -1,15 +1,16 @@
-"""Flags that several verbs share."""
+"""Groups of flags that several verbs share, and what these flags mean."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from bertie import console
-from bertie.errors import UserError
+from bertie.errors import UsageError, UserError
 from bertie.text.executors import Executor, make_executor
 
 
@@ -33,8 +34,26 @@ def given(args: Any, *names: str) -> dict[str, Any]:
     return {name: getattr(args, name) for name in names}
 
 
+def require_one_input(texts: list[str], path: Path | None) -> None:
+    """Raise UsageError unless a verb got either texts or a file."""
+    if bool(texts) == bool(path):
+        raise UsageError("give either texts or --input FILE")
+
+
+def require_stdout(what: str) -> IO[str]:
+    """Return stdout. Raise UsageError if it is closed, before the work for what is written there begins."""
+    if sys.stdout is None:
+        raise UsageError(f"stdout is closed, and {what} are written there: redirect it to a file")
+    return sys.stdout
+
+
 def print_lines(
-    results: Iterable[Any], to_json: Callable[[Any], Any], path: Path | None, unit: str, noun: str
+    results: Iterable[Any],
+    to_json: Callable[[Any], Any],
+    path: Path | None,
+    unit: str,
+    noun: str,
+    file: IO[str] | None = None,
 ) -> dict[str, Any]:
     """Print one JSON object for each result, in place of a `UserError` its message.
 
@@ -44,6 +63,7 @@ def print_lines(
         path: The input file, for messages.
         unit: What there is one result for: "pairs".
         noun: What a result is: "similarity".
+        file: Where to print; None: on stdout.
 
     Returns:
         The result for `--json`: the number of results, and of errors.
@@ -56,13 +76,13 @@ def print_lines(
         count += 1
         bad += isinstance(result, UserError)
         value = {"error": str(result)} if isinstance(result, UserError) else to_json(result)
-        print(json.dumps(value, ensure_ascii=False))
+        print(json.dumps(value, ensure_ascii=False), file=file)
     if not count:
         raise UserError(f"{path}: no {unit} in it")
     if bad == count:
-        raise UserError(f'{path}: none of {console.plural(bad, "row")} could be read: see the "error" of each')
+        raise UserError(f'{path or "texts"}: none of {bad:,} {unit} has a {noun}: see the "error" of each')
     if bad:
-        console.warn(f'{bad:,} of {count:,} rows could not be read: they have an "error" instead of a {noun}')
+        console.warn(f'{bad:,} of {count:,} {unit} have an "error" instead of a {noun}')
     return {unit: count, "errors": bad}
 
 

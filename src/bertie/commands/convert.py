@@ -36,7 +36,7 @@ class Args:
     written."""
     push: str | None = None
     """Repository of the Hugging Face Hub, OWNER/NAME, or NAME for one of your own, to upload the folder to, once it is
-    compared. It must be new or empty. The token is that of `hf auth login`, or HF_TOKEN."""
+    compared. It must be new or empty. The token is from `hf auth login`, or HF_TOKEN."""
     public: bool = False
     """Create a public repository; by default, only you and your organization see it."""
     card: CardFacts = CardFacts()
@@ -46,9 +46,10 @@ class Args:
 def run(args: Args) -> dict[str, Any]:
     options = given(args, "precision", "data", "calibration", "max_loss", "push", "public", "card")
     result = convert(args.run, args.out, args.to, **options)
+    equal = sum(compared["verdict"] == "equal" for compared in result["compared"])
     console.info(
         f"{args.out}: differs from its source by {result['difference']:.1e} of the largest value "
-        f"(smallest cosine of a hidden state {result['cosine']:.5f}); {len(result['compared'])} comparisons are equal; "
+        f"(smallest cosine of a hidden state {result['cosine']:.5f}); {equal} comparisons are equal; "
         f"written in {result['seconds']:.1f} s, checked in {result['check_seconds']:.1f} s"
     )
     return result

@@ -33,11 +33,11 @@ def defaults(kind: str) -> dict[str, Any]:
     if kind in config.kinds(AnyTask):
         return score.defaults(kind)
     if Path(kind).exists():
-        fitting = kinds_that_read(Path(kind))
-        found = f"its columns fit {' or '.join(fitting)}" if fitting else "its columns fit no task without flags"
-        raise UsageError(f"{kind} stands where the kind of task belongs; {found}", "Say it first, or with --task KIND")
-    kinds = ", ".join(config.kinds(AnyTask))
-    raise UsageError(f"{kind!r} is no kind of task, which stands before the file, and no file: the kinds are {kinds}")
+        fitting = " or ".join(kinds_that_read(Path(kind))) or "no task without flags"
+        raise UsageError(
+            f"missing task before {kind}, whose columns fit {fitting}", f"Use bertie data inspect TASK {kind}"
+        )
+    raise UsageError(f"unknown task or file {kind!r}; tasks: {', '.join(config.kinds(AnyTask))}")
 
 
 def run(args: Args) -> dict[str, Any]:

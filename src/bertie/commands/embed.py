@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertie import console
-from bertie.commands.common import given
+from bertie.commands.common import given, require_one_input
 from bertie.commands.flags import Flat, Positional
+from bertie.commands.model_options import ModelOptions
 from bertie.errors import UsageError
 from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling
 from bertie.predict.embed import TextUnit, VectorUnit, WordUnit, embed, vector_blocks
-from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
 from bertie.predict.shared import shared
 from bertie.predict.vector_files import Dtype
@@ -51,28 +51,22 @@ class Args:
     prompt_name: str | None = None
     """Name of the model's prompt to put before each text, such as query or document; by default the model's own default,
     usually none."""
-    language: str = ""
-    """Language of the texts, for a model with language embeddings; empty: that of fine-tuning, or else the first one."""
     dtype: Dtype = "float32"
     """Data type of the vectors; float16 halves the size of the file."""
     strict: bool = False
     """Fail at the first row without a vector, instead of writing NaN (.parquet: null) for it."""
-    engine: EngineName | None = None
-    """What computes the encoder; by default the engine that a converted model was made for, or else plain."""
+    how: Flat[ModelOptions] = ModelOptions()
 
 
 def run(args: Args) -> dict[str, Any]:
-    if bool(args.texts) == bool(args.input):
-        raise UsageError("give either texts or --input FILE")
-    texts = args.input or args.texts
-    options = given(args, "source", "dtype", "language", "engine", "strict")
+    require_one_input(args.texts, args.input)
     unit = _unit(args)
     with shared_work(args) as share:
         if not share.first:
-            model = shared(load(args.run, language=args.language, engine=args.engine), share)
-            list(vector_blocks(model, unit, ()))
+            list(vector_blocks(shared(load(args.run, **vars(args.how)), share), unit, ()))
             return {}
-        result = embed(args.run, texts, args.out, unit, **options, share=share)
+        options = given(args, "source", "dtype", "strict") | vars(args.how)
+        result = embed(args.run, args.input or args.texts, args.out, unit, **options, share=share)
     rate = result["texts"] / max(result["seconds"], 1e-3)
     console.info(
         f"{args.out}: {console.plural(result['vectors'], 'vector')}, width {result['width']}, "

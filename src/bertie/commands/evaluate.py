@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
-from bertie.commands.flags import Positional
+from bertie.commands.flags import Flat, Positional
+from bertie.commands.model_options import ModelOptions
 from bertie.predict.checkpoint_task import read_task
-from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
 from bertie.predict.shared import shared
 from bertie.tasks import AnyTask
@@ -30,12 +30,9 @@ class Args:
     task: AnyTask
     out: Path | None = None
     """Output folder: predictions.jsonl, scores.json (also per class) and report.html (with charts)."""
-    language: str = ""
-    """Language of the texts, for a model with language embeddings; empty: that of fine-tuning."""
     strict: bool = False
     """Fail at the first unreadable row, instead of skipping it."""
-    engine: EngineName | None = None
-    """What computes the encoder; by default the engine that a converted model was made for, or else plain."""
+    how: Flat[ModelOptions] = ModelOptions()
 
 
 def defaults(run: str) -> dict[str, Any]:
@@ -45,7 +42,7 @@ def defaults(run: str) -> dict[str, Any]:
 
 def run(args: Args) -> dict[str, Any]:
     with shared_work(args) as share:
-        model = shared(load(args.run, task=args.task, language=args.language, engine=args.engine), share)
+        model = shared(load(args.run, task=args.task, **vars(args.how)), share)
         if not share.first:
             model.predict([])
             return {}

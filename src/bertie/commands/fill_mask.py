@@ -21,8 +21,8 @@ class Args:
     """Predict the tokens at [MASK]: each alone or all together, whole words, or given candidates.
 
     A word of several pieces is filled in piece by piece, with one mask for each piece that is still missing. Its probability
-    is the product of those of its pieces. The masks tell the model how many pieces there are, so it is the probability among
-    the words with this number of pieces.
+    is the product of the probabilities of its pieces. The masks tell the model how many pieces there are, so it is the
+    probability among the words with this number of pieces.
     """
 
     run: Positional[str]
@@ -49,25 +49,20 @@ class Args:
 
 
 def run(args: Args) -> dict[str, Any]:
-    _require_sensible(args)
+    searches = (args.whole_words or args.joint) and not args.candidates
+    add = "add --whole-words or --joint, without --candidates"
+    for flag, problem in {
+        "--whole-words": args.whole_words and args.candidates and "candidates are whole words",
+        "--max-pieces": args.max_pieces is not None and not args.whole_words and "add --whole-words",
+        "--order": args.order is not None and not searches and add,
+        "--beam": args.beam is not None and not searches and add,
+    }.items():
+        if problem:
+            raise UsageError(f"{flag} has no effect here: {problem}")
     predictor = load(args.run, language=args.language)
     result = _result(predictor, args)
     tell_generator(predictor.model)
     return result
-
-
-def _require_sensible(args: Args) -> None:
-    """Raise a UsageError for flags that would have no effect."""
-    searches = (args.whole_words or args.joint) and not args.candidates
-    problems = {
-        "--whole-words": args.whole_words and args.candidates and "candidates are whole words",
-        "--max-pieces": args.max_pieces is not None and not args.whole_words and "add --whole-words",
-        "--order": args.order is not None and not searches and "add --whole-words or --joint, without --candidates",
-        "--beam": args.beam is not None and not searches and "add --whole-words or --joint, without --candidates",
-    }
-    for flag, problem in problems.items():
-        if problem:
-            raise UsageError(f"{flag} has no effect here: {problem}")
 
 
 def _result(predictor: Predictor, args: Args) -> dict[str, Any]:

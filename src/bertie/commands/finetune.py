@@ -47,14 +47,11 @@ def run(args: Args) -> dict[str, Any]:
         outcome = finetune_on_ranks(ranks, args.recipe, args.train, args.dev, args.model, args.out, args.threads)
     if outcome is None:  # only the first rank reports
         return {}
-    chosen = (
-        f" (best of {len(outcome.sweep.results)} runs, scored on the report half of the dev set)"
-        if outcome.sweep
-        else ""
-    )
-    console.info(f"{args.out}: " + ", ".join(f"{name} {value:.4f}" for name, value in outcome.scores.items()) + chosen)
+    scores = ", ".join(f"{name} {value:.4f}" for name, value in outcome.scores.items())
     result = {"run": str(args.out), "scores": outcome.scores, "seconds": round(time.monotonic() - started, 3)}
     if outcome.sweep is None:
+        console.info(f"{args.out}: {scores}")
         return {**result, "seeds": [args.recipe.seed]}
-    seeds = list(dict.fromkeys(run.seed for run in outcome.sweep.results))
-    return {**result, "seeds": seeds, "sweep": outcome.sweep.to_json()}
+    runs = outcome.sweep.results
+    console.info(f"{args.out}: {scores} (best of {len(runs)} runs, scored on the report half of the dev set)")
+    return {**result, "seeds": list(dict.fromkeys(run.seed for run in runs)), "sweep": outcome.sweep.to_json()}

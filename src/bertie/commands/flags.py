@@ -39,7 +39,7 @@ class Reading:
     """Flags that every verb has that takes a model."""
 
     allow_unused: bool = False
-    """Ignore weights without a place in the model, such as those of an adapter, instead of refusing them."""
+    """Ignore weights without a place in the model, such as an adapter's, instead of refusing them."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def listed(verb: str, given: dict[str, Any]) -> list[Argument]:
 
 
 def is_kind(argument: Argument) -> bool:
-    """Whether this is the kind of a table, which only a TOML file can change."""
+    """Return whether this is the kind of a table, which only a TOML file can change."""
     return len(argument.path) > 1 and argument.path[-1] == "kind"
 
 
@@ -197,5 +197,5 @@ def _walk(
 
 
 def _holds_tables(hint: Any) -> bool:
-    """Whether the values are tables of a TOML file. A flag cannot set those."""
+    """Return whether the values are tables of a TOML file. A flag cannot set those."""
     return dataclasses.is_dataclass(hint) or any(map(_holds_tables, typing.get_args(hint)))

@@ -22,7 +22,7 @@ class Args:
     inspection."""
     inspection: Flat[Inspection] = Inspection()
     language: str = ""
-    """Language of the texts, for a model with language embeddings; empty: that of fine-tuning, or else the first one."""
+    """Language of the texts, for a model with language embeddings; empty: the language of fine-tuning, or else the first one."""
 
 
 def run(args: Args) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
+from bertie.commands.common import given
 from bertie.commands.flags import Flat, Positional
 from bertie.errors import UserError
 from bertie.lab.lab import run_lab
@@ -30,20 +31,16 @@ class Args:
     """Folder of the steps: vocabularies, shards, models, scores. Labs with the same folder share what they have in common.
     By default OUT/steps."""
     seeds: tuple[int, ...] = ()
-    """Random seeds, in place of those of the lab file."""
+    """Random seeds, in place of the seeds in the lab file."""
     dry_run: bool = False
     """Prepare the text, time a few training steps, and print the cells and the estimated time. Nothing is trained."""
     work: Flat[Work] = Work()
 
 
 def run(args: Args) -> dict[str, Any]:
-    result = run_lab(
-        args.config, args.data, args.out, seeds=args.seeds, work=args.work, steps=args.steps or "", dry=args.dry_run
-    )
+    options = given(args, "seeds", "work")
+    result = run_lab(args.config, args.data, args.out, **options, steps=args.steps or "", dry=args.dry_run)
     if failed := result.get("failed"):
-        raise UserError(
-            f"{console.plural(failed, 'step')} failed; the same command repeats them. If a file of a step is damaged, remove "
-            "the folder of that step first",
-            result=result,
-        )
+        remedy = "the same command repeats them. If a file of a step is damaged, remove the folder of that step first"
+        raise UserError(f"{console.plural(failed, 'step')} failed; {remedy}", result=result)
     return result

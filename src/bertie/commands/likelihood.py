@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from bertie import console, storage
+from bertie.commands.common import print_lines, require_one_input, require_stdout
 from bertie.commands.flags import Flat, Positional
-from bertie.errors import UsageError, UserError, raise_error
+from bertie.errors import UsageError, raise_error
 from bertie.predict.likelihood import TextScore, perplexity
 from bertie.predict.load import load
 from bertie.predict.token_model import tell_generator
@@ -50,37 +48,35 @@ class Args:
 
 
 def run(args: Args) -> dict[str, Any]:
-    if bool(args.texts) == bool(args.input):
-        raise UsageError("give either texts or --input FILE")
+    require_one_input(args.texts, args.input)
+    stdout = None if args.out else require_stdout("likelihoods")
+    if args.out and args.out.suffix != ".jsonl":
+        raise UsageError(f"--out {args.out}: likelihoods are written as .jsonl: use this ending")
+    if args.out and args.out.exists():
+        raise UsageError(f"{args.out} already exists: give another --out, or remove it first")
     texts = args.source.stream(args.input) if args.input else args.texts
     predictor = load(args.run, language=args.language)
     causal = predictor.token_model().causal
     tell_generator(predictor.model)
     scores = predictor.score_tokens(texts, args.within_word)
     scores = map(raise_error, scores) if args.strict else scores
-    count = bad = tokens = 0
-    total = 0.0
-    with _destination(args.out) as file:
-        for score in scores:
-            count += 1
-            if isinstance(score, UserError):
-                bad += 1
-                line: dict[str, Any] = {"error": str(score)}
-            else:
-                tokens, total = tokens + len(score.token_ids), total + score.log_likelihood
-                line = to_json(score, predictor.tokenizer if args.per_token else None)
-            print(json.dumps(line, ensure_ascii=False), file=file)
-        if not count:
-            raise UserError(f"{args.input}: no texts in it")
-    if bad:
-        console.warn(f'{bad:,} of {count:,} texts could not be scored: they have an "error" instead of a likelihood')
-    name = "log-likelihood" if causal else "pseudo-log-likelihood"
-    result: dict[str, Any] = {"score": name, "texts": count, "errors": bad, "tokens": tokens}
-    if not tokens:
-        raise UserError(f'none of {console.plural(bad, "text")} could be scored: see the "error" of each')
-    result |= {"log_likelihood": total, "perplexity": perplexity(total, tokens)}
+    tokens, total = 0, 0.0
+
+    def line(score: TextScore) -> dict[str, Any]:
+        nonlocal tokens, total
+        tokens, total = tokens + len(score.token_ids), total + score.log_likelihood
+        return to_json(score, predictor.tokenizer if args.per_token else None)
+
+    with (
+        storage.atomic_file(args.out) if args.out else nullcontext() as path,
+        open(path, "w", encoding="utf-8") if path else nullcontext(stdout) as file,
+    ):
+        result = print_lines(scores, line, args.input, "texts", "likelihood", file)
     prefix = "" if causal else "pseudo-"
-    console.info(f"{tokens:,} tokens: {name} {total:,.2f}, {prefix}perplexity per token {result['perplexity']:,.2f}")
+    result |= {"score": f"{prefix}log-likelihood", "tokens": tokens, "log_likelihood": total}
+    result |= {"perplexity": perplexity(total, tokens)}
+    about = f"{prefix}log-likelihood {total:,.2f}, {prefix}perplexity per token {result['perplexity']:,.2f}"
+    console.info(f"{tokens:,} tokens: {about}")
     return result
 
 
@@ -91,19 +87,3 @@ def to_json(score: TextScore, tokenizer: Tokenizer | None) -> dict[str, Any]:
         return line
     pieces = zip(tokenizer.tokens(score.token_ids), score.log_probabilities.tolist(), strict=True)
     return {**line, "pieces": [[token, log_p] for token, log_p in pieces]}
-
-
-@contextmanager
-def _destination(out: Path | None) -> Iterator[IO[str]]:
-    """Yield the output file, which gets its name when it is complete, or stdout."""
-    if out is None:
-        if sys.stdout is None:
-            raise UsageError("stdout is closed, and likelihoods are written there: redirect it to a file")
-        yield sys.stdout
-        return
-    if out.suffix != ".jsonl":
-        raise UsageError(f"--out {out}: likelihoods are written as .jsonl: use this ending")
-    if out.exists():
-        raise UsageError(f"{out} already exists: give another --out, or remove it first")
-    with storage.atomic_file(out) as path, open(path, "w", encoding="utf-8") as file:
-        yield file

@@ -103,7 +103,7 @@ def _values(known: list[Argument], argv: list[str]) -> Changes:
 
 
 def _is_flag(word: str) -> bool:
-    """Whether a word is a flag: not a text that begins with a dash, and not a negative number."""
+    """Return whether a word is a flag: not a text that begins with a dash, and not a negative number."""
     return re.match(r"--[A-Za-z][^\s=]*(=|$)|-[A-Za-z]$|--$", word) is not None
 
 
@@ -121,12 +121,10 @@ def _converted_word(argument: Argument, word: str) -> Any:
     if argument.choices:
         if word in argument.choices:
             return word
+        remedy = did_you_mean(word, argument.choices)
+        if is_kind(argument):
+            remedy = ": set a kind in a TOML file that extends this recipe"
         expected = ", ".join(map(repr, argument.choices))
-        remedy = (
-            ": set a kind in a TOML file that extends this recipe"
-            if is_kind(argument)
-            else did_you_mean(word, argument.choices)
-        )
         raise UsageError(f"{argument.name}: expected {expected}, found {config.shown(word)}{remedy}")
     if argument.table:
         is_table = word.startswith("{")
@@ -170,7 +168,9 @@ def help_text(verb: str, word: str) -> str:
 
 def _entry(argument: Argument, width: int) -> str:
     """Return the lines of the help on an argument."""
-    text = "Turn off: " * (argument.switch and argument.default is True) + argument.help
+    text = argument.help
+    if argument.switch and argument.default is True:
+        text = f"Don't {text[0].lower()}{text[1:]}"
     if argument.choices and argument.choices[0] not in argument.label:
         text += f" One of {', '.join(argument.choices)}."
     if not argument.switch and argument.default not in (REQUIRED, None, "", (), []):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from bertie.commands.common import given
 from bertie.commands.flags import Flat
 from bertie.pretraining.budget_plan import Device, plan
 from bertie.text.remote_shards import ShardCache
@@ -28,11 +29,5 @@ class Args:
 
 
 def run(args: Args) -> dict[str, Any]:
-    return plan(
-        args.data,
-        args.budget,
-        device=args.device,
-        utilization=args.utilization,
-        threads=args.threads,
-        cache=args.shard_cache,
-    )
+    options = given(args, "device", "utilization", "threads")
+    return plan(args.data, args.budget, **options, cache=args.shard_cache)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie.commands.common import print_lines
+from bertie.commands.common import print_lines, require_one_input, require_stdout
 from bertie.commands.evaluate import defaults as defaults
-from bertie.commands.flags import Positional
+from bertie.commands.flags import Flat, Positional
+from bertie.commands.model_options import ModelOptions
 from bertie.errors import UsageError, raise_error
-from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
 from bertie.predict.shared import shared
 from bertie.tasks import AnyTask
@@ -39,25 +38,20 @@ class Args:
     text per line; -.jsonl, -.csv or -.tsv: rows from stdin."""
     aggregation_strategy: Strategy | None = None
     """How a tagger's predictions for subwords become entities, by the names of transformers' pipeline. first (default): the
-    tag of a word is that of its first subword, as in training. average, max: of all its subwords. simple: subwords are tagged
+    first subword of a word gives its tag, as in training. average, max: of all its subwords. simple: subwords are tagged
     and joined. none: every subword by itself."""
-    language: str = ""
-    """Language of the texts, for a model with language embeddings; empty: that of fine-tuning."""
     strict: bool = False
     """Fail at the first unreadable row, instead of printing {"error": …} for it."""
-    engine: EngineName | None = None
-    """What computes the encoder; by default the engine that a converted model was made for, or else plain."""
+    how: Flat[ModelOptions] = ModelOptions()
 
 
 def run(args: Args) -> dict[str, Any]:
-    if bool(args.text) == bool(args.input):
-        raise UsageError("give either texts or --input FILE")
+    require_one_input(args.text, args.input)
     if args.one_example and not args.text:
         raise UsageError("--one-example applies to texts: remove it, or --input")
-    if sys.stdout is None:
-        raise UsageError("stdout is closed, and predictions are written there: redirect it to a file")
+    require_stdout("predictions")
     with shared_work(args) as share:
-        model = shared(load(args.run, task=args.task, language=args.language, engine=args.engine), share)
+        model = shared(load(args.run, task=args.task, **vars(args.how)), share)
         strategy = args.aggregation_strategy
         if not share.first:
             model.predict([], strategy)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
-from bertie.commands.common import ExecutorOptions
+from bertie.commands.common import ExecutorOptions, given
 from bertie.commands.flags import Flat, Positional
 from bertie.errors import UsageError, UserError
 from bertie.files.store import is_url
@@ -47,8 +47,7 @@ def run(args: Args) -> dict[str, Any]:
             raise UsageError("--check reads existing shards: remove the other arguments")
         if is_url(args.check):
             raise UsageError(
-                f"--check {args.check}: only a local folder can be checked; `bertie pretrain` compares every file of an "
-                "object store with the manifest when it fetches it"
+                f"--check {args.check}: give a local folder; files of an object store are checked as fetched"
             )
         folder = Path(args.check)
         manifest = open_shards(folder).manifest
@@ -59,18 +58,10 @@ def run(args: Args) -> dict[str, Any]:
         console.result(f"{folder}: {len(manifest['files']):,} files, {size / 1e6:,.1f} MB, intact")
         return _summary(folder, manifest)
     if not args.tokenizer or not args.out:
-        missing = [flag for flag, given in (("--tokenizer", args.tokenizer), ("--out", args.out)) if not given]
-        raise UsageError(f"bertie prepare lacks {' and '.join(missing)} (see bertie prepare --help)")
-    manifest = prepare(
-        args.text,
-        Tokenizer.load(args.tokenizer),
-        args.out,
-        eval_share=args.eval_share,
-        language=args.language,
-        reader_options=args.reading,
-        filters=args.filters,
-        executor=args.work.build(),
-    )
+        raise UsageError("bertie prepare needs --tokenizer and --out (see bertie prepare --help)")
+    options = given(args, "eval_share", "language", "filters")
+    options |= {"reader_options": args.reading, "executor": args.work.build()}
+    manifest = prepare(args.text, Tokenizer.load(args.tokenizer), args.out, **options)
     for name, counts in manifest["splits"].items():
         several = f", {counts['translated']:,} documents in several languages" if args.reading.languages else ""
         console.info(f"{name}: {counts['documents']:,} documents, {counts['tokens']:,} tokens{several}")
@@ -80,6 +71,15 @@ def run(args: Args) -> dict[str, Any]:
 
 def _summary(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     """Return the part of the manifest that `--json` prints."""
-    names = ("splits", "documents", "bytes", "skipped", "filtered", "duplicates", "empty")
-    names += ("characters", "unknown_characters")
+    names = (
+        "splits",
+        "documents",
+        "bytes",
+        "skipped",
+        "filtered",
+        "duplicates",
+        "empty",
+        "characters",
+        "unknown_characters",
+    )
     return {"shards": str(folder), **{name: manifest.get(name) for name in names}}

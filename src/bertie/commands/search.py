@@ -8,8 +8,8 @@ from typing import Any
 
 from bertie import console
 from bertie.commands.flags import Flat, Positional
+from bertie.commands.model_options import ModelOptions
 from bertie.predict.embed import TextUnit
-from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
 from bertie.predict.search import search
 from bertie.tasks.data.unlabeled import UnlabeledReader
@@ -37,14 +37,11 @@ class Args:
     """Vectors of the file that `bertie embed RUN --input FILE --out X.npy` wrote, so that they are not computed again."""
     source: Flat[UnlabeledReader] = UnlabeledReader()
     unit: Flat[TextUnit] = TextUnit()
-    language: str = ""
-    """Language of the texts, for a model with language embeddings; empty: that of fine-tuning, or else the first one."""
-    engine: EngineName | None = None
-    """What computes the encoder; by default the engine that a converted model was made for, or else plain."""
+    how: Flat[ModelOptions] = ModelOptions()
 
 
 def run(args: Args) -> dict[str, Any]:
-    predictor = load(args.run, language=args.language, engine=args.engine)
+    predictor = load(args.run, **vars(args.how))
     found = search(predictor, args.file, args.query, args.top_k, args.unit, source=args.source, vectors=args.vectors)
     for each in found:
         console.result(f"{each.score:.4f}  {printable(each.text)}")

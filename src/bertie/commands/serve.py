@@ -41,7 +41,7 @@ class Args:
     engine: EngineName | None = None
     """What computes the encoders; by default the engine that a converted model was made for, or else plain."""
     api_keys: Path | None = None
-    """File with the keys that may use the server, one per line. Without it, everybody who reaches the address may."""
+    """File with the keys that may use the server, one per line. Without it, anyone who can connect may use it."""
     cors: tuple[str, ...] = ()
     """Origins of web pages whose scripts may use the server, such as https://example.org."""
     no_page: bool = False
@@ -77,10 +77,7 @@ def run(args: Args) -> dict[str, Any]:
     sources = _names(args.runs)
     for origin in args.cors:
         if not ORIGIN.fullmatch(origin):
-            form = "in lower case, as in https://example.org:8443"
-            raise UsageError(
-                f"--cors {origin}: give a scheme, a host and maybe a port other than the usual one, {form}"
-            )
+            raise UsageError(f"--cors {origin}: give an origin as browsers send it, such as https://example.org:8443")
     with listen(args.host, args.port) as listener:  # before models are loaded, which can take long
         options = given(args, "threads", "engine", "pooling")
         loaded = {name: load(source, **options) for name, source in sources.items()}
@@ -91,7 +88,7 @@ def run(args: Args) -> dict[str, Any]:
         service = Service(models, args.limits, JsonLog(not args.no_access_log), keys)
         if not keys.digests and args.host not in ("127.0.0.1", "localhost", "::1"):
             console.warn(
-                f"everybody who reaches {args.host} may use the server: set --api-keys, or a proxy that asks for one"
+                f"anyone who can connect to {args.host} may use the server: set --api-keys, or a proxy that asks for a key"
             )
         announce(service, args.host, listener.getsockname()[1], not args.no_page)
         serve(service, listener, Front(args.cors, not args.no_page, args.dialect))

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bertie import console
-from bertie.commands.common import print_lines
+from bertie.commands.common import print_lines, require_one_input, require_stdout
 from bertie.commands.flags import Flat, Positional
+from bertie.commands.model_options import ModelOptions
 from bertie.errors import UsageError
 from bertie.predict.embed import TextUnit
-from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
-from bertie.predict.predictor import Predictor
 from bertie.predict.search import pair_similarities
-from bertie.tasks.data.texts import TextReader
+from bertie.tasks.data.reader import Reader
+from bertie.tasks.data.texts import LabeledTexts
 from bertie.text.special_tokens import printable
 
 
@@ -38,37 +37,24 @@ class Args:
     text_pair: str = ""
     """Column of the second text; empty: found from the header."""
     unit: Flat[TextUnit] = TextUnit()
-    language: str = ""
-    """Language of the texts, for a model with language embeddings; empty: that of fine-tuning, or else the first one."""
-    engine: EngineName | None = None
-    """What computes the encoder; by default the engine that a converted model was made for, or else plain."""
+    how: Flat[ModelOptions] = ModelOptions()
 
 
 def run(args: Args) -> dict[str, Any]:
-    if bool(args.texts) == bool(args.input):
-        raise UsageError("give either texts or --input FILE")
+    require_one_input(args.texts, args.input)
     if len(args.texts) == 1:
         raise UsageError("give at least two texts")
     if not args.input and (args.text or args.text_pair):
         raise UsageError("--text and --text-pair name columns of a file: add --input FILE")
-    predictor = load(args.run, language=args.language, engine=args.engine)
-    return _pairs(predictor, args, args.input) if args.input else _matrix(predictor, args)
-
-
-def _matrix(predictor: Predictor, args: Args) -> dict[str, Any]:
-    unit = args.unit
-    matrix = predictor.similarity(args.texts, None, unit.pooling, unit.layers, unit.prompt_name)
+    predictor, unit = load(args.run, **vars(args.how)), args.unit
+    if args.input:
+        require_stdout("similarities")
+        pairs = Reader(LabeledTexts(args.text, args.text_pair, paired=True)).stream(args.input)
+        found = pair_similarities(predictor, pairs, unit.pooling, unit.layers, unit.prompt_name)
+        return print_lines(found, lambda value: {"similarity": value}, args.input, "pairs", "similarity")
+    rows = predictor.similarity(args.texts, None, unit.pooling, unit.layers, unit.prompt_name).tolist()
     digits = len(str(len(args.texts)))
     console.result(" " * digits + "".join(f"{number:>8}" for number in range(1, len(args.texts) + 1)))
-    for number, (row, text) in enumerate(zip(matrix.tolist(), args.texts, strict=True), 1):
+    for number, (row, text) in enumerate(zip(rows, args.texts, strict=True), 1):
         console.result(f"{number:>{digits}}" + "".join(f"{value:>8.3f}" for value in row) + f"   {printable(text)}")
-    return {"texts": args.texts, "similarity": matrix.tolist()}
-
-
-def _pairs(predictor: Predictor, args: Args, path: Path) -> dict[str, Any]:
-    if sys.stdout is None:
-        raise UsageError("stdout is closed, and similarities are written there: redirect it to a file")
-    reader = TextReader(args.text, args.text_pair, paired=True)
-    unit = args.unit
-    found = pair_similarities(predictor, reader.stream(path), unit.pooling, unit.layers, unit.prompt_name)
-    return print_lines(found, lambda value: {"similarity": value}, path, "pairs", "similarity")
+    return {"texts": args.texts, "similarity": rows}

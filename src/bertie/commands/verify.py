@@ -8,8 +8,7 @@ from typing import Any
 from bertie import console
 from bertie.commands.flags import Positional
 from bertie.errors import UserError
-from bertie.predict.compare_libraries import Library
-from bertie.predict.verify import verify
+from bertie.predict.verify import Library, verify
 
 
 @dataclass(frozen=True)

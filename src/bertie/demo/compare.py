@@ -54,9 +54,9 @@ class Comparison:
         return float(np.mean(self.correct[BAG_OF_WORDS]))
 
     def gain(self, baseline: str) -> tuple[float, float, float]:
-        """Return the mean accuracy pre-trained minus that of a baseline, its standard error, and half its 95 % interval.
+        """Return the mean accuracy pre-trained minus the accuracy of a baseline, its standard error, and half its 95 % interval.
 
-        The error is that of other seeds and of other test sentences, for which both sides are compared sentence by
+        The error covers other seeds and other test sentences, for which both sides are compared sentence by
         sentence. The interval is Student's t, since there are few seeds; degrees of freedom of Welch and Satterthwaite.
         """
         from scipy import stats

@@ -166,7 +166,7 @@ def _normalized(sentence: str) -> str:
 
 
 def _is_long(sentence: str) -> bool:
-    """Whether a sentence has five words, or ten letters of a script that may not use spaces."""
+    """Return whether a sentence has five words, or ten letters of a script that may not use spaces."""
     return len(sentence.split()) >= 5 or sum(char.isalpha() and not char.isascii() for char in sentence) >= 10
 
 
@@ -278,6 +278,6 @@ def _plain(text: str) -> str:
 
 
 def _is_prose(text: str) -> bool:
-    """Whether a text has three words and mostly letters: not a signature, a list of names or a line of code."""
+    """Return whether a text has three words and mostly letters: not a signature, a list of names or a line of code."""
     letters = sum(map(str.isalpha, text)) + text.count(" ")
     return len(_WORD.findall(text)) >= 3 and letters >= 0.8 * len(text)

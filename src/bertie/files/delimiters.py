@@ -56,7 +56,9 @@ def find_delimiter(name: str, decoded: Iterator[Line]) -> tuple[str, Iterator[Li
         return ",", chain(lines, decoded)
     if len(fitting) != 1:
         between = " or ".join(_NAMES[each] for each in fitting or widths)
-        problem = f"{name}: cells seem to be separated by {between}, and not all rows have those of the first line"
+        problem = (
+            f"{name}: cells seem to be separated by {between}, and not all rows have as many cells as the first line"
+        )
         raise UserError(
             problem, "Separate cells by commas and quote those with a comma, or write a .tsv or .jsonl file"
         )

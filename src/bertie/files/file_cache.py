@@ -1,10 +1,9 @@
 """A bounded cache on the local disk of files from an object store, shared by all processes of a machine.
 
 A file gets its name when it is complete: its size and SHA-256 are those that the caller expects. Until then it is
-`.NAME.SIZE.part`, locked by the process that downloads it. The next one continues it if that process ends. A complete file
-has the modification time 0, so that a file that another program altered is noticed without reading it. Its access time is
-that of its last use: if the cache is full, the files go first that were used longest ago. A file that a process has mapped
-remains readable then.
+`.NAME.part`, which already has the whole size, and is locked by the process that downloads it. A lock for the whole cache
+guards what is removed to make room, and the creation of parts. The time of a file says when it was last used: if the cache is
+full, the files go first that were used longest ago. A file that a process has mapped remains readable then.
 
 The user names the folder of the cache, which may hold anything else. So only what is in folders `….bertie-cache` is counted
 and removed.
@@ -15,46 +14,22 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import re
-import secrets
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from bertie import storage
 from bertie.errors import MachineError, UserError
 from bertie.files.store import Store
 
-PART = re.compile(r"^\..+\.(\d+)\.part$")
-DOWNLOADS = 3
-"""How often a whole file is downloaded if its bytes are not the expected ones."""
-BUSY_SECONDS = 600
-"""How long a file waits for room that downloads of other processes take."""
 ENDING = ".bertie-cache"
 LOCK = ".bertie-lock"
-
-
-class CacheFullError(UserError):
-    """What would have to be removed from the cache is needed."""
-
-
-class Used(NamedTuple):
-    """A file of the cache."""
-
-    when: float
-    path: Path
-    size: int
-    """Bytes; of an incomplete file, as if it were complete."""
-    on_disk: int
-
-
-class _BusyError(Exception):
-    """Downloads in progress take the room."""
+PART = ".part"
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,13 +54,11 @@ class FileCache:
     @property
     def limit(self) -> int:
         """Most bytes of the cache."""
-        return self._limit(self._used())
-
-    def _limit(self, used: list[Used]) -> int:
         if self.gigabytes:
             return int(self.gigabytes * 1e9)
         existing = next(path for path in (self.root, *self.root.absolute().parents) if path.exists())
-        return (sum(each.on_disk for each in used) + shutil.disk_usage(existing).free) // 2
+        on_disk = sum(512 * status.st_blocks for status in self._used().values())
+        return (on_disk + shutil.disk_usage(existing).free) // 2
 
     def fetch(
         self,
@@ -102,164 +75,118 @@ class FileCache:
             name: Its path relative to the URL of the store.
             check: Raises ValueError if a complete file is not valid, before it gets its name.
             keep: Names of files of this folder that do not make room for this one.
-            wait: Whether to wait for a process that downloads the same file, instead of leaving it to that process.
+            wait: Whether to wait for other downloads of the same file, or that take its room.
 
         Raises:
-            CacheFullError: The cache has no room for the file.
-            UserError: The store has no such file, or it has other bytes.
+            UserError: The store has no such file, or it has other bytes, or the cache has no room for it.
             MachineError: The store fails, or the disk does.
         """
-        path, deadline = self.folder / name, time.monotonic() + BUSY_SECONDS
+        path, size = self.folder / name, self.files[name]["bytes"]
+        part = path.with_name(f".{path.name}{PART}")
         try:
-            while not self._is_ready(name):
-                # Whoever waits for room has no part: if each of several had one, all would wait for each other.
-                with suppress(_BusyError), self._part(name, wait) as part:
-                    if part is None:
-                        return path
-                    self._make_room({str(self.folder / each) for each in (*keep, name)} | {part.name})
-                    self._download(name, part)
-                    self._complete(name, part, check)
-                    continue
-                if not wait or time.monotonic() > deadline:
-                    raise self._full()
-                time.sleep(0.1 + secrets.randbelow(200) / 1000)
+            while not _is_used(path, size):
+                file, locked = self._begin(name, part, {self.folder / each for each in (*keep, name)} | {part}, wait)
+                with file:
+                    if locked:
+                        self._download(name, file, part, check)
+                    elif wait:
+                        fcntl.flock(file, fcntl.LOCK_SH)  # until that download has ended
+                    else:
+                        break
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             advice = f"free some space, or give a smaller --cache-gb or another --cache than {self.root}"
             raise MachineError(f"cannot write {path}: {error.strerror or error}" + f": {advice}" * full) from error
         return path
 
-    def _is_ready(self, name: str) -> bool:
-        """Return whether a file is complete, and note that it is used now."""
-        path = self.folder / name
-        try:
-            status = path.stat()
-            if (status.st_size, status.st_mtime_ns) != (self.files[name]["bytes"], 0):
-                return False
-            os.utime(path, ns=(time.time_ns(), 0))
-        except FileNotFoundError:
-            return False
-        return True
+    def _begin(self, name: str, part: Path, keep: set[Path], wait: bool) -> tuple[IO[bytes], bool]:
+        """Create and lock a part, and make room for it.
 
-    @contextmanager
-    def _part(self, name: str, wait: bool) -> Iterator[IO[bytes] | None]:
-        """Open and lock the incomplete file of a name. Yield None if another process has it and `wait` is false."""
-        path = self.folder / name
-        part = path.with_name(f".{path.name}.{self.files[name]['bytes']}.part")
+        Returns:
+            The part, and True. If another process downloads the file or has just done it, or downloads take the room: the
+            part of one, and False.
+
+        Raises:
+            UserError: The files to keep have no room, whatever is removed; without `wait`, also if downloads take it.
+        """
+        path, size = self.folder / name, self.files[name]["bytes"]
         part.parent.mkdir(parents=True, exist_ok=True)
-        while True:
-            with open(part, "ab") as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    yield None
-                    return
-                if not _is_at(file, part):  # the process that had the lock has completed it, or removed it
-                    continue
-                if self._is_ready(name):
-                    part.unlink()
-                    yield None
-                    return
-                try:
-                    yield file
-                except BaseException as error:
-                    # What arrived before a fault of the connection or a kill is continued.
-                    kept = isinstance(error, MachineError | KeyboardInterrupt | _BusyError)
-                    keeps = kept and os.fstat(file.fileno()).st_size
-                    if not keeps and _is_at(file, part):
-                        part.unlink()
-                    raise
-                return
+        with open(self.root / LOCK, "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            file, locked = _lock(part)
+            if not locked:
+                return file, False
+            if _is_used(path, size):  # another process has completed it meanwhile
+                part.unlink()
+                return file, False
+            file.truncate(size)
+            sizes = {used: status.st_size for used, status in self._used().items()}
+            limit, excess, busy = self.limit, sum(sizes.values()) - self.limit, None
+            fits = sum(sizes[kept] for kept in keep & sizes.keys()) <= limit
+            for other in sizes:
+                if fits and excess > 0 and other not in keep:
+                    opened, is_complete = _lock(other)
+                    with opened:
+                        if is_complete and other.exists():  # a part may have got its name meanwhile
+                            other.unlink()
+                            excess -= sizes[other]
+                        else:
+                            busy = other
+            if excess <= 0:
+                return file, True
+            file.close()
+            part.unlink()
+            if busy is None or not wait:
+                raise UserError(f"the cache {self.root} has no room within {limit / 1e9:.3g} GB: raise --cache-gb")
+            return _lock(busy)[0], False
 
-    def _download(self, name: str, file: IO[bytes]) -> None:
-        """Download what is missing of a file, and verify it."""
-        part, expected = Path(file.name), self.files[name]
-        (self.folder / name).unlink(missing_ok=True)  # another program altered it
-        for _ in range(DOWNLOADS):
-            size = os.fstat(file.fileno()).st_size
+    def _download(self, name: str, file: IO[bytes], part: Path, check: Callable[[Path], None]) -> None:
+        """Download a file, verify it, and give it its name."""
+        where, expected, size = f"{self.store.place}/{name}", self.files[name], 0
+        try:
             while size < expected["bytes"]:
                 content = self.store.read(name, size, expected["bytes"])
                 file.write(content)
-                file.flush()
                 size += len(content)
-            if storage.sha256(part) == expected["sha256"]:
-                return
-            file.truncate(0)
-        raise UserError(
-            f"{self.store.place}/{name} was altered (its sha256 differs from the manifest's): upload it again"
-        )
+            file.flush()
+            if storage.sha256(part) != expected["sha256"]:
+                raise UserError(f"{where} was altered (its sha256 differs from the manifest's): upload it again")
+            try:
+                check(part)
+            except ValueError as error:
+                raise UserError(f"{where} is damaged ({error}): prepare again") from error
+            storage.fsync(part)
+            os.replace(part, self.folder / name)
+        except BaseException:
+            part.unlink()
+            raise
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)  # now, since a process that was forked meanwhile has the file open, too
 
-    def _complete(self, name: str, file: IO[bytes], check: Callable[[Path], None]) -> None:
-        """Give a file its name."""
-        part = Path(file.name)
-        try:
-            check(part)
-        except ValueError as error:
-            raise UserError(f"{self.store.place}/{name} is damaged ({error}): prepare again") from error
-        storage.fsync(part)
-        os.utime(part, ns=(time.time_ns(), 0))
-        if part.stat().st_mtime_ns:
-            raise MachineError(
-                f"{self.root} is on a disk that does not keep the time 0 of a file: give another --cache"
-            )
-        os.replace(part, self.folder / name)
-
-    def _used(self) -> list[Used]:
+    def _used(self) -> dict[Path, os.stat_result]:
         """Return the files of the cache. Those that were used longest ago come first."""
-        found: list[Used] = []
+        found: dict[Path, os.stat_result] = {}
         for folder, _, names in chain.from_iterable(map(os.walk, self.root.glob(f"*{ENDING}"))):
-            for name in names:
-                path = Path(folder, name)
-                try:
-                    status = path.stat()
-                except FileNotFoundError:
-                    continue
-                size = int(part[1]) if (part := PART.search(name)) else status.st_size
-                found.append(Used(max(status.st_atime, status.st_mtime), path, size, status.st_size))
-        return sorted(found)
-
-    def _make_room(self, keep: set[str]) -> None:
-        """Remove files until the cache is within its limit.
-
-        Raises:
-            CacheFullError: The files to keep have no room, whatever is removed.
-            _BusyError: They have none beside downloads in progress.
-        """
-        with open(self.root / LOCK, "a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            used = self._used()
-            limit = self._limit(used)
-            if sum(each.size for each in used if str(each.path) in keep) > limit:
-                raise self._full()
-            excess = sum(each.size for each in used) - limit
-            for each in used:
-                if excess > 0 and str(each.path) not in keep:
-                    excess -= each.size * _remove(each.path)
-        if excess > 0:
-            raise _BusyError
-
-    def _full(self) -> CacheFullError:
-        return CacheFullError(f"the cache {self.root} has no room within {self.limit / 1e9:.3g} GB: raise --cache-gb")
+            for path in (Path(folder, name) for name in names):
+                with suppress(FileNotFoundError):
+                    found[path] = path.stat()
+        return dict(sorted(found.items(), key=lambda item: max(item[1].st_atime_ns, item[1].st_mtime_ns)))
 
 
-def _remove(path: Path) -> bool:
-    """Remove a file of the cache, unless a process downloads it. Return whether it is removed."""
+def _is_used(path: Path, size: int) -> bool:
+    """Return whether a file is complete, and note that it is used now."""
+    with suppress(FileNotFoundError):
+        if path.stat().st_size == size:
+            os.utime(path, ns=(time.time_ns(), time.time_ns()))
+            return True
+    return False
+
+
+def _lock(path: Path) -> tuple[IO[bytes], bool]:
+    """Open a file, and lock it unless another process downloads it. Return it, and whether it is locked."""
+    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
     try:
-        if PART.search(path.name):
-            with open(path, "ab") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _is_at(file, path):
-                    path.unlink()
-        else:
-            path.unlink(missing_ok=True)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
-    return True
-
-
-def _is_at(file: IO[bytes], path: Path) -> bool:
-    """Return whether an open file is the one that has this path."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
+        return file, False
+    return file, True

@@ -218,7 +218,7 @@ def require_field(name: str, columns: list[str], fields: tuple[str, ...]) -> Non
 def missing_field(found: Iterable[str], fields: tuple[str, ...]) -> str:
     """Return a part of a message: the fields that were expected and found, and the flags that name them."""
     expected, listed = " or ".join(map(repr, fields)), ", ".join(map(repr, islice(found, 20))) or "none"
-    return f"{expected} (it has {listed}): name it with --text-field, or those of several languages with --languages"
+    return f"{expected} (it has {listed}): name it with --text-field, or several languages with --languages"
 
 
 def _parse_parquet(name: str, stream: IO[bytes], fields: tuple[str, ...]) -> Iterator[Record]:

@@ -26,9 +26,9 @@ class ModelFolder:
         self._inner: dict[str, ModelFolder] = {}
 
     @classmethod
-    def of(cls, folder: Path | ModelFolder) -> ModelFolder:
-        """Return a folder as it is, or that of a path."""
-        return folder if isinstance(folder, ModelFolder) else cls(folder)
+    def of(cls, folder: str | Path | ModelFolder) -> ModelFolder:
+        """Return a folder as it is, or the one at a path."""
+        return folder if isinstance(folder, ModelFolder) else cls(Path(folder))
 
     def __truediv__(self, name: str) -> Path:
         return self.path / name

@@ -15,8 +15,6 @@ from bertie.errors import UserError
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _FIXED = {FIXED64: 8, FIXED32: 4}
 _LONGEST_VARINT = 10  # bytes of a number of 64 bits
-MAX_FIELDS = 100_000
-"""Largest number of fields of a `Message`."""
 
 
 class Field(NamedTuple):
@@ -100,9 +98,7 @@ class Message:
     def __init__(self, data: bytes | memoryview):
         """Parse a message. Raises UserError."""
         self.fields: dict[int, list[Field]] = {}
-        for count, field in enumerate(read_fields(memoryview(data))):
-            if count == MAX_FIELDS:
-                raise UserError(f"too large: it has more than {MAX_FIELDS:,} fields")
+        for field in read_fields(memoryview(data)):
             self.fields.setdefault(field.number, []).append(field)
 
     def integer(self, number: int, default: int = 0) -> int:
@@ -120,12 +116,9 @@ class Message:
 
 def varint(value: int) -> bytes:
     """Return the bytes of a number, from 0."""
-    found = bytearray()
-    while value > 127:
-        found.append(value & 127 | 128)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
+    if value > 127:
+        return bytes([value & 127 | 128]) + varint(value >> 7)
+    return bytes([value])
 
 
 def varint_field(number: int, value: int) -> bytes:

@@ -31,7 +31,7 @@ PATH_ERRORS = (errno.ENOENT, errno.EISDIR, errno.EACCES, errno.ENOTDIR)
 
 
 def split_suffix(path: str) -> tuple[str, str]:
-    """Return the suffix of a file name and that of its compression, in lower case: "A.jsonl.gz" → (".jsonl", ".gz")."""
+    """Return the suffix of a file name and the suffix of its compression, in lower case: "A.jsonl.gz" → (".jsonl", ".gz")."""
     name = path.lower()
     compression = next(ending for ending in reversed(COMPRESSIONS) if name.endswith(ending))
     return os.path.splitext(name.removesuffix(compression))[1], compression  # noqa: PTH122 - a URL is no path
@@ -234,7 +234,7 @@ def _part_regex(part: str) -> str:
 
 
 def _is_hidden(path: Path) -> bool:
-    """Whether a part of the path is hidden: left by file systems and editors, or a folder that is still being written."""
+    """Return whether a part of the path is hidden: left by file systems and editors, or a folder that is still being written."""
     return any(part.startswith(".") for part in path.parts)
 
 

@@ -34,10 +34,6 @@ def in_words(error: Exception, url: str) -> str:
     return text[:300] or type(error).__name__
 
 
-class WrongAnswerError(Exception):
-    """A store sent other bytes than it was asked for."""
-
-
 @dataclass(frozen=True)
 class Store:
     """A folder in an object store. Requests that fail are repeated, with pauses that grow and differ at random."""
@@ -69,15 +65,14 @@ class Store:
         stop = min(start + CHUNK, size)
 
         def attempt(system: Any, path: str) -> bytes:
-            found = system.cat_file(path, start=start, end=stop)
-            if len(found) == size:
-                return found[start:]
-            if len(found) != stop - start:
-                raise WrongAnswerError(
-                    f"the store sent {len(found):,} bytes instead of {stop - start:,} (file of {size:,} bytes, from "
-                    f"byte {start:,} on)"
+            content = system.cat_file(path, start=start, end=stop)
+            if len(content) == size:
+                return content[start:]
+            if len(content) != stop - start:
+                raise ValueError(
+                    f"the store sent {len(content):,} of {stop - start:,} bytes, from byte {start:,} of {size:,} on"
                 )
-            return found
+            return content
 
         return self._repeated(name, attempt)
 

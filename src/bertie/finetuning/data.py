@@ -23,10 +23,9 @@ from bertie.model.encoder import Encoder
 from bertie.model.segment_memory import require_first_segment
 from bertie.model.text_pooling import pooling_facts
 from bertie.tasks import Task
-from bertie.tasks.data.columns import columns_read
 from bertie.tasks.encoding import count_truncated
-from bertie.tasks.scoring import labeled_examples
-from bertie.tasks.task import Reader, added_tokens, training_sequences, untrainable
+from bertie.tasks.scoring import labeled_examples, training_examples
+from bertie.tasks.task import added_tokens, training_sequences, untrainable
 from bertie.tasks.task_json import with_pooling
 from bertie.text.coverage import report_unknown
 from bertie.text.tokenizer import Tokenizer
@@ -86,22 +85,21 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
     """
     checkpoint = gpt.prepared(config, checkpoint)
     _check_length(config, checkpoint)
-    reader: Any = config.task.reader
-    train_examples = _examples(train, reader, config.strict, training=True)
+    task, train_examples = training_examples(config.task, train, config.strict)
+    _report(train, task, train_examples)
     if 0 < config.max_train_examples < len(train_examples):
         chosen = seeding.generator(0, seeding.SUBSET).permutation(len(train_examples))[: config.max_train_examples]
         console.info(f"training on a random subset of {len(chosen):,} of {len(train_examples):,} examples")
         train_examples = [train_examples[i] for i in sorted(chosen)]
-    task = with_pooling(config.task, checkpoint.config).as_read(reader).fit(train_examples)
-    dev_examples = _examples(dev, task.reader, config.strict)
+    task = with_pooling(task, checkpoint.config).fit(train_examples)
+    dev_examples = labeled_examples(task.reader, dev, config.strict)
+    _report(dev, task, dev_examples)
     task.validate(dev_examples)
     if tokens := added_tokens(task):
         before, checkpoint = checkpoint.tokenizer.size, with_added_tokens(checkpoint, tokens)
-        new = checkpoint.tokenizer.vocabulary[before:]
-        if new:
-            console.info(
-                f"added {console.plural(len(new), 'token')} to the vocabulary: {first_few(new, len(new), ' ')}"
-            )
+        if new := checkpoint.tokenizer.vocabulary[before:]:
+            added = f"{console.plural(len(new), 'token')} to the vocabulary: {first_few(new, len(new), ' ')}"
+            console.info(f"added {added}")
     encoded = [task.encode(part, checkpoint.tokenizer, config.max_length) for part in (train_examples, dev_examples)]
     train_sequences = training_sequences(task, encoded[0])
     for name, examples, sequences in zip(("training", "dev"), (train_examples, dev_examples), encoded, strict=True):
@@ -153,18 +151,12 @@ def _token_counts(tokenizer: Tokenizer, sequences: list[Sequence]) -> dict[str, 
     return {"splits": {"all": counts}}
 
 
-def _examples(source: Examples, reader: Reader, strict: bool, training: bool = False) -> list[Any]:
-    """Read the examples, and report how the first row of a file was read."""
-    examples = labeled_examples(reader, source, strict, training)
-    if not isinstance(source, str | Path):
-        return examples
-    first = {
-        field.name: getattr(examples[0], field.name)
-        for field in fields(examples[0])
-        if field.repr and field.name != "source"
-    }
-    values = ", ".join(f"{name} {shorten(repr(value))}" for name, value in first.items() if value is not None)
-    uses = columns_read(reader, Path(source)).items()
-    columns = f"; columns: {', '.join(f'{use} {name!r}' for use, name in uses)}" if uses else ""
-    console.info(f"{source}: {console.plural(len(examples), 'example')}, the first with {values}{columns}")
-    return examples
+def _report(source: Examples, task: Task, examples: list[Any]) -> None:
+    """Say how many examples a file has, and how its first row was read."""
+    if isinstance(source, str | Path):
+        shown = [field.name for field in fields(examples[0]) if field.repr and field.name != "source"]
+        first = {name: value for name in shown if (value := getattr(examples[0], name)) is not None}
+        values = ", ".join(f"{name} {shorten(repr(value))}" for name, value in first.items())
+        uses = ", ".join(f"{use} {name!r}" for use, name in task.reader.columns(Path(source)).items())
+        columns = f"; columns: {uses}" if uses else ""
+        console.info(f"{source}: {console.plural(len(examples), 'example')}, the first with {values}{columns}")

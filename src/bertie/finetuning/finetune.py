@@ -55,6 +55,7 @@ from bertie.training.distributed import SINGLE_PROCESS, Ranks
 from bertie.training.run_folder import RunFolder, require_newest_on_rank_0, require_same_settings, run_threads
 from bertie.training.run_report import DEV, run_page
 
+SCORES = "scores.json"
 BASE_SIZE = 768  # hidden size of BERT-base, whose learning rates are the defaults
 SMALL_RATE = 3e-4  # for smaller models (docs/how-to/small-data.md)
 FEW_STEPS = 100  # after 48 steps, even a small model has not learned what it can (docs/how-to/small-data.md)
@@ -150,7 +151,7 @@ def finetune_on_ranks(
 ) -> Finetuned | None:
     """Fine-tune as `finetune` does, on several ranks, which share the examples of each step. Only rank 0 writes `out`.
 
-    Args: Besides the ranks, those of `finetune`, the same on all ranks.
+    Args: Besides the ranks, as for `finetune`, the same on all ranks.
 
     Returns:
         The fine-tuned model on rank 0, None on the others.
@@ -171,7 +172,10 @@ def finetune_on_ranks(
     checkpoint.warn_of_training()
     data = load_task_data(config, train, dev, checkpoint)
     checkpoint = data.checkpoint
-    _require_fit(config, data, checkpoint, out)
+    if config.training.trackers and out is None:
+        raise UsageError("training.trackers needs a run folder: give out")
+    require_layers(config, data.task, checkpoint.config)
+    _warn_of_lost_modules(data, checkpoint)
     selection_metric(config, data.task, data.dev)  # raises before the run folder is created
     _require_shareable(config, data, ranks)
     folder = RunFolder(Path(out), configuration.plain(config), threads) if out and ranks.first else nullcontext()
@@ -186,14 +190,14 @@ def finetune_on_ranks(
             frozen, _ = initialized_model(config, data.task, checkpoint)
             data = cache_hidden_states(data, frozen, run.path if run else None)
         if len(expand_grid(config)) == 1:
-            tuned, scores, found, done = _one(config, data, checkpoint, run, ranks)
+            tuned, scores, sentences, done = _one(config, data, checkpoint, run, ranks)
         else:
-            tuned, scores, found, done = _several(config, data, checkpoint, run)
+            tuned, scores, sentences, done = _several(config, data, checkpoint, run)
         if not ranks.first:
             return None
         if run is not None:
-            results = CardResults(scores, _dev_name(config, data.task, dev))
-            _finish(run, _about(config, checkpoint, found, results), tuned, data, scores, done)
+            about = _about(config, data.task, checkpoint, dev, sentences, scores)
+            _finish(run, about, tuned, data, scores, done)
         path, tokenizer = run.path if run else None, checkpoint.tokenizer
         return Finetuned(tuned.job.model, tuned.task, tokenizer, config.max_length, scores, tuned.losses, path, done)
 
@@ -215,7 +219,7 @@ def _one(
 ) -> tuple[TrainedRun, dict[str, float], str, None]:
     """Fine-tune once. Return the run, its scores, and a sentence about them; on ranks other than 0 the run only."""
     [config] = expand_grid(config).values()
-    apart = isinstance(data.task, Calibratable) and data.task.scored_apart
+    apart = _scored_apart(data.task)
     selection, report = split_dev(data.dev) if apart else [np.arange(len(data.dev))] * 2
     tuned = train_run(config, data, checkpoint, run, selection, ranks=ranks)
     if not ranks.first:
@@ -228,6 +232,11 @@ def _one(
     return tuned, scores, f"On {of} dev examples: {_format_scores(scores)}.", None
 
 
+def _scored_apart(task: Task) -> bool:
+    """Return whether one half of the dev examples calibrates the task, and the other half gives its scores."""
+    return isinstance(task, Calibratable) and task.scored_apart
+
+
 def _advice(config: FinetuneConfig, data: TaskData, hidden_size: int) -> str:
     """Return what to change in a configuration whose learning rate is a task's default, chosen for BERT-base; or ""."""
     rate = config.training.learning_rate
@@ -237,17 +246,15 @@ def _advice(config: FinetuneConfig, data: TaskData, hidden_size: int) -> str:
         return f"a frozen encoder needs a higher learning rate than {rate:g}: --training.learning-rate 3e-3 to 3e-2"
     small = hidden_size < BASE_SIZE
     steps = max(count_steps(each, data) for each in expand_grid(config).values())
-    if not small and steps >= FEW_STEPS:
-        return ""
-    few = f"{console.plural(steps, 'step')}" + " are few" * (steps < FEW_STEPS)
-    if not small:
-        return f"{few} for a learning rate of {rate:g}: try more --training.epochs (now {config.training.epochs})"
-    return (
-        f"this model is small (hidden size {hidden_size}; {few}): it learns little with the learning rate {rate:g}, which "
-        f"suits BERT-base; try --training.learning-rate {SMALL_RATE:g}"
-        + f" and more --training.epochs (now {config.training.epochs})"
-        * (steps < FEW_STEPS)
-    )
+    more_epochs = f"more --training.epochs (now {config.training.epochs})" if steps < FEW_STEPS else ""
+    few = f"{console.plural(steps, 'step')}{' are few' if more_epochs else ''}"
+    if small:
+        return (
+            f"this model is small (hidden size {hidden_size}; {few}): it learns little with the learning rate {rate:g}, "
+            f"which suits BERT-base; try --training.learning-rate {SMALL_RATE:g}"
+            + (more_epochs and f" and {more_epochs}")
+        )
+    return more_epochs and f"{few} for a learning rate of {rate:g}: try {more_epochs}"
 
 
 def _failed_run_warning(config: FinetuneConfig, steps: int) -> str:
@@ -279,19 +286,17 @@ def _several(
     return tuned, best.report_scores, f"The best of {len(done.results)} runs. {found}", done
 
 
-def _about(config: FinetuneConfig, checkpoint: Checkpoint, found: str, results: CardResults) -> About:
-    """Return what the model card says. found: sentences about the scores."""
-    base = hub_id(checkpoint.folder)
+def _about(
+    config: FinetuneConfig, task: Task, checkpoint: Checkpoint, dev: Examples, sentences: str, scores: dict[str, float]
+) -> About:
+    """Return what the report and the model card say. sentences: about the scores."""
+    base, name = hub_id(checkpoint.folder), Path(dev).name if isinstance(dev, str | Path) else "dev examples"
+    if len(expand_grid(config)) > 1 or _scored_apart(task):
+        name += ", the half that did not select the run"
     length = f"Its sequences had up to {config.max_length:,} tokens: give other programs the same length."
-    text = f"Fine-tuned from {base or checkpoint.folder.name}. {length} {found}"
-    return About(text, config.card, "" if config.from_scratch else base, "finetune", results)
-
-
-def _dev_name(config: FinetuneConfig, task: Task, dev: Examples) -> str:
-    """Return the name of the dev examples that the scores are computed on, for people."""
-    name = Path(dev).name if isinstance(dev, str | Path) else "dev examples"
-    half = len(expand_grid(config)) > 1 or (isinstance(task, Calibratable) and task.scored_apart)
-    return f"{name}, the half that did not select the run" if half else name
+    text = f"Fine-tuned from {base or checkpoint.folder.name}. {length} {sentences}"
+    base, results = "" if config.from_scratch else base, CardResults(scores, name)
+    return About(text, config.card, base, "finetune", results)
 
 
 def _finish(
@@ -304,21 +309,18 @@ def _finish(
     title = f"{run.path.absolute().name} on all its dev examples"
     with evaluation_folder(run.path / DEV) as folder:
         write_evaluation(folder, title, tuned.task, tuned.predictions, data.dev, result)
-    run.write_scores(scores)
+    storage.write_json(run.path / SCORES, scores)
     page = run_page(run.path, about.text, {}) if done is None else sweep_page(run.path, about.text, done)
     trainer.finish(tuned.job, run, page.html(), about)
     delete_checkpoints(run.path)
 
 
-def _require_fit(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, out: str | Path | None) -> None:
-    """Check that the model has the layers that the recipe asks for, and warn of settings that the result will lack."""
-    if config.training.trackers and out is None:
-        raise UsageError("training.trackers needs a run folder: give out")
-    require_layers(config, data.task, checkpoint.config)
+def _warn_of_lost_modules(data: TaskData, checkpoint: Checkpoint) -> None:
+    """Warn of modules of sentence-transformers that the fine-tuned model will lack."""
     if data.task.facts.shape == "vectors":
         head: Any = data.task.head(checkpoint.config, checkpoint.config.hidden_size)
         if lost := dropped_by_training(checkpoint.folder, head.pooling):
-            console.warn(f"{checkpoint.folder}: the result is without {lost}")
+            console.warn(f"{checkpoint.folder}: {lost} isn't carried over")
 
 
 def _finished(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, run: RunFolder) -> Finetuned:
@@ -332,7 +334,8 @@ def _finished(config: FinetuneConfig, data: TaskData, checkpoint: Checkpoint, ru
     load_weights(model, saved)
     delete_checkpoints(run.path)  # if the process was killed just before it did this
     done = read_sweep(run.path) if len(expand_grid(config)) > 1 else None
-    return Finetuned(model, task, checkpoint.tokenizer, config.max_length, run.scores(), [], run.path, done)
+    scores = storage.read_json(run.path / SCORES)
+    return Finetuned(model, task, checkpoint.tokenizer, config.max_length, scores, [], run.path, done)
 
 
 def _format_scores(scores: dict[str, float]) -> str:

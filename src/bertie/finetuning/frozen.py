@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +12,11 @@ import torch
 
 from bertie import console
 from bertie.contracts import Batch, Sequence
-from bertie.errors import MachineError, UserError
+from bertie.errors import MachineError
 from bertie.finetuning.data import TaskData
 from bertie.model.model import Model
-from bertie.tasks import Task
 from bertie.tasks.inference import head_index, infer
+from bertie.tasks.task import EncodesExamples
 
 SEQUENCES_AT_ONCE = 128  # sequences whose hidden states are in memory at the same time
 
@@ -36,8 +35,7 @@ def cache_hidden_states(data: TaskData, model: Model, folder: Path | None) -> Ta
         The data with `Sequence.hidden_states` of each sequence, and the encoder.
 
     Raises:
-        UserError: The disk has too little space.
-        MachineError: The space could not be allocated.
+        MachineError: The disk has too little space.
     """
     sequences = [*data.train_sequences, *data.dev_sequences]
     pooled = model.encoder.config.pooled_token
@@ -59,11 +57,11 @@ def cache_hidden_states(data: TaskData, model: Model, folder: Path | None) -> Ta
 
 
 def _all_tokens(model: Model) -> bool:
-    """Whether the hidden states of all tokens are needed, not only of those that the head reads."""
+    """Return whether the hidden states of all tokens are needed, not only of those that the head reads."""
     return model.reading is not None and model.reading.all_tokens
 
 
-def _states(model: Model, task: Task, sequences: list[Sequence]) -> list[np.ndarray]:
+def _states(model: Model, task: EncodesExamples, sequences: list[Sequence]) -> list[np.ndarray]:
     """Return the hidden states of each sequence, float32 [rows, ...]."""
 
     def compute(batch: Batch, group: list[Sequence]) -> list[np.ndarray]:
@@ -77,16 +75,12 @@ def _states(model: Model, task: Task, sequences: list[Sequence]) -> list[np.ndar
 def _allocate(shape: tuple[int, ...], folder: Path | None) -> np.ndarray:
     """Return an array in a file, float32: it may be larger than the memory."""
     size, place = 4 * int(np.prod(shape)), folder or Path(tempfile.gettempdir())
-    if size > (free := shutil.disk_usage(place).free):
-        raise UserError(
-            f"the hidden states of the frozen encoder take {size / 1e9:,.1f} GB, and {place} has {free / 1e9:,.1f} GB "
-            "free: use fewer examples, or layers without concatenation or scalar mix"
-        )
     with tempfile.TemporaryFile(dir=place) as file:
         try:
             os.posix_fallocate(file.fileno(), 0, size)  # a sparse file could run out of space while it is written
         except OSError as error:
             raise MachineError(
-                f"{place} has no space for {size / 1e9:,.1f} GB of hidden states: {error.strerror}"
+                f"{place} has no space for {size / 1e9:,.1f} GB of hidden states ({error.strerror}): use fewer examples, or "
+                "layers without concatenation or scalar mix"
             ) from error
         return np.memmap(file, np.float32, "r+", shape=shape)

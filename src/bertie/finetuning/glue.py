@@ -83,10 +83,11 @@ def glue(
     result = {**_averaged(scores), "missing": _packed(out)}
     storage.write_json(out / "scores.json", result)
     _print_table(result)
-    archive = None if result["missing"] else str(out / ARCHIVE)
-    missing = f"no {ARCHIVE}: the leaderboard also needs {', '.join(result['missing'])}"
-    console.info(f"for the leaderboard: {archive}" if archive else missing)
-    return {**result, "submission": archive}
+    if missing := result["missing"]:
+        console.info(f"no {ARCHIVE}: the leaderboard also needs {', '.join(missing)}")
+    else:
+        console.info(f"for the leaderboard: {out / ARCHIVE}")
+    return {**result, "submission": None if missing else str(out / ARCHIVE)}
 
 
 def _run_task(
@@ -110,17 +111,12 @@ def _require_mnli(found: list[TaskFiles], out: Path, config: FinetuneConfig) -> 
 
 
 def _scores(files: TaskFiles, done: Finetuned, run: Path, strict: bool) -> dict[str, dict[str, float]]:
-    """Return the scores of each dev file by its name. `finetune` has computed those of the first."""
+    """Return the scores of each dev file by its name. `finetune` has computed the first ones."""
     found: dict[SubmissionFile, dict[str, float]] = {}
     for part, path in files.labeled.items():
-        make, is_valid = partial(_evaluated, done, path, strict), partial(_is_valid, part)
-        found[part] = _once(run, f"{part.name} scores", done, path, make, is_valid) if found else done.scores
+        make = partial(_evaluated, done, path, strict)
+        found[part] = _once(run, f"{part.name} scores", done, path, make) if found else done.scores
     return {part.name: {metric: scores[metric] for metric in part.metrics} for part, scores in found.items()}
-
-
-def _is_valid(part: SubmissionFile, scores: Any) -> bool:
-    """Whether a value of glue.json is the scores of a dev file."""
-    return isinstance(scores, dict) and all(type(scores.get(metric)) is float for metric in part.metrics)
 
 
 def _evaluated(done: Finetuned, path: Path, strict: bool) -> dict[str, float]:
@@ -140,7 +136,7 @@ def _predictions(files: TaskFiles, done: Finetuned, run: Path) -> None:
             console.warn(f"did not write {target.name}, because it needs every row of {path.name}: {error}")
             continue
         write = partial(_write, target, examples, done)
-        written = _once(run, f"{part.name} predictions", done, path, write, lambda hashed: isinstance(hashed, str))
+        written = _once(run, f"{part.name} predictions", done, path, write)
         if not target.is_file() or storage.sha256(target) != written:  # deleted or changed since
             write()
 
@@ -166,12 +162,10 @@ def _format_prediction(prediction: ClassPrediction | NumberPrediction) -> str:
     return prediction.label
 
 
-def _once(
-    run: Path, what: str, done: Finetuned, data: Path, make: Callable[[], Any], is_valid: Callable[[Any], bool]
-) -> Any:
+def _once(run: Path, what: str, done: Finetuned, data: Path, make: Callable[[], Any]) -> Any:
     """Return `make()`, or its earlier result from the run's glue.json if the model and the data file are unchanged.
 
-    what: the key in glue.json. is_valid: checks the earlier result.
+    what: the key in glue.json.
     """
     path = run / "glue.json"
     known = storage.read_json(path) if path.is_file() else {}
@@ -179,11 +173,9 @@ def _once(
     for tensor in done.model.state_dict().values():
         model.update(tensor.cpu().contiguous().numpy())
     of = [model.hexdigest(), storage.sha256(data)]
-    entry = known.get(what)
-    if isinstance(entry, dict) and entry.get("of") == of and is_valid(entry.get("made")):
-        return entry["made"]
-    known[what] = {"of": of, "made": make()}
-    storage.write_json(path, known)
+    if known.get(what, {}).get("of") != of:
+        known[what] = {"of": of, "made": make()}
+        storage.write_json(path, known)
     return known[what]["made"]
 
 

@@ -15,8 +15,9 @@ from bertie.errors import UsageError, UserError, nearest
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.text_pooling import for_one_text
 from bertie.tasks.classify import Classify
+from bertie.tasks.data.left_out import valid_examples
 from bertie.tasks.data.prediction_files import index_of, require_once
-from bertie.tasks.data.rows import read_rows, valid_examples
+from bertie.tasks.data.rows import read_rows
 from bertie.tasks.data.texts import Example, cola_columns
 from bertie.tasks.regress import Regress
 from bertie.tasks.scoring import labeled_examples
@@ -35,7 +36,7 @@ class SubmissionFile:
     test: tuple[str, ...] = ("test.tsv",)
     """Possible names of the test file; the first one that exists is used."""
     folder: str = ""
-    """The folder of the files, if it is not that of the task."""
+    """The folder of the files, if the task has another one."""
     averaged: bool = True
     """Whether it counts in GLUE's average."""
 
@@ -140,17 +141,15 @@ def _select(names: Sequence[str]) -> list[GlueTask]:
         if name not in known:
             near = nearest(name, [*known, *(task.folder for task in TASKS)])
             meant = [f"did you mean {of.name} ({of.folder})? Or " for of in TASKS if near in (of.name, of.folder)]
-            problem = f"there is no GLUE task {name!r}: {''.join(meant[:1])}"
-            raise UsageError(f"{problem}choose from {', '.join(known)} (AX comes with mnli)")
-        if list(names).count(name) > 1:
-            raise UsageError(f"the task {name} is named twice")
+            listed = f"choose from {', '.join(known)} (AX comes with mnli)"
+            raise UsageError(f"there is no GLUE task {name!r}: {''.join(meant[:1])}{listed}")
     return [task for task in TASKS if not names or task.name in names]
 
 
 def _configured(of: GlueTask, config: FinetuneConfig) -> Classify | Regress:
     """Return the table's task with the truncation and pooling of the configuration.
 
-    A single text has another pooling, where that of pairs is between two texts.
+    A single text has another pooling, if the pooling of pairs is between two texts.
 
     Raises UsageError if the configuration sets other fields.
     """
@@ -189,7 +188,7 @@ def _files(folder: Path, of: GlueTask, task: Classify | Regress) -> tuple[TaskFi
 def _check(files: TaskFiles, strict: bool) -> list[SubmissionFile]:
     """Check the training and dev files.
 
-    Returns the parts after the first whose dev file has no labels: that of the diagnostic rarely has.
+    Returns the parts after the first whose dev file has no labels: the diagnostic's rarely has.
     """
     _require(files.train, _labeled_examples(files.train, files, strict), files.task.fit)
     without_labels = []

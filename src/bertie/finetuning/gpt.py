@@ -69,8 +69,7 @@ def _with_gpt_inputs(config: FinetuneConfig, checkpoint: Checkpoint) -> Checkpoi
     if not (isinstance(encoder, TransformerConfig) and encoder.causal):
         what = "not causal" if isinstance(encoder, TransformerConfig) else f"of the kind {encoder.kind}"
         raise UsageError(
-            f'input_tokens is "gpt", for causal models of the kind transformer, and {checkpoint.folder} is {what}: set '
-            'input_tokens to "model"'
+            f'input_tokens "gpt" needs a causal Transformer, and {checkpoint.folder} is {what}: set it to "model"'
         )
     tokenizer = with_gpt_inputs(checkpoint.tokenizer)
     encoder = replace(encoder, pooler_act="none", classifier_pooling="token")
@@ -78,10 +77,7 @@ def _with_gpt_inputs(config: FinetuneConfig, checkpoint: Checkpoint) -> Checkpoi
     if not new:
         return replace(checkpoint, tokenizer=tokenizer, config=encoder)
     if config.frozen:
-        raise UsageError(
-            f"frozen keeps the random vectors of the new tokens {', '.join(new)}: remove frozen, or start from a model that was "
-            'fine-tuned with input_tokens "gpt"'
-        )
+        raise UsageError(f"frozen keeps the random vectors of the new tokens {', '.join(new)}: remove frozen")
     console.info(f"added {console.plural(len(new), 'token')} to the vocabulary: {' '.join(new)}")
     names = rows_by_entry(encoder, lambda config: Model(build_encoder(config), {}))
     runtime.reseed_torch(config.seed, seeding.WEIGHTS, NEW_TOKENS)
@@ -99,16 +95,13 @@ def _require_next_token(config: FinetuneConfig, checkpoint: Checkpoint) -> None:
     """Raise UsageError if the auxiliary loss cannot be computed."""
     encoder, weight, where = checkpoint.config, config.lm_weight, checkpoint.folder
     if "next" not in encoder.vocabulary_heads or not encoder.causal:
-        raise UsageError(
-            f"lm_weight is {weight:g}, for a causal model, which predicts the next token, and {where} predicts none: set "
-            "lm_weight to 0"
-        )
+        raise UsageError(f"lm_weight is {weight:g}, for causal models, and {where} predicts no next token: set it to 0")
     with no_weights():
         own = isinstance(build_encoder(encoder), BringsVocabularyHead)
     if own or encoder.embedding_width != encoder.hidden_size:
         raise UsageError(
-            f"lm_weight is {weight:g}, whose loss predicts with the matrix of the word embeddings alone, and the head of {where} "
-            f"({encoder.kind}) has weights of its own: set lm_weight to 0"
+            f"lm_weight is {weight:g}, whose loss predicts with the word embeddings alone, and the head of {where} "
+            f"({encoder.kind}) has weights of its own: set it to 0"
         )
     pooling = config.task.text_pooling
     pooling = "token" if pooling is None else resolve_pooling(pooling, encoder)

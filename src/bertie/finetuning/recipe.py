@@ -30,8 +30,8 @@ class FinetuneTraining:
     batch_size: Annotated[int, Range(1)] = 32
     """Examples per optimizer step."""
     shuffle: bool = True
-    """Shuffle the training examples, in another order in each epoch. Otherwise, they keep the order of their file, such as
-    easy ones first (curriculum learning)."""
+    """Shuffle the training examples in every epoch. Unshuffled examples keep the order of their file, such as easy ones
+    first (curriculum learning)."""
     learning_rate: Annotated[float, Range(0)] = 5e-5
     """Peak learning rate of the schedule."""
     layer_decay: Annotated[float, Range(0, 1, above=True)] = 1.0
@@ -114,8 +114,9 @@ class FinetuneConfig:
     """Maximum sequence length in tokens. Longer texts are truncated or read in windows, as task.truncation says; span
     always reads them in windows."""
     input_tokens: InputTokens = "model"
-    """Special tokens around the texts. model: those of the tokenizer. gpt: <start>, <delimiter> and <extract>, new entries of the
-    vocabulary with random vectors, for a causal model; heads are one matrix on the state of <extract> (Radford et al. 2018)."""
+    """Special tokens around the texts. model: as the tokenizer has them. gpt: <start>, <delimiter> and <extract>, new
+    entries of the vocabulary with random vectors, for causal models; heads are one matrix on the state of <extract> (Radford et
+    al. 2018)."""
     lm_weight: Annotated[float, Range(0)] = 0.0
     """Weight of an additional loss, for a causal model: the mean of the next token's cross-entropy over the tokens of the inputs.
     GPT had 0.5."""
@@ -142,13 +143,12 @@ class FinetuneConfig:
     """Dropout probability before the output layer of the head. If it is omitted, heads for texts and tokens have the one that
     the checkpoint names (`classifier_dropout` in config.json), or else hidden_dropout_prob; others have none."""
     card: CardFacts = CardFacts()
-    """What the model card says besides."""
+    """Additional model-card metadata."""
 
     def __post_init__(self) -> None:
         check_ranges("", self)
-        if self.seed > MAX_INT32 - self.restarts:
-            most = f"with {self.restarts} restarts it can be at most {MAX_INT32 - self.restarts:,}"
-            raise UsageError(f"seed is {self.seed}: {most}")
+        if self.seed > (most := MAX_INT32 - self.restarts):
+            raise UsageError(f"seed is {self.seed}: with {self.restarts} restarts it can be at most {most:,}")
         training = self.training
         if self.frozen and (self.from_scratch or training.reinit_layers or training.layer_decay < 1):
             raise UsageError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import torch
@@ -37,7 +37,7 @@ from bertie.training.distributed import SINGLE_PROCESS, Ranks
 from bertie.training.job import TrainingJob
 from bertie.training.length import StepCount
 from bertie.training.loop import LoopSettings, evaluate
-from bertie.training.run_folder import RunFolder
+from bertie.training.run_folder import RunFolder, run_precision
 from bertie.training.sharing import gather
 
 
@@ -85,9 +85,7 @@ def train_run(
     """
     model, started = initialized_model(config, data.task, checkpoint, data.encoder)
     start_with_frequencies(data.task, model.heads[data.task.kind], data.train_sequences)
-    asked = config.training.precision
-    chosen = run.precision(asked) if run else runtime.resolve_precision(asked, model.device)
-    precision: Literal["fp32", "bf16"] = ranks.broadcast(chosen)
+    precision = run_precision(run, config.training.precision, ranks)
     runtime.require_precision(precision, model)
     losses: list[float] = []
     pad_id, multiple = checkpoint.tokenizer.pad_id, _token_multiple(precision, model.device)
@@ -98,10 +96,8 @@ def train_run(
     job = _job(data, model, checkpoint.tokenizer, precision, dev, ranks)
     job = replace(job, final_checkpoint=last_checkpoint, on_step=lambda record: losses.append(record["loss"]))
     if run is not None:
-        steps, batch = (
-            console.plural(job.settings.length.parts, "step"),
-            console.plural(config.training.batch_size, "example"),
-        )
+        steps = console.plural(job.settings.length.parts, "step")
+        batch = console.plural(config.training.batch_size, "example")
         shared = f", {ranks.count} ranks" if ranks.count > 1 else ""
         console.info(f"{started}; {steps} of {batch}, learning rate {config.training.learning_rate:g}{shared}")
     ended = trainer.train(job, run)
@@ -171,10 +167,7 @@ def require_layers(config: FinetuneConfig, task: Task, size: EncoderConfig) -> N
     if reinit > count:
         raise UsageError(f"training.reinit_layers is {reinit}, but the model has {count} layers")
     if reinit and size.shares_layers:
-        raise UsageError(
-            f"training.reinit_layers is {reinit}, but layers of the model share their weights, so none can be initialized "
-            "alone: set it to 0"
-        )
+        raise UsageError(f"training.reinit_layers is {reinit}, but the layers of the model share weights: set it to 0")
     features_from_json(_task_json(config, task), task, size, "the configuration")
 
 
@@ -216,18 +209,14 @@ def initialized_model(
 
 
 def _job(
-    data: TaskData,
-    model: Model,
-    tokenizer: Tokenizer,
-    precision: Literal["fp32", "bf16"],
-    dev: _DevBatches,
-    ranks: Ranks,
+    data: TaskData, model: Model, tokenizer: Tokenizer, precision: runtime.Resolved, dev: _DevBatches, ranks: Ranks
 ) -> TrainingJob:
     config, task = dev.batcher.config, data.task
     settings = config.training
     units = _units(task, data.train_sequences)
     per_epoch = _steps_per_epoch(config, task, len(units))
-    steps = settings.steps or settings.epochs * per_epoch
+    heads = {task.kind: 1.0, **gpt.auxiliary_weights(config)}
+    length, rate, norm = StepCount(count_steps(config, data)), settings.learning_rate, settings.max_grad_norm
 
     def stream(_: int, position: Position) -> Generator[Step]:
         while True:
@@ -251,14 +240,7 @@ def _job(
         task=_task_json(config, task),
         optimizer=config.optimizer.build(model, settings.layer_decay),
         schedule=config.schedule,
-        settings=LoopSettings(
-            StepCount(steps),
-            settings.learning_rate,
-            settings.max_grad_norm,
-            config.seed,
-            precision,
-            {task.kind: 1.0, **gpt.auxiliary_weights(config)},
-        ),
+        settings=LoopSettings(length, rate, norm, config.seed, precision, heads),
         stream=stream,
         evaluate=lambda _, stopping: evaluate(model, dev, precision, ranks, stopping),
         eval_set=lambda _: 0,
@@ -295,7 +277,7 @@ def _units(task: Task, sequences: list[Sequence]) -> list[list[Sequence]]:
     return list(grouped.values())
 
 
-def _token_multiple(precision: Literal["fp32", "bf16"], device: torch.device) -> int:
+def _token_multiple(precision: runtime.Resolved, device: torch.device) -> int:
     """Return the number that the tokens of a micro-batch are padded to a multiple of.
 
     On a CPU, oneDNN compiles a bf16 matrix product for every new shape, which takes 10 ms on processors with AMX.

@@ -20,15 +20,15 @@ import numpy as np
 import torch
 
 from bertie import config as configuration
-from bertie import console, runtime, seeding, storage
+from bertie import console, seeding, storage
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.errors import DivergedError, UsageError, UserError
 from bertie.finetuning.data import TaskData
 from bertie.finetuning.recipe import FinetuneConfig, GridSearch
 from bertie.finetuning.single_run import TrainedRun, train_run
-from bertie.tasks import Task
 from bertie.tasks.metrics import CORRELATIONS, LOWER_IS_BETTER
-from bertie.training.run_folder import RunFolder
+from bertie.tasks.task import ScoresPredictions
+from bertie.training.run_folder import RunFolder, run_precision
 
 RESULT_FILE = "outcome.json"
 MARGIN = 0.01
@@ -102,8 +102,7 @@ class Sweep:
         """
         finished = [result for result in self.results if result.scores]
         if not finished:
-            runs = console.plural(len(self.results), "run")
-            raise UserError(f"all of {runs} diverged: lower --training.learning-rate")
+            raise UserError(f"all {len(self.results)} runs diverged: lower --training.learning-rate")
         return max(finished, key=lambda result: _sign(self.metric) * result.selection_scores[self.metric])
 
     @property
@@ -117,14 +116,13 @@ class Sweep:
         groups: dict[tuple[float, int, int], list[RunResult]] = {}
         for result in self.results:
             groups.setdefault((result.learning_rate, result.batch_size, result.epochs), []).append(result)
-        return [self._setting(*setting, runs) for setting, runs in groups.items()]
+        return [self._setting(setting, runs) for setting, runs in groups.items()]
 
-    def _setting(self, learning_rate: float, batch_size: int, epochs: int, runs: list[RunResult]) -> SettingSummary:
+    def _setting(self, setting: tuple[float, int, int], runs: list[RunResult]) -> SettingSummary:
         scores = [run.scores[self.metric] for run in runs if run.scores]
         mean = float(np.mean(scores)) if scores else None
         sd = float(np.std(scores, ddof=1)) if len(scores) > 1 else None
-        failed = sum(run.failed for run in runs)
-        return SettingSummary(learning_rate, batch_size, epochs, len(runs), failed, mean, sd, scores)
+        return SettingSummary(*setting, len(runs), sum(run.failed for run in runs), mean, sd, scores)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of sweep.json."""
@@ -145,7 +143,7 @@ def expand_grid(config: FinetuneConfig) -> dict[str, FinetuneConfig]:
     for rate, batch_size, epochs in product(*values):
         settings = replace(training, learning_rate=rate, batch_size=batch_size, epochs=epochs)
         for seed in range(config.seed, config.seed + config.restarts):
-            name = _name(rate, batch_size, epochs, seed)
+            name = f"rate-{float(rate)}-batch-{batch_size}-epochs-{epochs}-seed-{seed}"
             runs[name] = replace(config, training=settings, seed=seed, grid=GridSearch(), restarts=1)
     return runs
 
@@ -167,11 +165,11 @@ def sweep(
     Raises:
         UserError: All runs diverged, or an outcome.json is damaged.
     """
-    metric, asked = selection_metric(config, data.task, data.dev), config.training.precision
-    precision = run.precision(asked) if run else runtime.resolve_precision(asked, runtime.device())
+    metric = selection_metric(config, data.task, data.dev)
+    precision = run_precision(run, config.training.precision)
     todo = expand_grid(replace(config, training=replace(config.training, precision=precision)))
     folders = {name: run.path / "cells" / name if run else None for name in todo}
-    recorded = {name: _read_result(folder, metric) for name, folder in folders.items() if folder is not None}
+    recorded = {name: _read_result(folder) for name, folder in folders.items() if folder is not None}
     results = {name: result for name, result in recorded.items() if result is not None}
     in_memory: dict[str, TrainedRun] = {}  # the best run so far, if this call trained it
     for number, (name, settings) in enumerate(todo.items(), start=1):
@@ -197,16 +195,13 @@ def read_sweep(run: Path) -> Sweep:
     path = run / "sweep.json"
     values = storage.read_json(path)
     try:
-        metric = configuration.build(str, values["metric"], "metric")
-        done = Sweep(metric, [_parse_result(each, metric) for each in values["runs"]])
-        if not any(result.scores for result in done.results):
-            raise ValueError
-        return done
-    except (KeyError, TypeError, ValueError, UsageError) as error:
+        results = [configuration.build(RunResult, each, "run") for each in values["runs"]]
+        return Sweep(configuration.build(str, values["metric"], "metric"), results)
+    except (KeyError, UsageError) as error:
         raise UserError(f"{path} is damaged: restore it, or choose another --out to start over") from error
 
 
-def has_failed(metric: str, scores: dict[str, float], task: Task, dev: list[Any]) -> bool:
+def has_failed(metric: str, scores: dict[str, float], task: ScoresPredictions, dev: list[Any]) -> bool:
     """Return whether a run is no better than a constant prediction.
 
     Args:
@@ -223,7 +218,7 @@ def has_failed(metric: str, scores: dict[str, float], task: Task, dev: list[Any]
     return sign * scores[metric] - floor <= margin
 
 
-def selection_metric(config: FinetuneConfig, task: Task, dev: list[Any]) -> str:
+def selection_metric(config: FinetuneConfig, task: ScoresPredictions, dev: list[Any]) -> str:
     """Return the name of the score that selects the best run: the configured one, or the task's default.
 
     Raises:
@@ -302,41 +297,17 @@ def delete_checkpoints(run: Path, but: RunResult | None = None) -> None:
             shutil.rmtree(doomed)
 
 
-def _read_result(folder: Path, metric: str) -> RunResult | None:
+def _read_result(folder: Path) -> RunResult | None:
     """Read outcome.json of a run, or return None if there is none. Raises UserError if it is damaged."""
     path = folder / RESULT_FILE
     if not path.is_file():
         return None
-    values = storage.read_json(path)
     try:
-        result = _parse_result(values, metric)
-        if result.name != folder.name:
-            raise ValueError(result.name)
-        return result
-    except (ValueError, UsageError) as error:
+        return configuration.build(RunResult, storage.read_json(path), "run")
+    except UsageError as error:
         raise UserError(f"{path} is damaged: delete it to repeat the run") from error
 
 
-def _parse_result(values: Any, metric: str) -> RunResult:
-    """Build a result from JSON and check it. Other scores than the metric may be missing for a half.
-
-    Raises UsageError or ValueError if the values are not a result.
-    """
-    result = configuration.build(RunResult, values, "run")
-    parts = (result.scores, result.selection_scores, result.report_scores)
-    if result.name != _name(result.learning_rate, result.batch_size, result.epochs, result.seed):
-        raise ValueError(result.name)
-    if any(parts) and not all(metric in part for part in parts):
-        raise ValueError(metric)
-    if not all(map(math.isfinite, (result.seconds, *(value for part in parts for value in part.values())))):
-        raise ValueError(parts)
-    return result
-
-
-def _name(learning_rate: float, batch_size: int, epochs: int, seed: int) -> str:
-    return f"rate-{float(learning_rate)}-batch-{batch_size}-epochs-{epochs}-seed-{seed}"
-
-
 def _sign(metric: str) -> int:
-    """−1 for scores that are better when lower, else 1."""
+    """Return −1 for scores that are better when lower, else 1."""
     return -1 if metric in LOWER_IS_BETTER else 1

@@ -32,10 +32,9 @@ from bertie.objectives.heads import objectives_named
 from bertie.objectives.objective import Generates
 from bertie.predict.predictor import Predictor
 from bertie.pretraining.feed import label_row
-from bertie.tasks import Task
-from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.data.left_out import valid_examples
 from bertie.tasks.inference import head_index
-from bertie.tasks.task import training_sequences
+from bertie.tasks.task import EncodesExamples, training_sequences
 from bertie.text.batching import up_to
 
 MASKS, EXAMPLES = 0, 2  # numbers of the random streams after seeding.INSPECT
@@ -141,7 +140,7 @@ def task_losses(predictor: Predictor, path: Path, max_tokens: int, seed: int) ->
     return HeadLosses(predictor.model, task.kind, batches)
 
 
-def _encoded(predictor: Predictor, task: Task, examples: list[Any]) -> Iterator[list[Sequence]]:
+def _encoded(predictor: Predictor, task: EncodesExamples, examples: list[Any]) -> Iterator[list[Sequence]]:
     """Yield the sequences with a target of each example, lazily."""
     for start in range(0, len(examples), EXAMPLES_AT_ONCE):
         part = examples[start : start + EXAMPLES_AT_ONCE]
@@ -165,7 +164,7 @@ def _groups(units: list[list[Sequence]], most: int) -> list[list[Sequence]]:
     return [[sequence for i in part for sequence in units[i]] for part in parts]
 
 
-def _task_batch(predictor: Predictor, task: Task, sequences: list[Sequence]) -> MicroBatch:
+def _task_batch(predictor: Predictor, task: EncodesExamples, sequences: list[Sequence]) -> MicroBatch:
     batch = collate(sequences, predictor.max_length)
     index, _ = head_index(task, sequences, predictor.model.encoder.config.pooled_token)
     return MicroBatch.of(batch, {task.kind: task.targets(batch, sequences, index)})

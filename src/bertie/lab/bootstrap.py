@@ -28,7 +28,7 @@ class Estimate:
 
     @property
     def significant(self) -> bool:
-        """Whether the interval excludes 0."""
+        """Return whether the interval excludes 0."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
@@ -47,7 +47,7 @@ def resampled_scores(
 
 @lru_cache(maxsize=8)
 def _counts(examples: int, stream: int) -> Float[np.ndarray, "{SAMPLES} examples"]:
-    """How often each sample has each example."""
+    """Return how often each sample has each example."""
     rng = seeding.generator(0, seeding.BOOTSTRAP, stream)
     counts = np.empty((SAMPLES, examples), np.float32)
     for row in counts:
@@ -73,8 +73,8 @@ def _deviations(*sides: list[float]) -> np.ndarray:
 
     Resampling a few seeds would give intervals that are far too narrow: with three, a fifth to an eighth of them miss the
     mean. So the deviations have Student's t-distribution. Both sides have the same variance, which they estimate together.
-    The variance of the values includes that of the examples, as far as runs differ in them: the interval counts this part
-    twice, and is rather too wide.
+    The variance of the values includes the variance between the examples, as far as runs differ in them: the interval counts
+    this part twice, and is rather too wide.
     """
     degrees = sum(len(values) - 1 for values in sides)
     if not degrees:

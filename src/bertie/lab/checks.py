@@ -74,16 +74,12 @@ def _model_size(recipe: PretrainConfig | GloveConfig, entries: int) -> EncoderCo
         return StaticConfig(recipe.hidden_size, vocab_size=entries)
     if recipe.layout.kind == "translations":
         raise UsageError(
-            'layout.kind is "translations", which needs text in several languages, and a lab prepares text in one: choose '
-            "another layout"
+            'layout.kind "translations" needs several languages, and a lab prepares text in one: change it'
         )
     if recipe.init_from:
         recipe = _continued(recipe, entries)
     if (teacher := read_teacher(recipe, None)) and teacher.tokenizer.size != entries:
-        raise UsageError(
-            f"objectives.distil.teacher has a vocabulary of {teacher.tokenizer.size:,} entries, and text.vocab_size is "
-            f"{entries:,}: take a teacher that was trained with the vocabulary of this text"
-        )
+        raise UsageError(_other_vocabulary("objectives.distil.teacher", teacher.tokenizer.size, entries))
     if recipe.model.vocab_size not in (0, entries):
         sizes = f"model.vocab_size is {recipe.model.vocab_size}, and text.vocab_size is {entries}"
         raise UsageError(f"{sizes}: omit model.vocab_size")
@@ -98,11 +94,13 @@ def _continued(recipe: PretrainConfig, entries: int) -> PretrainConfig:
     with naming("init_from"):
         checkpoint = read_checkpoint(recipe.init_from)
     if checkpoint.tokenizer.size > entries:
-        raise UsageError(
-            f"init_from has a vocabulary of {checkpoint.tokenizer.size:,} entries, and text.vocab_size is {entries:,}: take a "
-            "checkpoint that was trained with the vocabulary of this text"
-        )
+        raise UsageError(_other_vocabulary("init_from", checkpoint.tokenizer.size, entries))
     return replace(recipe, model=replace(checkpoint.config, vocab_size=0))
+
+
+def _other_vocabulary(key: str, size: int, entries: int) -> str:
+    problem = f"{key} has a vocabulary of {size:,} entries, and text.vocab_size is {entries:,}"
+    return f"{problem}: take a model that was trained with the vocabulary of this text"
 
 
 def _check_finetuning(fit: Fit, train: str, dev: str, recipe: FinetuneConfig, size: EncoderConfig) -> None:

@@ -54,13 +54,11 @@ class LabText:
         if not 0 < self.eval_share < 1:
             remedy = "give a share of the documents between 0 and 1, such as 0.01"
             raise UsageError(f"text.eval_share is {self.eval_share:g}: {remedy}")
-        if self.algorithm != "wordpiece" and (self.cased or self.drop_punctuation):
-            key = "cased" if self.cased else "drop_punctuation"
-            raise UsageError(
-                f"text.{key} is true, and text.algorithm is {self.algorithm}, which keeps text as it is: remove "
-                f"text.{key}, or set "
-                "text.algorithm to wordpiece"
-            )
+        for key in ("cased", "drop_punctuation"):
+            if self.algorithm != "wordpiece" and getattr(self, key):
+                raise UsageError(
+                    f"text.{key} is for text.algorithm wordpiece, and it is {self.algorithm}: remove text.{key}"
+                )
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ class LabTask:
 
 @dataclass(frozen=True)
 class Variant:
-    """What a variant changes. Its tables are merged into those of the base, as in a TOML file that extends another one."""
+    """The changes of a variant. Its tables are merged into the tables of the base, as in a TOML file that extends another one."""
 
     name: str
     """Name in tables."""
@@ -97,7 +95,7 @@ class Variant:
     finetune: dict[str, Any] = field(default_factory=dict)
     """Changes of the fine-tuning recipe of every task."""
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Changes of the fine-tuning recipes of single tasks, by the name of the task. They follow those of every task."""
+    """Changes of the fine-tuning recipes of single tasks, by the name of the task. They are applied last."""
     budget: dict[str, Any] = field(default_factory=dict)
     """Changes of `budget`."""
     checkpoint: Annotated[int, Range(0)] = 0
@@ -140,7 +138,7 @@ class LabConfig:
     seeds: tuple[int, ...] = (0,)
     """Random seeds. Each is used for pre-training and for fine-tuning."""
     pretrain_seed: Annotated[int | None, Range(0)] = None
-    """Pre-train each model once, with this seed: `seeds` are then those of fine-tuning only. Intervals do not cover other
+    """Pre-train each model once, with this seed: `seeds` are then for fine-tuning only. Intervals do not cover other
     pre-trainings."""
     budget: Budget | None = None
     """The length of every pre-training, except where a variant changes it. Without it, each recipe's training.steps."""
@@ -157,12 +155,11 @@ class LabConfig:
                 raise UsageError(f"{what}: the same name occurs twice in {', '.join(map(str, names))}")
             if not names and what != "tasks":
                 raise UsageError(f"{what} is empty: give at least one")
-            for name in names:
-                if not str(name).isprintable() or not str(name).strip():
-                    raise UsageError(f"{what} has the name {name!r}: give one line of text, which names it in tables")
+            if any(not str(name).strip() for name in names):
+                raise UsageError(f"{what} has an empty name: give one, for the tables")
         for name in (task.name for task in self.tasks):
             if name == MEAN or name.endswith(("_loss", "_accuracy")):
-                raise UsageError(f"tasks has the name {name!r}, which is that of another measure: rename the task")
+                raise UsageError(f"tasks has the name {name!r}, which another measure has: rename the task")
         known = [task.name for task in self.tasks]
         for variant in (variant for axis in self.axes for variant in axis.variants):
             if unknown := [name for name in variant.tasks if name not in known]:

@@ -55,17 +55,18 @@ def run_lab(
     """
     if not isinstance(config, LabConfig):
         config = configuration.load(LabConfig, config, "lab")
-    config, root = replace(config, seeds=tuple(seeds) or config.seeds), Path(out).absolute()
-    if not (root / FILE).is_file() and not _begun(root):
+    config = replace(config, seeds=tuple(seeds) or config.seeds)
+    root, data = Path(out).absolute(), Path(data).absolute()
+    storage.remove_leftovers(root, FILE)
+    if not any((root / name).exists() for name in (FILE, "steps")):
         storage.require_fresh(root, "the lab")
-    plan = make_plan(config, Path(data).absolute())
+    plan = make_plan(config, data)
     check(plan)
-    parts = read_parts(config, plan, Path(data).absolute())
+    parts = read_parts(config, plan, data)
     launcher = work.launcher()
     schedule = StepScheduler(plan, root / FILE, Path(steps).absolute() if steps else root / "steps", work.threads)
     try:
         with only_process(schedule.steps):
-            schedule.discard_damaged()
             root.mkdir(parents=True, exist_ok=True)
             save_plan(plan, root / FILE)
             storage.write_json(root / SETTINGS, configuration.plain(config))
@@ -80,13 +81,6 @@ def run_lab(
             return _write_results(config, schedule, parts, root)
     finally:
         launcher.close()
-
-
-def _begun(root: Path) -> bool:
-    """Return whether a folder has nothing but what a lab leaves that ended before it wrote its plan."""
-    return root.is_dir() and all(
-        entry.name == "steps" or entry.name.startswith(f".{FILE}.") for entry in root.iterdir()
-    )
 
 
 def _write_results(config: LabConfig, schedule: StepScheduler, parts: dict[str, Parts], root: Path) -> dict[str, Any]:

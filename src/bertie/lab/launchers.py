@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from bertie import console, runtime, threads
+from bertie.config import Range, check_ranges
 from bertie.errors import UsageError, first_line
 from bertie.text.executors import connect_ray, import_ray
 
@@ -108,10 +109,10 @@ class Work:
     executor: Literal["local", "slurm", "ray"] = "local"
     """Where steps run. local: processes on this machine. slurm: jobs, with srun. ray: a Ray cluster. The machines share
     the files."""
-    workers: int = 0
+    workers: Annotated[int, Range(0)] = 0
     """Number of steps to run at a time. 0: as many as the machine or cluster has processors for, but one at a time on a
     machine with a GPU, one per GPU on Ray, and 16 under Slurm."""
-    threads: int = 1
+    threads: Annotated[int, Range(1, runtime.MAX_THREADS)] = 1
     """CPU threads of each step. One is best for small models, several for large ones."""
     slurm_options: str = ""
     """Options of srun, such as "--partition gpu --gpus 1 --time 4:00:00"."""
@@ -119,10 +120,7 @@ class Work:
     """Address of the head of the Ray cluster, or auto; local: start a cluster on this machine."""
 
     def __post_init__(self) -> None:
-        if self.workers < 0:
-            raise UsageError(f"--workers {self.workers}: give a number of processes, or 0 for the default")
-        if not 1 <= self.threads <= runtime.MAX_THREADS:
-            raise UsageError(f"--threads {self.threads}: give a number from 1 to {runtime.MAX_THREADS}")
+        check_ranges("", self)
         if self.slurm_options and self.executor != "slurm":
             raise UsageError(f"--slurm-options needs --executor slurm, and it is {self.executor}")
         if self.ray_address != "local" and self.executor != "ray":

@@ -13,12 +13,12 @@ from bertie.report import Page
 from bertie.training.run_report import head_name
 
 METHOD = (
-    "The first row is the reference. A difference is the mean over the seeds minus that of the reference, with a 95 % "
+    "The first row is the reference. A difference is the mean over the seeds minus the mean of the reference, with a 95 % "
     "interval. It covers the choice of the dev examples, by a bootstrap that resamples them together for both sides, and the "
     "variation between seeds, by Student's t-distribution. With a single seed, it covers the choice of the dev examples only, "
     "not the variation between runs. Losses and accuracies of pre-training have no interval with a single seed."
 )
-ONE_MODEL = "Each row has a single pre-training: seeds and intervals are those of fine-tuning."
+ONE_MODEL = "Each row has a single pre-training: seeds and intervals cover fine-tuning only."
 GIVEN = "The last rows are given scores to compare with, which no run of this lab has."
 HELD_OUT = (
     "Losses and accuracies on held-out documents. Those of different objectives or vocabularies are not comparable."
@@ -158,7 +158,7 @@ def _notes(config: LabConfig, results: Results) -> list[str]:
     failed = any(measured.no_better for row in results.rows for measured in row.measures.values())
     given = [GIVEN] if results.baselines else []
     one_model = given + ([] if config.pretrain_seed is None else [ONE_MODEL])
-    return one_model + ["A run failed if its scores are no better than those of a constant prediction."] * failed
+    return one_model + ["A run failed if its scores are no better than a constant prediction's."] * failed
 
 
 def _difference(row: VariantRow, name: str) -> Estimate | None:

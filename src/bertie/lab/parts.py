@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from bertie import config as configuration
 from bertie import console, storage
 from bertie.errors import UsageError, UserError, naming
 from bertie.finetuning.recipe import FinetuneConfig
@@ -18,7 +18,7 @@ from bertie.finetuning.sweep import selection_metric
 from bertie.lab.config import LabConfig
 from bertie.lab.plan import Plan
 from bertie.lab.steps import FinetuneStep
-from bertie.tasks.scoring import labeled_examples
+from bertie.tasks.scoring import labeled_examples, training_examples
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ def _require_parts(recipe: FinetuneConfig, train: str, dev: str, parts: Parts) -
     """Check that each dev example has a part, and that the score of a part follows from sums over its examples."""
     with console.silenced():
         examples: list[Any] = labeled_examples(recipe.task.reader, dev, recipe.strict)
-        task: Any = recipe.task.fit(labeled_examples(recipe.task.reader, train, recipe.strict))
+        task, training = training_examples(recipe.task, train, recipe.strict)
+        task: Any = task.fit(training)
     if len(examples) != len(parts.of_examples):
         counts = f"{len(parts.of_examples):,} lines, and {dev} has {len(examples):,} examples"
         raise UserError(f"the file of tasks.parts has {counts}: give one line for each example")
@@ -110,13 +111,12 @@ def _lines(path: Path) -> tuple[str, ...]:
 def _baselines(path: Path, task: str, parts: list[str]) -> tuple[tuple[str, dict[str, float]], ...]:
     """Read {name: {part: score}}, with the name of the task for all of its examples."""
     keys = [task, *parts]
-    for name, scores in (found := storage.read_json(path, expected="the baselines of a task")).items():
-        if not isinstance(scores, dict) or not all(map(_is_score, scores.values())):
-            raise UserError(f"{path}: {name} is not an object of numbers: give a score for each part")
+    values = storage.read_json(path, expected="the baselines of a task")
+    try:
+        baselines: dict[str, dict[str, float]] = configuration.build(dict[str, dict[str, float]], values, "baselines")
+    except UsageError as error:
+        raise UserError(f"{path}: {error}: give a score for each part") from error
+    for name, scores in baselines.items():
         if unknown := [key for key in scores if key not in keys]:
             raise UserError(f"{path}: {name} has a score of {unknown[0]!r}: known are {', '.join(keys)}")
-    return tuple(found.items())
-
-
-def _is_score(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return tuple(baselines.items())

@@ -112,7 +112,7 @@ def make_plan(config: LabConfig, data: Path) -> Plan:
 
 
 def _pretraining_key(config: LabConfig, variants: tuple[Variant, ...]) -> str:
-    """Everything that decides a pre-training, except for the seed."""
+    """Return everything that decides a pre-training, except for the seed."""
     merged = [_merged(config, variants, name) for name in ("text", "pretrain")]
     return repr((merged, _budget(config, variants), [variant.glove for variant in variants]))
 
@@ -170,11 +170,8 @@ class _Cell:
     def _shards(self) -> str:
         text = configuration.build(LabText, _merged(self.config, self.variants, "text"), "text")
         text = replace(text, inputs=tuple(_located(self.data, name) for name in text.inputs))
-        try:
+        with naming("text.inputs, relative to --data"):
             files = tuple(f"{file.path} {self._stamp(file)}" for file in self.find(text.inputs))
-        except UsageError as error:
-            hint = "check --data, the folder that holds the data of the lab"
-            raise UsageError(f"text.inputs: {error}: {hint}") from error
         vocabulary = self._add(VocabularyStep(text, files))
         return self._add(ShardsStep(text, vocabulary))
 
@@ -190,16 +187,14 @@ class _Cell:
         with naming("pretrain"):
             recipe = configuration.load(PretrainConfig, _merged(self.config, self.variants, "pretrain"), "pretrain")
         if recipe.budget:
-            raise UsageError(
-                "pretrain.budget follows the clock, and cells that run at the same time slow each other down: remove it, and "
-                'give the lab a [budget] with unit = "seconds", which becomes a number of steps'
-            )
+            raise UsageError('pretrain.budget follows the clock: give the lab a [budget] with unit = "seconds" instead')
         budget, measure, models = _budget(self.config, self.variants), "", self._model_states(recipe)
-        if budget is not None and budget.unit in ("flops", "seconds"):
+        if budget and budget.unit in ("flops", "seconds"):
             measure = self._add(MeasureStep(replace(recipe, seed=0), budget, shards, models))
-        elif budget is not None:
-            per_step = tokens_per_step(recipe) if budget.unit == "tokens" else 1
-            recipe = with_steps(recipe, round(budget.amount / per_step))
+        elif budget:
+            recipe = with_steps(
+                recipe, round(budget.amount / (tokens_per_step(recipe) if budget.unit == "tokens" else 1))
+            )
         self._require_checkpoint(recipe, bool(measure))
         recipe = replace(recipe, seed=self.pretrain_seed)
         return self._add(PretrainStep(recipe, shards, self.keep_checkpoints, measure, models))
@@ -210,8 +205,9 @@ class _Cell:
         if not checkpoint:
             return
         if measured:
-            problem = "checkpoint counts steps, which this budget does not fix"
-            raise UsageError(f"{problem}: set budget.unit to steps or tokens")
+            raise UsageError(
+                "checkpoint counts steps, which this budget does not fix: set budget.unit to steps or tokens"
+            )
         every, last = training.checkpoint_every, training.steps
         if checkpoint > last or (checkpoint != last and (not every or checkpoint % every)):
             raise UsageError(

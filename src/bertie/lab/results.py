@@ -123,13 +123,8 @@ def collect(plan: Plan, steps: Path, failed: dict[str, str], parts: dict[str, Pa
         }
         rows.append(_row([cell for cell, _ in own], by_measure, first, results, failed))
         first = first or by_measure
-    tasks_of = [item for cell in plan.cells for item in cell.tasks.items()]
-    metrics = {
-        name: results[step]["metric"]
-        for task, step in tasks_of
-        if step in results
-        for name in (task, *by_task.get(task, []))
-    }
+    finished = [(task, step) for cell in plan.cells for task, step in cell.tasks.items() if step in results]
+    metrics = {name: results[step]["metric"] for task, step in finished for name in (task, *by_task.get(task, []))}
     missing = sum(not results.keys() >= {*cell.steps} for cell in plan.cells)
     # A lab may go on elsewhere, or later.
     trained = sorted({name for cell in plan.cells for name in cell.steps} & results.keys())

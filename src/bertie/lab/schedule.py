@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bertie import console
-from bertie.errors import MachineError, UsageError, UserError
+from bertie.errors import MachineError, UsageError
 from bertie.lab.launchers import Launcher, StepProcess
 from bertie.lab.plan import Plan
-from bertie.lab.steps import RESULT, needs, require_result
+from bertie.lab.steps import RESULT, needs
 from bertie.lab.worker import ERROR
 
 POLL_SECONDS = 0.2
@@ -36,15 +36,6 @@ class StepScheduler:
     def finished(self, name: str) -> bool:
         """Return whether a step has its result."""
         return (self.steps / name / RESULT).is_file()
-
-    def discard_damaged(self) -> None:
-        """Delete damaged results, so that their steps run again. What the steps have trained remains."""
-        for name in filter(self.finished, self.plan.steps):
-            try:
-                require_result(self.plan.steps[name], self.steps / name)
-            except UserError as error:
-                console.warn(f"{error}; the step runs again")
-                (self.steps / name / RESULT).unlink()
 
     def run(self, launcher: Launcher, wanted: set[str]) -> None:
         """Run the wanted steps and those that they need. A failed step does not stop the others.

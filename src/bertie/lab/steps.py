@@ -21,7 +21,7 @@ from safetensors import safe_open
 from bertie import config as configuration
 from bertie import storage
 from bertie.checkpoints.folder import MANIFEST
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.finetuning.sweep import has_failed
@@ -30,9 +30,9 @@ from bertie.pretraining.glove import GloveConfig, glove
 from bertie.pretraining.pretrain import pretrain, set_up
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.step_cost import flops_per_step, seconds_per_step
-from bertie.tasks import Task
 from bertie.tasks.evaluation.folder import PREDICTIONS
 from bertie.tasks.scoring import labeled_examples
+from bertie.tasks.task import ScoresPredictions
 from bertie.text.executors import LocalExecutor
 from bertie.text.prepare import prepare
 from bertie.text.readers import ReaderOptions
@@ -73,7 +73,6 @@ class VocabularyStep:
     files: tuple[str, ...]
     """The text files with hashes of their contents: another text is another step."""
     kind: Literal["vocabulary"] = "vocabulary"
-    result_keys = ("entries",)
 
     def run(self, at: Workplace) -> dict[str, Any]:
         train = partial(
@@ -110,7 +109,6 @@ class ShardsStep:
     text: LabText
     vocabulary: str
     kind: Literal["shards"] = "shards"
-    result_keys = ("splits",)
 
     def run(self, at: Workplace) -> dict[str, Any]:
         tokenize = partial(
@@ -137,7 +135,6 @@ class MeasureStep:
     models: tuple[str, ...] = ()
     """As in `PretrainStep`."""
     kind: Literal["measure"] = "measure"
-    result_keys = ("steps",)
 
     def run(self, at: Workplace) -> dict[str, Any]:
         setup = set_up(self.recipe, at.steps / self.shards / SHARDS, at.folder / RUN, at.threads, SINGLE_PROCESS)
@@ -158,7 +155,6 @@ class PretrainStep:
     models: tuple[str, ...] = ()
     """The weights of other models that the recipe names, with hashes of their contents: other weights are another step."""
     kind: Literal["pretrain"] = "pretrain"
-    result_keys = ("parameters", "steps", "tokens", "seconds", "evaluations")
 
     def run(self, at: Workplace) -> dict[str, Any]:
         recipe, run = self.recipe, at.folder / RUN
@@ -177,7 +173,6 @@ class GloveStep:
     settings: GloveConfig
     shards: str
     kind: Literal["glove"] = "glove"
-    result_keys = ("parameters", "evaluations")
 
     def run(self, at: Workplace) -> dict[str, Any]:
         run = at.folder / RUN
@@ -200,12 +195,11 @@ class FinetuneStep:
     checkpoint: int = 0
     """Use the checkpoint after this many steps; 0: the final model."""
     kind: Literal["finetune"] = "finetune"
-    result_keys = ("metric", "scores", "formula", "failed")
 
     def run(self, at: Workplace) -> dict[str, Any]:
         recipe, run, model = self.recipe, at.folder / RUN, at.steps / self.model / RUN
         if (run / MANIFEST).is_file() and not (run / WEIGHTS).is_file():
-            shutil.rmtree(run)  # its result is damaged, and `tidy` has deleted the weights
+            shutil.rmtree(run)  # the user has deleted its result, and `tidy` the weights
         if self.checkpoint:
             model = model / "checkpoints" / f"step-{self.checkpoint:08d}"
         tuned = finetune(recipe, self.train, self.dev, model, run, threads=at.threads)
@@ -241,28 +235,12 @@ def needs(step: LabStep) -> tuple[str, ...]:
 
 
 def step_id(step: LabStep) -> str:
-    """Return the name of the step's folder: its kind, and a hash of its settings and of those of the steps it needs.
+    """Return the name of the step's folder: its kind, and a hash of its settings and of the steps that it needs.
 
     Settings with their default value do not count, so a new setting of bertie does not change the names.
     """
     text = json.dumps(configuration.plain(step, defaults=False), sort_keys=True)
     return f"{step.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-
-
-def require_result(step: LabStep, folder: Path) -> None:
-    """Check the result of a finished step in a folder.
-
-    Raises:
-        UserError: result.json or sums.npy is damaged.
-    """
-    result = storage.read_json(folder / RESULT)
-    if missing := [key for key in step.result_keys if key not in result]:
-        raise UserError(f"{folder / RESULT} is damaged: it has no {missing[0]}")
-    if result.get("formula"):
-        try:
-            np.load(folder / SUMS)
-        except (OSError, ValueError) as error:
-            raise UserError(f"{folder / SUMS} is damaged: {error}") from error
 
 
 def tidy(step: LabStep, at: Workplace) -> None:
@@ -279,7 +257,7 @@ def _parameters(model: Path) -> int:
         return sum(int(np.prod(file.get_slice(name).get_shape())) for name in file.keys())  # noqa: SIM118 - no mapping
 
 
-def _read_predictions(task: Task, examples: list[Any], path: Path) -> list[Any]:
+def _read_predictions(task: ScoresPredictions, examples: list[Any], path: Path) -> list[Any]:
     lines = path.read_text(encoding="utf-8").splitlines()
     pairs = zip(lines, examples, strict=True)
     return [task.read_prediction(json.loads(line), example, str(path)) for line, example in pairs]

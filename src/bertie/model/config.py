@@ -142,11 +142,11 @@ class TransformerConfig(EncoderFacts):
     norm: Norm = "layer"
     """Normalization. layer: to mean 0 and variance 1. rms: division by the root of the mean square (RMSNorm), without biases."""
     embedding_norm: bool = True
-    """Layer normalization of the embeddings. false: none, as in the first GPT; with norm_position pre there is none anyway."""
+    """Normalize the embeddings. false: not, as in the first GPT; with norm_position pre there is none anyway."""
     causal: bool = False
     """Each token attends only to itself and earlier tokens (a left-to-right model, such as GPT)."""
     use_bias: bool = True
-    """Bias vectors in linear layers and layer normalization."""
+    """Use bias vectors in linear layers and layer normalization."""
     norm_bias: bool = False
     """Bias vectors in layer normalization even if use_bias is false."""
     hidden_act: Activation = "gelu"
@@ -163,7 +163,7 @@ class TransformerConfig(EncoderFacts):
     those of EuroBERT. In transformers, only these two have mean, and only EuroBERT has late: other models with them are saved in
     bertie's own format."""
     mlm_transform: bool = True
-    """The masked-LM head has a dense layer, an activation and layer normalization before the output matrix, as in BERT.
+    """Give the masked-LM head a dense layer, an activation and layer normalization before the output matrix, as in BERT.
     false: only the output matrix and a bias, as in XLM."""
     mlm_matrix: MlmMatrix = "words"
     """The output matrix of the masked-LM head. words: that of the word embeddings, with a bias. own: another one, without a

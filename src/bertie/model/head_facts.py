@@ -34,6 +34,11 @@ class HeadFacts:
     problem_type: str = ""
     """`problem_type` of transformers, which tells apart heads of one shape. Empty: not written."""
 
+    @property
+    def pools(self) -> bool:
+        """Whether the head reads one vector of a sequence. The others read all tokens."""
+        return self.shape in ("text", "choice", "pair")
+
 
 def with_facts(head: nn.Module, facts: HeadFacts) -> nn.Module:
     """Return the head with its facts."""

@@ -132,7 +132,7 @@ def set_cooccurrence_vectors(embeddings: nn.Embedding, corpus: Corpus, begun: Pe
 
 def counted_embeddings(objective: Any, model: Model) -> nn.Embedding | None:
     """Return the word embeddings: `Initializes.counted` of an objective with a field `initialization`."""
-    return model.encoder.embeddings.word if objective.initialization == "cooccurrence" else None
+    return model.encoder.embeddings.word if objective.initialization in ("cooccurrence", "patterns") else None
 
 
 def initialize_embeddings(objective: Any, model: Model, shards: Shards, begun: Pending | None = None) -> None:

@@ -23,8 +23,9 @@ from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import BringsVocabularyHead, MaskedLMHead
 from bertie.objectives.initialization import (
     Pending,
+    counted_embeddings,
+    initialize_embeddings,
     require_patterns,
-    set_cooccurrence_vectors,
     set_output_bias,
     set_pattern_weights,
 )
@@ -48,6 +49,7 @@ class MaskedLM:
 
     facts: ClassVar = HeadFacts("masked LM", "masked words", "fill-mask", "masked")
     traits: ClassVar = Traits(predicts_text=True, masks=True)
+    counted = counted_embeddings
     kind: Literal["mlm"] = "mlm"
     weight: Annotated[float, Range(0)] = 1.0
     """Weight of this loss in the total loss."""
@@ -136,11 +138,6 @@ class MaskedLM:
         replaced[selected[as_random]] = random_ids[as_random]
         return replaced
 
-    def counted(self, model: Model) -> nn.Embedding | None:
-        """Return the word embeddings, if they begin with co-occurrence vectors."""
-        head, vectors = model.heads[self.kind], self.initialization in ("cooccurrence", "patterns")
-        return head.word[0] if isinstance(head, MaskedLMHead) and vectors else None
-
     def initialize(self, model: Model, shards: Shards, begun: Pending | None = None) -> None:
         """Set initial weights in place, as `initialization` says.
 
@@ -153,8 +150,7 @@ class MaskedLM:
         if not isinstance(head, MaskedLMHead) or self.initialization == "random":
             return
         set_output_bias(head.bias, shards.train)
-        if (words := self.counted(model)) is not None:
-            set_cooccurrence_vectors(words, shards.train, begun)
+        initialize_embeddings(self, model, shards, begun)
         if self.initialization == "patterns" and isinstance(model.encoder, TransformerEncoder):
             set_pattern_weights(model.encoder, head, shards.tokenizer)
 

@@ -8,9 +8,9 @@
 - minimal_pairs.py, minimal_pairs_page.py: acceptable sentences against unacceptable ones.
 - vectors.py: vectors of texts and words. embed.py writes those of a file, in the formats of vector_files.py. search.py
   finds the nearest of a file, and compares pairs.
-- export.py: convert a model (conversion.py), for an engine (export_engines.py) or for JavaScript (transformers_js.py), and
-  compare what it answers with its source (export_checks.py, answers.py).
+- export.py: convert a model. conversion.py reads the source, export_engines.py writes files for an engine,
+  transformers_js.py those for JavaScript, export_checks.py judges the result.
+- comparison.py: probes, and what running them finds, on the inputs of compared_texts.py. compare_bertie.py has the probes of
+  two models of bertie, compare_transformers.py and compare_sentence_transformers.py of another library.
 - verify.py: say what a folder is (describe.py), and compare it with another library.
-- compare_libraries.py: compare a model with another library, on the texts of comparison.py; compare_transformers.py,
-  compare_sentence_transformers.py.
 """

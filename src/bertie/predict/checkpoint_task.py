@@ -17,7 +17,7 @@ from bertie.checkpoints.read import read_checkpoint
 from bertie.errors import UsageError, UserError, join_names, naming
 from bertie.tasks import AnyTask
 from bertie.tasks.foreign_head import ForeignHead
-from bertie.tasks.task import AddsTokens, Calibratable, Task, added_tokens
+from bertie.tasks.task import AddsTokens, Calibratable, added_tokens
 from bertie.tasks.task_json import task_from_json, with_pooling
 from bertie.text.added_tokens import entry_ids, with_tokens
 
@@ -113,7 +113,7 @@ def choose_task(task: AnyTask | None, checkpoint: Checkpoint) -> AnyTask | None:
     if task.labels != own.labels and not renamed:
         labels = join_names(own.labels)
         raise UsageError(f"task.labels: the model was trained with {labels}, in this order: use these labels")
-    tuned = _tuned_field(own)
+    tuned = trained.tuned if isinstance(trained, Calibratable) else None
     return replace(task, **{tuned: getattr(own, tuned)}) if tuned and getattr(task, tuned) in (None, ()) else task
 
 
@@ -133,11 +133,6 @@ def _with_pooling(task: AnyTask, own: AnyTask) -> AnyTask:
     if task.text_pooling != "model":
         raise UsageError(f'task.pooling: the model was trained with "{own.text_pooling}": use it')
     return replace(cast(Any, task), pooling=own.text_pooling)
-
-
-def _tuned_field(task: Task) -> str | None:
-    """Return the name of the parameter that is tuned after training; None if there is none."""
-    return task.tuned if isinstance(task, Calibratable) else None
 
 
 def _require_outputs(checkpoint: Checkpoint, name: str, labels: tuple[str, ...]) -> None:

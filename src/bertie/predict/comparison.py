@@ -1,8 +1,8 @@
-"""What a comparison with another program found, and the texts that are compared."""
+"""Compare what two programs compute from the same inputs: a list of probes, and one function that runs it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Many
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -12,74 +12,29 @@ import numpy as np
 
 from bertie.console import plural
 from bertie.predict.engines.graph import quietly
-from bertie.text.tokenizer import Tokenizer
-from bertie.text.truncation import special_tokens
 
 TOLERANCE = 1e-4
 """Largest difference of numbers in fp32, relative to the largest value: two programs add them up in different orders."""
-SHOWN_TOKENS = 20
-"""Added tokens of a vocabulary that are written into a text."""
-TEXTS = (
-    "The court, as Smith (2004) has shown, didn't rule on it for the first time.",
-    "Ein Märchen über Zürich: Straße, Größe und naïve Café-Besucher im Jahr 1899.",
-    "İstanbul'da IŞIK, ﬁrst ﬂight; Ωmega ſtraße ǅungla",
-    "Η δίκη άρχισε στις εννέα το πρωί και ο μάρτυρας απάντησε.",
-    "Она не знает ответа, Ёлка й й Й.",
-    "最高法院昨天作出了判决。東京の夏は暑いです。カタカナ ｱｲｳ ＡＢＣ１２３",
-    "한국어는 띄어쓰기를 합니다. 각",
-    "उसने कहा कि यह किताब अच्छी है। क्षत्रिय",
-    "ผู้พิพากษาอ่านหนังสือเล่มใหม่ทุกวัน ກາສາລາວ",
-    "هذا كتابٌ جديد، ولا أعرفُ كاتبَه. שָׁלוֹם עולם",
-    "cafe\u0301 na\u0308ive A\u030a \u1e9b\u0323 \u00c5 \u212b",
-    "I :( 5 stars, would NOT buy again!!! http://example.org/a?b=c#d #fail @you 😂👩\u200d👩\u200d👧🏽 🇬🇷",
-    "CC(=O)OC1=CC=CC=C1C(=O)O and N-acetyl-p-aminophenol, 3.14e-10 1,000,000",
-    "``quotes'' \u201cof\u201d \u2018many\u2019 «kinds» … — – - \u00ad soft\u00adhyphen",
-    "  two  blanks \t a tab\n\na line\r\nbreak\u00a0no-break\u2003em\u3000wide \u2028line ",
-    "zero\u200bwidth \ufeffmark \u202eright-to-left\u202c \x00 \x07 \x7f \ufffd \ue000",
-    "<s>struck</s> <b>bold</b> <pad> <unk> &amp; [brackets] ##pieces ▁under Ġspace </w>",
-    "a" * 150 + " " + "文" * 60,
-    "_snake_case__ camelCaseWord x=y+z; if(a[0]!='b'){c->d++;}",
-    "",
-    " ",
-    ".",
-)
-"""Ordinary and hostile texts in many scripts."""
-ORDINARY = slice(0, 9)
-"""Those of them that are sentences."""
-LONG = " ".join(TEXTS[ORDINARY]) * 4
+SHOWN = 16
+"""Items that are shown of a list."""
 
 
-@dataclass(frozen=True)
-class ComparedTexts:
-    """What is compared for the vocabulary of a model."""
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """Results of bertie, and how another program computes them from the same inputs."""
 
-    plain: list[str]
-    """Texts that every program should read in the same way."""
-    with_roles: list[str]
-    """Texts in which a special token such as [SEP] is written, which is text in bertie."""
-    pairs: list[tuple[str, str]]
-    """Pairs of plain texts, of which at most one is too long."""
-
-    @classmethod
-    def of(cls, tokenizer: Tokenizer, max_length: int) -> ComparedTexts:
-        """Return the texts for a tokenizer: the fixed ones, and those with its own tokens.
-
-        Args:
-            tokenizer: The tokenizer.
-            max_length: Tokens in the longest sequence.
-        """
-        roles = tokenizer.special.names().values()
-        added = [token for token in tokenizer.user_tokens if token.strip()][:SHOWN_TOKENS]
-        own = [f"the {token} acme{token}b, {token.lower()} and {token.upper()}." for token in added]
-        found = [*TEXTS, LONG, *own, *[" ".join(added)] * bool(added)]
-        plain = [text for text in found if not any(role in text for role in roles)]
-        with_roles = [text for text in found if text not in plain]
-        with_roles += [f"a {role} b{role}c" for role in dict.fromkeys(roles)]
-        sentences = [text for text in plain if text in TEXTS[ORDINARY]]
-        pairs = list(zip(sentences, [*sentences[1:], *sentences[:1]], strict=True))
-        pairs += [("short", LONG), (LONG, "short")]
-        half = (max_length - special_tokens(tokenizer, 2)) / 2
-        return cls(plain, with_roles, [pair for pair in pairs if min(map(len, tokenizer.encode([*pair]))) <= half])
+    what: str
+    """What is compared, for people: "vectors of encode_query"."""
+    inputs: Many[Any]
+    """Texts, pairs, or other inputs."""
+    ours: Many[Any]
+    """bertie's result for each input: an array, or values of JSON. Arrays and fractional numbers may differ a little."""
+    theirs: Callable[[], Many[Any]]
+    """Computes the same with the other program."""
+    tolerance: float = TOLERANCE
+    """Largest difference that counts as equal, relative to the largest number. 0: the results must be equal."""
+    by_design: str = ""
+    """Why the programs may differ. Empty: they may not."""
 
 
 @dataclass(frozen=True)
@@ -96,11 +51,11 @@ class Compared:
     """What was compared with another program, and how far they differ."""
 
     what: str
-    """What was compared, for people: "vectors of encode_query"."""
+    """What was compared, for people."""
     cases: int
-    """Number of texts or pairs that were compared."""
+    """Number of inputs that were compared."""
     difference: float
-    """Largest difference: of numbers, relative to the largest one; of tokens or names, the number of texts that differ."""
+    """Largest difference: of numbers, relative to the largest one; with the tolerance 0, the number of inputs that differ."""
     tolerance: float
     """Largest difference that counts as equal."""
     reason: str
@@ -139,84 +94,117 @@ class Compared:
         return asdict(self) | {"difference": difference, "verdict": self.verdict}
 
 
+def run(probes: Iterable[Probe | Compared]) -> list[Compared]:
+    """Run probes, in order.
+
+    Args:
+        probes: The probes. A comparison that was not possible stands for itself.
+
+    Returns:
+        What they found. If the other program failed, the comparison is among the results, and is wrong.
+    """
+    return [probe if isinstance(probe, Compared) else _run(probe) for probe in probes]
+
+
+def _run(probe: Probe) -> Compared:
+    try:
+        with calling():
+            theirs = probe.theirs()
+    except OtherError as error:
+        return not_done(probe.what, str(error))
+    return compared(probe.what, probe.inputs, probe.ours, theirs, probe.tolerance, probe.by_design)
+
+
+def wrong(comparisons: Iterable[Compared]) -> list[Compared]:
+    """Return the comparisons that found a fault."""
+    return [compared for compared in comparisons if compared.judged and not compared.equal]
+
+
+def not_done(what: str, why: str, judged: bool = True) -> Compared:
+    """Return the result of a comparison that was not possible. judged: whether this is a fault."""
+    return Compared(what, 0, float("inf"), 0.0, shown(why), judged=judged)
+
+
+def compared(
+    what: str,
+    inputs: Many[Any],
+    ours: Many[Any],
+    theirs: Many[Any],
+    tolerance: float = TOLERANCE,
+    by_design: str = "",
+) -> Compared:
+    """Compare results that were computed. Arguments as in `Probe`."""
+    if len(ours) != len(theirs):
+        return not_done(what, f"{len(ours)} results of bertie and {len(theirs)} of the other program")
+    if tolerance == 0:
+        different = [i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b]
+        worst = min(different, key=lambda i: len(str(inputs[i])), default=None)
+        difference, reason = float(len(different)), "equal or not"
+    else:
+        theirs_split = [_split(value) for value in theirs]
+        scale = max((float(np.abs(numbers).max(initial=0.0)) for _, numbers in theirs_split), default=0.0) or 1.0
+        distances = [_distance(_split(a), b) / scale for a, b in zip(ours, theirs_split, strict=True)]
+        difference, reason = max(distances, default=0.0), "fp32 in another order, relative to the largest value"
+        worst = None if difference <= tolerance else distances.index(difference)
+    example = None if worst is None else Difference(shown(inputs[worst]), *_example(ours[worst], theirs[worst]))
+    return Compared(what, len(inputs), difference, tolerance, by_design or reason, example, not by_design)
+
+
+def _split(value: Any) -> tuple[list[Any], np.ndarray]:
+    """Return the parts of a result that must be equal, such as names, and its fractional numbers, float64."""
+    if isinstance(value, np.ndarray):
+        return [], value.astype(np.float64).ravel()
+    names, numbers = list[Any](), list[float]()
+    for leaf in _leaves(value):
+        (numbers if isinstance(leaf, float) else names).append(leaf)
+    return names, np.array(numbers)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Yield the keys and values of a JSON value."""
+    if isinstance(value, dict):
+        value = value.items()
+    elif not isinstance(value, list | tuple):
+        yield value
+        return
+    for item in value:
+        yield from _leaves(item)
+
+
+def _distance(ours: tuple[list[Any], np.ndarray], theirs: tuple[list[Any], np.ndarray]) -> float:
+    """Return the largest difference of two results. Infinity: their names or sizes differ, or a number is not finite."""
+    if ours[0] != theirs[0] or len(ours[1]) != len(theirs[1]):
+        return float("inf")
+    return float(np.nan_to_num(np.abs(ours[1] - theirs[1]), nan=np.inf).max(initial=0.0))
+
+
+def _example(ours: Any, theirs: Any) -> tuple[str, str]:
+    """Return for people where two results differ first, or most if they are numbers."""
+    (names, numbers), (other_names, other_numbers) = _split(ours), _split(theirs)
+    if names != other_names:
+        if isinstance(ours, list) and isinstance(theirs, list):
+            names, other_names = ours, theirs
+        return _ends(names, other_names)
+    if len(numbers) != len(other_numbers):
+        return f"{plural(len(numbers), 'number')}", f"{plural(len(other_numbers), 'number')}"
+    place = int(np.abs(numbers - other_numbers).argmax())
+    of = f" (number {place + 1} of {len(numbers)})" if len(numbers) > 1 else ""
+    return f"{numbers[place]:.6g}{of}", f"{other_numbers[place]:.6g}"
+
+
+def _ends(ours: list[Any], theirs: list[Any]) -> tuple[str, str]:
+    """Return two lists for people, from a little before the first difference. "… " stands for what is left out."""
+    same = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
+    start = max(0, same - 3)
+    ends = (" ".join(map(str, items[start : start + SHOWN])) for items in (ours, theirs))
+    first, second = ("… " * bool(start) + shown(end) for end in ends)
+    return first, second
+
+
 def shown(value: Any, limit: int = 160) -> str:
     """Return a value for people, on one line and not too long."""
     text = value if isinstance(value, str) else str(value)
     return ascii(text)[1:-1][:limit] if not text.isprintable() else text[:limit]
-
-
-def equal_or_not(
-    what: str,
-    texts: Many[Any],
-    ours: Many[Any],
-    theirs: Many[Any],
-    show: Callable[[Any], str] = shown,
-    by_design: str = "",
-) -> Compared:
-    """Compare values that are equal or not, such as ids.
-
-    Args:
-        what: What they are, for people.
-        texts: The inputs.
-        ours: bertie's value for each.
-        theirs: That of the other program.
-        show: Returns a value for people.
-        by_design: Why they may differ. Empty: they may not.
-    """
-    different = [number for number, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b]
-    example = None
-    if different:
-        first = min(different, key=lambda number: len(str(texts[number])))
-        example = Difference(
-            shown(texts[first]), *(start + show(value) for start, value in _ends(ours[first], theirs[first]))
-        )
-    reason = by_design or "equal or not"
-    return Compared(what, len(texts), float(len(different)), 0.0, reason, example, not by_design)
-
-
-def _ends(ours: Any, theirs: Any) -> list[tuple[str, Any]]:
-    """Return two values; of lists, the ends from a little before the first difference. "… " stands for what is left out."""
-    if not isinstance(ours, list) or not isinstance(theirs, list):
-        return [("", ours), ("", theirs)]
-    same = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
-    start = max(0, same - 3)
-    return [("… " * bool(start), ours[start:]), ("… " * bool(start), theirs[start:])]
-
-
-def close(
-    what: str, texts: Many[Any], ours: Many[np.ndarray], theirs: Many[np.ndarray], by_design: str = ""
-) -> Compared:
-    """Compare arrays of numbers. Arguments as in `equal_or_not`."""
-    scale = max((float(np.abs(each).max()) for each in theirs if each.size), default=0.0) or 1.0
-    found = [_distance(a, b) / scale for a, b in zip(ours, theirs, strict=True)]
-    worst = max(range(len(found)), key=found.__getitem__, default=None)
-    difference = 0.0 if worst is None else found[worst]
-    example = None
-    if worst is not None and not difference <= TOLERANCE:
-        example = Difference(shown(texts[worst]), *_most_different(ours[worst], theirs[worst]))
-    reason = by_design or "fp32 in another order, relative to the largest value"
-    return Compared(what, len(texts), difference, TOLERANCE, reason, example, not by_design)
-
-
-def _distance(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Return the largest difference of two arrays. Infinity: they have other sizes, or a number is not finite."""
-    if ours.size != theirs.size:
-        return float("inf")
-    difference = np.abs(ours.astype(np.float64).ravel() - theirs.astype(np.float64).ravel())
-    return float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0))
-
-
-def _most_different(ours: np.ndarray, theirs: np.ndarray) -> tuple[str, str]:
-    if ours.size != theirs.size:
-        return f"shape {list(ours.shape)}", f"shape {list(theirs.shape)}"
-    place = int(np.abs(ours.ravel() - theirs.ravel()).argmax())
-    of = f" (number {place + 1} of {ours.size})" if ours.size > 1 else ""
-    return f"{ours.ravel()[place]:.6g}{of}", f"{theirs.ravel()[place]:.6g}"
-
-
-def not_done(what: str, why: str, judged: bool = True) -> Compared:
-    """Return what a comparison that was not possible says. judged: whether this is a fault."""
-    return Compared(what, 0, float("inf"), 0.0, shown(why), judged=judged)
 
 
 class OtherError(Exception):
@@ -229,13 +217,7 @@ def calling() -> Iterator[None]:
     with quietly():
         try:
             yield
+        except OtherError:
+            raise
         except Exception as error:  # it may raise anything
             raise OtherError(" ".join(f"{type(error).__name__}: {error}".split())[:300]) from error
-
-
-def attempt(what: str, compute: Callable[[], list[Compared]]) -> list[Compared]:
-    """Return comparisons, or that they were not possible because the other program failed."""
-    try:
-        return compute()
-    except OtherError as error:
-        return [not_done(what, str(error))]

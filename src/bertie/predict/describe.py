@@ -16,12 +16,11 @@ from bertie.checkpoints.folder import MANIFEST
 from bertie.checkpoints.huggingface import transformers_heads
 from bertie.checkpoints.weight_files import TENSORFLOW_INDEX
 from bertie.console import plural
-from bertie.model.config import TransformerConfig
+from bertie.files.model_folder import ModelFolder
 from bertie.model.head_facts import facts_of
 from bertie.predict.compare_sentence_transformers import limited
 from bertie.predict.comparison import shown
 from bertie.predict.predictor import Predictor
-from bertie.text import tokenizer_settings
 from bertie.text.special_tokens import Place
 from bertie.text.tokenizer_classes import BYTES, GENERIC
 from bertie.text.tokenizer_folder import read_folder
@@ -29,6 +28,11 @@ from bertie.text.tokenizer_folder import read_folder
 Facts = dict[str, str]
 SHOWN = 12
 """Names in a list that are shown."""
+SIZES = (
+    *("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"),
+    *("position_embedding", "type_vocab_size", "hidden_act"),
+)
+"""Settings of an encoder that are shown."""
 
 
 def describe(checkpoint: Checkpoint, predictor: Predictor) -> dict[str, Facts]:
@@ -43,7 +47,7 @@ def describe(checkpoint: Checkpoint, predictor: Predictor) -> dict[str, Facts]:
     """
     path = checkpoint.folder / "config.json"
     values = storage.read_json(path) if path.is_file() else {}
-    name = read_folder(checkpoint.folder).name
+    name = read_folder(ModelFolder(checkpoint.folder)).name
     sections = {
         "model": _model(checkpoint, predictor, values),
         "files": _files(checkpoint, values),
@@ -67,16 +71,8 @@ def _model(checkpoint: Checkpoint, predictor: Predictor, values: dict[str, Any])
     config = model.encoder.config
     facts = {"family": f"{family.title if family else 'bertie'} (model_type {checkpoint.model_type})"}
     facts["class"] = few(values.get("architectures") or ()) if values.get("architectures") else "none named"
-    if isinstance(config, TransformerConfig):
-        sizes = {"layers": config.num_hidden_layers, "heads": config.num_attention_heads}
-        shown = [f"{count} {what}" for what, count in sizes.items()]
-        shown += [f"width {config.hidden_size}, feed-forward width {config.intermediate_size}"]
-        shown += [f"{config.position_embedding} positions, {plural(config.type_vocab_size, 'segment')}"]
-        facts["encoder"] = ", ".join([*shown, config.hidden_act, *["causal"] * config.causal])
-    else:
-        heads = getattr(config, "num_attention_heads", 0)
-        sizes = [f"{config.num_hidden_layers} layers", *([f"{heads} heads"] if heads else [])]
-        facts["encoder"] = ", ".join([config.kind, *sizes, f"width {config.hidden_size}"])
+    sizes = [f"{name} {getattr(config, name)}" for name in SIZES if hasattr(config, name)]
+    facts["encoder"] = ", ".join([config.kind, *sizes, *["causal"] * config.causal])
     facts["sizes"] = f"{plural(model.size, 'parameter')}, {config.vocab_size:,} entries of the vocabulary"
     facts["longest input"] = f"{predictor.max_length:,} tokens; positions: {config.max_position_embeddings:,}"
     for kind, head in sorted(model.heads.items()):
@@ -105,12 +101,10 @@ def _files(checkpoint: Checkpoint, values: dict[str, Any]) -> Facts:
         count = len(storage.read_json(checkpoint.folder / MANIFEST)["files"])
         manifest = f"bertie's own folder; the checksums of {plural(count, 'file')} are right"
     facts = {"weights": f"{names} ({size:.1f} MB, {dtypes})", "manifest": manifest}
-    family, path = family_named(checkpoint.model_type), checkpoint.folder / tokenizer_settings.CONFIG
-    known = {} if family is None else {"config.json": (values, {*WITHOUT_EFFECT, *family.settings.without_effect})}
-    if path.is_file():
-        known[path.name] = storage.read_json(path), {*tokenizer_settings.WITHOUT_EFFECT}
-    unused = {name: sorted(found.keys() & keys) for name, (found, keys) in known.items()}
-    return facts | {f"no effect, {name}": few(keys) for name, keys in unused.items() if keys}
+    family = family_named(checkpoint.model_type)
+    known = set() if family is None else {*WITHOUT_EFFECT, *family.settings.without_effect}
+    unused = sorted(values.keys() & known)
+    return facts | ({"no effect, config.json": few(unused)} if unused else {})
 
 
 def _tokenizer(predictor: Predictor, name: str) -> Facts:

@@ -1,111 +1,27 @@
-"""Compare a converted model with its source: hidden states, outputs of heads, scores, and the results of other libraries.
-
-S  sequences    L  length of the longest one
-"""
+"""Whether a converted model is still its source: hidden states, comparisons, scores, and what other libraries load."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from pydoc_data import topics
 from typing import Any
 
 import numpy as np
-import torch
 
 from bertie import console
 from bertie.checkpoints.families import family_of
 from bertie.checkpoints.huggingface import transformers_heads
-from bertie.contracts import Batch, Sequence
+from bertie.contracts import Sequence
 from bertie.errors import UserError
 from bertie.model.head_facts import facts_of
-from bertie.model.model import Model
-from bertie.predict.answers import CallResults, answers
-from bertie.predict.compare_libraries import wrong
-from bertie.predict.comparison import Compared
-from bertie.predict.engines.graph import Graph
+from bertie.predict.compared_texts import texts
+from bertie.predict.comparison import TOLERANCE, Compared, wrong
 from bertie.predict.predictor import Predictor
+from bertie.predict.vectors import token_vectors
 from bertie.tasks import Task
-from bertie.tasks.data.unlabeled import UnlabeledReader
-from bertie.tasks.inference import infer
-from bertie.text import truncation
 
-TOLERANCE = 1e-4
-"""Largest difference of fp32, relative to the largest value."""
 MIN_COSINE = 0.98
 """Smallest cosine of a hidden state in bf16 with that of the source."""
-GridOutputs = Callable[[np.ndarray, np.ndarray, np.ndarray], list[np.ndarray]]
-"""From input_ids, attention_mask and token_type_ids, int64 [S, L], to all outputs of a graph."""
-
-
-def sequences(predictor: Predictor, data: str | Path | None) -> list[Sequence]:
-    """Return real inputs of a model.
-
-    Args:
-        predictor: The model.
-        data: Examples of its task; for a model without a task, texts. None: texts that come with Python.
-
-    Raises:
-        UsageError: The file is missing or does not fit the task.
-        UserError: It holds nothing readable.
-    """
-    if data is not None and predictor.task is not None:
-        examples = [each for each in predictor.task.reader.stream(Path(data)) if not isinstance(each, UserError)]
-        found = predictor.task.encode(examples, predictor.tokenizer, predictor.max_length) if examples else []
-    else:
-        plain = own_texts() if data is None else texts(data)
-        found = truncation.encode(predictor.tokenizer, plain, None, max_length=predictor.max_length) if plain else []
-        half = len(plain) // 2
-        found += truncation.encode(
-            predictor.tokenizer, plain[:half], plain[half:][:half], max_length=predictor.max_length
-        )
-    if not found:
-        raise UserError(f"{data}: no readable examples in it")
-    return found
-
-
-def texts(path: str | Path) -> list[str]:
-    """Return the readable texts of a file."""
-    rows = UnlabeledReader().stream(Path(path))
-    return [row if isinstance(row, str) else " ".join(row) for row in rows if not isinstance(row, UserError)]
-
-
-def own_texts() -> list[str]:
-    """Return paragraphs of Python's documentation, which every machine has, of very different lengths."""
-    paragraphs = (part for text in topics.topics.values() for part in text.split("\n\n"))
-    return [" ".join(part.split()) for part in paragraphs if len(part) > 20][:2000:20]
-
-
-def grid(members: list[Sequence]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return input_ids, attention_mask and token_type_ids of sequences, padded at the end."""
-    shape = (len(members), max(map(len, members)))
-    ids, mask, segments = (np.zeros(shape, np.int64) for _ in range(3))
-    for i, each in enumerate(members):
-        own = slice(len(each))
-        ids[i, own], mask[i, own], segments[i, own] = each.input_ids, 1, each.token_type_ids
-    return ids, mask, segments
-
-
-def graph_differences(graph: Graph, computed: GridOutputs, members: list[Sequence]) -> dict[str, float]:
-    """Return the largest difference of each output of a graph in another library, relative to torch's largest value.
-
-    The grids have padding, and different sizes. Outputs at padding do not count.
-    """
-    worst: dict[str, float] = {}
-    for group in (members[:5], members[5:6], sorted(members, key=len)[-2:]):
-        if not group:
-            continue
-        ids, mask, segments = grid(group)
-        with torch.inference_mode():
-            expected = graph(*(torch.from_numpy(array) for array in (ids, mask, segments)))
-        for name, theirs, ours in zip(graph.outputs, computed(ids, mask, segments), expected, strict=True):
-            right = ours.numpy()
-            difference = np.abs(theirs - right)
-            if right.shape[:2] == mask.shape:
-                difference = difference[mask == 1]
-            worst[name] = max(worst.get(name, 0.0), float(difference.max() / np.abs(right).max()))
-    return worst
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +30,6 @@ class ModelResults:
 
     states: np.ndarray
     """Last hidden states, [tokens, D]."""
-    answers: list[CallResults]
     scores: dict[str, float]
     """Of a task, with data."""
     vectors: np.ndarray | None
@@ -122,15 +37,13 @@ class ModelResults:
 
 
 def measure(predictor: Predictor, members: list[Sequence], data: str | Path | None) -> ModelResults:
-    """Compute what is compared."""
-    states, vectors = _hidden_states(predictor, members), None
-    scores: dict[str, float] = {}
-    if data is not None and predictor.task is not None:
-        scores = predictor.evaluate(data)["scores"]
-    elif data is not None:
-        vectors = predictor.embed(texts(data))
-    with console.silenced():  # of texts that are truncated on purpose
-        return ModelResults(states, answers(predictor, members), scores, vectors)
+    """Compute hidden states of some sequences, and the scores on data."""
+    states = np.concatenate(token_vectors(predictor.model, members))
+    if data is None:
+        return ModelResults(states, {}, None)
+    if predictor.task is None:
+        return ModelResults(states, {}, predictor.embed(texts(data)))
+    return ModelResults(states, predictor.evaluate(data)["scores"], None)
 
 
 def differences(before: ModelResults, after: ModelResults) -> dict[str, Any]:
@@ -142,13 +55,6 @@ def differences(before: ModelResults, after: ModelResults) -> dict[str, Any]:
     ours, theirs = before.states, after.states
     difference = float(np.abs(ours - theirs).max() / max(float(np.abs(ours).max()), 1e-12))
     return {"difference": difference, "cosine": float(_cosines(ours, theirs).min())}
-
-
-def _hidden_states(predictor: Predictor, members: list[Sequence]) -> np.ndarray:
-    def compute(batch: Batch, _: list[Sequence]) -> list[np.ndarray]:
-        return np.split(predictor.model.encoder(batch).last.numpy(), batch.ragged.cu_seqlens[1:-1].numpy())
-
-    return np.concatenate(infer(predictor.model, members, compute))
 
 
 def _cosines(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
@@ -191,6 +97,13 @@ def compare_scores(before: ModelResults, after: ModelResults, task: Task | None)
     return {"scores": new, "source_scores": old, "metric": metric, "loss": old[metric] - new[metric]}
 
 
+def require_small_loss(what: str, found: dict[str, Any], max_loss: float, remedy: str) -> None:
+    """Raise UserError if a model loses too much. found: what `compare_scores` returned."""
+    if found["loss"] > max_loss:
+        problem = f"{what} loses {found['loss']:.4f} of {found['metric']}, more than {max_loss:g}"
+        raise UserError(f"{problem}: allow it with --max-loss, {remedy}")
+
+
 def can_load(predictor: Predictor, out: Path) -> bool:
     """Return whether transformers has a class for the encoder, and say if it has none, or none for the heads.
 
@@ -205,15 +118,3 @@ def can_load(predictor: Predictor, out: Path) -> bool:
         names = ", ".join(facts_of(predictor.model.heads[kind]).name for kind in sorted(predictor.model.encoder_heads))
         console.warn(f"{out}: transformers has no class for the head ({names}): it loads the encoder, and bertie all")
     return True
-
-
-def as_library_sees(predictor: Predictor) -> Predictor:
-    """Return a model without the heads for which transformers has no class."""
-    known = transformers_heads(predictor.model) or {}
-    heads = {
-        kind: head for kind, head in predictor.model.heads.items() if kind in known or facts_of(head).shape == "vectors"
-    }
-    if len(heads) == len(predictor.model.heads):
-        return predictor
-    task = predictor.task if predictor.task is not None and predictor.task.kind in heads else None
-    return replace(predictor, model=Model(predictor.model.encoder, heads), task=task)

@@ -7,17 +7,18 @@ from collections.abc import Iterator
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from itertools import chain, islice, product
-from typing import get_args
+from typing import Annotated
 
 import numpy as np
 
+from bertie import config as configuration
+from bertie.config import Range, check_ranges
 from bertie.errors import UsageError, UserError, shorten
 from bertie.predict.token_model import Query, TokenModel
 from bertie.predict.word_search import Order, Pieces, Slot, search
 from bertie.tasks.encoding import softmax
 from bertie.text.tokenizer import Tokenizer
 
-MAX_PIECES = 10  # of a word in a search
 MAX_BEAM = 200  # the last step of a search makes the square of it
 Masked = tuple[np.ndarray, np.ndarray]  # a sequence, and the positions of its masks
 MAX_COMBINATIONS = 1000  # of lengths or candidates for several masks
@@ -61,25 +62,21 @@ class Filling:
 class WordSearch:
     """How to search for fillings: beam search over the pieces."""
 
-    top_k: int = 5
+    top_k: Annotated[int, Range(1, MAX_BEAM)] = 5
     """Number of fillings to return."""
-    max_pieces: int = 1
+    max_pieces: Annotated[int, Range(1, 10)] = 1
     """Most pieces of a word. 1: every [MASK] is one entry of the vocabulary. From 2, fillings are whole words: spellings that
     the tokenizer itself would split into these pieces."""
     whole_words: bool = False
     """Only whole words, also with `max_pieces` 1."""
     order: Order = "left-to-right"
     """Order in which pieces are filled in. confidence: first the one whose best entry is most probable."""
-    beam: int = 20
+    beam: Annotated[int, Range(1, MAX_BEAM)] = 20
     """Fillings that the search keeps after each piece; at least `top_k`."""
 
     def __post_init__(self) -> None:
-        for name, high in (("top_k", MAX_BEAM), ("max_pieces", MAX_PIECES), ("beam", MAX_BEAM)):
-            value = getattr(self, name)
-            if type(value) is not int or not 1 <= value <= high:
-                raise UsageError(f"--{name.replace('_', '-')} {value}: give at least 1, at most {high}")
-        if self.order not in get_args(Order):
-            raise UsageError(f"--order {self.order}: give one of {', '.join(get_args(Order))}")
+        check_ranges("", self)
+        configuration.build(Order, self.order, "order")
 
 
 def fill_tokens(model: TokenModel, text: str, top_k: int) -> list[list[MaskPrediction]]:

@@ -48,9 +48,6 @@ class Generation:
     """Random seed. Text number n is the same for every `count`."""
 
     def __post_init__(self) -> None:
-        for name in ("length", "count", "top_k", "seed", *(() if self.sweeps is None else ("sweeps",))):
-            if type(getattr(self, name)) is not int:
-                raise UsageError(f"{name} is {getattr(self, name)!r}: give an integer")
         check_ranges("", self)
         if self.sweeps is not None and self.method != "gibbs":
             raise UsageError("sweeps are those of Gibbs sampling: set method to gibbs, or omit them")

@@ -7,10 +7,9 @@ The pseudo-log-likelihood of a text is the sum of the log probabilities of its t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -108,9 +107,8 @@ def score_texts(
     """
     readable = model.tokenizer.encode_with_offsets([text for text in texts if not isinstance(text, UserError)])
     encodings = iter(readable)
-    numbers = partial(word_numbers, model.tokenizer) if within_word else _each_token
     encoded: list[_Encoded | UserError] = [
-        text if isinstance(text, UserError) else _encoded(model, next(encodings), name, numbers)
+        text if isinstance(text, UserError) else _encoded(model, next(encodings), name, within_word)
         for text, name in zip(texts, names, strict=True)
     ]
     accepted = (each for each in encoded if not isinstance(each, UserError))
@@ -128,13 +126,7 @@ class _Encoded(NamedTuple):
     """int32 [n]: the word of each token; without `within_word`, every token is one."""
 
 
-def _each_token(encoding: Encoding) -> np.ndarray:
-    return np.arange(len(encoding.ids))
-
-
-def _encoded(
-    model: TokenModel, encoding: Encoding, name: str, numbers: Callable[[Encoding], np.ndarray]
-) -> _Encoded | UserError:
+def _encoded(model: TokenModel, encoding: Encoding, name: str, within_word: bool) -> _Encoded | UserError:
     tokens = len(encoding.ids)
     if not tokens:
         return UserError(f"{name} has no tokens: remove it")
@@ -144,7 +136,8 @@ def _encoded(
         )
     if tokens > (limit := model.max_text):
         return UserError(f"{name} has {tokens:,} tokens and the model reads at most {limit:,}: split it")
-    return _Encoded(np.array(encoding.ids, np.int32), numbers(encoding))
+    words = word_numbers(model.tokenizer, encoding) if within_word else np.arange(tokens)
+    return _Encoded(np.array(encoding.ids, np.int32), words)
 
 
 def _score(model: TokenModel, texts: list[_Encoded]) -> Iterator[TextScore]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bertie import runtime
 from bertie.checkpoints.checkpoint import Checkpoint, load_weights
-from bertie.checkpoints.find import TASK_FILE
+from bertie.checkpoints.find import ENGINE, TASK_FILE
 from bertie.checkpoints.read import read_checkpoint, unused_weights_allowed
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding, embedding_of
 from bertie.checkpoints.sentence_transformers_reader import read as read_embedding
@@ -66,7 +66,7 @@ def load(
         wanted.require()  # before the weights are read
     with unused_weights_allowed(allow_unused):
         checkpoint = read_checkpoint(source, None if task is None else task.facts.shape)
-    exported = read_exported(checkpoint.small_files)
+    exported = read_exported(checkpoint.small_files) if checkpoint.small_files.has(ENGINE) else None
     checkpoint = replace(checkpoint, config=with_language(checkpoint.config, language))
     checkpoint, loaded = build(checkpoint, task, pooling)
     model = loaded.model
@@ -101,8 +101,9 @@ def build(
         encoder = build_encoder(checkpoint.config)
         generator = build_generator(checkpoint.generator, encoder)
         heads = build_heads(objectives_named(checkpoint.heads), encoder, generator)
-        features = features_from_json(checkpoint.task, task, checkpoint.config, checkpoint.folder / TASK_FILE)
+        features = None
         if task is not None:
+            features = features_from_json(checkpoint.task, task, checkpoint.config, checkpoint.folder / TASK_FILE)
             width = features.width if features else checkpoint.config.hidden_size
             heads[task.kind] = build_head(task, checkpoint.config, width)
             checkpoint = checkpoint.with_head(task.facts.shape, task.kind)

@@ -131,7 +131,7 @@ def read_pairs(path: Path) -> Iterator[MinimalPair | UserError]:
         UsageError: The file is missing or has an unknown format.
     """
     default = path.name.partition(".")[0] or path.name
-    return convert_rows(read_rows(path), lambda row: _to_pair(row, default), same_columns=False)
+    return convert_rows(read_rows(path), lambda row: _to_pair(row, default))
 
 
 def _to_pair(row: Row, default: str) -> MinimalPair:

@@ -118,7 +118,7 @@ def pair_similarities(
 
     Args:
         model: The model.
-        pairs: Pairs, as a `TextReader` yields them. A `UserError` among them is yielded in its place.
+        pairs: Pairs, as a `Reader` yields them. A `UserError` among them is yielded in its place.
         pooling: As in `Predictor.embed`.
         layers: As in `Predictor.embed`.
         prompt_name: As in `Predictor.embed`.

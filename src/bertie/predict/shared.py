@@ -14,11 +14,14 @@ from bertie.training.sharing import Sharing
 def shared(model: Predictor, share: Sharing) -> Predictor:
     """Return a loaded model that shares its work on examples and texts with the models of other ranks.
 
-    Ranks other than 0 call it with nothing, such as `predict([])`, and then compute what rank 0 sends. Rank 0 refuses
-    ranks that have loaded another model, or another engine.
+    Ranks other than 0 call it with nothing, such as `predict([])`, and then compute what rank 0 sends.
+
+    Raises:
+        UsageError: On all ranks, if one has loaded another model, or another engine, than rank 0.
     """
     if share.ranks.count > 1:
-        share.facts.update({"engine": model.engine, "model": _checksum(model)})
+        facts = {"the engine": model.engine, "the checksum of the model": _checksum(model)}
+        share.ranks.require_same(facts, "give all ranks the same")
     return replace(model, share=share)
 
 

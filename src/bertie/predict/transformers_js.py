@@ -16,15 +16,17 @@ from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.model.vector_modules import Dropout, Normalize
 from bertie.predict import export_checks
+from bertie.predict.comparison import TOLERANCE
 from bertie.predict.engines import onnx
 from bertie.predict.engines.graph import Graph, exported_heads
 from bertie.predict.engines.grids import GridEncoder
 from bertie.predict.export_checks import ModelResults
+from bertie.predict.export_engines import graph_differences
 from bertie.predict.load import load
 
 FILES = {"fp32": "onnx/model.onnx", "fp16": "onnx/model_fp16.onnx", "q8": "onnx/model_quantized.onnx"}
 """The file of each `dtype` of transformers.js."""
-TOLERANCES = {"fp32": export_checks.TOLERANCE, "fp16": 5e-2}
+TOLERANCES = {"fp32": TOLERANCE, "fp16": 5e-2}
 """Largest difference of an output, relative to its largest value. q8 is judged by scores."""
 ALL: frozenset[HeadShape] = frozenset({"text", "tokens", "start_end", "masked"})
 CLASSES: dict[str, frozenset[HeadShape]] = {
@@ -74,7 +76,7 @@ def write(
     for path in paths:
         storage.fsync(path)
     outputs = {
-        dtype: export_checks.graph_differences(graph, onnx.outputs(path), members)
+        dtype: graph_differences(graph, onnx.OnnxSession(path).outputs, members)
         for dtype, path in zip(FILES, paths, strict=True)
     }
     for dtype, limit in TOLERANCES.items():
@@ -82,15 +84,14 @@ def write(
             remedy = "report this bug" if dtype == "fp32" else "its values do not fit into 16 bits; use --to onnx"
             raise UserError(f"{FILES[dtype]} differs from its source by {worst:.1e} of the largest value: {remedy}")
     rounded.model.encoder = cast(
-        Encoder, GridEncoder(cast(TransformerEncoder, rounded.model.encoder), onnx.states(quantized))
+        Encoder, GridEncoder(cast(TransformerEncoder, rounded.model.encoder), onnx.OnnxSession(quantized))
     )
     after = export_checks.measure(rounded, members, data)
     found = {"difference": max(outputs["fp32"].values()), "outputs": outputs}
     found["cosine"] = export_checks.differences(before, after)["cosine"]
-    found |= {} if data is None else export_checks.compare_scores(before, after, source.task)
-    if found.get("loss", 0.0) > max_loss:
-        problem = f"q8 loses {found['loss']:.4f} of {found['metric']}, more than {max_loss:g}"
-        raise UserError(f"{problem}: allow it with --max-loss, or use --to onnx")
+    if data is not None:
+        found |= export_checks.compare_scores(before, after, source.task)
+        export_checks.require_small_loss("q8", found, max_loss, "or use --to onnx")
     say_how_to_pool(source.model, source.text_embedding)
     return found
 

@@ -6,10 +6,10 @@ E  width of a vector (`layer_selection.selected_width`)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding, S
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.model import layer_selection
+from bertie.model.head_facts import facts_of
 from bertie.model.layer_selection import Fixed
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling, pool
@@ -112,6 +113,24 @@ def token_vectors(model: Model, sequences: list[Sequence]) -> list[np.ndarray]:
     def compute(batch: Batch, _: list[Sequence]) -> list[np.ndarray]:
         states_TD = _states(model, batch, None, "last").cpu().numpy()
         return np.split(states_TD, batch.ragged.cu_seqlens[1:-1].cpu().numpy())
+
+    return infer(model, sequences, compute)
+
+
+def head_outputs(model: Model, kind: str, sequences: list[Sequence]) -> list[np.ndarray]:
+    """Return the outputs of a head: [C] for each sequence, or [tokens, C]."""
+    pooled, last = facts_of(model.heads[kind]).pools, model.encoder.config.pooled_token == "last"
+    logits = cast(Callable[[Tensor], Tensor], model.heads[kind].logits)
+
+    def compute(batch: Batch, _: list[Sequence]) -> list[np.ndarray]:
+        bounds = batch.ragged.cu_seqlens
+        rows = torch.arange(len(batch.input_ids)) if not pooled else bounds[1:] - 1 if last else bounds[:-1]
+        if (encoder := model.encoder_of(kind)) is not model.encoder:
+            hidden = encoder(batch, rows).last
+        else:
+            hidden = model.head_inputs(model.encoder_states(batch, rows), batch, rows).last
+        outputs = logits(hidden).float().numpy()
+        return list(outputs) if pooled else np.split(outputs, bounds[1:-1].numpy())
 
     return infer(model, sequences, compute)
 

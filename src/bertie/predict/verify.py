@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bertie import console, runtime
-from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import family_of
 from bertie.checkpoints.find import find_model_folder
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.read import verify as require_unaltered
 from bertie.errors import UsageError
-from bertie.predict.compare_libraries import Library, compare, require, wrong
-from bertie.predict.comparison import Compared
+from bertie.predict import compare_sentence_transformers, compare_transformers
+from bertie.predict.comparison import Compared, run, wrong
 from bertie.predict.describe import Facts, describe
+from bertie.predict.engines.graph import quietly
 from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
+
+Library = Literal["transformers", "sentence-transformers"]
+PROBES = {"transformers": compare_transformers.probes, "sentence-transformers": compare_sentence_transformers.probes}
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class Verification:
     @property
     def problem(self) -> str:
         """What is wrong, on one line. Empty: nothing."""
-        found = wrong(list(self.comparisons))
+        found = wrong(self.comparisons)
         if not found:
             return ""
         named = "; ".join(each.what if each.cases else f"{each.what} failed ({each.reason[:100]})" for each in found)
@@ -74,8 +80,8 @@ def verify(source: str | Path, against: Library | None = None, *, threads: int =
         UsageError: There is no model at `source`, or the library cannot be used or does not read its format.
         UserError: bertie refuses the model, or it is damaged.
     """
-    if against is not None:
-        require(against)
+    if against is not None and (reason := absent(against)):
+        raise UsageError(f"{against}: {reason}: pip install {against}")
     runtime.use_threads(threads)
     if against is not None and not find_model_folder(source).is_dir():
         raise UsageError(
@@ -84,7 +90,9 @@ def verify(source: str | Path, against: Library | None = None, *, threads: int =
     with console.collected() as warnings:
         checkpoint = read_checkpoint(source)
         require_unaltered(checkpoint.folder, "others")
-        _require_class(checkpoint, against)
+        if against is not None and not family_of(checkpoint.config).in_transformers:
+            kind = f"{checkpoint.folder} ({checkpoint.config.kind})"
+            raise UsageError(f"{against} has no class for the structure of {kind}: omit --against")
         predictor = load(source, threads=threads, engine="plain")
         facts = describe(checkpoint, predictor)
         checkpoint = checkpoint.without_weights()
@@ -92,10 +100,35 @@ def verify(source: str | Path, against: Library | None = None, *, threads: int =
     return Verification(predictor.folder, facts, tuple(dict.fromkeys(warnings)), against, tuple(found))
 
 
-def _require_class(checkpoint: Checkpoint, against: Library | None) -> None:
-    """Raise UsageError if a library has no class for the encoder, so that there is nothing to compare."""
-    if against is not None and not family_of(checkpoint.config).in_transformers:
-        raise UsageError(
-            f"{against} has no class for the structure of {checkpoint.folder} ({checkpoint.config.kind}), so there is nothing to "
-            "compare: omit --against"
-        )
+def absent(library: Library) -> str:
+    """Return why a library cannot be used: it is not installed, or its import fails. Empty: it can."""
+    name = library.replace("-", "_")
+    if importlib.util.find_spec(name) is None:
+        return "not installed"
+    try:
+        with quietly():
+            importlib.import_module(name)
+    except Exception as error:  # what the modules of others raise while they are imported
+        return f"its import fails ({type(error).__name__}: {' '.join(str(error).split())[:150]})"
+    return ""
+
+
+def compare(predictor: Predictor, library: Library, folder: Path | None = None) -> list[Compared]:
+    """Compare what users call: tokens of ordinary and hostile texts, vectors, predictions.
+
+    Both compute in fp32 on the CPU. The library executes no code of the folder and downloads nothing.
+
+    Args:
+        predictor: The model. It is moved to the CPU.
+        library: The other library, which is installed.
+        folder: What the library loads. None: the model's folder.
+
+    Returns:
+        The comparisons, in order. One that was not possible, such as that of a folder that the library does not load, is
+        among them, and is wrong.
+
+    Raises:
+        UserError: The model computes NaN or infinity.
+    """
+    predictor.model.cpu()
+    return run(PROBES[library](predictor, folder or predictor.folder))

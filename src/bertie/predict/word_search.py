@@ -14,7 +14,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from bertie.predict.token_model import TokenModel
-from bertie.text.library_backend import LibraryBackend
 from bertie.text.tokenizer import ByteLevel, Tokenizer
 from bertie.text.wordpiece_backend import CONTINUATION
 
@@ -61,7 +60,7 @@ class Pieces:
         """Return the pieces of a vocabulary."""
         ordinary = np.ones(tokenizer.size, bool)
         ordinary[tokenizer.special_ids] = False
-        if isinstance(tokenizer.backend, LibraryBackend) and tokenizer.backend.ends_words:  # `word` looks at the last
+        if tokenizer.backend.end_mark:  # `word` looks at the last
             return cls(tokenizer, ordinary, ordinary, ordinary, ordinary)
         starts = tokenizer.word_starts_table & ordinary
         inner = ordinary & ~tokenizer.word_starts_table

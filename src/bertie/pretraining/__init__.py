@@ -6,7 +6,7 @@ Read the files in this order:
 2. `pretrain.py`: from a recipe and shards to a finished run folder.
 3. `feed.py`: from corpus rows to micro-batches with masked tokens and labels; `phases.py`: sequence length by part of
    the run; `eval_set.py`: the held-out sequences, `long_documents.py`: whole documents for models with a memory.
-4. `initial_weights.py`: random weights, or those of another checkpoint, and the model with all its parts.
+4. `initial_weights.py`: random weights, or the weights of another checkpoint, and the model with all its parts.
 5. `glove.py`: static word vectors, a baseline.
 6. `dry_run.py`: what a run would need, without writing anything; `budget_plan.py`, `scaling.py`, `plan_report.py`: which
    size to train in a given time; `step_cost.py`: tokens, operations and seconds of a step; `repetition.py`: warnings of

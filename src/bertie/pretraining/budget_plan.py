@@ -115,7 +115,7 @@ def plan(
 
     On this machine, the speed of each recipe is measured with a few steps. For a GPU elsewhere, it is the peak rate of the
     GPU times `utilization`. The time for reading the shards, initial weights and evaluations is subtracted, that for
-    checkpoints is not. The losses lie on the curve of `scaling`. They are those of the Simple English Wikipedia with 30,000
+    checkpoints is not. The losses lie on the curve of `scaling`. They belong to the Simple English Wikipedia with 30,000
     vocabulary entries and BERT's masks: another text has other losses.
 
     Args:
@@ -135,9 +135,8 @@ def plan(
         UserError: The shards are damaged or too small.
     """
     seconds, gpu, begun = parse_duration(budget, "budget"), _gpu(device, utilization, threads), time.monotonic()
-    name = device if gpu else runtime.device().type
     memory = USABLE_SHARE * (1e9 * gpu.gigabytes if gpu else runtime.memory()[0] or math.inf)
-    shards = open_shards(data, cache)
+    name, shards = device if gpu else runtime.device().type, open_shards(data, cache)
     target = Target(name, gpu, utilization or UTILIZATION, threads, memory, shards, seconds)
     _require_text(target)
     console.info("timing the preparation of a run")
@@ -152,7 +151,8 @@ def plan(
     command = _command(best, target, data, budget, cache)
     report(outlooks, left_out, best, shards, f"{budget} on {target.device}")
     choice = "has the lowest loss" if len(outlooks) > 1 else "is the only recipe that can be estimated"
-    _recommend(f"{best.recipe} {choice}", command, target)
+    _state_assumptions(target)
+    console.result(f"\n{best.recipe} {choice}. Train it with:\n\n  {command}")
     return {
         "device": target.device,
         "text_tokens": target.text,
@@ -164,13 +164,13 @@ def plan(
     }
 
 
-def _recommend(choice: str, command: str, target: Target) -> None:
+def _state_assumptions(target: Target) -> None:
+    """Say what a plan for a GPU elsewhere assumes."""
     if target.gpu is not None:
         console.info(
             f"The speed assumes {100 * target.utilization:g} % of the peak rate of the GPU (--utilization). It is not "
             f"measured.\nRecipes smaller than {FILL_A_GPU[0]} do not fill a GPU: run the plan on it to see them."
         )
-    console.result(f"\n{choice}. Train it with:\n\n  {command}")
 
 
 def _gpu(device: Device, utilization: float, threads: int) -> Gpu | None:
@@ -214,10 +214,10 @@ def _outlooks(target: Target) -> tuple[list[Outlook], dict[str, str]]:
     for name in FILL_A_GPU if target.gpu else RECIPES:
         try:
             most = target.sizes()[0]
-            found = _reach(name, most, target, costs)
-            if found.timed and found.batch_size < most:
-                found = _reach(name, found.batch_size, target, costs)  # smaller steps are slower
-            outlooks.append(found)
+            outlook = _reach(name, most, target, costs)
+            if outlook.timed and outlook.batch_size < most:
+                outlook = _reach(name, outlook.batch_size, target, costs)  # smaller steps are slower
+            outlooks.append(outlook)
         except LeftOut as reason:
             left_out[name] = str(reason)
         except RuntimeError as error:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from bertie import console
+from bertie import console, runtime
 from bertie.errors import first_line
 from bertie.model.flash_attention import use_flash_attention_3
 from bertie.model.model import Model
@@ -12,7 +10,7 @@ from bertie.pretraining.feed import Feed
 from bertie.training.memory import is_out_of_memory, one_pass
 
 
-def compile_if_possible(model: Model, feed: Feed, precision: Literal["fp32", "bf16"]) -> bool:
+def compile_if_possible(model: Model, feed: Feed, precision: runtime.Resolved) -> bool:
     """Compile the layers of the encoder and of a generator, and run one pass of each phase, since their lengths may differ.
 
     If compilation fails, restore the uncompiled layers. Rank 0 warns, also of a rank that will hold up the others.
@@ -30,7 +28,7 @@ def compile_if_possible(model: Model, feed: Feed, precision: Literal["fp32", "bf
     return not reasons[feed.ranks.rank]
 
 
-def _failure(model: Model, feed: Feed, precision: Literal["fp32", "bf16"]) -> str:
+def _failure(model: Model, feed: Feed, precision: runtime.Resolved) -> str:
     """Compile the layers. Return why that failed, in one line; empty if it did not."""
     use_flash_attention_3()
     uncompiled = [transformer.call for transformer in model.transformers]

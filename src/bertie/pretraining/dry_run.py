@@ -163,12 +163,10 @@ def _try_steps(setup: Setup, job: TrainingJob, counters: Counters) -> dict[str, 
     speed = median(speeds) if speeds else math.nan
     shown = ", ".join(f"{loss:.3f}" for loss in losses)
     seconds = setup.config.budget_seconds or setup.total_tokens / speed
-    epochs = setup.epochs(seconds * speed)
-    outlook = (
-        f"the budget of {console.duration(seconds)} would be {seconds * speed:,.0f} tokens, {epochs:.3g} epochs"
-        if setup.config.budget
-        else f"all steps of the run would take {console.duration(seconds)}"
-    )
+    epochs, time_of_run = setup.epochs(seconds * speed), console.duration(seconds)
+    outlook = f"all steps of the run would take {time_of_run}"
+    if setup.config.budget:
+        outlook = f"the budget of {time_of_run} would be {seconds * speed:,.0f} tokens, {epochs:.3g} epochs"
     console.result(
         f"{len(losses)} steps      losses {shown}; {speed:,.0f} tokens/s: {outlook}, without preparation, "
         "evaluations and checkpoints; nothing was written"

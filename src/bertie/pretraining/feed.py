@@ -50,9 +50,9 @@ class Feed:
     def __post_init__(self) -> None:
         for number, phase in enumerate(self.phases):
             if phase.shape.rows < self.ranks.count:
+                rows = f"{console.plural(phase.shape.rows, 'row')} of {phase.shape.row_tokens} tokens"
                 raise UsageError(
-                    f"a step of phase {number + 1} has {console.plural(phase.shape.rows, 'row')} of "
-                    f"{phase.shape.row_tokens} tokens, and each of the {self.ranks.count} ranks needs one: lower "
+                    f"a step of phase {number + 1} has {rows}, and each of the {self.ranks.count} ranks needs one: lower "
                     "training.row_tokens, or raise training.batch_size"
                 )
 
@@ -76,13 +76,13 @@ class Feed:
             position = Position(position.epoch + 1, 0)
 
     def _part(self, phase: int, first: int, position: Position, worker: int, workers: int) -> Iterator[Step]:
-        """Build every `workers`-th step of a phase, beginning with that of number `worker` after step `first`."""
+        """Build every `workers`-th step of a phase, beginning with number `worker` after step `first`."""
         plans = self.phases[phase].loader(self.shards, self.seed).steps(position)
         for step, plan in zip(count(first + worker, workers), islice(plans, worker, None, workers), strict=False):
             yield self.build(replace(plan, progress=self.length.estimate(step)))
 
     def phase_of(self, step: int) -> int:
-        """Return the index of the phase of a step (from 0); with a clock, that of the present moment."""
+        """Return the index of the phase of a step (from 0); with a clock, of the present moment."""
         return phase_index(self.phases, self.length.part_of(step))
 
     def build(self, plan: StepPlan) -> Step:

@@ -1,4 +1,4 @@
-"""Initial weights of a pre-training: random, or those of another model whose vocabulary may be extended."""
+"""Initial weights of a pre-training: random, or from another model whose vocabulary may be extended."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from bertie.training.distributed import Ranks
 
 
 def model_size(config: PretrainConfig, start: Checkpoint | None, out: Path, ranks: Ranks) -> EncoderConfig:
-    """Return the size of the model: that of the recipe or, except for dropout, of the checkpoint to continue from."""
+    """Return the size of the model: the size in the recipe or, except for dropout, of the checkpoint to continue from."""
     if not config.init_from:
         return config.model
     size = start.config if start else config.model
@@ -129,7 +129,7 @@ def read_initial_checkpoint(source: str | Path, tokenizer: Tokenizer) -> Checkpo
 
     Args:
         source: A run folder, checkpoint folder or hub id.
-        tokenizer: The tokenizer of the training text: that of the checkpoint, or one with entries appended to it.
+        tokenizer: The tokenizer of the training text: the checkpoint's, or one with entries appended to it.
 
     Raises:
         UsageError: If the tokenizer differs in any other way, or if the checkpoint does not exist.
@@ -138,12 +138,10 @@ def read_initial_checkpoint(source: str | Path, tokenizer: Tokenizer) -> Checkpo
     checkpoint = read_checkpoint(source)
     checkpoint.warn_of_training()
     old = checkpoint.tokenizer
-    if tokenizer.vocabulary[: old.size] != old.vocabulary or (tokenizer.rules, tokenizer.merges) != (
-        old.rules,
-        old.merges,
-    ):
+    rules = [(each.vocabulary[: old.size], each.rules, each.merges) for each in (old, tokenizer)]
+    if rules[0] != rules[1]:
         raise UsageError(
-            f"the text was prepared with another vocabulary than that of {source}: prepare it with --tokenizer "
+            f"the text was prepared with another vocabulary than {source} has: prepare it with --tokenizer "
             f"{source}, or with a vocabulary that has the same entries first and then additional ones"
         )
     pieces = [old.split_entry(word) for word in tokenizer.vocabulary[old.size :]]
@@ -174,18 +172,17 @@ def load_initial_optimizer(start: Checkpoint, model: Model, optimizer: torch.opt
         start: The checkpoint that the weights were loaded from.
         model: The model.
         optimizer: The optimizer to change in place.
-        kind: The kind of the optimizer, which must be that of the checkpoint.
+        kind: The kind of the optimizer, which the checkpoint must have, too.
 
     Returns:
         A message that names the folder of the state.
 
     Raises:
-        UsageError: If the checkpoint has no optimizer state, or that of another kind.
+        UsageError: If the checkpoint has no optimizer state, or of another kind.
         UserError: If the run of the checkpoint is damaged.
     """
-    folders = [
-        path for path in (start.folder, *reversed(list_checkpoints(start.folder))) if (path / "training_state").is_dir()
-    ]
+    candidates = (start.folder, *reversed(list_checkpoints(start.folder)))
+    folders = [path for path in candidates if (path / "training_state").is_dir()]
     if not folders:
         raise UsageError(f"{start.folder} contains no optimizer state: omit --init-optimizer")
     saved_kind = _optimizer_kind(folders[0])
@@ -199,13 +196,13 @@ def load_initial_optimizer(start: Checkpoint, model: Model, optimizer: torch.opt
 
 def _optimizer_kind(checkpoint: Path) -> str:
     """Return the kind of optimizer of a checkpoint, according to the run folder that contains it."""
-    run = checkpoint.resolve().parents[1]
-    if checkpoint.resolve().parent.name != "checkpoints" or not (run / "config.toml").is_file():
+    recipe = checkpoint.resolve().parents[1] / "config.toml"
+    if checkpoint.resolve().parent.name != "checkpoints" or not recipe.is_file():
         raise UsageError(
             f"{checkpoint} is not inside a run folder, so the kind of its optimizer is unknown: give the run folder, "
             "or omit --init-optimizer"
         )
     try:
-        return str(configuration.read(run / "config.toml")["optimizer"]["kind"])
+        return str(configuration.read(recipe)["optimizer"]["kind"])
     except (KeyError, TypeError) as error:
-        raise UserError(f"{run / 'config.toml'} is damaged: it has no optimizer.kind") from error
+        raise UserError(f"{recipe} is damaged: it has no optimizer.kind") from error

@@ -38,12 +38,10 @@ def require_long_documents(model: EncoderConfig, train: Corpus) -> None:
     segment, memory = getattr(model, "segment_length", 0), getattr(model, "memory_length", 0)
     if not memory:
         return
-    longest = _longest(train) + SPECIAL_TOKENS
-    if longest <= segment:
+    if (longest := _longest(train) + SPECIAL_TOKENS) <= segment:
         raise UsageError(
-            f"model.memory_length is {memory}, and the longest training document has {longest:,} tokens, which "
-            f"is one segment of model.segment_length {segment}: lower model.segment_length, or prepare "
-            "longer documents"
+            f"model.memory_length is {memory}, and the longest training document ({longest:,} tokens) is one segment of "
+            f"model.segment_length {segment}: lower it, or prepare longer documents"
         )
 
 

@@ -88,10 +88,8 @@ def resolve_phases(
         first_step = resolved[-1].end_step if resolved else 0
         end_step = steps if number + 1 == len(phases) else round(share * steps)
         if end_step <= first_step:
-            raise UsageError(
-                f"phases.{number}: {phase.share:g} of {steps} steps is less than one step: raise share or "
-                "training.steps"
-            )
+            short = f"{phase.share:g} of {steps} steps is less than one step"
+            raise UsageError(f"phases.{number}: {short}: raise share or training.steps")
         try:
             own = replace(layout, max_length=phase.max_length or layout.max_length)
         except UsageError as error:

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -55,9 +55,9 @@ from bertie.training.loop import LoopSettings, evaluate
 from bertie.training.memory import USABLE_SHARE, MemoryEstimate, estimate_memory, is_out_of_memory, rows_that_fit
 from bertie.training.run_folder import (
     RunFolder,
-    read_metrics,
     require_newest_on_rank_0,
     require_same_settings,
+    run_precision,
     run_threads,
 )
 from bertie.training.run_report import best_evaluation, run_page
@@ -116,14 +116,17 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
     out, ranks = setup.out, setup.ranks
     folder = RunFolder(out, configuration.plain(setup.config), setup.threads) if ranks.first else nullcontext()
     with folder as run:
-        if ranks.broadcast(run is not None and run.finished):
-            return _finished_result(setup, run) if run else {}
+        finished = ranks.broadcast(run is not None and run.finished)
         if run:
             run.require_same("data", setup.shards.fingerprint)
+        if finished:
+            return _finished_result(run) if run else {}
         if run and setup.shards.cache:
-            run.note("shards", setup.shards.place)
+            run.decide_once("shards", lambda: setup.shards.place)
         start = setup.initial_checkpoint
-        base = run.base_model(hub_id(start.folder) if start else "") if run else ""
+        base = hub_id(start.folder) if start else ""
+        if run:  # a resumed run no longer reads its initial checkpoint
+            base = run.decide_once("base_model", lambda: base) if base else run.environment.get("base_model", "")
         rows = setup.config.training.micro_batch or 1
         try:
             job, rows = setup.job(run, begun)
@@ -140,17 +143,17 @@ def _pretrain(setup: Setup, begun: float) -> dict[str, Any]:
         baseline = setup.shards.unigram_loss
         warn_of_overfitting(run.path, setup.epochs(counters.tokens), baseline)
         lines = {f"unigram model {baseline:.2f}": baseline} if setup.config.objectives[0].traits.predicts_text else {}
-        about = setup.summary_sentence(_final_eval(run))
-        trainer.finish(job, run, run_page(run.path, about, lines).html(), setup.about(about, base, _final_eval(run)))
-        return {"run": str(out), "finished_before": False, "parameters": job.model.size, "eval": _final_eval(run)}
+        last = best_evaluation(run.path)
+        about = setup.about(base, last)
+        trainer.finish(job, run, run_page(run.path, about.text, lines).html(), about)
+        return {"run": str(out), "finished_before": False, "parameters": job.model.size, "eval": last}
 
 
-def _finished_result(setup: Setup, run: RunFolder) -> dict[str, Any]:
+def _finished_result(run: RunFolder) -> dict[str, Any]:
     """Verify a finished run, and return its result."""
-    run.require_same("data", setup.shards.fingerprint)
     verify(run.path)
     console.info(f"{run.path} is finished: nothing to do")
-    return {"run": str(run.path), "finished_before": True, "eval": _final_eval(run)}
+    return {"run": str(run.path), "finished_before": True, "eval": best_evaluation(run.path)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,9 +187,7 @@ class Setup:
             The job, and the number of rows per forward pass.
         """
         config, settings, ranks = self.config, self.config.training, self.ranks
-        asked = settings.precision
-        chosen = run.precision(asked) if run else runtime.resolve_precision(asked, runtime.device())
-        precision: Literal["fp32", "bf16"] = ranks.broadcast(chosen)
+        precision = run_precision(run, settings.precision, ranks)
         if run is not None and self.teacher is not None:
             run.require_same("teacher", weights_fingerprint(self.teacher.files))
         length = config.length(ranks, time.monotonic() if begun is None else begun)
@@ -220,7 +221,7 @@ class Setup:
         return job, feed.micro_batch
 
     def _ready_to_train(
-        self, run: RunFolder | None, precision: Literal["fp32", "bf16"], length: Length
+        self, run: RunFolder | None, precision: runtime.Resolved, length: Length
     ) -> tuple[Model, torch.optim.Optimizer, Feed]:
         """Build model and optimizer, find the rows per forward pass, compile the layers, and set the initial weights.
 
@@ -236,7 +237,7 @@ class Setup:
             several = (phase for phase in self.feed.phases if phase.shape.rows > 1)
             samples = (partial(self.feed.first_rows, self.feed.first_step(phase)) for phase in several)
             measure = partial(rows_that_fit, model, optimizer, samples, precision, self.ranks)
-            rows = settings.micro_batch or (run.micro_batch(measure) if run else measure())
+            rows = settings.micro_batch or (run.decide_once("micro_batch", measure) if run else measure())
             feed = replace(self.feed, micro_batch=self.ranks.broadcast(rows), length=length)
             self.start_up.end("micro-batch")
             if settings.compile and device.type == "cuda":
@@ -254,7 +255,7 @@ class Setup:
         return model, optimizer, feed
 
     def _random_model(self) -> Model:
-        """Build the model, on the CPU, with random weights or those of `init_from`."""
+        """Build the model, on the CPU, with random weights or the weights of `init_from`."""
         config, settings = self.config, self.config.training
         model = new_model(config.model, config.objectives, config.seed, settings.attention, self.teacher)
         spell_entries(model.encoder, self.shards.tokenizer)
@@ -314,19 +315,16 @@ class Setup:
         recompute = "" if settings.activation_checkpointing else "--training.activation-checkpointing, "
         return f"{problem}: try {recompute}a smaller model or, in a new run, a lower --training.row-tokens"
 
-    def summary_sentence(self, last: dict[str, Any]) -> str:
-        """Summarize the finished run in sentences, for the report and the model card. `last`: the last evaluation."""
-        scores = ", ".join(f"{name} {last[name]:.4g}" for name in last if name.endswith(("_loss", "_accuracy")))
+    def about(self, base_model: str, last: dict[str, Any]) -> About:
+        """Return what the report and the model card say. base_model: hub id, if any. last: the last evaluation."""
+        scores = {name: last[name] for name in last if name.endswith(("_loss", "_accuracy"))}
         longest = max(phase.layout.max_length for phase in self.feed.phases)
-        return (
+        text = (
             f"Pre-trained for {console.plural(last['step'], 'step')} ({last['tokens']:,} tokens) on sequences of up to "
             f"{longest:,} tokens. On held-out documents: "
-            f"{scores} (a unigram model of the training text with add-one smoothing: {self.shards.unigram_loss:.4g} nats)."
+            f"{', '.join(f'{name} {score:.4g}' for name, score in scores.items())} "
+            f"(a unigram model of the training text with add-one smoothing: {self.shards.unigram_loss:.4g} nats)."
         )
-
-    def about(self, text: str, base_model: str, last: dict[str, Any]) -> About:
-        """Return what the model card says. text: its summary. base_model: hub id, if any. last: the last evaluation."""
-        scores = {name: last[name] for name in last if name.endswith(("_loss", "_accuracy"))}
         results = CardResults(scores, f"held-out documents of {Path(self.shards.place).absolute().name}")
         return About(text, self.config.card, base_model, "finetune", results)
 
@@ -367,11 +365,8 @@ def set_up(
     start_up.end("shards")
     finished = ranks.broadcast((out / MANIFEST).is_file())
     begun = ranks.broadcast(has_checkpoint(out)) or finished
-    start = (
-        read_initial_checkpoint(config.init_from, shards.tokenizer)
-        if config.init_from and ranks.first and not begun
-        else None
-    )
+    reads_start = config.init_from and ranks.first and not begun
+    start = read_initial_checkpoint(config.init_from, shards.tokenizer) if reads_start else None
     config = with_vocab_size(replace(config, model=model_size(config, start, out, ranks)), shards.tokenizer)
     config, shards = with_languages(config, shards)
     require_attention(config.training)
@@ -391,10 +386,3 @@ def set_up(
             feed.first_step(phase)
     start_up.end("batches")
     return Setup(config, shards, feed, eval_sets, start, teacher, out, threads, ranks, start_up)
-
-
-def _final_eval(run: RunFolder) -> dict[str, Any]:
-    """Return the record of the evaluation of the weights that the run ended with."""
-    if not read_metrics(run.path, "eval"):
-        raise UserError(f"{run.path / 'metrics.jsonl'} is damaged: it contains no evaluation")
-    return best_evaluation(run.path)

@@ -110,12 +110,12 @@ class PretrainConfig:
     seed: Annotated[int, Range(0)] = 0
     """Random seed of initial weights, layout, masks and dropout."""
     init_from: str = ""
-    """Model to continue from: run folder, checkpoint folder or hub id. Its size replaces that of `model`, except for
+    """Model to continue from: run folder, checkpoint folder or hub id. Its size replaces the size in `model`, except for
     dropout. Empty: random initial weights."""
     init_optimizer: Literal["reset", "keep"] = "reset"
     """Optimizer state with init_from. reset: initial state. keep: state of the same checkpoint."""
     card: CardFacts = CardFacts()
-    """What the model card says besides."""
+    """Additional model-card metadata."""
 
     def __post_init__(self) -> None:
         check_ranges("", self)
@@ -124,13 +124,11 @@ class PretrainConfig:
             raise UsageError("init_optimizer is keep, but init_from names no checkpoint: set init_from too")
         if self.budget and isinstance(self.schedule, InverseSquareRoot) and not self.schedule.warmup:
             raise UsageError(
-                "schedule.warmup is 0, and the schedule inverse_square_root then falls from the first step on, which a budget "
-                "does not count: set schedule.warmup to 0.01, for instance, or remove the budget"
+                "schedule.warmup is 0, and a budget needs a warmup for inverse_square_root: set it to 0.01"
             )
         if self.training.patience and len(self.phases) > 1:
             raise UsageError(
-                "training.patience compares losses on one evaluation set, and each phase has its own: set it to 0, or remove "
-                "the phases"
+                "training.patience needs one evaluation set, and each phase has its own: remove one of them"
             )
         _check_objectives(self.objectives)
         for objective in self.objectives:
@@ -138,14 +136,27 @@ class PretrainConfig:
         _check_layout(self.layout, self.model, self.objectives)
         if not self.init_from:  # otherwise the checkpoint decides how long a sequence may be
             require_positions(self)
-        if isinstance(self.model, TransformerConfig):
-            _check_attention(self.model, self.training)
-        elif self.training.attention != "automatic" or self.training.activation_checkpointing:
-            key = "activation_checkpointing" if self.training.activation_checkpointing else "attention"
-            raise UsageError(
-                f'training.{key} is for Transformers, and model.kind is "{self.model.kind}": remove training.{key}, or set '
-                'model.kind to "transformer"'
-            )
+        self._check_attention()
+
+    def _check_attention(self) -> None:
+        """Raise UsageError if the attention implementation does not support the model or the precision."""
+        settings, model = self.training, self.model
+        if not isinstance(model, TransformerConfig):
+            for key in ("attention", "activation_checkpointing"):
+                if getattr(settings, key) not in ("automatic", False):
+                    raise UsageError(f'training.{key} is for Transformers, and model.kind is "{model.kind}": remove it')
+        elif settings.attention == "varlen":
+            dropout = model.attention_probs_dropout_prob
+            for key, problem in (
+                ("model.position_embedding", "alibi" * (model.position_embedding == "alibi")),
+                ("model.attention_probs_dropout_prob", f"{dropout:g}" * (dropout > 0)),
+                ("training.precision", "fp32" * (settings.precision == "fp32")),
+            ):
+                if problem:
+                    raise UsageError(
+                        f"training.attention is varlen, which does not support {key} {problem}: change it, or set "
+                        "training.attention to automatic"
+                    )
 
     @property
     def budget_seconds(self) -> float:
@@ -184,10 +195,8 @@ def _check_objectives(objectives: tuple[AnyObjective, ...]) -> None:
 def require_positions(config: PretrainConfig) -> None:
     """Raise UsageError if a sequence may be longer than the model reads, if the phases are invalid, or if the sequences do not
     suit the segments of the model."""
-    longest, most = (
-        max(phase.layout.max_length for phase in config.resolved_phases),
-        config.model.max_position_embeddings,
-    )
+    longest = max(phase.layout.max_length for phase in config.resolved_phases)
+    most = config.model.max_position_embeddings
     if longest > most:
         where = "layout.max_length" if longest == config.layout.max_length else "phases: max_length"
         advice = f"lower {where}" if config.init_from else "change one of them"
@@ -199,20 +208,16 @@ def _check_layout(layout: Layout, model: EncoderConfig, objectives: tuple[AnyObj
     """Raise UsageError if the layout does not give what the model or the objectives need, or gives what they cannot use."""
     if model.language_embeddings and layout.kind != "translations":
         raise UsageError(
-            f'model.language_embeddings is true, and layout.kind is "{layout.kind}", which does not know the languages of '
-            'the text: set layout.kind to "translations", or model.language_embeddings to false'
+            f'model.language_embeddings is true, and the layout "{layout.kind}" does not know the languages of the text: set '
+            'layout.kind to "translations", or model.language_embeddings to false'
         )
     if layout.kind != "pairs":
         return
     if model.type_vocab_size == 1:
-        raise UsageError(
-            'model.type_vocab_size is 1, and layout.kind is "pairs": sentence pairs have 2 segments; set '
-            "model.type_vocab_size to 2, or to 0 for none"
-        )
+        raise UsageError('model.type_vocab_size is 1, and layout.kind is "pairs": set it to 2, or to 0 for no segments')
     if layout.negatives == "swapped" and not any(objective.traits.reads_pairs for objective in objectives):
         raise UsageError(
-            'layout.negatives is "swapped", and objectives has no nsp, which learns the order: add it, or set '
-            'layout.negatives to "random"'
+            'layout.negatives is "swapped", and objectives has no nsp: add it, or set layout.negatives to "random"'
         )
 
 
@@ -235,7 +240,7 @@ def with_vocab_size(config: PretrainConfig, tokenizer: Tokenizer) -> PretrainCon
 def with_languages(config: PretrainConfig, shards: Shards) -> tuple[PretrainConfig, Shards]:
     """Make a model with language embeddings and the shards number the languages alike.
 
-    A model that does not name its languages gets those of the shards.
+    A model that does not name its languages gets the languages of the shards.
 
     Raises:
         UsageError: If the model has no embedding for a language of the shards, or if no document has a translation.
@@ -260,34 +265,12 @@ def with_languages(config: PretrainConfig, shards: Shards) -> tuple[PretrainConf
 
 def require_attention(settings: PretrainTraining) -> None:
     """Raise UsageError if the attention implementation does not support this machine."""
-    target = runtime.device()
-    precision = runtime.resolve_precision(settings.precision, target)
-    if settings.attention == "varlen" and (target.type, precision) != ("cuda", "bf16"):
+    target = runtime.device().type
+    precision = runtime.resolve_precision(settings.precision, runtime.device())
+    machines = {"varlen": ("cuda", "bf16"), "grouped": ("cpu", precision), "looped": ("cpu", precision)}
+    if machines.get(settings.attention, (target, precision)) != (target, precision):
+        needs = "a GPU and training.precision bf16" if settings.attention == "varlen" else "a CPU"
         raise UsageError(
-            f"training.attention is varlen, which needs a GPU and training.precision bf16; here it is {precision} on "
-            f"{target.type}: set training.attention to automatic"
-        )
-    if settings.attention in ("grouped", "looped") and target.type != "cpu":
-        raise UsageError(
-            f"training.attention is {settings.attention}, which runs on a CPU only, not on {target.type}: set it to "
-            "automatic"
-        )
-
-
-def _check_attention(model: TransformerConfig, training: PretrainTraining) -> None:
-    """Raise UsageError if the attention implementation does not support the model or the precision."""
-    if training.attention == "varlen" and model.position_embedding == "alibi":
-        raise UsageError(
-            "training.attention is varlen, which does not support model.position_embedding alibi: set "
-            "training.attention to automatic, or take another position embedding"
-        )
-    if training.attention == "varlen" and model.attention_probs_dropout_prob > 0:
-        raise UsageError(
-            f"training.attention is varlen, which does not support dropout, and model.attention_probs_dropout_prob "
-            f"is {model.attention_probs_dropout_prob:g}: set it to 0, or training.attention to automatic"
-        )
-    if training.attention == "varlen" and training.precision == "fp32":
-        raise UsageError(
-            "training.attention is varlen, which does not support training.precision fp32: set training.precision to bf16, "
-            "or training.attention to automatic"
+            f"training.attention is {settings.attention}, which needs {needs}; here it is {precision} on {target}: set "
+            "training.attention to automatic"
         )

@@ -27,7 +27,7 @@ BERT_TOKENS = 1_000_000 * 256 * (0.9 * 128 + 0.1 * 512)
 """Devlin et al. 2018: a million steps of 256 sequences, a tenth of them with 512 tokens instead of 128."""
 BERT_TEXT = 4.3e9
 """Tokens of BERT's text, for 3.3 billion words (Devlin et al. 2018, section 3.1), with 1.3 tokens per word assumed."""
-PUBLISHED = [  # layers, hidden size, perplexity of the masked LM: Devlin et al. 2018, table 6, without those of few heads
+PUBLISHED = [  # layers, hidden size, perplexity of the masked LM: Devlin et al. 2018, table 6, without models of few heads
     (3, 768, 5.84),
     (6, 768, 4.68),
     (12, 768, 3.99),
@@ -58,7 +58,7 @@ class Point(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """A loss in nats, and the interval that holds that of a run with a probability of 80 %, if the curve's form is right."""
+    """A loss in nats, and the interval that holds the loss of a run with a probability of 80 %, if the curve's form is right."""
 
     loss: float
     low: float

@@ -46,7 +46,7 @@ class StartUp:
         if run is not None:
             console.info(f"first step after {total:.1f} s: {self}")
             seconds = {part: round(value, 3) for part, value in (*self._parts.items(), ("total", total))}
-            run.add_start({"step": record["step"], "seconds": seconds})
+            run.append("starts", {"step": record["step"], "seconds": seconds})
 
     def __str__(self) -> str:
         return ", ".join(f"{part} {seconds:.1f}" for part, seconds in self._parts.items())

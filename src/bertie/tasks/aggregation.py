@@ -26,7 +26,7 @@ from bertie.errors import UsageError
 from bertie.tasks import word_alignment
 from bertie.tasks.data.tag_form import TagForm
 from bertie.tasks.data.tagged import TaggedSentence
-from bertie.tasks.encoding import by_example, softmax
+from bertie.tasks.encoding import softmax
 from bertie.tasks.entities import entities
 from bertie.tasks.predictions import Entity, TagPrediction
 from bertie.tasks.task import Task
@@ -122,33 +122,19 @@ def aggregate(
     form: TagForm | None,
     labels: tuple[str, ...],
     default: str,
-    outputs: list[np.ndarray],
-    sequences: list[Sequence],
-    examples: list[TaggedSentence],
-) -> list[TagPrediction]:
-    """Return the prediction of each example.
+    windows: list[tuple[np.ndarray, Sequence]],
+    example: TaggedSentence,
+) -> TagPrediction:
+    """Return the prediction of an example.
 
     Args:
         strategy: How predictions for subwords become tags and entities.
         form: How tags mark entities; None: they mark none.
         labels: The tags, in the order of the outputs.
-        default: The tag of words that no sequence holds; their probability is 0.
-        outputs: float32 [W, C] for each sequence.
-        sequences: The sequences, with `WordTargets`.
-        examples: The examples that the sequences come from.
+        default: The tag of words that no window holds; their probability is 0.
+        windows: The outputs of each window, float32 [W, C], and its sequence, with `WordTargets`.
+        example: The example.
     """
-    read = by_example(list(zip(outputs, sequences, strict=True)), sequences, len(examples))
-    return [_aggregate(strategy, form, labels, default, *pair) for pair in zip(read, examples, strict=True)]
-
-
-def _aggregate(
-    strategy: Strategy,
-    form: TagForm | None,
-    labels: tuple[str, ...],
-    default: str,
-    windows: list[tuple[np.ndarray, Sequence]],
-    example: TaggedSentence,
-) -> TagPrediction:
     size = len(example.words)
     prediction = TagPrediction(list(example.words), [default] * size, [0.0] * size)
     text, places = example.characters()

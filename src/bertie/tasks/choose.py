@@ -22,8 +22,10 @@ from bertie.model.heads import PooledHead
 from bertie.model.losses import grouped_cross_entropy
 from bertie.model.text_pooling import pooling_facts
 from bertie.report import TextSpan
-from bertie.tasks.data.choices import ChoiceExample, ChoiceReader
+from bertie.tasks import text_options
+from bertie.tasks.data.choices import ChoiceExample, Choices
 from bertie.tasks.data.prediction_files import answer_of
+from bertie.tasks.data.reader import DataFormat, Reader
 from bertie.tasks.data.rows import parse_index
 from bertie.tasks.encoding import by_example, own_pooling, pooled_position, softmax
 from bertie.tasks.evaluation.calibration import choice_calibration
@@ -33,7 +35,6 @@ from bertie.tasks.example_sums import ExampleSums, mean_sums, score_by_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.predictions import ChoicePrediction
 from bertie.tasks.task import EXAMPLE
-from bertie.tasks.text_options import HeadReads
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
@@ -64,14 +65,15 @@ class Choose:
     label: str = ""
     """Column of the gold ending: its number, its letter, its text, or the name of its column; empty: detected from the header."""
     labels_from: int | None = None
-    """Number of the first ending in the labels, 0 or 1; None: 1 in SocialIQA's files, 0 in others."""
-    pooling: HeadReads = "model"
-    counts_from_0: NoFlag[bool] = False
-    """Whether labels certainly count from 0 in the training examples, for other files that leave a doubt."""
+    """Number of the first ending in the labels, 0 or 1; None: what the file says, else 1 in SocialIQA's files, 0 in others."""
+    pooling: text_options.HeadReads = "model"
+    data_format: NoFlag[DataFormat] = DataFormat()
+    """What the training file said about how to read it, for other files that leave a doubt."""
 
     @property
-    def reader(self) -> ChoiceReader:
-        return ChoiceReader(self.context, self.label, self.endings, self.question, self.labels_from, self.counts_from_0)
+    def reader(self) -> Reader:
+        columns = (self.context, self.label, self.endings, self.question)
+        return Reader(Choices(*columns, self.labels_from, self.data_format))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
@@ -79,11 +81,7 @@ class Choose:
 
     def as_trained(self, own: Choose) -> Choose:
         """Return the task that counts as the trained one, where a file leaves a doubt."""
-        return replace(self, counts_from_0=own.counts_from_0)
-
-    def as_read(self, reader: ChoiceReader) -> Choose:
-        """Return the task that counts as `reader` has counted, where a file leaves a doubt."""
-        return replace(self, counts_from_0=reader.found.get("counts_from_0", False))
+        return replace(self, data_format=own.data_format)
 
     def fit(self, examples: list[ChoiceExample]) -> Choose:
         self.validate(examples)

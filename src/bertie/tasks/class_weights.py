@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -13,9 +14,6 @@ from bertie.errors import UsageError, UserError, join_names, shorten
 
 ClassWeights = Literal["none", "balanced"] | dict[str, float]
 """none: all classes weigh the same. balanced: rare classes weigh more. A table: the weight of every class."""
-
-
-_HIGHEST = 1e15  # the loss of many is finite in float32
 
 
 def fit_weights(
@@ -57,12 +55,9 @@ def fit_weights(
         )
     if missing := [label for label in labels if label not in given]:
         raise UsageError(f"task.class_weights has no weight for {join_names(missing)}: give one for every class")
-    low, high = float(np.finfo(np.float32).tiny), _HIGHEST
-    if wrong := [label for label in labels if not low <= given[label] <= high]:
-        raise UsageError(
-            f"task.class_weights: the weight of {shorten(wrong[0])!r} is {given[wrong[0]]:g}: give more than 0, and at most "
-            f"{high:g}"
-        )
+    if wrong := [label for label in labels if not 0 < given[label] < math.inf]:
+        problem = f"the weight of {shorten(wrong[0])!r} is {given[wrong[0]]:g}"
+        raise UsageError(f"task.class_weights: {problem}: give a finite number above 0")
     return {label: given[label] for label in labels}
 
 

@@ -12,14 +12,15 @@ from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.heads import PooledHead
 from bertie.report import TextSpan
+from bertie.tasks.data.labels import class_of
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.rows import Row, none_of, parse_label
-from bertie.tasks.data.spellings import class_of
 from bertie.tasks.encoding import softmax
 from bertie.tasks.evaluation.calibration import choice_calibration
 from bertie.tasks.evaluation.findings import Evaluation, Finding, class_findings
 from bertie.tasks.evaluation.passages import Passage
 from bertie.tasks.predictions import ClassPrediction
+from bertie.tasks.task import Task
 
 
 class LabeledExample(Protocol):
@@ -29,13 +30,6 @@ class LabeledExample(Protocol):
     def label(self) -> str | None: ...
     @property
     def source(self) -> str: ...
-
-
-class HasLabels(Protocol):
-    """A task with classes."""
-
-    @property
-    def labels(self) -> tuple[str, ...]: ...
 
 
 def require_distinct(labels: tuple[str, ...]) -> None:
@@ -86,19 +80,19 @@ def named_labels(rows: list[Row]) -> tuple[str, ...]:
     return tuple(probabilities) if isinstance(probabilities, dict) else ()
 
 
-def count_labels(task: HasLabels) -> int:
+def count_labels(task: Task) -> int:
     """Return the number of labels. Raises UsageError if there are none yet."""
     if not task.labels:
         raise UsageError("the task has no labels yet: fit it on training examples, or set task.labels")
     return len(task.labels)
 
 
-def class_head(task: HasLabels, config: EncoderConfig, width: int) -> PooledHead:
+def class_head(task: Task, config: EncoderConfig, width: int) -> PooledHead:
     """Return a linear layer on the pooled [CLS], with one output per class: `Task.head`."""
     return PooledHead(width, count_labels(task), head_dropout(config), layers=config.head_layers)
 
 
-def most_probable(task: HasLabels, logits_C: np.ndarray) -> ClassPrediction:
+def most_probable(task: Task, logits_C: np.ndarray) -> ClassPrediction:
     """Return the most probable class from the outputs of the head, float32 [C]."""
     probabilities = {label: float(p) for label, p in zip(task.labels, softmax(logits_C), strict=True)}
     return ClassPrediction(task.labels[int(logits_C.argmax())], probabilities)
@@ -119,7 +113,7 @@ def read_class(
     return ClassPrediction(predicted, {})
 
 
-def constant_classes(task: HasLabels, examples: list[Any]) -> list[list[ClassPrediction]]:
+def constant_classes(task: Task, examples: list[Any]) -> list[list[ClassPrediction]]:
     """Return one baseline per class: always this class. It is `Task.constant_predictions`."""
     certain = [ClassPrediction(label, {name: float(name == label) for name in task.labels}) for label in task.labels]
     return [[prediction] * len(examples) for prediction in certain]

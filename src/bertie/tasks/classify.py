@@ -13,10 +13,11 @@ from bertie.config import check_ranges
 from bertie.contracts import Batch, Sequence, Targets
 from bertie.errors import UsageError, shorten
 from bertie.model.head_facts import HeadFacts
-from bertie.tasks import classes, encoding
+from bertie.tasks import classes, encoding, text_options
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.rows import Row, parse_finite
-from bertie.tasks.data.texts import Example, TextReader
+from bertie.tasks.data.texts import Example, LabeledTexts
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.evaluation.passages import texts_of
 from bertie.tasks.example_sums import ExampleSums, class_sums, score_by_sums
@@ -24,15 +25,6 @@ from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.predictions import ClassPrediction
 from bertie.tasks.relevance import class_relevance
 from bertie.tasks.task import SEQUENCE
-from bertie.tasks.text_options import (
-    ArePairs,
-    HeadReads,
-    PairColumn,
-    TextColumn,
-    TextTruncation,
-    UnknownLabels,
-    WindowStride,
-)
 
 
 @dataclass(frozen=True)
@@ -45,7 +37,6 @@ class Classify:
     metric = "accuracy"
     text_pooling = encoding.own_pooling
     input_form = encoding.text_input_form
-    as_read = encoding.read_alike
     as_trained = encoding.paired_as_trained
     encode = encoding.encode_texts
     decode = encoding.decode_texts
@@ -57,8 +48,8 @@ class Classify:
     relevance = class_relevance
 
     kind: Literal["classify"] = "classify"
-    text: TextColumn = ""
-    text_pair: PairColumn = ""
+    text: text_options.TextColumn = ""
+    text_pair: text_options.PairColumn = ""
     label: str = ""
     """Column of the label; empty: detected from the header."""
     labels: tuple[str, ...] = ()
@@ -66,21 +57,20 @@ class Classify:
     class_weights: ClassWeights = "none"
     """Weights of the classes in the loss. balanced: n / (number of classes · n_c) for a class with n_c of n examples. A table:
     one weight for each class."""
-    no_label: UnknownLabels = ()
-    truncation: TextTruncation = "head"
-    doc_stride: WindowStride = 0
-    pooling: HeadReads = "model"
-    paired: ArePairs = None
+    no_label: text_options.UnknownLabels = ()
+    truncation: text_options.TextTruncation = "head"
+    doc_stride: text_options.WindowStride = 0
+    pooling: text_options.HeadReads = "model"
+    paired: text_options.ArePairs = None
 
     def __post_init__(self) -> None:
         check_ranges("task", self)
         classes.require_distinct(self.labels)
 
     @property
-    def reader(self) -> TextReader:
-        return TextReader(
-            self.text, self.text_pair, self.label, paired=self.paired, no_label=self.no_label, classes=self.labels
-        )
+    def reader(self) -> Reader:
+        columns = (self.text, self.text_pair, self.label)
+        return Reader(LabeledTexts(*columns, paired=self.paired, no_label=self.no_label, classes=self.labels))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

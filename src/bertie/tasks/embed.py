@@ -18,10 +18,12 @@ from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PoolingHead
 from bertie.model.pooling import Pooling, pool
 from bertie.report import TextSpan
+from bertie.tasks import text_options
 from bertie.tasks.data.prediction_files import answer_of, require_number
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.rows import describe_bad_number, parse_label_number
-from bertie.tasks.data.texts import CLASSES, SCORES, Example, TextReader
-from bertie.tasks.encoding import pooled_position, read_alike
+from bertie.tasks.data.texts import CLASSES, SCORES, Example, LabeledTexts
+from bertie.tasks.encoding import pooled_position
 from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Table
 from bertie.tasks.evaluation.passages import Passage, shortened, texts_of
 from bertie.tasks.example_sums import ExampleSums, number_sums
@@ -29,7 +31,6 @@ from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.metrics import regression_scores
 from bertie.tasks.predictions import SimilarityPrediction
 from bertie.tasks.task import BATCH, EXAMPLE, Unit
-from bertie.tasks.text_options import UnknownLabels
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
@@ -49,7 +50,6 @@ class Embed:
     paired = None
     text_pooling = None
     input_form = "a list of two texts"
-    as_read = read_alike
 
     kind: Literal["embed"] = "embed"
     text: str = ""
@@ -58,7 +58,7 @@ class Embed:
     """Column of the second text; empty: detected from the header."""
     label: str = ""
     """Column of the score, if there is one; empty: detected from the header."""
-    no_label: UnknownLabels = ()
+    no_label: text_options.UnknownLabels = ()
     pooling: Pooling = "mean"
     """Pooling of the token vectors into the vector of the text."""
     scale: Annotated[float, Range(0, above=True)] = 20.0
@@ -81,9 +81,9 @@ class Embed:
         return "spearman" if self.scored else "accuracy"
 
     @property
-    def reader(self) -> TextReader:
+    def reader(self) -> Reader:
         labels = tuple(dict.fromkeys((*SCORES, *CLASSES)))
-        return TextReader(self.text, self.text_pair, self.label, labels, None, True, self.no_label)
+        return Reader(LabeledTexts(self.text, self.text_pair, self.label, labels, None, True, self.no_label))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> None:  # noqa: ARG003

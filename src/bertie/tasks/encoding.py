@@ -138,11 +138,6 @@ def as_given(task: T, own: object) -> T:  # noqa: ARG001
     return task
 
 
-def read_alike(task: T, reader: object) -> T:  # noqa: ARG001
-    """Return the task: `Task.as_read` of a task that reads each file by itself."""
-    return task
-
-
 def paired_as_trained(task: Any, own: Any) -> Any:
     """Return the task, for as many texts as the trained one: `Task.as_trained` of a task on texts."""
     return replace(task, paired=own.paired if task.paired is None else task.paired)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import eq
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -26,13 +26,7 @@ ExampleSums = tuple[str, Rows]
 """The name of a formula in `FORMULAS`, and the rows of the examples, whose sums it needs."""
 
 
-class HasSums(Protocol):
-    """A task whose scores are those of sums."""
-
-    def sums(self, predictions: list[Any], examples: list[Any]) -> dict[str, ExampleSums]: ...
-
-
-def score_by_sums(task: HasSums, predictions: list[Any], examples: list[Any]) -> dict[str, float]:
+def score_by_sums(task: Any, predictions: list[Any], examples: list[Any]) -> dict[str, float]:
     """Return the scores of all examples: `Task.score` of most tasks."""
     return scores(task.sums(predictions, examples))
 

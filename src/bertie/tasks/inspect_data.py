@@ -15,10 +15,7 @@ from bertie import config as configuration
 from bertie import console
 from bertie.errors import UserError, shorten
 from bertie.tasks import AnyTask
-from bertie.tasks.data.columns import columns_read
 from bertie.tasks.data.rows import parse_finite
-from bertie.tasks.data.spellings import spellings
-from bertie.tasks.data.unknown_labels import LeavesOut
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
@@ -154,7 +151,7 @@ def inspect_data(
     path = Path(data) if isinstance(data, str | Path) else None
     where, reader, seen = "the examples" if path is None else str(path), task.reader, _Seen()
     seen.counts = task.counts() if isinstance(task, FitsCounts) else None
-    columns = columns_read(reader, path) if path else {}
+    columns = reader.columns(path) if path else {}
     examples = iter(reader.values(cast(Iterable[Any], data), labeled=True) if path is None else reader.read(path))
     with console.progress("read", 0, "rows", passing=True) as bar:
         while part := list(islice(examples, AT_ONCE)):
@@ -191,12 +188,12 @@ def _unknown(task: AnyTask, seen: _Seen, where: str) -> list[str]:
 
     Warns if that is not certain, which fine-tuning refuses.
     """
-    if not isinstance(task.reader, LeavesOut) or seen.other_labels:
+    if (rules := task.reader.kind.label_rules) is None or seen.other_labels:
         return []
-    for label, name in spellings(seen.labels.keys(), task.reader.classes).items():
+    for label, name in rules.spellings(seen.labels.keys()).items():
         seen.labels[name] += seen.labels.pop(label)
     try:
-        return sorted(task.reader.markers(seen.labels.keys(), where))
+        return sorted(rules.unknown(seen.labels.keys(), where))
     except UserError as error:
         console.warn(str(error))
         return []

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertie.tasks.example_sums import ExampleSums, mean_sums
+from bertie.tasks.metrics import precision_recall_f1
 
 DEFAULT_THRESHOLD = 0.5
 MIN_TUNED = 5
@@ -36,11 +37,6 @@ def indicators(sets: Sequence[Collection[str]], labels: Sequence[str]) -> np.nda
     return found_NC
 
 
-def f1(gold: np.ndarray, found: np.ndarray, axis: int) -> np.ndarray:
-    """Return F1 along an axis; 0 where nothing is gold or predicted."""
-    return 2 * (gold & found).sum(axis) / np.maximum(gold.sum(axis) + found.sum(axis), 1)
-
-
 def label_set_sums(gold_NC: np.ndarray, found_NC: np.ndarray) -> dict[str, ExampleSums]:
     """Return the rows of the scores, 0 to 1, from which example has which label, bool [N, C] each.
 
@@ -49,10 +45,11 @@ def label_set_sums(gold_NC: np.ndarray, found_NC: np.ndarray) -> dict[str, Examp
     predicted labels, as scikit-learn's with zero_division=np.nan.
     """
     counts = np.stack([gold_NC & found_NC, gold_NC, found_NC], 1).astype(float)
+    f1_N = precision_recall_f1(*counts.sum(2).T)[2]
     return {
         "f1": ("f1", counts.sum(2)),
         "macro_f1": ("f1", counts.reshape(len(gold_NC), -1)),
-        "sample_f1": ("mean", np.stack([f1(gold_NC, found_NC, 1), (gold_NC | found_NC).any(1)], 1)),
+        "sample_f1": ("mean", np.stack([f1_N, (gold_NC | found_NC).any(1)], 1)),
         "exact_match": mean_sums((gold_NC == found_NC).all(1)),
     }
 

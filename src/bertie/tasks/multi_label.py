@@ -20,14 +20,15 @@ from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
 from bertie.model.losses import binary_cross_entropy
-from bertie.tasks import encoding
+from bertie.tasks import encoding, text_options
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weight_array
 from bertie.tasks.classes import count_labels, named_labels, require_distinct
-from bertie.tasks.data.label_sets import LabelSetExample, LabelSetReader, parse_labels
+from bertie.tasks.data.label_sets import LabelSetExample, LabelSets, parse_labels
+from bertie.tasks.data.labels import class_of
 from bertie.tasks.data.prediction_files import answer_of
+from bertie.tasks.data.reader import DataFormat, Reader
 from bertie.tasks.data.rows import Row, none_of, require_distinct_columns
-from bertie.tasks.data.spellings import class_of
-from bertie.tasks.data.texts import TextReader
+from bertie.tasks.data.texts import LabeledTexts
 from bertie.tasks.evaluation.calibration import calibration, log_losses
 from bertie.tasks.evaluation.findings import Evaluation, Table, member_table
 from bertie.tasks.evaluation.passages import Passage, texts_of
@@ -42,15 +43,6 @@ from bertie.tasks.label_sets import (
 )
 from bertie.tasks.relevance import class_relevance
 from bertie.tasks.task import SEQUENCE
-from bertie.tasks.text_options import (
-    ArePairs,
-    HeadReads,
-    PairColumn,
-    TextColumn,
-    TextTruncation,
-    UnknownLabels,
-    WindowStride,
-)
 
 BASELINES = 10  # constant predictions: up to this many of the most frequent labels
 
@@ -80,8 +72,8 @@ class MultiLabel:
     relevance = class_relevance
 
     kind: Literal["multi_label"] = "multi_label"
-    text: TextColumn = ""
-    text_pair: PairColumn = ""
+    text: text_options.TextColumn = ""
+    text_pair: text_options.PairColumn = ""
     label: str = ""
     """Column of the labels; empty: labels or label, or else all columns but those of texts and ids, with 0 and 1."""
     separator: str = ""
@@ -92,16 +84,15 @@ class MultiLabel:
     class_weights: ClassWeights = "none"
     """Weights of the positive examples of each label in the loss. balanced: negative by positive training examples of the
     label. A table: one weight for each label."""
-    no_label: UnknownLabels = ()
-    truncation: TextTruncation = "head"
-    doc_stride: WindowStride = 0
-    pooling: HeadReads = "model"
-    paired: ArePairs = None
+    no_label: text_options.UnknownLabels = ()
+    truncation: text_options.TextTruncation = "head"
+    doc_stride: text_options.WindowStride = 0
+    pooling: text_options.HeadReads = "model"
+    paired: text_options.ArePairs = None
     thresholds: NoFlag[tuple[float, ...]] = ()
     """The smallest probability of each label that predicts it; empty: 0.5. Tuned on dev examples."""
-
-    usual_separator: NoFlag[str] = ""
-    """What stood between labels in the training examples, for other files that leave a doubt."""
+    data_format: NoFlag[DataFormat] = DataFormat()
+    """What the training file said about how to read it, for other files that leave a doubt."""
 
     def __post_init__(self) -> None:
         check_ranges("task", self)
@@ -109,13 +100,11 @@ class MultiLabel:
         require_distinct(self.labels)
         if self.thresholds and len(self.thresholds) != len(self.labels):
             raise UsageError(f"task.thresholds has {len(self.thresholds)} numbers for {len(self.labels)} labels")
-        if not all(0 <= threshold <= 1 for threshold in self.thresholds):
-            raise UsageError("task.thresholds: each must be from 0 to 1")
 
     @property
-    def reader(self) -> LabelSetReader:
-        texts = TextReader(self.text, self.text_pair, label_names=(), paired=self.paired)
-        return LabelSetReader(texts, self.label, self.separator, self.labels, self.no_label, self.usual_separator)
+    def reader(self) -> Reader:
+        texts = LabeledTexts(self.text, self.text_pair, label_names=(), paired=self.paired)
+        return Reader(LabelSets(texts, self.label, self.separator, self.labels, self.no_label, self.data_format))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
@@ -124,11 +113,7 @@ class MultiLabel:
 
     def as_trained(self, own: MultiLabel) -> MultiLabel:
         """Return the task with the number of texts of the trained one, and the separator of its examples."""
-        return replace(encoding.paired_as_trained(self, own), usual_separator=own.usual_separator)
-
-    def as_read(self, reader: LabelSetReader) -> MultiLabel:
-        """Return the task that splits cells as `reader` has split them, where a file leaves a doubt."""
-        return replace(self, usual_separator=reader.found.get("separator", ""))
+        return replace(encoding.paired_as_trained(self, own), data_format=own.data_format)
 
     def fit(self, examples: list[LabelSetExample]) -> MultiLabel:
         """Return the task with the labels of the training examples, unless `labels` names them.

@@ -16,10 +16,11 @@ from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
 from bertie.model.losses import squared_error
-from bertie.tasks import encoding
+from bertie.tasks import encoding, text_options
 from bertie.tasks.data.prediction_files import answer_of, require_number
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.rows import describe_bad_number, parse_label_number
-from bertie.tasks.data.texts import SCORES, Example, TextReader
+from bertie.tasks.data.texts import SCORES, Example, LabeledTexts
 from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Table
 from bertie.tasks.evaluation.passages import Passage, texts_of
 from bertie.tasks.example_sums import ExampleSums, number_sums
@@ -28,15 +29,6 @@ from bertie.tasks.metrics import regression_scores
 from bertie.tasks.predictions import NumberPrediction
 from bertie.tasks.relevance import no_relevance
 from bertie.tasks.task import SEQUENCE
-from bertie.tasks.text_options import (
-    ArePairs,
-    HeadReads,
-    PairColumn,
-    TextColumn,
-    TextTruncation,
-    UnknownLabels,
-    WindowStride,
-)
 
 
 @dataclass(frozen=True)
@@ -50,29 +42,28 @@ class Regress:
     metric = "spearman"
     text_pooling = encoding.own_pooling
     input_form = encoding.text_input_form
-    as_read = encoding.read_alike
     encode = encoding.encode_texts
     decode = encoding.decode_texts
     head_positions = encoding.pooled_position
 
     kind: Literal["regress"] = "regress"
-    text: TextColumn = ""
-    text_pair: PairColumn = ""
+    text: text_options.TextColumn = ""
+    text_pair: text_options.PairColumn = ""
     label: str = ""
     """Column of the number; empty: detected from the header."""
-    no_label: UnknownLabels = ()
-    truncation: TextTruncation = "head"
-    doc_stride: WindowStride = 0
-    pooling: HeadReads = "model"
-    paired: ArePairs = None
+    no_label: text_options.UnknownLabels = ()
+    truncation: text_options.TextTruncation = "head"
+    doc_stride: text_options.WindowStride = 0
+    pooling: text_options.HeadReads = "model"
+    paired: text_options.ArePairs = None
     activation: NoFlag[Literal["identity", "sigmoid"]] = "identity"
     """What turns the output into the number; set from the files of a cross-encoder of sentence-transformers."""
 
     __post_init__ = ranges("task")
 
     @property
-    def reader(self) -> TextReader:
-        return TextReader(self.text, self.text_pair, self.label, SCORES, True, self.paired, self.no_label)
+    def reader(self) -> Reader:
+        return Reader(LabeledTexts(self.text, self.text_pair, self.label, SCORES, True, self.paired, self.no_label))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

@@ -23,7 +23,8 @@ from bertie.model.text_pooling import TaskPooling
 from bertie.report import TextSpan
 from bertie.tasks import classes
 from bertie.tasks.data.marked_texts import DIRECTED, RelationExample, SpanEnd, relation_name
-from bertie.tasks.data.relations import RelationReader
+from bertie.tasks.data.reader import DataFormat, Reader
+from bertie.tasks.data.relations import RelationTexts
 from bertie.tasks.data.rows import Row
 from bertie.tasks.encoding import by_example, pooled_position
 from bertie.tasks.evaluation.findings import Evaluation, Table, member_table
@@ -96,9 +97,8 @@ class Relate:
     """The relations; empty: those of the training examples, sorted."""
     markers: NoFlag[dict[str, str]] = field(default_factory=dict)
     """The token of each marker, by its name: E1, /E1, E1:PERSON, … Empty: the name in brackets."""
-
-    usual_end: NoFlag[SpanEnd] = "automatic"
-    """What the ends of spans named in the training examples, for other files that leave a doubt."""
+    data_format: NoFlag[DataFormat] = DataFormat()
+    """What the training file said about how to read it, for other files that leave a doubt."""
 
     def __post_init__(self) -> None:
         classes.require_distinct(self.labels)
@@ -137,13 +137,13 @@ class Relate:
         return tuple(self.markers.values())
 
     @property
-    def reader(self) -> RelationReader:
+    def reader(self) -> Reader:
         typed = self.form != "markers"
         known = tuple(frozenset(name[3:] for name in self.markers if name.startswith(side)) for side in ("E1:", "E2:"))
         types = known if typed and self.markers else None
-        negative = (self.negative,) if self.negative else ()
-        columns = (self.text, self.label, self.spans, self.types)
-        return RelationReader(*columns, self.end, typed, types, self.no_label, self.labels, negative, self.usual_end)  # pyright: ignore
+        settings = (self.text, self.label, self.spans, self.types, self.end, typed)
+        labels = (self.no_label, self.labels, self.negative)
+        return Reader(RelationTexts(*settings, types, *labels, self.data_format))  # pyright: ignore
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
@@ -160,11 +160,7 @@ class Relate:
                 raise UsageError(f'task.{name}: the model was trained with "{getattr(own, name)}": use it')
         negative = self.negative or own.negative
         kept = replace(self, form=own.form, reads=own.reads, markers=own.markers, negative=negative)
-        return replace(kept, usual_end=own.usual_end if own.end == "automatic" else own.end)
-
-    def as_read(self, reader: RelationReader) -> Relate:
-        """Return the task that reads ends of spans as `reader` has read them, where a file leaves a doubt."""
-        return replace(self, usual_end=reader.found.get("end", "automatic"))
+        return replace(kept, data_format=own.data_format if own.end == "automatic" else DataFormat(end=own.end))
 
     def fit(self, examples: list[RelationExample]) -> Relate:
         """Return the task with the labels and the markers of the training examples, unless settings name them.

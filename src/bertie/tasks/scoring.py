@@ -6,9 +6,9 @@ each into a prediction, and `Task.score` scores these, as after a model has pred
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -16,11 +16,13 @@ from bertie import config as configuration
 from bertie import console
 from bertie.errors import UsageError, UserError, first_few, raise_error
 from bertie.tasks import AnyTask
+from bertie.tasks.data import labels
+from bertie.tasks.data.in_memory import require_list
+from bertie.tasks.data.left_out import valid_examples
 from bertie.tasks.data.prediction_files import by_id, given_predictions, read_predictions, require_once
-from bertie.tasks.data.rows import Row, parse_finite, valid_examples
-from bertie.tasks.data.spellings import spell
-from bertie.tasks.data.unknown_labels import LeavesOut
-from bertie.tasks.task import Reader, Task
+from bertie.tasks.data.reader import Reader
+from bertie.tasks.data.rows import Row, parse_finite
+from bertie.tasks.task import Task
 
 
 @runtime_checkable
@@ -93,8 +95,6 @@ def score(
     """
     started = time.monotonic()
     scored: Task = configuration.build(AnyTask, {"kind": task}, "task") if isinstance(task, str) else cast(Task, task)
-    if math.isnan(null_threshold):
-        raise UsageError("--null-threshold is nan: give a number")
     if null_odds is None and null_threshold != 1.0:
         raise UsageError("--null-threshold needs --null-odds, the scores that it is compared with")
     if null_odds is not None and not isinstance(scored, AnswersQuestions):
@@ -103,8 +103,8 @@ def score(
     path = Path(data) if isinstance(data, str | Path) else None
     where = "the examples" if path is None else str(path)
     values = scored.reader.values(cast(Iterable[Any], data), labeled=True) if path is None else scored.reader.read(path)
-    every = spell(scored.reader, list(values), where)
-    examples = with_labels(scored.reader, valid_examples(every, where, strict), where)
+    every = labels.spelled(rules := scored.reader.kind.label_rules, list(values), where)
+    examples = labels.labeled(rules, valid_examples(every, where, strict), where)
     if isinstance(scored, FindsLabels) and not scored.labels:
         scored = scored.with_labels_of([row for row in rows if isinstance(row, Row)], examples)
     scored.validate(examples)
@@ -209,18 +209,28 @@ def labeled_examples(
         reader: Of the task.
         source: A file, or examples in memory.
         strict: Fail at the first unreadable row of a file, instead of skipping it with a warning.
-        training: Whether these are training examples: see `LeavesOut`.
+        training: Whether these are training examples: see `labels.labeled`.
 
     Raises:
         UserError: No example can be read.
         UsageError: As `Reader.read` or `Reader.values`.
     """
-    is_file = isinstance(source, str | Path)
-    where = str(source) if is_file else "the examples"
-    examples = reader.read(Path(source)) if is_file else reader.values(source, labeled=True)
-    return with_labels(reader, spell(reader, valid_examples(examples, where, strict), where), where, training)
+    path, rules = Path(source) if isinstance(source, str | Path) else None, reader.kind.label_rules
+    where = "the examples" if path is None else str(path)
+    examples = reader.read(path) if path else reader.values(cast(Iterable[Any], source), labeled=True)
+    known = labels.spelled(rules, valid_examples(examples, where, strict), where)
+    return labels.labeled(rules, known, where, training)
 
 
-def with_labels(reader: Reader, examples: list[Any], where: str, training: bool = False) -> list[Any]:
-    """Return the examples without those whose label means that it is unknown. Arguments and errors as of `LeavesOut`."""
-    return reader.labeled(examples, where, training) if isinstance(reader, LeavesOut) else examples
+def training_examples(
+    task: AnyTask, source: str | Path | Iterable[Any], strict: bool = False
+) -> tuple[AnyTask, list[Any]]:
+    """Read training examples. Arguments and errors as of `labeled_examples`.
+
+    Returns:
+        The task with the `data_format` of the source, and the examples.
+    """
+    source = Path(source) if isinstance(source, str | Path) else list(require_list(source))
+    reader = task.reader.resolve(source)
+    changes = {"data_format": reader.kind.data_format} if hasattr(task, "data_format") else {}
+    return replace(task, **changes), labeled_examples(reader, source, strict, training=True)

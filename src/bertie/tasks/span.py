@@ -25,8 +25,9 @@ from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PAIR_SIZE, ConditionalSpanHead, TokenHead
 from bertie.model.losses import grouped_cross_entropy
 from bertie.tasks.data.prediction_files import answer_of
-from bertie.tasks.data.squad import Question, SquadReader, placed
-from bertie.tasks.encoding import as_given, by_example, read_alike, softmax
+from bertie.tasks.data.reader import Reader
+from bertie.tasks.data.squad import Question, Questions, placed
+from bertie.tasks.encoding import as_given, by_example, softmax
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.evaluation.span import evaluate_answers
 from bertie.tasks.example_sums import ExampleSums, mean_sums
@@ -70,7 +71,6 @@ class Span:
     text_pooling = None
     input_form = "a list of a question and its context"
     as_trained = as_given
-    as_read = read_alike
     score_with_odds = score_with_odds
 
     kind: Literal["span"] = "span"
@@ -108,8 +108,8 @@ class Span:
         return HeadFacts("question answering", "answers from a context", "question-answering", shape)
 
     @property
-    def reader(self) -> SquadReader:
-        return SquadReader(self.question or "question", self.context or "context", self.answers)
+    def reader(self) -> Reader:
+        return Reader(Questions(self.question or "question", self.context or "context", self.answers))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

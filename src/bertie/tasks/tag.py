@@ -24,16 +24,18 @@ from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import TokenHead
 from bertie.report import TextSpan
-from bertie.tasks import aggregation, word_alignment
+from bertie.tasks import aggregation, text_options, word_alignment
 from bertie.tasks.aggregation import Strategy, WordTargets
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
 from bertie.tasks.classes import count_labels, require_distinct
-from bertie.tasks.data.comments import Keep
-from bertie.tasks.data.conll import ConllReader
+from bertie.tasks.data.conll import ConllFile, Keep
 from bertie.tasks.data.prediction_files import answer_of, read_predictions
+from bertie.tasks.data.reader import DataFormat, Reader
 from bertie.tasks.data.rows import Row, parse_finite
+from bertie.tasks.data.sentences import TaggedSentences
 from bertie.tasks.data.tag_form import Scheme, TagForm
 from bertie.tasks.data.tagged import TaggedSentence
+from bertie.tasks.encoding import by_example
 from bertie.tasks.entities import entity_counts
 from bertie.tasks.evaluation.calibration import calibration, log_losses
 from bertie.tasks.evaluation.findings import MEASURES, Evaluation, Finding, Table, class_findings, member_table
@@ -43,7 +45,6 @@ from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.tag_schemes import TagCounts, find_form, form_of, require_complete
 from bertie.tasks.task import SEQUENCE
-from bertie.tasks.text_options import WindowStride
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.truncation import Truncation
@@ -86,11 +87,11 @@ class Tag:
     truncation: Truncation = "windows"
     """Part to read of a sentence that is too long. windows: all of it, in overlapping windows. head, tail, head_tail:
     only the beginning, the end, or both; other words get no prediction."""
-    doc_stride: WindowStride = 0
+    doc_stride: text_options.WindowStride = 0
     sorted_labels: NoFlag[bool] = False
     """Whether the labels are the tags of the training examples, sorted. Numbers in other data are then no indices of them."""
-    usual_comments: NoFlag[Keep] = ""
-    """What lines with "#" were in the training examples, for other files that leave a doubt."""
+    data_format: NoFlag[DataFormat] = DataFormat()
+    """What the training file said about how to read it, for other files that leave a doubt."""
     aggregation_strategy: NoFlag[Strategy] = "first"
     """How predictions for subwords become entities: see `aggregation`."""
 
@@ -108,12 +109,12 @@ class Tag:
         return form_of(self.labels, self.scheme)
 
     @property
-    def reader(self) -> ConllReader:
+    def reader(self) -> Reader:
         names = () if self.sorted_labels else self.labels
         scheme = "bio" if self.scheme in ("", "none") else self.scheme
         form = self.form or TagForm(scheme)
-        known, usual = (self.labels, self.usual_comments)
-        return ConllReader(self.word, self.tag, self.tokens, self.tags, names, form, self.comments, True, known, usual)
+        columns = (self.word, self.tag, self.tokens, self.tags)
+        return Reader(TaggedSentences(*columns, names, form, self.comments, self.labels, self.data_format))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
@@ -121,12 +122,8 @@ class Tag:
 
     def as_trained(self, own: Tag) -> Tag:
         """Return the task with the scheme of the trained one, unless it names one, and how that read labels and comments."""
-        scheme, comments = self.scheme or own.scheme, own.usual_comments
-        return replace(self, scheme=scheme, sorted_labels=own.sorted_labels, usual_comments=comments)
-
-    def as_read(self, reader: ConllReader) -> Tag:
-        """Return the task that takes lines for comments as `reader` has, where a file leaves a doubt."""
-        return replace(self, usual_comments=reader.found.get("comments", ""))
+        scheme = self.scheme or own.scheme
+        return replace(self, scheme=scheme, sorted_labels=own.sorted_labels, data_format=own.data_format)
 
     def fit(self, examples: list[TaggedSentence]) -> Tag:
         """Return the task with the tags of the training examples, unless `labels` names them, and with their scheme.
@@ -238,8 +235,11 @@ class Tag:
         form = self.form
         outside = form.outside if form else "O"
         default = outside if outside in self.labels else self.labels[0]
-        strategy = self.aggregation_strategy
-        return aggregation.aggregate(strategy, form, self.labels, default, outputs, sequences, examples)
+        windows = by_example(list(zip(outputs, sequences, strict=True)), sequences, len(examples))
+        return [
+            aggregation.aggregate(self.aggregation_strategy, form, self.labels, default, *each)
+            for each in zip(windows, examples, strict=True)
+        ]
 
     def with_aggregation(self, strategy: Strategy) -> Tag:
         """Return the task with another `aggregation_strategy`. Raises UsageError if its tags give no entities."""
@@ -253,12 +253,12 @@ class Tag:
         """Read a file of `bertie predict`, or a CoNLL file with the predicted tag in the last column."""
         if path.suffix == ".jsonl":
             return read_predictions(path)
-        reader = ConllReader(self.word, self.tag if path.suffix == ".conllu" else -1)
+        file = ConllFile(path, self.word, self.tag if path.suffix == ".conllu" else -1)
         return [
             each
             if isinstance(each, UserError)
             else Row({"tokens": each.words, "tags": each.tags}, each.source, each.source)
-            for each in reader.read(path)
+            for each in file.sentences()
         ]
 
     def with_labels_of(self, rows: list[Row], examples: list[TaggedSentence]) -> Tag:  # noqa: ARG002
@@ -269,11 +269,9 @@ class Tag:
 
     def read_prediction(self, values: dict[str, Any], example: TaggedSentence, place: str) -> TagPrediction:
         """Rebuild a prediction. If the object has words, they must be those of the example."""
-        tags, words = answer_of(values, "tags", place), values.get("tokens", example.words)
+        tags, words = answer_of(values, "tags", place), values.get("tokens") or example.words
         if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) for tag in tags):
             raise UserError(f"{place}: the tags must be a list of strings, found {str(tags)[:40]!r}")
-        if not isinstance(words, list | tuple):
-            raise UserError(f"{place}: the tokens must be a list of words, found {str(words)[:40]!r}")
         if len(tags) != len(example.words):
             raise UserError(f"{place}: {len(tags)} tags for the {len(example.words)} words of {example.source}")
         if different := [(a, b) for a, b in zip(words, example.words, strict=False) if a != b]:

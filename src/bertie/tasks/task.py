@@ -28,19 +28,17 @@ need them (`scoring.py`, `relevance.py`, `aggregation.py`, `initial_bias.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, ClassVar, NewType, Protocol, Self, runtime_checkable
 
 import numpy as np
 from torch import nn
 
 from bertie.contracts import Batch, Sequence
-from bertie.errors import UserError
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts, with_facts
 from bertie.model.text_pooling import TaskPooling
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.example_sums import ExampleSums
 from bertie.tasks.foreign_head import ForeignHead
@@ -48,49 +46,6 @@ from bertie.text.tokenizer import Tokenizer
 
 Unit = NewType("Unit", str)
 SEQUENCE, EXAMPLE, BATCH = Unit("sequence"), Unit("example"), Unit("batch")
-
-
-class Reader(Protocol):
-    """Reads the examples of one task. The readers are in `tasks/data/`.
-
-    A row that cannot be read is yielded as a `UserError` in its place, so that the caller can skip and count it; one that
-    its annotator left out as a `LeftOutError`. An error that concerns the whole file, such as a missing column, is raised.
-    """
-
-    def read(self, path: Path) -> Iterator[Any | UserError]:
-        """Yield the labeled examples of a file, for training, evaluation and scoring.
-
-        Args:
-            path: A file in one of the formats that this reader knows.
-
-        Yields:
-            An example, or a `UserError` for a row that cannot be read.
-
-        Raises:
-            UserError: The file as a whole cannot be used.
-            UsageError: The file is missing, has an unknown suffix, or its columns cannot be identified.
-        """
-        ...
-
-    def stream(self, path: Path) -> Iterator[Any | UserError]:
-        """Yield the examples of a file lazily, for prediction.
-
-        Labels are optional here. Every row yields exactly one item, in order, so that predictions line up with rows.
-
-        Raises:
-            UserError: The file as a whole cannot be used.
-            UsageError: The file is missing, has an unknown suffix, or its columns cannot be identified.
-        """
-        ...
-
-    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[Any]:
-        """Yield one example for each Python value, such as a dict or a string: with its label as `read`, or as `stream`.
-
-        Raises:
-            UserError: A value is not a valid example. The first one ends the iteration.
-            UsageError: The values have the wrong form, for instance a pair of three texts.
-        """
-        ...
 
 
 class ReadsExamples(Protocol):
@@ -116,10 +71,6 @@ class ReadsExamples(Protocol):
 
         Raises UsageError if a setting contradicts it. own: the task of the model, of the same kind.
         """
-        ...
-
-    def as_read(self, reader: Any) -> Task:
-        """Return the task that reads other files, where they leave a doubt, as `reader` has read the training examples."""
         ...
 
     def fit(self, examples: list[Any]) -> Task:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast, get_args
 
@@ -14,6 +15,13 @@ from bertie.model.text_pooling import pooling_facts, resolve_pooling
 from bertie.tasks import AnyTask, Task
 
 _NOT_TASK_FIELDS = ("max_length", "layers", "lstm_hidden_size")
+_EARLIER: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "usual_separator": ("separator", lambda value: value or None),
+    "usual_end": ("end", lambda value: None if value == "automatic" else value),
+    "usual_comments": ("has_comments", lambda value: value == "skip" if value else None),
+    "counts_from_0": ("first_ending", lambda value: 0 if value else None),
+}
+"""Fields of task.json before there was `data_format`: what they are now."""
 
 
 def with_pooling(task: AnyTask, config: EncoderConfig) -> AnyTask:
@@ -46,7 +54,9 @@ def task_from_json(values: dict[str, Any], where: object) -> AnyTask:
     Raises:
         UserError: The content is damaged.
     """
-    fields = {name: value for name, value in values.items() if name not in _NOT_TASK_FIELDS}
+    fields = {name: value for name, value in values.items() if name not in (*_NOT_TASK_FIELDS, *_EARLIER)}
+    if earlier := {name: read(values[key]) for key, (name, read) in _EARLIER.items() if key in values}:
+        fields["data_format"] = {name: value for name, value in earlier.items() if value is not None}
     try:
         return configuration.build(AnyTask, fields, "task")
     except UsageError as error:

@@ -14,8 +14,7 @@ import numpy as np
 from tokenizers import Encoding
 
 from bertie.contracts import Sequence
-from bertie.text.library_backend import LibraryBackend
-from bertie.text.tokenizer import NormalizerOptions, Tokenizer
+from bertie.text.tokenizer import Tokenizer
 from bertie.text.truncation import TokenizedText
 
 
@@ -29,7 +28,7 @@ def tokenize_words(tokenizer: Tokenizer, texts: Many[Many[str]]) -> list[Tokeniz
         UserError: The tokenizer has no words, or a word is not a text.
     """
     tokenizer.require_words("a vector or a tag of a word")
-    dropped = isinstance(tokenizer.normalization, NormalizerOptions) and tokenizer.normalization.drop_punctuation
+    dropped = tokenizer.normalization.drop_punctuation
     tokenized = []
     for given, encoding in zip(texts, tokenizer.encode_words(texts), strict=True):
         words = np.array(encoding.word_ids, np.int32)
@@ -104,7 +103,7 @@ def word_numbers(tokenizer: Tokenizer, encoding: Encoding) -> np.ndarray:
     """
     tokenizer.require_words("a vector, a tag or a likelihood of a word")
     words, ids = np.array(encoding.word_ids, np.int32), np.array(encoding.ids, np.int64)
-    if not isinstance(tokenizer.backend, LibraryBackend) or tokenizer.backend.ends_words:
+    if tokenizer.backend.splits_words:
         return words
     begins = tokenizer.word_starts_table[ids] & ~np.isin(ids, tokenizer.special_ids)
     return np.cumsum(begins | (np.diff(words, prepend=-1) != 0), dtype=np.int32) - 1

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tokenizers import AddedToken
 
 from bertie.errors import UsageError, UserError
-from bertie.text.special_tokens import copy_engine
+from bertie.text.engines import added_tokens, copy_engine
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -29,9 +29,9 @@ def with_tokens(tokenizer: Tokenizer, tokens: Iterable[str]) -> Tokenizer:
         )
     if not new:
         return tokenizer
-    engine, added = copy_engine(tokenizer.backend.engine), tokenizer.backend.engine.get_added_tokens_decoder()
-    engine.add_tokens([added[i] for i in sorted(added)])
-    engine.add_tokens([AddedToken(token, lstrip=blank, normalized=False) for token in new])
+    before = tokenizer.backend.engine
+    more = [AddedToken(token, lstrip=blank, normalized=False) for token in new]
+    engine = copy_engine(before, [*added_tokens(before), *more])
     return replace(tokenizer, backend=replace(tokenizer.backend, engine=engine), extra=(*tokenizer.extra, *new))
 
 

@@ -10,27 +10,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Encoding, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertie.errors import UserError
-from bertie.text.special_tokens import (
-    LINE_BREAK,
-    SpecialTokens,
-    Templates,
-    add_user_tokens,
-    bert_templates,
-    ids_of,
-    read_lines,
-    read_templates,
-    without_automatic_changes,
-)
+from bertie.text.engines import add_user_tokens, added_texts
+from bertie.text.special_tokens import LINE_BREAK, SpecialTokens, Templates, bert_templates, ids_of, read_templates
 
 ROBERTA = SpecialTokens(cls="<s>", sep="</s>", pad="<pad>", unk="<unk>", mask="<mask>")
 ROBERTA_ORDER = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # of their ids in a new vocabulary
@@ -57,6 +47,13 @@ class ByteLevel:
 
     add_prefix_space: bool = False
     nfc: bool = False
+    lowercase: ClassVar = False
+    drop_punctuation: ClassVar = False
+
+    @property
+    def splits_at_spaces(self) -> bool:
+        """Whether no rule looks across a space between words."""
+        return not self.add_prefix_space
 
     def normalize(self, text: str) -> str:
         """Return the text that is split into words."""
@@ -74,7 +71,7 @@ def split_at_spaces(text: str) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class BPEBackend:
-    """A byte-level BPE tokenizer. `WordPieceBackend` has the same attributes and methods.
+    """A byte-level BPE tokenizer.
 
     Attributes:
         engine: The tokenizer of the library `tokenizers` that does the work.
@@ -87,16 +84,15 @@ class BPEBackend:
     special: SpecialTokens
     algorithm: ClassVar = "bpe"
     word_mark: ClassVar = "Ġ"
+    end_mark: ClassVar = ""
+    has_words: ClassVar = True
+    splits_words: ClassVar = True
+    unknown_unit: ClassVar = "tokens"
 
     @property
     def normalization(self) -> ByteLevel:
         """How text is read."""
         return ByteLevel(self.engine.pre_tokenizer.add_prefix_space, nfc=self.engine.normalizer is not None)
-
-    @property
-    def separators(self) -> int:
-        """Number of separator tokens between two texts: 2 in RoBERTa's format, <s> A </s></s> B </s>."""
-        return self.templates.separators
 
     @cached_property
     def merges(self) -> list[str]:
@@ -113,7 +109,7 @@ class BPEBackend:
         names = [f"{role}={token}" for role, token in self.special.names().items()]
         nfc = ["nfc"] if self.normalization.nfc else []
         around = [] if self._has_known_ids else [self.templates.ids]
-        settings = ["bpe", self.engine.pre_tokenizer.add_prefix_space, self._whole_words, self.separators]
+        settings = ["bpe", self.engine.pre_tokenizer.add_prefix_space, self._whole_words, self.templates.separators]
         return [*settings, *names, *nfc, *around]
 
     @property
@@ -162,7 +158,11 @@ class BPEBackend:
             "merges.txt": f"#version: 0.2\n{merges}",
         }
 
-    def require_reproducible(self) -> None:
+    def encode(self, method: str, texts: Any, **options: bool) -> list[Encoding]:
+        """Tokenize texts by a method of the engine, which takes no role in a text for one."""
+        return getattr(self.engine, method)(texts, **options)
+
+    def extensible(self) -> NoReturn:
         """Raise UserError: entries of byte-level BPE come from merges, so words cannot be appended."""
         raise UserError(
             "this tokenizer is byte-level BPE, whose entries come from merges: bertie adds words only to WordPiece "
@@ -176,7 +176,7 @@ class BPEBackend:
 
     @cached_property
     def _added(self) -> set[str]:
-        return {token.content for token in self.engine.get_added_tokens_decoder().values()}
+        return added_texts(self.engine)
 
     def split_entry(self, entry: str) -> list[int]:
         """Split an entry of another vocabulary into the ids of the pieces of its text."""
@@ -216,7 +216,7 @@ def build(
     # Hugging Face's <mask> takes the space before it, as in "Paris is <mask>."
     engine.add_special_tokens([AddedToken(name, lstrip=name == special.mask, normalized=False) for name in names])
     add_user_tokens(engine, user_tokens)
-    return BPEBackend(without_automatic_changes(engine), _templates(engine, special), special)
+    return BPEBackend(engine, _templates(engine, special), special)
 
 
 def _offsets_without_spaces(add_prefix_space: bool) -> Any:
@@ -255,18 +255,3 @@ def _templates(engine: tokenizers.Tokenizer, special: SpecialTokens) -> Template
     """Return where special tokens stand. GPT-2's tokenizer adds none; here <|endoftext|> is around each text."""
     templates, around = read_templates(engine), ids_of(engine, special)
     return bert_templates(*around) if around and len(templates.pair) == 2 else templates
-
-
-def read_merges(path: Path, vocabulary: Container[str]) -> list[tuple[str, str]]:
-    """Read merges.txt. Raises UserError if it is missing, damaged, or merges to what the vocabulary lacks."""
-    if not path.is_file():
-        raise UserError(f"{path.parent} has vocab.json but no merges.txt: BPE needs both")
-    merges = []
-    for number, line in enumerate(read_lines(path), start=1):
-        if not line or line.startswith("#version"):
-            continue
-        pair = line.removesuffix("\r").split(" ")
-        if len(pair) != 2 or not all(piece in vocabulary for piece in (*pair, "".join(pair))):
-            raise UserError(f"{path}:{number}: expected two pieces that vocab.json has, with their merge: {line!r}")
-        merges.append((pair[0], pair[1]))
-    return merges

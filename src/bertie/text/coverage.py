@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from bertie import console
-from bertie.text.library_backend import LibraryBackend
+from bertie.text.library_backend import BLANK
 from bertie.text.tokenizer import Tokenizer
-from bertie.text.tokenizer_classes import BLANK
-from bertie.text.wordpiece_backend import WordPieceBackend
 
 MOST_UNKNOWN = 0.03  # with BERT's vocabularies, texts of their languages have up to 2 % (docs/decisions/003)
 BATCH_WORDS = 100_000  # words to encode at a time
@@ -74,7 +72,7 @@ def unknown_share(tokenizer: Tokenizer, counts: Mapping[str, Any]) -> UnknownSha
         tokenizer: The tokenizer of the text.
         counts: The manifest of shards, or its "splits" with the numbers of "tokens", "words" and "unknown" (tokens).
     """
-    unit = "words" if isinstance(tokenizer.backend, WordPieceBackend) else "tokens"
+    unit = tokenizer.backend.unknown_unit
     unknown, every = (sum(split[name] for split in counts["splits"].values()) for name in ("unknown", unit))
     lost, characters = counts.get("unknown_characters"), counts.get("characters")
     return UnknownShare(unknown / max(every, 1), unit, None if lost is None else lost / max(characters or 0, 1))
@@ -98,9 +96,7 @@ def words_of_tokens(tokenizer: Tokenizer, ids: np.ndarray, texts: np.ndarray) ->
         texts: Positions of the first tokens of the texts.
     """
     backend = tokenizer.backend
-    if not isinstance(backend, LibraryBackend) or backend.word_mark not in ("", BLANK):
-        return int(tokenizer.word_starts(ids, texts).sum())
-    if not backend.word_mark:
+    if backend.word_mark != BLANK:
         return int(tokenizer.word_starts(ids, texts).sum()) if backend.has_words else 0
     starts = np.array([entry.startswith(BLANK) for entry in tokenizer.vocabulary])[ids]
     starts[texts[texts < len(ids)]] = True

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from tokenizers import AddedToken, processors
 
-from bertie.text.bpe_backend import BPEBackend
-from bertie.text.special_tokens import copy_engine, read_templates
+from bertie.text.backend import backend_of
+from bertie.text.engines import added_tokens, copy_engine
 from bertie.text.tokenizer import Tokenizer
 
 START, DELIMITER, EXTRACT = INPUT_TOKENS = ("<start>", "<delimiter>", "<extract>")
@@ -21,27 +21,19 @@ def with_gpt_inputs(tokenizer: Tokenizer) -> Tokenizer:
     token, if it has none. They are roles: where a text has these characters, it is text. So are the tokens that had the
     roles of the first and the last token before.
     """
-    own = tokenizer.special
+    before, own = tokenizer.backend.engine, tokenizer.special
     pad = own.pad or PADDING
-    engine, before = copy_engine(tokenizer.backend.engine), tokenizer.backend.engine.get_added_tokens_decoder()
-    tokens = {token.content: token for _, token in sorted(before.items())}
+    tokens = {token.content: token for token in added_tokens(before)}
     for role in (*INPUT_TOKENS, pad):
         tokens.setdefault(role, AddedToken(role, normalized=False)).special = True
-    engine.add_tokens(list(tokens.values()))
-    template = processors.TemplateProcessing(
+    engine = copy_engine(before, tokens.values())
+    engine.post_processor = processors.TemplateProcessing(
         single=f"{START} $A {EXTRACT}",
         pair=f"{START} $A {DELIMITER} $B:0 {EXTRACT}",
         special_tokens=[(token, engine.token_to_id(token)) for token in INPUT_TOKENS],
     )
-    if isinstance(tokenizer.backend, BPEBackend):  # what is before it trims the offsets, as in `bpe_backend.backend_of`
-        prefixed = engine.pre_tokenizer.add_prefix_space
-        trimmed = processors.ByteLevel(add_prefix_space=prefixed, trim_offsets=True)
-        engine.post_processor = processors.Sequence([trimmed, template])
-    else:
-        engine.post_processor = template
     special = replace(own, cls=START, sep=DELIMITER, extract=EXTRACT, pad=pad)
     if own.extract is None:
         special = replace(special, bos=own.cls, eos=own.sep)
-    backend = replace(tokenizer.backend, engine=engine, templates=read_templates(engine), special=special)
     extra = tuple(token for token in tokenizer.extra if token not in special.names().values())
-    return replace(tokenizer, backend=backend, extra=extra)
+    return replace(tokenizer, backend=backend_of(engine, special), extra=extra)

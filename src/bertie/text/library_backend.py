@@ -16,17 +16,18 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import tokenizers
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Encoding, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertie.errors import UserError
 from bertie.text.bpe_backend import BYTE_CHARACTERS, BYTE_ORDER, WORD_BEGINNINGS
-from bertie.text.special_tokens import SpecialTokens, Templates, copy_engine, read_templates, without_automatic_changes
-from bertie.text.tokenizer_classes import BLANK
+from bertie.text.engines import add_user_tokens, added_texts, added_tokens, copy_engine
+from bertie.text.special_tokens import SpecialTokens, Templates, read_templates
 
+BLANK = "▁"  # SentencePiece writes the space before a word so
 ROLES = SpecialTokens(cls="<s>", sep="</s>", pad="<pad>", unk="<unk>", mask="<mask>")
 ROLES_ORDER = ("<s>", "<pad>", "</s>", "<unk>")  # of XLM-RoBERTa's ids; the mask is last
 # Thai, Lao, Tibetan, Burmese, Khmer, Tai Le, New Tai Lue, Tai Tham, Javanese, Tai Viet, Yi; Kana, Bopomofo, Han.
@@ -45,6 +46,9 @@ class LibraryRules:
 
     normalizer_json: str
     splitter_json: str
+    lowercase: ClassVar = False
+    drop_punctuation: ClassVar = False
+    splits_at_spaces: ClassVar = False
 
     def normalizer(self) -> Any:
         """Return the normalizer of the library `tokenizers`."""
@@ -61,7 +65,7 @@ class LibraryRules:
 
 @dataclass(frozen=True, eq=False)
 class LibraryBackend:
-    """Any tokenizer of the library `tokenizers`. `WordPieceBackend` has the same attributes and methods.
+    """Any tokenizer of the library `tokenizers`.
 
     Attributes:
         engine: The tokenizer.
@@ -72,6 +76,7 @@ class LibraryBackend:
     engine: tokenizers.Tokenizer
     templates: Templates
     special: SpecialTokens
+    unknown_unit: ClassVar = "tokens"
     merges: ClassVar[list[str]] = []
 
     @property
@@ -87,8 +92,8 @@ class LibraryBackend:
     def word_mark(self) -> str:
         """The mark of word boundaries: "▁", "Ġ", "##", "</w>", or "" if there is none."""
         model = self._parts["model"]
-        if model.get("end_of_word_suffix"):
-            return str(model["end_of_word_suffix"])
+        if self.end_mark:
+            return self.end_mark
         if isinstance(self.engine.model, models.WordPiece):
             return str(model["continuing_subword_prefix"])
         entries = self.engine.get_vocab(with_added_tokens=False)
@@ -103,9 +108,14 @@ class LibraryBackend:
         return bool(self.word_mark) or isinstance(self.engine.model, models.WordLevel)
 
     @property
-    def ends_words(self) -> bool:
-        """Whether the mark is at the end of words."""
-        return bool(self._parts["model"].get("end_of_word_suffix"))
+    def end_mark(self) -> str:
+        """The mark at the end of words, "</w>", or "" if there is none."""
+        return self._parts["model"].get("end_of_word_suffix") or ""
+
+    @property
+    def splits_words(self) -> bool:
+        """Whether text is split into words first. Some tokenizers of the library split little or nothing."""
+        return bool(self.end_mark)
 
     @property
     def normalization(self) -> LibraryRules:
@@ -116,7 +126,8 @@ class LibraryBackend:
     def rules(self) -> list[Any]:
         """Every setting besides the entries' texts and user tokens that determines ids, for comparisons."""
         names = [f"{role}={token}" for role, token in self.special.names().items()]
-        model = {key: value for key, value in self._parts["model"].items() if key != "vocab"}
+        # transformers writes "" where the file of an older version has null
+        model = {key: None if value == "" else value for key, value in self._parts["model"].items() if key != "vocab"}
         if isinstance(self.engine.model, models.Unigram):
             # tokenizer.json may change the last bit of a score each time that it is read.
             model["scores"] = np.array([score for _, score in self._parts["model"]["vocab"]], np.float32).tolist()
@@ -125,7 +136,7 @@ class LibraryBackend:
 
     def starts_word(self, entry: str) -> bool:
         """Return whether an entry starts a word. For entries that end words, whether it follows from the entry alone."""
-        if entry in self._added or not self.word_mark or self.ends_words:
+        if entry in self._added or not self.word_mark or self.end_mark:
             return True
         if self.word_mark == BLANK:
             text = entry.removeprefix(BLANK)
@@ -135,21 +146,24 @@ class LibraryBackend:
             return entry.startswith(WORD_BEGINNINGS)
         return not entry.startswith(self.word_mark)
 
-    def ends_word(self, entry: str) -> bool:
-        """Return whether a word ends after an entry."""
-        return entry.endswith(self.word_mark) or entry in self._added
+    def encode(self, method: str, texts: Any, **options: bool) -> list[Encoding]:
+        """Tokenize texts by a method of the engine, and once more those in which a model has found a role, such as "<s>"."""
+        encodings = getattr(self.engine, method)(texts, **options)
+        for number, encoding in enumerate(encodings):
+            if not self._role_ids.isdisjoint(encoding.ids):
+                [encodings[number]] = getattr(self._shielded, method)([texts[number]], **options)
+        return encodings
 
     @cached_property
-    def role_ids(self) -> frozenset[int]:
+    def _role_ids(self) -> frozenset[int]:
         """Ids of the roles that no text has: all but the unknown token. A unigram model may still find them in a text."""
         roles = {name: token for name, token in self.special.names().items() if name != "unk_token"}
         ids = (self.engine.token_to_id(token) for token in roles.values() if token != self.special.unk)
         return frozenset(number for number in ids if number is not None)
 
     @cached_property
-    def shielded(self) -> tokenizers.Tokenizer:
+    def _shielded(self) -> tokenizers.Tokenizer:
         """The tokenizer for texts in which a role is written, such as "<s>": it splits the role after its first character."""
-        added = self.engine.get_added_tokens_decoder()
         shielded = copy_engine(self.engine)
         roles = sorted({token for token in self.special.names().values() if len(token) > 1})
         inside = "|".join(f"(?<={re.escape(role[0])})(?={re.escape(role[1:])})" for role in roles)
@@ -157,12 +171,12 @@ class LibraryBackend:
         if self.engine.pre_tokenizer is not None:
             splitters.insert(0, self.engine.pre_tokenizer)
         shielded.pre_tokenizer = pre_tokenizers.Sequence(splitters)
-        shielded.add_tokens([added[number] for number in sorted(added)])
+        shielded.add_tokens(added_tokens(self.engine))
         return shielded
 
     @cached_property
     def _added(self) -> set[str]:
-        return {token.content for token in self.engine.get_added_tokens_decoder().values()}
+        return added_texts(self.engine)
 
     def config(self) -> dict[str, Any]:
         """Return the entries of tokenizer_config.json, without the special tokens: tokenizer.json counts as it is."""
@@ -175,7 +189,7 @@ class LibraryBackend:
         """Return no files: tokenizer.json lists the vocabulary."""
         return {}
 
-    def require_reproducible(self) -> None:
+    def extensible(self) -> NoReturn:
         """Raise UserError: entries have scores or merges, so words cannot be appended."""
         raise UserError(
             f"this tokenizer is of the kind {type(self.engine.model).__name__}: bertie adds words only to WordPiece "
@@ -190,7 +204,7 @@ class LibraryBackend:
             return entry.replace(BLANK, " ").encode()
         if self.word_mark == "Ġ" and all(character in _BYTE_OF for character in entry):
             return bytes(_BYTE_OF[character] for character in entry)
-        text = entry.removesuffix(self.word_mark) if self.ends_words else entry.removeprefix(self.word_mark)
+        text = entry.removesuffix(self.word_mark) if self.end_mark else entry.removeprefix(self.word_mark)
         return (text or entry).encode()
 
     def split_entry(self, entry: str) -> list[int]:
@@ -216,9 +230,14 @@ def build_unigram(pieces: list[tuple[str, float]], user_tokens: Sequence[str | A
         special_tokens=[(token, ids[token]) for token in ("<s>", "</s>")],
     )
     engine.add_special_tokens([AddedToken(token, normalized=False) for token in ROLES.names().values()])
-    engine.add_tokens([t if isinstance(t, AddedToken) else AddedToken(t, normalized=False) for t in user_tokens])
-    engine = without_automatic_changes(engine)
+    add_user_tokens(engine, user_tokens)
     return LibraryBackend(engine, read_templates(engine), ROLES)
+
+
+def unigram_splitter(prefix: str = "always") -> Any:
+    """Return XLM-RoBERTa's splitter into words. prefix: where a blank is put before a word: "always" or "never"."""
+    metaspace = pre_tokenizers.Metaspace(replacement=BLANK, prepend_scheme=prefix)
+    return pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace])
 
 
 UNIGRAM_RULES = LibraryRules(

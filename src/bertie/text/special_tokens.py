@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tokenizers
-from tokenizers import AddedToken, models
+from tokenizers import models
 
-from bertie import untrusted
 from bertie.errors import UserError
 
 # The entry of a line break, in vocabularies that have one. It is a user token, so no other text becomes this entry.
 LINE_BREAK = "\n"
-MOST_SPECIAL = 100  # special tokens that a post-processor adds; published tokenizers add up to 5
-MOST_TYPES = 1000
 
 
 def printable(entry: str) -> str:
@@ -116,92 +110,25 @@ def read_templates(engine: tokenizers.Tokenizer) -> Templates:
     """Return where the post-processor of an engine puts special tokens.
 
     Raises:
-        UserError: It repeats, swaps or drops a text.
+        UserError: It repeats, swaps or drops a text, or adds what the vocabulary lacks.
     """
+    post = engine.post_processor
+    if post is None:
+        return Templates((Place(None, 0),), (Place(None, 0), Place(None, 1)))
     probe = tokenizers.Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
-    found = []
+    templates = []
     for texts in (1, 2):
-        encodings = [probe.encode("a") for _ in range(texts)]
-        post = engine.post_processor
-        result = encodings[0] if post is None and texts == 1 else None
-        if post is not None:
-            result = post.process(*encodings)
-        if result is None:
-            found.append((Place(None, 0), Place(None, 1)))
-            continue
+        result = post.process(*(probe.encode("a") for _ in range(texts)))
         columns = zip(result.ids, result.type_ids, result.sequence_ids, strict=True)
-        found.append(tuple(Place(i if text is None else None, kind) for i, kind, text in columns))
+        templates.append(tuple(Place(i if text is None else None, kind) for i, kind, text in columns))
         if [text for text in result.sequence_ids if text is not None] != list(range(texts)):
             raise UserError("its post-processor repeats, swaps or drops a text")
-        ids = [place.id for place in found[-1] if place.id is not None]
-        if len(ids) > MOST_SPECIAL or max(ids, default=0) >= engine.get_vocab_size():
-            raise UserError(
-                f"its post-processor adds {len(ids)} special tokens up to the id {max(ids)}, and the vocabulary has "
-                f"{engine.get_vocab_size()} entries: at most {MOST_SPECIAL} tokens of the vocabulary are added"
-            )
-        if (kind := max(place.type_id for place in found[-1])) > MOST_TYPES:
-            raise UserError(f"its post-processor gives the token type {kind}: at most {MOST_TYPES} is read")
-    return Templates(*found)
+        if (last := max(place.id or 0 for place in templates[-1])) >= (size := engine.get_vocab_size()):
+            raise UserError(f"its post-processor adds the token {last}, and the vocabulary has {size:,} entries")
+    return Templates(*templates)
 
 
 def ids_of(engine: tokenizers.Tokenizer, special: SpecialTokens) -> tuple[int, int] | None:
     """Return the ids of the tokens that start and end a sequence. None: the tokenizer has none."""
     ids = [None if token is None else engine.token_to_id(token) for token in (special.cls, special.sep)]
     return None if ids[0] is None or ids[1] is None else (ids[0], ids[1])
-
-
-def copy_engine(engine: tokenizers.Tokenizer) -> Any:
-    """Return a tokenizer with the parts of another one, without its added tokens, truncation and padding."""
-    copied = tokenizers.Tokenizer(engine.model)
-    for part in ("normalizer", "pre_tokenizer", "decoder", "post_processor"):
-        if getattr(engine, part) is not None:
-            setattr(copied, part, getattr(engine, part))
-    copied.encode_special_tokens = True
-    return copied
-
-
-def without_automatic_changes(engine: tokenizers.Tokenizer) -> Any:
-    """Turn off truncation, padding and the recognition of special tokens in text, and return the engine."""
-    engine.no_truncation()
-    engine.no_padding()
-    engine.encode_special_tokens = True
-    return engine
-
-
-def add_user_tokens(engine: tokenizers.Tokenizer, user_tokens: Sequence[str | AddedToken]) -> None:
-    """Add entries that the engine matches in the raw text."""
-    engine.add_tokens([t if isinstance(t, AddedToken) else AddedToken(t, normalized=False) for t in user_tokens])
-
-
-def read_engine(path: Path) -> Any:
-    """Read tokenizer.json. Raises UserError if it is damaged."""
-    try:
-        return tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing narrower
-        raise UserError(f"{path} is damaged or is not a tokenizer: {str(error)[:300]}") from error
-
-
-def read_lines(path: Path) -> list[str]:
-    """Read a file in UTF-8. Only a line feed ends a line: U+2028 is a token. Raises UserError."""
-    untrusted.require_content(path)
-    try:
-        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
-
-
-def require_ids_without_gaps(path: Path, vocabulary: dict[str, int]) -> None:
-    """Raise UserError if the ids of a tokenizer.json do not run from 0."""
-    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
-        raise UserError(f"{path}: the ids of its {len(vocabulary)} tokens do not run from 0 to {len(vocabulary) - 1}")
-
-
-def to_json(engine: tokenizers.Tokenizer, extra: Collection[str]) -> str:
-    """Return the contents of tokenizer.json. extra: the added tokens to mark as special."""
-    written = engine.to_str(pretty=True)
-    if not extra:
-        return written
-    content = json.loads(written)
-    for token in content["added_tokens"]:
-        token["special"] = token["special"] or token["content"] in extra
-    return json.dumps(content, ensure_ascii=False, indent=2)

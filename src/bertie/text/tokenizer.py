@@ -18,21 +18,15 @@ from bertie import storage
 from bertie.errors import UserError
 from bertie.files.model_folder import ModelFolder
 from bertie.text import bpe_backend, library_backend, wordpiece_backend
+from bertie.text.backend import Backend, ReadingRules
 from bertie.text.bpe_backend import ByteLevel
-from bertie.text.library_backend import LibraryBackend, LibraryRules
-from bertie.text.special_tokens import LINE_BREAK, SpecialTokens, Templates, read_templates, to_json
-from bertie.text.tokenizer_folder import Backend, read_folder
+from bertie.text.engines import added_texts, added_tokens, library_errors, to_json
+from bertie.text.special_tokens import LINE_BREAK, SpecialTokens, Templates, read_templates
+from bertie.text.tokenizer_folder import read_folder
 from bertie.text.valid_texts import invalid_text, require_texts
-from bertie.text.wordpiece_backend import (
-    CONTINUATION,
-    MAX_WORD_CHARACTERS,
-    SPECIAL_TOKENS,
-    NormalizerOptions,
-    WordPieceBackend,
-)
+from bertie.text.wordpiece_backend import CONTINUATION, MAX_WORD_CHARACTERS, SPECIAL_TOKENS, NormalizerOptions
 
 __all__ = ["CONTINUATION", "MAX_WORD_CHARACTERS", "SPECIAL_TOKENS", "ByteLevel", "NormalizerOptions", "Tokenizer"]
-ReadingRules = NormalizerOptions | ByteLevel | LibraryRules
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,20 +87,21 @@ class Tokenizer:
         return cls(library_backend.build_unigram(pieces, user_tokens))
 
     @classmethod
-    def load(cls, folder: Path | ModelFolder) -> Tokenizer:
+    def load(cls, folder: str | Path | ModelFolder) -> Tokenizer:
         """Load a tokenizer from a folder of bertie, Hugging Face or Google, as transformers 5 does.
 
         Reads tokenizer.json, or the vocabulary of the folder's class: vocab.txt, vocab.json and merges.txt, or a
-        SentencePiece model; and tokenizer_config.json, special_tokens_map.json, added_tokens.json, config.json. A bare
-        vocab.txt lowercases unless an entry has uppercase letters; one that leaves doubt is refused. With GPT-2's
+        SentencePiece model; and tokenizer_config.json, special_tokens_map.json, added_tokens.json, config.json. Classes
+        other than BERT's, RoBERTa's, MPNet's, GPT-2's and XLM-RoBERTa's are read by transformers (extra `tokenizers`). A
+        bare vocab.txt lowercases unless an entry has uppercase letters; one that leaves doubt is refused. With GPT-2's
         vocabulary, <|endoftext|> starts and ends sequences and is the padding.
 
         Raises:
-            UsageError: The folder has no such file.
+            UsageError: The folder has no such file, or needs transformers, which is not installed.
             UserError: A file is damaged, asks for what bertie does not reproduce, or leaves the case in doubt.
         """
-        found = read_folder(ModelFolder.of(folder).path)
-        return cls(found.backend, found.longest, found.extra, found.split)
+        read = read_folder(ModelFolder.of(folder))
+        return cls(read.backend, read.longest, read.extra, read.split)
 
     def save(self, folder: Path, model_max_length: int = 512) -> None:
         """Write the tokenizer to a folder that Hugging Face's AutoTokenizer reads too.
@@ -149,7 +144,7 @@ class Tokenizer:
     @property
     def lowercase(self) -> bool:
         """Whether text is lowercased."""
-        return isinstance(self.normalization, NormalizerOptions) and self.normalization.lowercase
+        return self.normalization.lowercase
 
     @property
     def special(self) -> SpecialTokens:
@@ -217,20 +212,20 @@ class Tokenizer:
             texts: Positions of the first tokens of texts, which start words, except in WordPiece ("##…").
         """
         starts = self.word_starts_table[ids]
-        if isinstance(self.backend, LibraryBackend) and self.backend.ends_words:
+        if self.backend.end_mark:
             starts[1:] = self._word_ends_table[ids[:-1]] | np.isin(ids[1:], self.special_ids)
-        if not isinstance(self.backend, WordPieceBackend):
+        if self.backend.word_mark != CONTINUATION:
             starts[texts[texts < len(ids)]] = True
         return starts
 
     @cached_property
     def _word_ends_table(self) -> np.ndarray:
-        assert isinstance(self.backend, LibraryBackend)
-        return np.array([self.backend.ends_word(entry) for entry in self.vocabulary])
+        added = added_texts(self.backend.engine)
+        return np.array([entry.endswith(self.backend.end_mark) or entry in added for entry in self.vocabulary])
 
     def require_words(self, what: str) -> None:
         """Raise UserError if the vocabulary does not say where words start. `what` needs words, for the message."""
-        if isinstance(self.backend, LibraryBackend) and not self.backend.has_words:
+        if not self.backend.has_words:
             raise UserError(f"{what} needs words, and the entries of this tokenizer do not say where a word starts")
 
     @cached_property
@@ -246,8 +241,7 @@ class Tokenizer:
     @property
     def added_tokens(self) -> list[AddedToken]:
         """The user tokens with their matching options (`normalized`, `single_word`, `lstrip`, `rstrip`)."""
-        added = self.backend.engine.get_added_tokens_decoder()
-        return [added[i] for i in sorted(added) if not added[i].special]
+        return [token for token in added_tokens(self.backend.engine) if not token.special]
 
     @property
     def normalization(self) -> ReadingRules:
@@ -283,9 +277,7 @@ class Tokenizer:
         Raises:
             UserError: This tokenizer has settings that `Tokenizer.build` does not support, or is byte-level BPE.
         """
-        self.backend.require_reproducible()
-        assert isinstance(self.backend, WordPieceBackend)
-        return Tokenizer(self.backend.with_entries(vocabulary, self.added_tokens))
+        return Tokenizer(self.backend.extensible().with_entries(vocabulary, self.added_tokens))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -338,16 +330,13 @@ class Tokenizer:
         return self._encode("encode_batch", texts)
 
     def _encode(self, method: str, texts: Many[Any], split: bool = False) -> list[Encoding]:
-        try:
-            if not split and any(
-                isinstance(text, list | tuple) for text in texts
-            ):  # the library would take it for a pair
-                raise TypeError
-            return self._encode_shielded(method, texts, is_pretokenized=split, add_special_tokens=False)
-        except TypeError as error:
-            raise invalid_text([word for words in texts for word in words] if split else list(texts)) from error
-        except Exception as error:  # the library raises nothing narrower, such as for a missing unknown token
-            raise UserError(f"this tokenizer cannot read a text: {' '.join(str(error).split())}") from error
+        with library_errors("this tokenizer cannot read a text"):
+            try:
+                if not split and any(isinstance(text, list | tuple) for text in texts):
+                    raise TypeError  # the library would take it for a pair
+                return self.backend.encode(method, texts, is_pretokenized=split, add_special_tokens=False)
+            except TypeError as error:
+                raise invalid_text([word for words in texts for word in words] if split else list(texts)) from error
 
     def encode_words(self, texts: Iterable[Many[str]]) -> list[Encoding]:
         """Tokenize texts that are already split into words, without adding special tokens.
@@ -367,15 +356,6 @@ class Tokenizer:
             texts = [[word if word.startswith(" ") else f" {word}" for word in words] for words in texts]
         return self._encode("encode_batch", texts, split=True)
 
-    def _encode_shielded(self, method: str, texts: Many[Any], **options: bool) -> list[Encoding]:
-        """Tokenize texts, and once more those in which a model has found a role, such as "<s>": there it is text."""
-        encodings = getattr(self.backend.engine, method)(texts, **options)
-        if isinstance(self.backend, LibraryBackend):
-            for number, encoding in enumerate(encodings):
-                if not self.backend.role_ids.isdisjoint(encoding.ids):
-                    [encodings[number]] = getattr(self.backend.shielded, method)([texts[number]], **options)
-        return encodings
-
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the vocabulary entry of each id."""
         return [self.vocabulary[i] for i in ids]
@@ -394,4 +374,5 @@ class Tokenizer:
         ids = list(ids)
         if invalid := [i for i in ids if not 0 <= i < self.size]:
             raise UserError(f"{invalid[0]} is not an id of this vocabulary: ids run from 0 to {self.size - 1}")
-        return self.backend.engine.decode(ids, skip_special_tokens=False)
+        with library_errors("this tokenizer cannot decode the ids"):
+            return self.backend.engine.decode(ids, skip_special_tokens=False)

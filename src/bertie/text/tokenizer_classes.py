@@ -1,8 +1,8 @@
-"""The tokenizer classes of transformers that bertie reproduces: how each builds a tokenizer from a vocabulary.
+"""The tokenizer classes of transformers that need no transformers: how each reads its files and builds a tokenizer.
 
 Each is described by the documentation and the behavior of transformers 5, with which tests/parity compares. A class
 decides about normalization, words and special tokens from its own settings, also if tokenizer.json says otherwise; only
-the generic class takes tokenizer.json as it is.
+the generic class takes tokenizer.json as it is. `transformers_tokenizer` reads all other classes.
 """
 
 from __future__ import annotations
@@ -12,39 +12,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import tokenizers
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
-from bertie.text.byte_vocabulary import END, PAD
-from bertie.text.wordpiece_backend import CONTINUATION, NormalizerOptions
+from bertie import console
+from bertie.text import wordpiece_backend
+from bertie.text.bpe_backend import BYTE_CHARACTERS, BYTE_ORDER, END_OF_TEXT
+from bertie.text.library_backend import ROLES_ORDER, unigram_splitter
+from bertie.text.sentencepiece import read_model
+from bertie.text.tokenizer_settings import CONFIG, JSON, MAP, TokenizerSettings, texts
+from bertie.text.wordpiece_backend import CONTINUATION, MAX_WORD_CHARACTERS, MAX_WORD_SETTING, NormalizerOptions
 
-BLANK = "▁"  # SentencePiece writes the space before a word so
+GOOGLES = "30k-clean.model"  # the vocabulary in Google's folders of ALBERT
 BYTES = "bytes"  # not a class of transformers, which has none for them
 GENERIC = ("TokenizersBackend", "PythonBackend", "PreTrainedTokenizer")  # they take tokenizer.json as it is
-_BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
-_ROBERTA = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"}
-BERTS = (("cls A sep", 0), ("B sep", 1))
-ROBERTAS = (("cls A sep sep B sep", 0),)
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """The entries of a vocabulary file or of tokenizer.json.
-
-    Attributes:
-        entries: token -> id; for a unigram model, the tokens in id order with their scores.
-        merges: The merges of BPE.
-        unk_id: Id of the entry for unknown characters, if the file names it.
-        charsmap: The table of SentencePiece's normalizer, or empty.
-    """
-
-    entries: Any
-    merges: list[tuple[str, str]]
-    unk_id: int | None = None
-    charsmap: bytes = b""
-
-
-ClassSettings = Mapping[str, Any]
-"""ClassSettings of tokenizer_config.json, with the class's defaults; `TokenizerClass.settings` says which."""
+Roles = Mapping[str, str]
+_Read = tuple[Any, list[AddedToken] | None]
+"""A tokenizer without added tokens, and the further special tokens that its vocabulary file lists, if it does."""
 
 
 @dataclass(frozen=True)
@@ -52,277 +35,177 @@ class TokenizerClass:
     """A class of transformers.
 
     Attributes:
-        model: Kind of its model: WordPiece, BPE or Unigram.
-        build: Builds the tokenizer without special tokens, from a vocabulary, the settings and the role of each token.
-        roles: The token of each role by default.
-        settings: The settings that it obeys, with their defaults. `None` as default allows a bool or null.
+        model: Class of its model, in the library `tokenizers`.
         vocabulary: Name of its vocabulary file, for folders without tokenizer.json.
+        read: Reads the vocabulary file.
+        dress: Sets how a tokenizer with this model reads text, by the settings.
+        roles: The token of each role by default.
+        around: The roles of the tokens before and after a text. None: as tokenizer.json says.
+        segments: Whether the second text of a pair has token type 1 and one separator before it, instead of two.
         token_types: Whether it tells the model which text of a pair a token belongs to.
-        single: Special tokens around one text, and the token type of each part. None: as tokenizer.json says.
-        pair: The same for a pair of texts.
-        extra: Further special tokens by default.
-        json_first: Whether the special tokens around texts are those of tokenizer.json, if it says them.
-        fairseq: Whether SentencePiece's ids are moved, as fairseq's dictionaries have them.
     """
 
-    model: str
-    build: Callable[[Vocabulary, ClassSettings, dict[str, str]], tokenizers.Tokenizer]
-    roles: dict[str, str]
-    settings: dict[str, Any]
+    model: type
     vocabulary: str
-    token_types: bool = True
-    single: tuple[tuple[str, int], ...] | None = (("cls A sep", 0),)
-    pair: tuple[tuple[str, int], ...] = BERTS
-    extra: tuple[str, ...] = ()
-    json_first: bool = False
-    fairseq: Callable[[list[tuple[str, float]], dict[str, str]], list[tuple[str, float]]] | None = None
+    read: Callable[[TokenizerSettings, Roles], _Read]
+    dress: Callable[[Any, Mapping[str, Any], Roles], None]
+    roles: Roles
+    around: tuple[str, str] | None = ("cls", "sep")
+    segments: bool = False
+    token_types: bool = False
 
-    def post_processor(self, roles: dict[str, str], engine: tokenizers.Tokenizer) -> Any:
-        """Return what puts the special tokens around texts, or None if tokenizer.json says it."""
-        if self.single is None:
-            return None
-        ids = {token: number for token in roles.values() if (number := engine.token_to_id(token)) is not None}
-        if self.build is _byte_level and self.roles == _ROBERTA:
-            sep, cls = ((roles[name], ids[roles[name]]) for name in ("sep", "cls"))
-            return processors.RobertaProcessing(sep, cls, True, engine.pre_tokenizer.add_prefix_space)
-        parts = [
-            [f"{roles.get(name, '$' + name)}:{kind}" for names, kind in template for name in names.split()]
-            for template in (self.single, self.pair)
-        ]
-        used = {roles[name] for names, _ in self.pair for name in names.split() if name in roles}
-        return processors.TemplateProcessing(
-            single=parts[0],
-            pair=parts[1],
-            special_tokens=[(token, engine.token_to_id(token)) for token in sorted(used)],
-        )
+    def post_processor(self, engine: Any, roles: Roles) -> Any:
+        """Return what puts the special tokens around texts."""
+        if self.around is None:
+            return engine.post_processor
+        first, last = ((roles[name], engine.token_to_id(roles[name])) for name in self.around)
+        if self.dress is _byte_level:
+            return processors.RobertaProcessing(last, first, True, engine.pre_tokenizer.add_prefix_space)
+        second = f"$B:1 {last[0]}:1" if self.segments else f"{last[0]} $B {last[0]}"
+        single = f"{first[0]} $A {last[0]}"
+        return processors.TemplateProcessing(single=single, pair=f"{single} {second}", special_tokens=[first, last])
 
 
-def _wordpiece(vocabulary: Vocabulary, settings: ClassSettings, roles: dict[str, str]) -> tokenizers.Tokenizer:
-    engine = tokenizers.Tokenizer(models.WordPiece(vocabulary.entries, unk_token=roles["unk"]))
-    options = NormalizerOptions(
-        settings["do_lower_case"], settings["strip_accents"], settings["tokenize_chinese_chars"]
-    )
+def _read_wordpiece(settings: TokenizerSettings, roles: Roles) -> _Read:
+    path = settings.folder / "vocab.txt"
+    entries = wordpiece_backend.read_vocabulary(path, settings.folder.text(path.name))
+    values, bare = settings.values, not settings.folder.has("config.json")
+    if not values and bare:
+        wordpiece_backend.require_special(entries, str(settings.folder))
+    if "do_lower_case" not in values:
+        if bare and "tokenizer_class" not in values:
+            values["do_lower_case"] = wordpiece_backend.lowercases(path, entries)
+        elif wordpiece_backend.is_cased(entries):
+            console.warn(
+                f"{path} has uppercase letters, and {settings.folder / CONFIG} does not set do_lower_case: the tokenizer "
+                'lowercases, as transformers does (if that is wrong, write "do_lower_case": false there)'
+            )
+    ids = {entry: number for number, entry in enumerate(entries)}
+    return tokenizers.Tokenizer(models.WordPiece(ids, unk_token=roles["unk"])), None
+
+
+def _wordpiece(engine: Any, values: Mapping[str, Any], roles: Roles) -> None:
+    engine.model.unk_token, engine.model.continuing_subword_prefix = roles["unk"], CONTINUATION
+    engine.model.max_input_chars_per_word = values.get(MAX_WORD_SETTING, MAX_WORD_CHARACTERS)
+    lowercase, chinese = values.get("do_lower_case", True), values.get("tokenize_chinese_chars", True)
+    options = NormalizerOptions(lowercase, values.get("strip_accents"), chinese, values.get("drop_punctuation", False))
     engine.normalizer, engine.pre_tokenizer = options.normalizer(), options.splitter()
     engine.decoder = decoders.WordPiece(prefix=CONTINUATION)
-    return engine
 
 
-def _byte_level(vocabulary: Vocabulary, settings: ClassSettings, roles: dict[str, str]) -> tokenizers.Tokenizer:  # noqa: ARG001
-    engine = tokenizers.Tokenizer(models.BPE(vocabulary.entries, vocabulary.merges))
-    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=settings["add_prefix_space"])
+def _read_bpe(settings: TokenizerSettings, roles: Roles) -> _Read:  # noqa: ARG001 - WordPiece needs them
+    lines = settings.folder.text("merges.txt").replace("\r\n", "\n").split("\n")
+    merges: Any = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
+    return tokenizers.Tokenizer(models.BPE(settings.folder.json("vocab.json"), merges)), None
+
+
+def _read_bytes(settings: TokenizerSettings, roles: Roles) -> _Read:  # noqa: ARG001 - WordPiece needs them
+    """Return the entries of a model of bytes: padding, the end of a text, and the 256 bytes, as in byte-level BPE."""
+    entries = {roles["pad"]: 0, roles["eos"]: 1}
+    entries |= {character: 2 + byte for character, byte in zip(BYTE_CHARACTERS, BYTE_ORDER, strict=True)}
+    return tokenizers.Tokenizer(models.BPE(entries, [])), None
+
+
+def _byte_level(engine: Any, values: Mapping[str, Any], roles: Roles) -> None:  # noqa: ARG001 - WordPiece needs them
+    engine.model.ignore_merges, engine.model.unk_token, engine.normalizer = False, None, None
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=values.get("add_prefix_space", False))
     engine.decoder = decoders.ByteLevel()
-    return engine
 
 
-def _gpt(vocabulary: Vocabulary, settings: ClassSettings, roles: dict[str, str]) -> tokenizers.Tokenizer:  # noqa: ARG001
-    model = models.BPE(vocabulary.entries, vocabulary.merges, end_of_word_suffix="</w>", unk_token=roles["unk"])
-    engine = tokenizers.Tokenizer(model)
-    engine.normalizer = normalizers.BertNormalizer(lowercase=True)
-    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    engine.decoder = decoders.BPEDecoder(suffix="</w>")
-    return engine
-
-
-def _reformer(vocabulary: Vocabulary, settings: ClassSettings, roles: dict[str, str]) -> tokenizers.Tokenizer:  # noqa: ARG001
-    engine = tokenizers.Tokenizer(
-        models.BPE(vocabulary.entries, vocabulary.merges, unk_token=roles["unk"], fuse_unk=True)
-    )
-    if vocabulary.charsmap:
-        blanks = normalizers.Replace(Regex(" {2,}"), " ")
-        engine.normalizer = normalizers.Sequence([*_table(vocabulary), blanks])
-    engine.pre_tokenizer = pre_tokenizers.Metaspace(replacement=BLANK, prepend_scheme="always")
-    engine.decoder = decoders.Metaspace(replacement=BLANK, prepend_scheme="always")
-    return engine
-
-
-def _unigram(
-    vocabulary: Vocabulary, unk_id: int, steps: list[Any], prefix: str, split: list[Any] | None = None
-) -> tokenizers.Tokenizer:
-    """Build a unigram model.
-
-    Args:
-        vocabulary: The entries with their scores.
-        unk_id: Id of the entry for unknown characters.
-        steps: The normalizers.
-        prefix: Where a blank is put before a text or a word: always, first, never.
-        split: What splits a text before blanks become "▁"; by default at white space.
-    """
-    engine = tokenizers.Tokenizer(models.Unigram(vocabulary.entries, unk_id=unk_id, byte_fallback=False))
-    if steps:
-        engine.normalizer = steps[0] if len(steps) == 1 else normalizers.Sequence(steps)
-    splitters = [pre_tokenizers.WhitespaceSplit()] if split is None else split
-    metaspace = pre_tokenizers.Metaspace(replacement=BLANK, prepend_scheme=prefix)
-    engine.pre_tokenizer = pre_tokenizers.Sequence([*splitters, metaspace])
-    engine.decoder = decoders.Metaspace(replacement=BLANK, prepend_scheme=prefix)
-    return engine
-
-
-def _table(vocabulary: Vocabulary) -> list[Any]:
-    return [normalizers.Precompiled(vocabulary.charsmap)] if vocabulary.charsmap else []
-
-
-def _prefix(settings: ClassSettings) -> str:
-    return "always" if settings["add_prefix_space"] else "never"
-
-
-def _xlm_roberta(vocabulary: Vocabulary, settings: ClassSettings, roles: dict[str, str]) -> tokenizers.Tokenizer:  # noqa: ARG001
-    return _unigram(vocabulary, 3, _table(vocabulary), _prefix(settings))
-
-
-def _camembert(vocabulary: Vocabulary, settings: ClassSettings, roles: dict[str, str]) -> tokenizers.Tokenizer:
-    unk_id = next((i for i, (token, _) in enumerate(vocabulary.entries) if token == roles["unk"]), 0)
-    return _unigram(vocabulary, unk_id, _table(vocabulary), _prefix(settings))
-
-
-def _quotes(lowercase: bool, keep_accents: bool, vocabulary: Vocabulary) -> list[Any]:
-    """Return the normalization of ALBERT and XLNet: LaTeX's quotes, accents, case, SentencePiece's table."""
-    accents = [] if keep_accents else [normalizers.NFKD(), normalizers.StripAccents()]
-    quotes = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-    return [*quotes, *accents, *[normalizers.Lowercase()] * lowercase, *_table(vocabulary)]
-
-
-def _albert(vocabulary: Vocabulary, settings: ClassSettings, roles: dict[str, str]) -> tokenizers.Tokenizer:  # noqa: ARG001
-    steps = _quotes(settings["do_lower_case"], settings["keep_accents"], vocabulary)
-    return _unigram(vocabulary, 1, steps, _prefix(settings))
-
-
-def _xlnet(vocabulary: Vocabulary, settings: ClassSettings, roles: dict[str, str]) -> tokenizers.Tokenizer:  # noqa: ARG001
-    unk_id = settings["unk_id"] if vocabulary.unk_id is None else vocabulary.unk_id
-    return _unigram(vocabulary, unk_id, _quotes(settings["do_lower_case"], False, vocabulary), "always")
-
-
-def _deberta_v2(vocabulary: Vocabulary, settings: ClassSettings, roles: dict[str, str]) -> tokenizers.Tokenizer:
-    unknown = (roles["unk"], 0.0)
-    entries = [(token, float(score)) for token, score in vocabulary.entries]
-    default = settings["unk_id"] if vocabulary.unk_id is None else vocabulary.unk_id
-    unk_id = entries.index(unknown) if unknown in entries else default
-    blanks = normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " ")
-    lower = [normalizers.Lowercase()] * settings["do_lower_case"]
-    steps = [*lower, blanks, normalizers.NFC(), normalizers.Strip(left=False, right=True)]
-    split = [pre_tokenizers.Punctuation(behavior="isolated")] * settings["split_by_punct"]
-    return _unigram(vocabulary, unk_id, steps, "always" if settings["add_prefix_space"] else "first", split)
-
-
-def _xlm_robertas_ids(pieces: list[tuple[str, float]], roles: dict[str, str]) -> list[tuple[str, float]]:
-    """Move the pieces as fairseq does: <s>, <pad>, </s>, <unk>, the pieces after the first three, <mask>."""
+def _read_xlm_roberta(settings: TokenizerSettings, roles: Roles) -> _Read:
+    """Read XLM-RoBERTa's SentencePiece model, with the ids of fairseq: four roles, the pieces after the first three, <mask>."""
+    path = settings.folder / "sentencepiece.bpe.model"
+    model = read_model(path, settings.folder.read(path.name))
     first = [(roles[name], 0.0) for name in ("bos", "pad", "eos", "unk")]
-    return [*first, *pieces[3:], (roles["mask"], 0.0)]
+    pieces = [*first, *model.pieces[3:], (roles["mask"], 0.0)]
+    engine: Any = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=ROLES_ORDER.index("<unk>"), byte_fallback=False))
+    engine.normalizer = normalizers.Precompiled(model.charsmap) if model.charsmap else None
+    further = [AddedToken(piece, normalized=False, special=control) for piece, control in model.added]
+    if lost := texts(settings.extra) - texts(further) - texts(settings.added):
+        console.warn(
+            f"{settings.folder / MAP}: additional_special_tokens has {sorted(lost)[0]!r}: text here, because transformers does "
+            f"not read them beside a SentencePiece model (to use them, name them as extra_special_tokens in {CONFIG})"
+        )
+    return engine, further
 
 
-def _camemberts_ids(pieces: list[tuple[str, float]], roles: dict[str, str]) -> list[tuple[str, float]]:
-    """Move the pieces as fairseq does with CamemBERT's model, whose first four ids are of another dictionary."""
-    first = [
-        ("<s>NOTUSED", 0.0),
-        (roles["pad"], 0.0),
-        ("</s>NOTUSED", 0.0),
-        (roles["unk"], 0.0),
-        ("<unk>NOTUSED", -100.0),
-    ]
-    return [*first, *pieces[1:], (roles["mask"], 0.0)]
+def _xlm_roberta(engine: Any, values: Mapping[str, Any], roles: Roles) -> None:  # noqa: ARG001 - WordPiece needs them
+    steps = engine.normalizer if isinstance(engine.normalizer, normalizers.Sequence) else [engine.normalizer]
+    engine.normalizer = next((step for step in steps if isinstance(step, normalizers.Precompiled)), None)
+    prefix = "always" if values.get("add_prefix_space", True) else "never"
+    engine.pre_tokenizer = unigram_splitter(prefix)
+    engine.decoder = decoders.Metaspace(replacement="▁", prepend_scheme=prefix)
 
 
-_CASE = {"do_lower_case": True, "tokenize_chinese_chars": True, "strip_accents": None}
-_PREFIX = {"add_prefix_space": True}
-_BERT_CLASS = TokenizerClass("WordPiece", _wordpiece, _BERT, _CASE, "vocab.txt")
-_DISTILBERT = TokenizerClass("WordPiece", _wordpiece, _BERT, _CASE, "vocab.txt", token_types=False)
-_MPNET = TokenizerClass(
-    *("WordPiece", _wordpiece, {**_ROBERTA, "unk": "[UNK]"}, _CASE, "vocab.txt"), token_types=False, pair=ROBERTAS
-)
-_ROBERTA_CLASS = TokenizerClass(
-    *("BPE", _byte_level, _ROBERTA, {"add_prefix_space": False, "trim_offsets": True}, "vocab.json"),
-    token_types=False,
-    pair=ROBERTAS,
-)
-_SINGLE, _PAIR = (("bos A eos", 0),), (("bos A eos eos B eos", 0),)
+_BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
+_ROBERTA = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"}
+_WORDPIECE = (models.WordPiece, "vocab.txt", _read_wordpiece, _wordpiece)
+_BPE = (models.BPE, "vocab.json", _read_bpe, _byte_level)
+_BERT_CLASS = TokenizerClass(*_WORDPIECE, _BERT, segments=True, token_types=True)
+_ROBERTA_CLASS = TokenizerClass(*_BPE, _ROBERTA)
 CLASSES = {
     **dict.fromkeys(("BertTokenizer", "ElectraTokenizer", "MobileBertTokenizer", "SqueezeBertTokenizer"), _BERT_CLASS),
-    **dict.fromkeys(("LayoutLMTokenizer",), _BERT_CLASS),
-    "DistilBertTokenizer": _DISTILBERT,
-    "MPNetTokenizer": _MPNET,
+    "LayoutLMTokenizer": _BERT_CLASS,
+    "DistilBertTokenizer": TokenizerClass(*_WORDPIECE, _BERT, segments=True),
+    "MPNetTokenizer": TokenizerClass(*_WORDPIECE, {**_ROBERTA, "unk": "[UNK]"}),
     **dict.fromkeys(("RobertaTokenizer", "LongformerTokenizer", "BartTokenizer"), _ROBERTA_CLASS),
-    "DebertaTokenizer": TokenizerClass(
-        *("BPE", _byte_level, {"bos": "[CLS]", "eos": "[SEP]", **_BERT}, {"add_prefix_space": False}, "vocab.json"),
-        pair=ROBERTAS,
-    ),
-    "GPT2Tokenizer": TokenizerClass(
-        *("BPE", _byte_level, {"bos": "<|endoftext|>", "eos": "<|endoftext|>"}, {"add_prefix_space": False}, "vocab.json"),
-        token_types=False,
-        single=None,
-    ),
-    "OpenAIGPTTokenizer": TokenizerClass(
-        *("BPE", _gpt, {"unk": "<unk>"}, {}, "vocab.json"), token_types=False, single=None
-    ),
+    "GPT2Tokenizer": TokenizerClass(*_BPE, dict.fromkeys(("bos", "eos"), END_OF_TEXT), around=None),
     "XLMRobertaTokenizer": TokenizerClass(
-        *("Unigram", _xlm_roberta, _ROBERTA, _PREFIX, "sentencepiece.bpe.model"),
-        token_types=False,
-        fairseq=_xlm_robertas_ids,
-        single=_SINGLE,
-        pair=_PAIR,
+        *(models.Unigram, "sentencepiece.bpe.model", _read_xlm_roberta, _xlm_roberta, _ROBERTA), around=("bos", "eos")
     ),
-    "CamembertTokenizer": TokenizerClass(
-        *("Unigram", _camembert, _ROBERTA, _PREFIX, "sentencepiece.bpe.model"),
-        token_types=False,
-        extra=("<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"),
-        fairseq=_camemberts_ids,
-        single=_SINGLE,
-        pair=_PAIR,
-    ),
-    "AlbertTokenizer": TokenizerClass(
-        "Unigram",
-        _albert,
-        {"bos": "[CLS]", "eos": "[SEP]", "unk": "<unk>", "sep": "[SEP]", "pad": "<pad>", "cls": "[CLS]", "mask": "[MASK]"},
-        {"do_lower_case": True, "keep_accents": False, "trim_offsets": True, **_PREFIX},
-        "spiece.model",
-        token_types=False,
-        json_first=True,
-    ),
-    "XLNetTokenizer": TokenizerClass(
-        "Unigram",
-        _xlnet,
-        {**_ROBERTA, "sep": "<sep>", "cls": "<cls>"},
-        {"do_lower_case": False, "unk_id": 0, "keep_accents": False, "remove_space": True},
-        "spiece.model",
-        token_types=False,
-        single=(("A sep", 0), ("cls", 2)),
-        pair=(("A sep", 0), ("B sep", 1), ("cls", 2)),
-        extra=("<eop>", "<eod>"),
-    ),
-    "DebertaV2Tokenizer": TokenizerClass(
-        "Unigram",
-        _deberta_v2,
-        {"bos": "[CLS]", "eos": "[SEP]", **_BERT},
-        {"do_lower_case": False, "split_by_punct": False, "unk_id": 1, **_PREFIX},
-        "spm.model",
-    ),
-    "ReformerTokenizer": TokenizerClass(
-        *("BPE", _reformer, {"eos": "</s>", "unk": "<unk>"}, {}, "spiece.model"), token_types=False, single=None
-    ),
-    BYTES: TokenizerClass(
-        *("BPE", _byte_level, {"eos": END, "pad": PAD}, {"add_prefix_space": False}, ""), token_types=False, single=None
-    ),
-}  # fmt: skip
-# The class of a model that names none, by model_type of config.json; None: the generic one.
+    BYTES: TokenizerClass(models.BPE, "", _read_bytes, _byte_level, {"eos": "</s>", "pad": "<pad>"}, around=None),
+}
+# The class of a model that names none, by model_type of config.json.
 CLASS_OF_MODEL = {
     **dict.fromkeys(("bert", "distilbert", "electra", "ernie", "megatron-bert", "nomic_bert"), "BertTokenizer"),
     **dict.fromkeys(("convbert", "layoutlm", "squeezebert", "visual_bert", "nezha", "qdqbert"), "BertTokenizer"),
-    **dict.fromkeys(("mobilebert",), "MobileBertTokenizer"),
+    "mobilebert": "MobileBertTokenizer",
     "mpnet": "MPNetTokenizer",
     **dict.fromkeys(("roberta", "roberta-prelayernorm", "bart", "longformer", "ibert", "lilt"), "RobertaTokenizer"),
     **dict.fromkeys(("data2vec-text", "mra", "mega"), "RobertaTokenizer"),
     **dict.fromkeys(("xlm-roberta", "xmod", "gte", "jina_embeddings_v3"), "XLMRobertaTokenizer"),
-    "camembert": "CamembertTokenizer",
-    **dict.fromkeys(("albert", "yoso"), "AlbertTokenizer"),
-    "xlnet": "XLNetTokenizer",
-    "xlm": "XLMTokenizer",
-    "flaubert": "FlaubertTokenizer",
-    "deberta": "DebertaTokenizer",
-    "deberta-v2": "DebertaV2Tokenizer",
     **dict.fromkeys(("gpt2", "gpt_neo", "gptj", "opt"), "GPT2Tokenizer"),
-    "openai-gpt": "OpenAIGPTTokenizer",
-    "reformer": "ReformerTokenizer",
     **dict.fromkeys(("modernbert", "modernbert-decoder", "nystromformer", "xlm-roberta-xl"), "TokenizersBackend"),
+    # These need transformers.
+    **dict.fromkeys(("albert", "yoso"), "AlbertTokenizer"),
+    **{"camembert": "CamembertTokenizer", "xlnet": "XLNetTokenizer", "xlm": "XLMTokenizer"},
+    **{"deberta": "DebertaTokenizer", "deberta-v2": "DebertaV2Tokenizer", "flaubert": "FlaubertTokenizer"},
+    **{"openai-gpt": "OpenAIGPTTokenizer", "reformer": "ReformerTokenizer", "rembert": "RemBertTokenizer"},
+    **{"big_bird": "BigBirdTokenizer", "fnet": "FNetTokenizer", "luke": "LukeTokenizer"},
 }
-# transformers takes the class of the model in place of the one that these folders name.
-MISNAMED = ("modernbert", "modernbert-decoder")
 # Classes that transformers had, or that only names exist of: it takes tokenizer.json as it is.
 UNKNOWN_TO_TRANSFORMERS = ("RetriBertTokenizer", "NystromformerTokenizer", "ModernBertTokenizer", "NomicBertTokenizer")
+
+
+def class_name(settings: TokenizerSettings) -> str:
+    """Return the class that transformers takes: of `CLASSES`, the first of `GENERIC`, or another one; "" if none is named."""
+    kind, config = str(settings.config.get("model_type") or ""), settings.config
+    declared = settings.values.get("tokenizer_class") or config.get("tokenizer_class")
+    of_model = CLASS_OF_MODEL.get(kind, "")
+    if (
+        kind == "reformer"
+        and not declared
+        and not settings.folder.has(JSON)
+        and not settings.folder.has("spiece.model")
+    ):
+        return BYTES if config.get("vocab_size") == 2 + len(BYTE_CHARACTERS) else of_model
+    name = str(declared or of_model).removesuffix("Fast")
+    if (
+        name in GENERIC
+        and not settings.folder.has(JSON)
+        and settings.values.keys() & {"drop_punctuation", MAX_WORD_SETTING}
+    ):
+        return "BertTokenizer"  # written by bertie
+    if of_model in GENERIC or name in (*GENERIC, *UNKNOWN_TO_TRANSFORMERS) or (settings.folder.has(JSON) and not name):
+        return GENERIC[0]
+    return name or ("" if kind else _class_of_files(settings))
+
+
+def _class_of_files(settings: TokenizerSettings) -> str:
+    """Return the class of a folder that names none, and has no model and no tokenizer.json."""
+    if settings.folder.has("vocab.txt"):
+        return "BertTokenizer"
+    if settings.folder.has("vocab.json"):
+        entries = settings.folder.json("vocab.json")
+        return "GPT2Tokenizer" if END_OF_TEXT in entries and "<s>" not in entries else "RobertaTokenizer"
+    return "AlbertTokenizer" if settings.folder.has(GOOGLES) else ""

@@ -15,6 +15,7 @@ from bertie.files import sources
 from bertie.files.sources import Source
 from bertie.text import bpe, unigram, word_counts, wordpiece, wordpiece_backend
 from bertie.text.accents import counting_rules, decide_accents
+from bertie.text.backend import ReadingRules
 from bertie.text.coverage import can_be_unknown, measure_coverage
 from bertie.text.executors import Executor, LocalExecutor, run
 from bertie.text.library_backend import UNIGRAM_RULES, WITHOUT_BLANKS
@@ -27,11 +28,9 @@ from bertie.text.tokenizer import (
     SPECIAL_TOKENS,
     ByteLevel,
     NormalizerOptions,
-    ReadingRules,
     Tokenizer,
 )
 from bertie.text.word_counts import MAX_UNIQUE_WORDS, WordCounts
-from bertie.text.wordpiece_backend import WordPieceBackend
 
 Algorithm = Literal["wordpiece", "bpe", "unigram"]
 REPORT = "vocabulary.json"
@@ -173,7 +172,7 @@ def extend_tokenizer(
             reproduce.
         MachineError: A worker was lost.
     """
-    tokenizer.backend.require_reproducible()
+    backend = tokenizer.backend.extensible()
     texts, out = sources.as_list(texts), Path(out)
     _require_valid(texts, out)
     if not 1 <= add <= 1_000_000:
@@ -184,8 +183,7 @@ def extend_tokenizer(
         texts, tokenizer.normalization, tokenizer.user_tokens, MAX_UNIQUE_WORDS, reader_options, executor
     )
     known = set(tokenizer.vocabulary)
-    assert isinstance(tokenizer.backend, WordPieceBackend)
-    counts = {word: count for word, count in table.counts.items() if len(word) <= tokenizer.backend.max_word_length}
+    counts = {word: count for word, count in table.counts.items() if len(word) <= backend.max_word_length}
     frequent = sorted(word for word, count in counts.items() if count >= min_frequency and word not in known)
     pieces_saved = {}
     for word, ids in zip(frequent, tokenizer.encode(frequent), strict=True):

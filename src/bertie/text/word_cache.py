@@ -13,7 +13,7 @@ import numpy as np
 
 from bertie.errors import UserError
 from bertie.text.bpe_backend import split_at_spaces
-from bertie.text.tokenizer import ByteLevel, NormalizerOptions, Tokenizer
+from bertie.text.tokenizer import Tokenizer
 
 BATCH_TEXTS = 1000  # new words to tokenize as one text: every text costs about 10 microseconds
 MAX_CACHED_WORDS = 500_000  # about 80 MB
@@ -43,12 +43,8 @@ class WordCache:
     starts: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
 
     def __post_init__(self) -> None:
-        normalization = self.tokenizer.normalization
-        self.matches_across_spaces = any(
+        self.matches_across_spaces = not self.tokenizer.normalization.splits_at_spaces or any(
             token.lstrip or token.rstrip or len(token.content.split()) > 1 for token in self.tokenizer.added_tokens
-        ) or not (
-            isinstance(normalization, NormalizerOptions)
-            or (isinstance(normalization, ByteLevel) and not normalization.add_prefix_space)
         )
         self.gap = 1 if self.tokenizer.algorithm == "wordpiece" else 0
 

@@ -10,11 +10,12 @@ from itertools import chain
 
 import numpy as np
 
+from bertie.text.backend import ReadingRules
 from bertie.text.batching import batches
 from bertie.text.bpe_backend import split_at_spaces
 from bertie.text.library_backend import LibraryRules
 from bertie.text.sentences import split_long_text
-from bertie.text.tokenizer import ByteLevel, NormalizerOptions, ReadingRules
+from bertie.text.tokenizer import ByteLevel, NormalizerOptions
 
 COUNT_BATCH = 1 << 24  # characters of text to count before normalization
 NORMALIZE_BATCH = 1 << 16  # characters per call of the normalizer, which uses about 150 bytes for each

@@ -10,29 +10,18 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Encoding, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertie.errors import UserError
-from bertie.text.special_tokens import (
-    LINE_BREAK,
-    SpecialTokens,
-    Templates,
-    add_user_tokens,
-    bert_templates,
-    ids_of,
-    printable,
-    read_lines,
-    without_automatic_changes,
-)
+from bertie.text.engines import add_user_tokens
+from bertie.text.special_tokens import LINE_BREAK, SpecialTokens, Templates, bert_templates, ids_of, printable
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BERT = SpecialTokens(CLS, SEP, PAD, UNK, MASK)
 CONTINUATION = "##"
 _ROLE = re.compile(r"\[.*]|<.*>")
 MAX_WORD_CHARACTERS = 100  # longer words are [UNK], as in Google's code of 2018 and in Hugging Face's
-MAX_WORD_SETTING = (
-    "max_input_chars_per_word"  # in tokenizer_config.json: a folder without tokenizer.json is then refused
-)
+MAX_WORD_SETTING = "max_input_chars_per_word"  # in tokenizer_config.json of bertie
 MOST_WORD_CHARACTERS = 1000  # the time that a word of n characters takes grows with n²
 
 
@@ -46,12 +35,14 @@ class NormalizerOptions:
         split_chinese: Make every CJK character a word of its own.
         drop_punctuation: Treat punctuation as space: it separates words and has no tokens. BERT's definition: Unicode
             punctuation, and all ASCII characters that are not letters, digits or space.
+        splits_at_spaces: Whether no rule looks across a space between words, here as in the other rules.
     """
 
     lowercase: bool = True
     strip_accents: bool | None = None
     split_chinese: bool = True
     drop_punctuation: bool = False
+    splits_at_spaces: ClassVar = True
 
     def normalizer(self) -> Any:
         """Return the corresponding normalizer of the library `tokenizers`."""
@@ -70,12 +61,19 @@ class NormalizerOptions:
 
 @dataclass(frozen=True, eq=False)
 class WordPieceBackend:
-    """A WordPiece tokenizer. `BPEBackend` has the same attributes and methods.
+    """A WordPiece tokenizer. `BPEBackend` and `LibraryBackend` have the same members.
 
     Attributes:
         engine: The tokenizer of the library `tokenizers` that does the work.
         templates: Where special tokens stand in a sequence.
         special: The special tokens.
+        algorithm: "wordpiece", "bpe" (byte-level), "unigram", or "other".
+        word_mark: The mark of word boundaries: "##", "Ġ", "▁", "</w>", or "" if there is none.
+        end_mark: The mark at the end of words, "</w>", or "" if there is none.
+        has_words: Whether the entries say where words start.
+        splits_words: Whether text is split into words before entries are looked for.
+        unknown_unit: What an [UNK] stands for: "words", or "tokens" for a run of characters.
+        merges: The merges of byte-level BPE in order, such as "Ġ t"; else none.
     """
 
     engine: tokenizers.Tokenizer
@@ -83,6 +81,10 @@ class WordPieceBackend:
     special: SpecialTokens = BERT
     algorithm: ClassVar = "wordpiece"
     word_mark: ClassVar = CONTINUATION
+    end_mark: ClassVar = ""
+    has_words: ClassVar = True
+    splits_words: ClassVar = True
+    unknown_unit: ClassVar = "words"
     merges: ClassVar[list[str]] = []
 
     @property
@@ -153,15 +155,19 @@ class WordPieceBackend:
         """Return the files that list the vocabulary: name -> contents."""
         return {"vocab.txt": "".join(f"{printable(word)}\n" for word in vocabulary)}
 
-    def require_reproducible(self) -> None:
-        """Raise UserError if the tokenizer has settings that `build` does not support."""
-        clean_text = self.rules[-2]
+    def encode(self, method: str, texts: Any, **options: bool) -> list[Encoding]:
+        """Tokenize texts by a method of the engine, which takes no role in a text for one."""
+        return getattr(self.engine, method)(texts, **options)
+
+    def extensible(self) -> WordPieceBackend:
+        """Return the backend. Raises UserError if the tokenizer has settings that `build` does not support."""
         if self.special != BERT:
             raise UserError(
                 f"this tokenizer has not BERT's special tokens {' '.join(SPECIAL_TOKENS)}: bertie cannot change it"
             )
-        if not clean_text:
+        if not self.engine.normalizer.clean_text:
             raise UserError("this tokenizer keeps control characters: bertie cannot change its vocabulary")
+        return self
 
     def with_entries(self, entries: list[str], user_tokens: Sequence[str | AddedToken]) -> WordPieceBackend:
         """Return a backend with another vocabulary."""
@@ -217,7 +223,7 @@ def build(
     )
     backend.add_special_tokens(list(SPECIAL_TOKENS))
     add_user_tokens(backend, user_tokens)
-    return WordPieceBackend(without_automatic_changes(backend), bert_templates(vocabulary[CLS], vocabulary[SEP]))
+    return WordPieceBackend(backend, bert_templates(vocabulary[CLS], vocabulary[SEP]))
 
 
 def is_wordpiece(engine: tokenizers.Tokenizer) -> bool:
@@ -237,18 +243,17 @@ def _drops_punctuation(engine: tokenizers.Tokenizer) -> bool:
     return isinstance(splitter, pre_tokenizers.Sequence) and splitter.__getstate__() == expected.__getstate__()
 
 
-def read_entries(path: Path) -> list[str]:
-    """Read vocab.txt: one entry per line, in id order. The line break is written as a backslash and an n."""
-    return [LINE_BREAK if line == printable(LINE_BREAK) else line for line in read_lines(path)]
+def read_vocabulary(path: Path, text: str) -> list[str]:
+    """Read the text of a vocab.txt: one entry per line, in id order, without the white space after it.
 
-
-def read_vocabulary(path: Path) -> list[str]:
-    """Read vocab.txt, without the white space after entries.
+    Only a line feed ends a line: U+2028 is a token. The line break is written as a backslash and an n.
 
     Raises:
-        UserError: The file is damaged or repeats a token.
+        UserError: It repeats a token.
     """
-    entries = [entry if entry.isspace() else entry.rstrip() for entry in read_entries(path)]
+    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    entries = [LINE_BREAK if line == printable(LINE_BREAK) else line for line in lines]
+    entries = [entry if entry.isspace() else entry.rstrip() for entry in entries]
     line_of: dict[str, int] = {}
     for number, entry in enumerate(entries, start=1):
         if entry in line_of:
@@ -262,9 +267,26 @@ def is_cased(entries: Iterable[str]) -> bool:
     return any(entry != entry.lower() for entry in entries if not _ROLE.fullmatch(entry))
 
 
-def has_case(entries: Iterable[str]) -> bool:
-    """Return whether a vocabulary has letters with a case. Entries such as [unused0], [CLS], <S> do not count."""
-    return any(entry.lower() != entry.upper() for entry in entries if not _ROLE.fullmatch(entry))
+def lowercases(path: Path, entries: Iterable[str]) -> bool:
+    """Return whether text is lowercased, if no file says it: unless an entry has uppercase letters.
+
+    Google's uncased models, its Chinese one and its first multilingual one lowercase. Their vocabularies have no uppercase
+    letters, the vocabularies of the cased models do.
+
+    Raises:
+        UserError: No entry has letters with a case, or the name of the folder says otherwise.
+    """
+    cased = is_cased(entries)
+    named = re.search(r"(?<![a-z])(un)?cased(?![a-z])", path.parent.resolve().name.lower())
+    doubt = ""
+    if not any(entry.lower() != entry.upper() for entry in entries if not _ROLE.fullmatch(entry)):
+        doubt = "no entry has letters with a case"
+    elif named and cased == (named[1] is not None):
+        doubt = f"{'some entries' if cased else 'no entries'} have uppercase letters, and the name says {named[0]}"
+    if doubt:
+        remedy = f'write {{"do_lower_case": true}} or false to {path.parent / "tokenizer_config.json"}'
+        raise UserError(f"{path} does not say whether text is lowercased ({doubt}): {remedy}")
+    return not cased
 
 
 def require_special(vocabulary: Container[str], source: str) -> None:

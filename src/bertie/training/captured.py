@@ -49,7 +49,7 @@ class Recorder(Protocol):
 
     @property
     def crowded(self) -> bool:
-        """Whether recordings leave too little memory for anything else."""
+        """Return whether recordings leave too little memory for anything else."""
         ...
 
 

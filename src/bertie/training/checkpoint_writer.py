@@ -19,7 +19,7 @@ RETRY_SECONDS = 60.0
 
 
 class CheckpointWriter:
-    """Writes the checkpoints of a run. All its methods belong to one thread, that of the training."""
+    """Writes the checkpoints of a run. Only the thread of the training calls its methods."""
 
     def __init__(self) -> None:
         self._thread: Thread | None = None

@@ -106,7 +106,7 @@ class Clock:
 
     @property
     def state(self) -> tuple[float, Measured]:
-        """What `start` needs to resume, besides the elapsed seconds."""
+        """Return what `start` needs to resume, besides the elapsed seconds."""
         return self.progress, self.measured
 
     def done(self, step: int, seconds: float) -> int:  # noqa: ARG002
@@ -132,7 +132,7 @@ class Clock:
         return self.total - self._kept - self.elapsed
 
     def _seconds(self, work: str) -> float:
-        """How long some work takes: as long as the last times. A single slow one does not count, as for steps."""
+        """Return the seconds of some work: as many as the last times. A single slow one does not count, as for steps."""
         if work in self.measured:
             return median_low(self.measured[work])
         return self._expected if work == "evaluation" else 0.0
@@ -150,7 +150,7 @@ class Clock:
         self._share()
 
     def fits(self, work: str) -> bool:
-        """Whether there is time for work now, and again after the last step, and for a step. For all ranks at once."""
+        """Return whether there is time for work now, and again after the last step, and for a step. For all ranks at once."""
         return self.ranks.broadcast(self.left >= self._seconds(work) + self._step)
 
     def tick(self, seconds: float, evaluation: float = 0.0) -> None:
@@ -184,12 +184,12 @@ class Clock:
 
     @property
     def _step(self) -> float:
-        """Seconds of a step. A single slow one, such as that of a process that was suspended, does not count."""
+        """Seconds of a step. A single slow one, as in a suspended process, does not count."""
         return median_low(self._steps) if self._step_is_known else min([self._first, *self._steps])
 
     @property
     def _step_is_known(self) -> bool:
-        """Whether a slow step is known to be an exception."""
+        """Return whether a slow step is known to be an exception."""
         return len(self._steps) > 2
 
     def estimate(self, step: int) -> float:  # noqa: ARG002

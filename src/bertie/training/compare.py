@@ -50,11 +50,9 @@ def compare(runs: Sequence[str | Path], out: str | Path = "compare.html") -> dic
     for folder in folders:
         if not (folder / "metrics.jsonl").is_file():
             raise UsageError(f"{folder} is not a run: it contains no metrics.jsonl")
-    train = [read_metrics(folder, "train") for folder in folders]
-    held_out = [read_metrics(folder, "eval") for folder in folders]
-    for folder, records in zip(folders, train, strict=True):
-        if not records:
-            raise UsageError(f"{folder} contains no training step yet: wait until it has logged one")
+    train, held_out = ([read_metrics(folder, split) for folder in folders] for split in ("train", "eval"))
+    if [] in train:
+        raise UsageError(f"{folders[train.index([])]} contains no training step yet: wait until it has logged one")
     measures = _common_measures(folders, [records[0] for records in train])
     settings = [flatten(config.read(folder / "config.toml")) for folder in folders]
     keys = sorted({key for values in settings for key in values})
@@ -68,14 +66,8 @@ def compare(runs: Sequence[str | Path], out: str | Path = "compare.html") -> dic
 
 
 def _require_page(out: Path) -> None:
-    """Raise a UsageError if `out` exists and is no HTML page, such as a text file or a device, which must not be lost."""
-    if out.is_dir():
-        raise UsageError(f"--out {out} is a folder: give the name of a file")
-    start = b""
-    if out.is_file():
-        with out.open("rb") as file:
-            start = file.read(len(_HTML))
-    if out.exists() and start.lower() != _HTML:
+    """Raise a UsageError if `out` exists and is no HTML page, such as a text file, which must not be lost."""
+    if out.exists() and (not out.is_file() or not out.read_bytes()[: len(_HTML)].lower() == _HTML):
         raise UsageError(f"{out} already exists and is not an HTML page: choose another --out")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,7 @@ from bertie.training.rendezvous import TIMEOUT, fresh_store
 
 T = TypeVar("T")
 FAILS = "bertie/fails"
-"""Key in the store of the ranks, if one of them ends with an error, which it says."""
+"""Key in the store of the ranks, if one of them ends with an error, which it says: the exit code."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Ranks:
                 dist.all_reduce(tensor)
 
     def gather_rows(self, own: Tensor, number: int) -> Tensor:
-        """Return all `number` rows of a tensor of which each rank has those of its `own_range`. The host does not wait."""
+        """Return all `number` rows of a tensor of which each rank has its `own_range`. The host does not wait."""
         if self.count == 1:
             return own
         sizes = [len(Ranks(rank, self.count).own_range(number)) for rank in range(self.count)]
@@ -98,36 +97,28 @@ class Ranks:
         return self.sum_values([float(flag)])[0] > 0
 
     def broadcast(self, value: T) -> T:
-        """Return rank 0's value, which must be serializable as JSON, on every rank."""
+        """Return rank 0's value on every rank."""
         if self.count == 1:
             return value
-        content = json.dumps(value).encode() if self.first else b""
-        size = torch.tensor(len(content))
+        values = [value]
         with translated_errors():
-            dist.broadcast(size, 0)
-            payload = torch.zeros(int(size), dtype=torch.uint8)
-            if self.first:
-                payload.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
-            dist.broadcast(payload, 0)
-        return json.loads(bytes(payload.tolist()))
+            dist.broadcast_object_list(values, 0)
+        return values[0]
 
     def gather(self, value: T) -> list[T]:
-        """Return the values of all ranks, which must be serializable as JSON, on every rank."""
+        """Return the values of all ranks on every rank."""
         if self.count == 1:
             return [value]
-        content = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        sizes = self.sum_values([len(content) if rank == self.rank else 0 for rank in range(self.count)])
-        longest = int(max(sizes))
-        padded = torch.zeros(longest, dtype=torch.uint8)
-        padded[: len(content)] = content
-        rows = self.gather_rows(padded, self.count * longest).split(longest)
-        return [json.loads(bytes(row[: int(size)].tolist())) for row, size in zip(rows, sizes, strict=True)]
+        values = [value] * self.count
+        with translated_errors():
+            dist.all_gather_object(values, value)
+        return values
 
     def require_same(self, facts: dict[str, Any], remedy: str) -> None:
         """Check that all ranks have the same facts.
 
         Args:
-            facts: Values that are serializable as JSON, by their names in the message. The names are the same on all ranks.
+            facts: Values by their names in the message. The names are the same on all ranks.
             remedy: What to do, for the message.
 
         Raises:
@@ -137,9 +128,8 @@ class Ranks:
         for rank, other in enumerate(others, start=1):
             for name in first:
                 if other[name] != first[name]:
-                    raise UsageError(
-                        f"{name} is {other[name]!r} on rank {rank} and {first[name]!r} on rank 0: {remedy}"
-                    )
+                    differs = f"{name} is {other[name]!r} on rank {rank} and {first[name]!r} on rank 0"
+                    raise UsageError(f"{differs}: {remedy}")
 
     def broadcast_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Copy the weights and the optimizer state of rank 0 to every rank."""
@@ -148,17 +138,13 @@ class Ranks:
         self.broadcast_weights(model)
         parameters = list(model.parameters())
         layouts = [
-            {
-                key: [list(tensor.shape), str(tensor.dtype), tensor.device.type]
-                for key, tensor in optimizer.state[p].items()
-            }
+            {key: (tensor.shape, tensor.dtype, tensor.device.type) for key, tensor in optimizer.state[p].items()}
             for p in parameters
         ]
         for parameter, state in zip(parameters, self.broadcast(layouts), strict=True):
             if not self.first:
                 optimizer.state[parameter] = {
-                    key: torch.zeros(shape, dtype=getattr(torch, dtype.split(".")[1]), device=device)
-                    for key, (shape, dtype, device) in state.items()
+                    key: torch.zeros(shape, dtype=dtype, device=device) for key, (shape, dtype, device) in state.items()
                 }
             with translated_errors():
                 for tensor in optimizer.state[parameter].values():
@@ -275,13 +261,15 @@ def process_group(timeout: timedelta | None = None) -> Iterator[Ranks]:
     except LostRankError as error:
         with suppress(RuntimeError):  # the store may be gone, too
             if store.check([FAILS]):
-                raise SaidElsewhereError(error.exit_code) from error
+                raise SaidElsewhereError(int(store.get(FAILS))) from error
         raise
     except SaidElsewhereError:  # not an error of this rank: the one that says it must not look for it elsewhere
         raise
-    except Exception:
+    except Exception as error:
+        # A reader such as `head` that closes the pipe ends the command as it should.
+        code = 0 if isinstance(error, BrokenPipeError) else getattr(error, "exit_code", 1)
         with suppress(RuntimeError):
-            store.set(FAILS, "")  # before the others notice that this rank is gone
+            store.set(FAILS, str(code))  # before the others notice that this rank is gone
         raise
     finally:
         dist.destroy_process_group()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -64,7 +64,7 @@ class LoopSettings:
     max_grad_norm: float
     seed: int
     """Random seed of dropout."""
-    precision: Literal["fp32", "bf16"]
+    precision: runtime.Resolved
     loss_weights: dict[str, float]
     """The factor of each head's loss."""
     constant_tokens: bool = False
@@ -136,7 +136,7 @@ def _step_function(
 def evaluate(
     model: Model,
     work: MicroBatches,
-    precision: Literal["fp32", "bf16"],
+    precision: runtime.Resolved,
     ranks: Ranks = SINGLE_PROCESS,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Loss] | None:

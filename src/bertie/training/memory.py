@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -102,7 +101,7 @@ def rows_that_fit(
     model: Model,
     optimizer: torch.optim.Optimizer,
     samples: Iterable[Callable[[int], MicroBatch]],
-    precision: Literal["fp32", "bf16"],
+    precision: runtime.Resolved,
     ranks: Ranks,
 ) -> int:
     """Find the number of rows per forward pass that fits in the GPU's free memory.
@@ -149,14 +148,14 @@ def largest_fitting(peak: Callable[[int], int], room: int) -> int:
     return max(1, 1 + (room - one) // max(two - one, 1))
 
 
-def _peak_bytes(model: Model, micro: MicroBatch, precision: Literal["fp32", "bf16"]) -> int:
+def _peak_bytes(model: Model, micro: MicroBatch, precision: runtime.Resolved) -> int:
     """Return the peak of allocated GPU memory during one pass, weights and gradients included."""
     torch.cuda.reset_peak_memory_stats()
     one_pass(model, micro, precision)
     return torch.cuda.max_memory_allocated()
 
 
-def one_pass(model: Model, micro: MicroBatch, precision: Literal["fp32", "bf16"]) -> None:
+def one_pass(model: Model, micro: MicroBatch, precision: runtime.Resolved) -> None:
     """Run a forward and backward pass as in training, and discard the gradients."""
     try:
         with runtime.autocast(precision, model.device):

@@ -29,7 +29,7 @@ RMS_OF_ADAM = 0.2  # root mean square of AdamW's updates, in units of the learni
 
 @dataclass(frozen=True)
 class Muon:
-    """Muon for the matrices of the encoder's layers, such as those of each gate of an LSTM or GRU. AdamW for embeddings,
+    """Muon for the matrices of the encoder's layers, such as each gate of an LSTM or GRU. AdamW for embeddings,
     heads, biases and norms."""
 
     kind: Literal["muon"] = "muon"
@@ -122,7 +122,7 @@ class _Muon(optim.Optimizer):
 def orthogonalized(x_MRC: Float[Tensor, "M R C"], iterations: int) -> Float[Tensor, "M R C"]:
     """Return U Vᵀ of the singular value decomposition U S Vᵀ of each matrix, approximately.
 
-    The Newton-Schulz iteration needs only matrix products: in bf16 inside of torch.autocast, as those of the model.
+    The Newton-Schulz iteration needs only matrix products: in bf16 inside of torch.autocast, as in the model.
     """
     fast = torch.is_autocast_enabled(x_MRC.device.type) and x_MRC.dtype == torch.float32
     wide = x_MRC.shape[1] <= x_MRC.shape[2]

@@ -56,7 +56,7 @@ def fresh_store(store: Store, rank: int, count: int) -> Store:
     return PrefixStore(f"bertie/{token}", store)
 
 
-def say_once(what: str, say: Callable[[], None]) -> None:
+def say_once(what: str, say: Callable[[], None]) -> bool:
     """Say an error that several ranks may have, on the first of them only. The others return when it is said.
 
     torchrun ends all ranks as soon as one has ended: without this wait, it could end the one that is about to say it.
@@ -64,20 +64,23 @@ def say_once(what: str, say: Callable[[], None]) -> None:
     Args:
         what: What is said, the same on all ranks that mean the same.
         say: Says it. Called on every rank if torchrun keeps no store, or cannot be reached.
+
+    Returns:
+        Whether this rank has said it.
     """
     key = hashlib.sha256(what.encode()).hexdigest()
-    try:
+    store = None
+    with suppress(RuntimeError):
         store = _errors_store()
         if store is not None and store.add(f"says {key}", 1) > 1:
             store.wait([f"said {key}"], SAYING)
-            return
-    except RuntimeError:
-        store = None
+            return False
     say()
-    if store is not None:
-        with suppress(RuntimeError):
-            for name in (f"said {key}", "said"):
+    with suppress(RuntimeError):
+        for name in (f"said {key}", "said"):
+            if store is not None:
                 store.set(name, "")
+    return True
 
 
 def wait_until_said() -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import tomli_w
 
@@ -20,15 +20,23 @@ from bertie import config, console, runtime, storage
 from bertie.checkpoints.find import list_checkpoints
 from bertie.checkpoints.folder import MANIFEST
 from bertie.errors import UsageError, UserError
-from bertie.training.distributed import Ranks
+from bertie.training.distributed import SINGLE_PROCESS, Ranks
 
+T = TypeVar("T")
 # Settings that a resumed run may change. They do not affect the result, except that micro_batch selects other dropout
 # masks.
 FLUSH_SECONDS = 10.0  # between two writes of metrics.jsonl
 CHANGEABLE_ON_RESUME = (
     *("training.checkpoint_every", "training.checkpoint_minutes", "training.keep_checkpoints", "training.workers"),
     *("training.trackers", "training.micro_batch", "card.license", "card.language", "card.datasets"),
+    *(
+        "task.usual_separator",
+        "task.usual_end",
+        "task.usual_comments",
+        "task.counts_from_0",
+    ),  # no settings, in earlier runs
 )
+ENVIRONMENT = "environment.json"
 CHANGED = {  # what is wrong if the fingerprint of a resumed run has changed
     "data": "was made from other data or another model: give the same ones",
     "teacher": "began with other weights of objectives.distil.teacher: restore them",
@@ -66,7 +74,7 @@ class RunFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if run_status(path, resolved) == "new":  # a run that failed before its first step may change its settings
                 storage.write_atomic(path / "config.toml", text)
-                storage.write_json(path / "environment.json", runtime.environment(threads))
+                storage.write_json(path / ENVIRONMENT, runtime.environment(threads))
         except BlockingIOError as error:
             self._lock.close()
             raise UsageError(f"another process is writing {path}") from error
@@ -148,77 +156,39 @@ class RunFolder:
             raise UserError(f"{path} was altered: its content differs from what the run wrote; {remedy}")
         os.truncate(path, size)
 
-    def precision(self, asked: runtime.Precision) -> Literal["fp32", "bf16"]:
-        """Return the precision of the run. The first call resolves `auto`; the choice is saved in environment.json."""
-        decided = self._decide_once("precision", lambda: runtime.resolve_precision(asked, runtime.device()))
-        if decided not in ("fp32", "bf16"):
-            raise UserError(f"{self.path / 'environment.json'} is damaged: precision is {decided!r}")
-        return decided
+    @property
+    def environment(self) -> dict[str, Any]:
+        """The content of environment.json."""
+        return storage.read_json(self.path / ENVIRONMENT)
 
-    def micro_batch(self, decide: Callable[[], int]) -> int:
-        """Return the rows per forward pass. The first call runs `decide`; its result is saved in environment.json."""
-        rows = self._decide_once("micro_batch", decide)
-        if type(rows) is not int or rows < 1:
-            raise UserError(f"{self.path / 'environment.json'} is damaged: micro_batch is {rows!r}")
-        return rows
+    def decide_once(self, name: str, decide: Callable[[], T]) -> T:
+        """Return the value of `name` in environment.json. The first call decides and saves it."""
+        environment = self.environment
+        if name not in environment:
+            environment[name] = decide()
+            storage.write_json(self.path / ENVIRONMENT, environment)
+        return environment[name]
 
-    def base_model(self, known: str) -> str:
-        """Return the hub id of the model that the run began with; empty: it has none. The first one that is known is saved."""
-        path = self.path / "environment.json"
-        found = (
-            self._decide_once("base_model", lambda: known) if known else storage.read_json(path).get("base_model", "")
-        )
-        if not isinstance(found, str):
-            raise UserError(f"{path} is damaged: base_model is {found!r}")
-        return found
-
-    def tracker_id(self, tracker: str, decide: Callable[[], str]) -> str:
-        """Return the id of the run in a tracker. The first call runs `decide`; its result is saved in environment.json."""
-        return str(self._decide_once(f"{tracker}_run", decide))
-
-    def add_start(self, start: dict[str, Any]) -> None:
-        """Append the start of a process to `starts` in environment.json: its first step, and the seconds by part."""
-        environment = storage.read_json(self.path / "environment.json")
-        starts = environment.get("starts", [])
-        if not isinstance(starts, list):
-            raise UserError(f"{self.path / 'environment.json'} is damaged: starts is {starts!r}")
-        storage.write_json(self.path / "environment.json", environment | {"starts": [*starts, start]})
-
-    def add_ranks(self, count: int) -> None:
-        """Note the number of processes that train together: in `ranks` in environment.json, the last number at the end."""
-        environment = storage.read_json(self.path / "environment.json")
-        before = environment.get("ranks", [])
-        if not isinstance(before, list):
-            raise UserError(f"{self.path / 'environment.json'} is damaged: ranks is {before!r}")
-        if before[-1:] != [count]:
-            storage.write_json(self.path / "environment.json", environment | {"ranks": [*before, count]})
-
-    def note(self, name: str, value: str) -> None:
-        """Save a fact in environment.json, unless an earlier call has saved one by this name."""
-        self._decide_once(name, lambda: value)
+    def append(self, name: str, value: Any) -> None:
+        """Append a value to the list `name` in environment.json, unless it is the last one there."""
+        before = self.environment.get(name, [])
+        if before[-1:] != [value]:
+            storage.write_json(self.path / ENVIRONMENT, self.environment | {name: [*before, value]})
 
     def require_same(self, what: Literal["data", "teacher"], fingerprint: str) -> None:
         """Raise UsageError if the run began with another fingerprint of its data or teacher. The first call saves it."""
-        if self._decide_once(what, lambda: fingerprint) != fingerprint:
+        if self.decide_once(what, lambda: fingerprint) != fingerprint:
             raise UsageError(f"{self.path} {CHANGED[what]}, or give another --out")
 
-    def _decide_once(self, name: str, decide: Callable[[], Any]) -> Any:
-        """Return the value of `name` in environment.json; if it is missing, decide and save it."""
-        environment = storage.read_json(self.path / "environment.json")
-        if name not in environment:
-            environment[name] = decide()
-            storage.write_json(self.path / "environment.json", environment)
-        return environment[name]
 
-    def write_scores(self, scores: dict[str, float]) -> None:
-        storage.write_json(self.path / "scores.json", scores)
+def run_precision(run: RunFolder | None, asked: runtime.Precision, ranks: Ranks = SINGLE_PROCESS) -> runtime.Resolved:
+    """Return the precision of a run, which rank 0 knows and its folder keeps. The first call resolves `auto`."""
 
-    def scores(self) -> dict[str, float]:
-        """Read scores.json. Raise UserError if it is damaged."""
-        scores = storage.read_json(self.path / "scores.json")
-        if not scores or not all(type(value) is float for value in scores.values()):
-            raise UserError(f"{self.path / 'scores.json'} is damaged: it contains no scores")
-        return scores
+    def resolve() -> runtime.Resolved:
+        return runtime.resolve_precision(asked, runtime.device())
+
+    precision: runtime.Resolved = ranks.broadcast(run.decide_once("precision", resolve) if run else resolve())
+    return precision
 
 
 def run_status(path: Path, resolved: dict[str, Any]) -> Literal["new", "begun", "finished"]:
@@ -238,10 +208,7 @@ def run_status(path: Path, resolved: dict[str, Any]) -> Literal["new", "begun", 
         if path.is_file() or (path.is_dir() and any(path.iterdir())):
             raise UsageError(f"{path} already exists and is not a bertie run: give another --out")
         return "new"
-    outputs = [
-        *path.glob("cells/*/metrics.jsonl"),
-        *(path / name for name in (MANIFEST, "metrics.jsonl", "checkpoints")),
-    ]
+    outputs = [path / MANIFEST, path / "checkpoints", path / "metrics.jsonl", *path.glob("cells/*/metrics.jsonl")]
     if not any(output.is_dir() or (output.exists() and output.stat().st_size) for output in outputs):
         return "new"
     old, new = config.read(path / "config.toml"), config.parse(tomli_w.dumps(resolved), "this configuration")
@@ -272,9 +239,8 @@ def require_same_settings(own: dict[str, Any], ranks: Ranks, ignored: tuple[str,
     for rank, other in enumerate(others, start=1):
         if difference := first_difference(first, other, ignored):
             key, value, there = difference
-            raise UsageError(
-                f"{key} is {there!r} on rank {rank} and {value!r} on rank 0: start every process with the same command"
-            )
+            differs = f"{key} is {there!r} on rank {rank} and {value!r} on rank 0"
+            raise UsageError(f"{differs}: start every process with the same command")
 
 
 def require_newest_on_rank_0(path: Path, ranks: Ranks) -> None:
@@ -307,21 +273,7 @@ def read_metrics(run: Path, split: str) -> list[dict[str, Any]]:
         records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}") from error
-    for number, record in enumerate(records, start=1):
-        if not _is_record(record):
-            raise UserError(f"{path}:{number} is damaged: not a training record")
     return [record for record in records if record["split"] == split]
-
-
-def _is_record(record: Any) -> bool:
-    if not isinstance(record, dict) or record.get("split") not in ("train", "eval"):
-        return False
-    progress = [record.get(name) for name in ("step", "tokens", "seconds")]
-    progress += [record.get("tokens_per_second")] if record["split"] == "train" else []
-    measures = [value for name, value in record.items() if name.endswith(("loss", "_accuracy"))]
-    limits = [(value, 2**63) for value in progress]
-    limits += [(value, 1e39) for value in measures if value is not None]  # a finite loss in float32 is less
-    return bool(measures) and all(isinstance(value, int | float) and abs(value) < limit for value, limit in limits)
 
 
 def _json_number(value: Any) -> Any:
@@ -351,13 +303,11 @@ def run_threads(run: Path, asked: int) -> int:
         asked: The requested number; 0: the number that the run began with, or all threads for a new run.
 
     Raises:
-        UserError: If environment.json is damaged.
+        UserError: If environment.json is not JSON.
         UsageError: If `asked` is not a valid number of threads.
     """
-    environment = run / "environment.json"
+    environment = run / ENVIRONMENT
     saved = storage.read_json(environment).get("threads", 0) if environment.is_file() else 0
-    if type(saved) is not int or not 0 <= saved <= runtime.MAX_THREADS:
-        raise UserError(f"{environment} is damaged: threads is {saved!r}")
     if saved and asked and saved != asked:
         effect = "results will differ in rounding and, on a CPU, in the dropout masks"
         console.warn(f"{run} began with {console.plural(saved, 'thread')} and resumes with {asked}: {effect}")
@@ -365,7 +315,7 @@ def run_threads(run: Path, asked: int) -> int:
 
 
 def short_names(paths: Sequence[str | Path]) -> list[str]:
-    """Return the last parts of paths, such as those of runs: as few as tell them apart.
+    """Return the last parts of paths, such as run folders: as few as tell them apart.
 
     Raises:
         UsageError: Two paths are the same.

@@ -14,7 +14,7 @@ from bertie.objectives import AnyObjective
 from bertie.report import Page
 from bertie.tasks import AnyTask
 from bertie.tasks.evaluation.folder import PAGE
-from bertie.training.run_folder import read_metrics
+from bertie.training.run_folder import ENVIRONMENT, read_metrics
 
 DEV = "dev"  # subfolder of a fine-tuning run: the evaluation on the dev set
 
@@ -80,9 +80,8 @@ def best_evaluation(run: Path) -> dict[str, Any]:
     With `training.patience`, that is the evaluation with the lowest loss (of equal ones, the first); else the last one.
     """
     evaluations = read_metrics(run, "eval")
-    training = configuration.read(run / "config.toml").get("training")
     finite = [record for record in evaluations if record["loss"] is not None]
-    patience = isinstance(training, dict) and training.get("patience")
+    patience = configuration.read(run / "config.toml").get("training", {}).get("patience")
     return min(finite, key=itemgetter("loss")) if patience and finite else evaluations[-1]
 
 
@@ -132,15 +131,14 @@ def loss_chart(page: Page, run: Path, name: str, label: str, lines: dict[str, fl
 
 def describe_machine(run: Path) -> str:
     """Describe hardware, precision and versions of a run in one sentence, with "?" for what is not recorded."""
-    environment = storage.read_json(run / "environment.json")
-    recorded = environment.get("versions")
-    versions = ", ".join(f"{name} {number}" for name, number in recorded.items()) if isinstance(recorded, dict) else "?"
+    environment = storage.read_json(run / ENVIRONMENT)
+    versions = ", ".join(f"{name} {number}" for name, number in environment.get("versions", {}).items()) or "?"
     threads, cpu, precision = (environment.get(name, "?") for name in ("threads", "cpu", "precision"))
     place = f"on {threads} thread{'s' * (threads != 1)} of {cpu}, in {precision}"
     if accelerator := environment.get("accelerator"):
         place = f"on {accelerator} with {place.removeprefix('on ')}"
     ranks = environment.get("ranks", [1])  # in a resumed run, there may be several numbers
-    if isinstance(ranks, list) and ranks != [1]:
+    if ranks != [1]:
         place = f"{', then '.join(map(str, ranks))} process{'es' * (ranks[-1:] != [1])}, each {place}"
     return f"{place[0].upper()}{place[1:]}; {versions}."
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -42,7 +42,7 @@ class StepFunction:
     max_grad_norm: float
     seed: int
     """Random seed of dropout."""
-    precision: Literal["fp32", "bf16"]
+    precision: runtime.Resolved
     ranks: Ranks
     losses: LossFunction
 
@@ -70,7 +70,7 @@ class StepFunction:
         runtime.reseed_torch(self.seed, seeding.DROPOUT, step, work.number(number))
 
     def add_gradients(self, micro: MicroBatch, factors: Sequence[float] | Sequence[Tensor]) -> Float[Tensor, "H 3"]:
-        """Add the gradients of a micro-batch to those of the weights. Return the total, count and hits of each head."""
+        """Add the gradients of a micro-batch to the gradients of the weights. Return the total, count and hits of each head."""
         device = self.model.device
         with runtime.autocast(self.precision, device):
             losses = self.losses(micro.tensors(device))
@@ -87,7 +87,7 @@ class StepFunction:
         """Clip the gradients, take an optimizer step, and drop the gradients.
 
         Args:
-            sums: The sums of all micro-batches of this rank. They are replaced by those of all ranks.
+            sums: The sums of all micro-batches of this rank. The sums of all ranks replace them.
             rates: The learning rate of each parameter group.
         """
         grad_norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)

@@ -11,7 +11,7 @@
                  with `patience`, also after every evaluation that is the best so far
       stop       on SIGINT or SIGTERM, after a save; when `patience` is exhausted; after `max_skipped_steps`
 
-- Which weights result? Those of the last step; with `patience`, those of the best evaluation.
+- Which weights result? The weights of the last step; with `patience`, of the best evaluation.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def train(job: TrainingJob, run: RunFolder | None) -> Counters:
         bars as bar,
         deferred_interrupts() as interrupts,
         checkpoint_writer() as session.writer,
-        watchdog(job.ranks) as session.dog,
+        watchdog() as session.dog,
     ):
         session.start(bar, interrupts)
         # `closing` ends the worker processes behind the stream, also after an exception.
@@ -121,7 +121,7 @@ class _Session:
         # Step and progress. The numbers of the last one may still be in a GPU's queue.
         self.unlogged: list[tuple[StepResult, dict[str, Any]]] = []
         # Until the training begins.
-        self.trackers, self.writer, self.dog = Trackers((), None, 0), CheckpointWriter(), Watchdog(job.ranks)
+        self.trackers, self.writer, self.dog = Trackers((), None, 0), CheckpointWriter(), Watchdog()
         self.last_save, self.saved_step = time.monotonic(), self.counters.step
         self.copied: StateTensors | None = None  # of the last checkpoint
         self.best_weights: dict[str, torch.Tensor] = {}  # kept in memory if there is no run folder
@@ -216,17 +216,15 @@ class _Session:
         console.warn(f"skipped step {record['step']}: loss {record['loss']:g}, gradient norm {record['grad_norm']:g}")
         if counters.consecutive_skipped < job.max_skipped_steps:
             return
-        saved = ""
+        problem = f"{job.max_skipped_steps} steps in a row without a finite loss and gradient"
         if self.run is not None:
             self.run.show()
         out = self.run.path if self.run else job.out
         if out is not None and out.is_dir():
             path = out / f"bad-step-{record['step']:08d}-rank-{job.ranks.rank}.npz"
             storage.write_arrays(path, batch_arrays(result.work))
-            saved = f"; the batch of the last one is in {path}"
-        raise DivergedError(
-            f"{job.max_skipped_steps} steps in a row without a finite loss and gradient{saved}: {divergence_hint(job)}"
-        )
+            problem += f"; the batch of the last one is in {path}"
+        raise DivergedError(f"{problem}: {divergence_hint(job)}")
 
     def evaluate(self) -> None:
         """Compute and log the held-out losses. With patience, compare them with the best ones."""
@@ -270,18 +268,18 @@ class _Session:
         return 0 < self.job.patience <= self.counters.evaluations_without_improvement
 
     def load_best_weights(self) -> None:
-        """Load the weights of the best evaluation, unless it is that of the last step."""
+        """Load the weights of the best evaluation, unless it followed the last step."""
         counters, best = self.counters, self.counters.best_step
         if best in (0, counters.step):  # 0: no evaluation had a finite loss
             return
-        ended, why = "ended", ""
+        ended = f"ended after step {counters.step}: "
         if not self.length.is_over(counters.step):
-            ended = f"stopped early, in epoch {counters.epoch + (not counters.epoch_ended)},"
+            ended = (
+                f"stopped early, in epoch {counters.epoch + (not counters.epoch_ended)}, after step {counters.step}: "
+            )
             again = console.plural(counters.evaluations_without_improvement, "evaluation")
-            why = f"no held-out loss below {counters.best_loss:.4f} in {again}; "
-        console.info(
-            f"{ended} after step {counters.step}: {why}loading the weights of step {best}, the best evaluation"
-        )
+            ended += f"no held-out loss below {counters.best_loss:.4f} in {again}; "
+        console.info(f"{ended}loading the weights of step {best}, the best evaluation")
         if not self.is_recorded:
             self.job.model.load_state_dict(self.best_weights)
             return
@@ -290,7 +288,7 @@ class _Session:
         self.job.ranks.broadcast_weights(self.job.model)
 
     def timed_save_is_due(self) -> bool:
-        """Whether the last checkpoint is older than `checkpoint_minutes`, by the clock of the rank that saves."""
+        """Return whether the last checkpoint is older than `checkpoint_minutes`, by the clock of the rank that saves."""
         minutes = self.job.checkpoint_minutes
         if not minutes:
             return False
@@ -352,7 +350,7 @@ class _Session:
 def _restore(job: TrainingJob, run: RunFolder) -> Counters:
     """Load the newest checkpoint, if there is one, into model and optimizer. Drop the metrics logged after it."""
     run.require_same("data", job.data_fingerprint)
-    run.add_ranks(job.ranks.count)
+    run.append("ranks", job.ranks.count)
     saved = restore_newest(run.path, job.model, job.optimizer)
     counters = saved or Counters()
     run.truncate_metrics(counters.metrics_bytes, counters.metrics_sha256)

@@ -11,7 +11,6 @@ from typing import get_args
 import pytest
 
 from bertie import config
-from bertie.cli import main
 from bertie.commands import VERBS
 from bertie.commands.completion import Shell, script
 from bertie.commands.flags import variants
@@ -60,11 +59,6 @@ def test_bash_completes_the_flags_of_every_verb(scripts: Path, verb: str) -> Non
     assert complete(scripts, *verb.split(), "word", "--") == flags | task | {"--help"}
 
 
-def test_bash_completes_values(scripts: Path) -> None:
-    assert complete(scripts, "pretrain", "mini", "--training.precision", "") == {"auto", "fp32", "bf16"}
-    assert complete(scripts, "completion", "") == set(get_args(Shell))
-
-
 def test_bash_completes_names_of_files(scripts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "shards").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -87,12 +81,6 @@ def test_fish_completes_verbs_recipes_and_flags(scripts: Path) -> None:
         command = ["fish", "--no-config", "-c", f"source {scripts / 'fish'}; complete -C 'bertie {line}'"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert [found.split("\t")[0] for found in done.stdout.splitlines()] == wanted
-
-
-def test_completion_prints_the_script(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", "zsh"]) == 0
-    assert capsys.readouterr().out.strip() == script("zsh").strip()
-    assert main(["completion", "ksh"]) == 2
 
 
 def test_help_imports_no_parser() -> None:

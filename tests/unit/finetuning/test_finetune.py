@@ -28,7 +28,6 @@ from bertie.model.vector_modules import Normalize
 from bertie.tasks.classify import Classify
 from bertie.tasks.data.texts import Example
 from bertie.tasks.embed import Embed
-from bertie.tasks.regress import Regress
 from bertie.tasks.span import Span
 from bertie.training import trainer
 from bertie.training.optimizers import AdamW
@@ -64,7 +63,7 @@ def test_training_of_vectors_says_what_it_drops(
     bertie.finetune(config, rows, rows, copied, tmp_path / "run", threads=1)
     said = " ".join(capsys.readouterr().err.split())
     lost = "the pooling cls, the modules Normalize, the prompts query, lowercasing, the width 5"
-    assert f"{copied}: the result is without {lost}" in said
+    assert f"{copied}: {lost} isn't carried over" in said
 
 
 @pytest.mark.parametrize(
@@ -216,10 +215,6 @@ def test_the_dropout_of_the_head_is_that_of_the_checkpoint_unless_it_is_given() 
         build_model(given, Embed(), size)
 
 
-def first_losses(config: FinetuneConfig, rows: list[dict[str, str]], start: Path) -> list[float]:
-    return finetune(replace(config, training=replace(TRAINING, steps=2)), rows, start).losses
-
-
 def test_from_scratch_takes_size_and_vocabulary_only(rows: list[dict[str, str]], start: Path) -> None:
     no_training = replace(CONFIG, training=replace(TRAINING, steps=1, learning_rate=0.0))
     pretrained = read_checkpoint(start).weights["encoder.embeddings.word.weight"]
@@ -231,11 +226,6 @@ def test_from_scratch_takes_size_and_vocabulary_only(rows: list[dict[str, str]],
     assert torch.equal(*heads)
     other = finetune(replace(no_training, seed=1), rows, start).model.heads["classify"].state_dict()["out.weight"]
     assert not torch.equal(heads[0], other)
-
-
-def test_losses_are_a_function_of_the_seed(rows: list[dict[str, str]], start: Path) -> None:
-    assert first_losses(CONFIG, rows, start) == first_losses(CONFIG, rows, start)
-    assert first_losses(CONFIG, rows, start) != first_losses(replace(CONFIG, seed=1), rows, start)
 
 
 def test_subset_of_the_examples_is_the_same_for_every_seed(
@@ -315,12 +305,6 @@ def test_examples_that_cannot_be_learned_from_are_refused(rows: list[dict[str, s
     mixed = [Example("in", "the", "yes", "a:1"), Example("in", None, "no", "a:2")]
     with pytest.raises(UserError, match="a:2: found one text, but the training examples have two"):
         bertie.finetune(CONFIG, mixed, mixed[:1], start, threads=1)
-
-
-@pytest.mark.parametrize("name", ["epochs", "batch_size", "row_tokens", "keep_checkpoints", "max_grad_norm"])
-def test_numbers_below_their_minimum_are_refused(name: str) -> None:
-    with pytest.raises(UsageError, match=rf"training\.{name} is 0"):
-        replace(TRAINING, **{name: 0})  # type: ignore[arg-type]
 
 
 def test_pairs_in_dev_are_refused_if_training_has_single_texts(start: Path, rows: list[dict[str, str]]) -> None:
@@ -415,13 +399,3 @@ def test_finetune_reports_how_the_first_row_was_read(
     share = "20% of the words are [UNK]"  # one of five
     assert f"warning: the training examples: {share}" in said
     assert f"warning: the dev examples: {share}, because a character has no entry" in said
-
-
-def test_report_gives_the_unit_of_the_loss(rows: list[dict[str, str]], start: Path, tmp_path: Path) -> None:
-    """The loss of regression is not in nats, and regression has no accuracy."""
-    numbers = [{"text": row["text"], "score": float(number % 5)} for number, row in enumerate(rows)]
-    finetune(CONFIG, rows, start, tmp_path / "classes")
-    finetune(replace(CONFIG, task=Regress()), numbers, start, tmp_path / "numbers")
-    pages = [(tmp_path / name / "report.html").read_text() for name in ("classes", "numbers")]
-    assert ["nats" in page for page in pages] == ["Accuracy" in page for page in pages] == [True, False]
-    assert ["squared error" in page for page in pages] == [False, True]

@@ -278,21 +278,6 @@ def test_lost_or_changed_submission_file_is_restored(
     assert written(out) == before
 
 
-def test_damaged_entry_of_glue_json_is_recomputed(
-    done: tuple[Path, dict[str, Any]], whole: Path, start: Path, tmp_path: Path
-) -> None:
-    out = shutil.copytree(done[0], tmp_path / "out")
-    path = out / "mnli" / "glue.json"
-    entries = json.loads(path.read_text())
-    names = [name for name in entries if name.startswith(("MNLI-mm", "AX"))]
-    assert len(names) == 4
-    for name, wrong in zip(names, ({}, {"made": {"matthews": "high"}}, {"made": 3}, {"made": None}), strict=True):
-        entries[name] = {"of": entries[name]["of"], **wrong}
-    path.write_text(json.dumps(entries))
-    glue(whole, start, out, CONFIG, tasks=["mnli"], threads=1)
-    assert path.read_bytes() == (done[0] / "mnli" / "glue.json").read_bytes()
-
-
 def test_archive_is_removed_if_a_file_is_missing(
     done: tuple[Path, dict[str, Any]], whole: Path, start: Path, tmp_path: Path
 ) -> None:
@@ -401,12 +386,6 @@ def test_from_mnli_needs_mnli_or_a_finished_run_of_it(some: Path, whole: Path, s
     assert not (tmp_path / "out").exists()
 
 
-def test_glue_refuses_to_resume_with_other_settings(some: Path, start: Path, tmp_path: Path) -> None:
-    glue(some, start, tmp_path / "out", CONFIG, tasks=["rte"], threads=1)
-    with pytest.raises(UsageError, match="already holds another run: seed is 0 there and 1 here"):
-        glue(some, start, tmp_path / "out", replace(CONFIG, seed=1), tasks=["rte"], threads=1)
-
-
 def replaced(name: str, old: str, new: str) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         text = (folder / name).read_text()
@@ -414,13 +393,6 @@ def replaced(name: str, old: str, new: str) -> Callable[[Path], None]:
         (folder / name).write_text(text.replace(old, new))
 
     return change
-
-
-def test_strict_refuses_a_score_that_is_not_a_number(some: Path, start: Path, tmp_path: Path) -> None:
-    replaced("STS-B/dev.tsv", "3.000", "three")(some)
-    with pytest.raises(UserError, match=r"dev\.tsv:5: the label is 'three', which is not a finite number"):
-        glue(some, start, tmp_path / "out", replace(CONFIG, strict=True), threads=1)
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -495,7 +467,6 @@ def test_bad_test_file_gets_no_submission_file(
     ("tasks", "message"),
     [
         (["sst-3"], "'sst-3': did you mean sst2 \\(SST-2\\)\\? Or choose from cola, sst2, .* \\(AX comes with mnli\\)"),
-        (["rte", "cola", "rte"], "the task rte is named twice"),
         (["mnli"], "has no task of GLUE: looked for train.tsv and a dev file in MNLI"),
     ],
 )

@@ -13,7 +13,7 @@ import bertie
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
-from bertie.errors import UsageError, UserError
+from bertie.errors import UsageError
 from bertie.finetuning.data import load_task_data
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.finetuning.single_run import initialized_model
@@ -125,21 +125,3 @@ def test_recipes_that_do_not_suit_are_refused() -> None:
     for change in ({"attention": "dense"}, {"activation_checkpointing": True}):
         with pytest.raises(UsageError, match=rf'training\.{next(iter(change))} .* model\.kind is "xlnet"'):
             replace(PRETRAINING, training=replace(PRETRAINING.training, **change))
-
-
-def test_a_damaged_checkpoint_is_refused(xlnet: Path, tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    for path in xlnet.glob("*.json"):
-        if path.name != "manifest.json":
-            (tmp_path / path.name).write_bytes(path.read_bytes())
-    weights = load_file(xlnet / "model.safetensors")
-    for name, damaged in (
-        ("transformer.layer.0.rel_attn.q", torch.ones(32, 32)),
-        ("transformer.layer.1.rel_attn.r_w_bias", torch.ones(2, 8)),
-        ("transformer.mask_emb", torch.ones(1)),
-    ):
-        save_file(weights | {name: damaged}, tmp_path / "model.safetensors")
-        with pytest.raises(UserError, match=r"should be|lacks|is a single number") as raised:
-            read_checkpoint(tmp_path)
-        assert "\n" not in str(raised.value)

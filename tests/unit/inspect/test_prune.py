@@ -15,6 +15,7 @@ import bertie
 from bertie import cli
 from bertie.batches.collate import collate
 from bertie.checkpoints import folder as checkpoints
+from bertie.checkpoints.read import verify
 from bertie.errors import UsageError, UserError
 from bertie.inspect.attention import gated, require_transformer
 from bertie.inspect.prune import lowest_heads, parse_heads
@@ -66,7 +67,7 @@ def test_only_the_values_and_outputs_of_the_heads_change(pretrained: Path, tmp_p
     for path in pretrained.iterdir():
         if path.name not in ("model.safetensors", "manifest.json", "README.md"):
             assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
-    checkpoints.verify(tmp_path / "out")
+    verify(tmp_path / "out")
     assert "2.3." in (tmp_path / "out" / "README.md").read_text()
 
 

@@ -20,7 +20,7 @@ from bertie.errors import UsageError, UserError
 from bertie.lab import checks
 from bertie.lab.checks import check
 from bertie.lab.config import LabConfig
-from bertie.lab.plan import Plan, make_plan, read_step, save_plan
+from bertie.lab.plan import Plan, make_plan
 from bertie.lab.steps import FinetuneStep, GloveStep, MeasureStep, PretrainStep, Workplace, needs
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
@@ -70,13 +70,6 @@ def test_cells_are_all_combinations_and_share_what_they_have_in_common(lab_file:
     assert kinds(plan) == {"vocabulary": 1, "shards": 1, "pretrain": 6, "finetune": 12}
 
 
-def test_needs_come_first(lab_file: File, lab_data: Path) -> None:
-    plan = planned(lab_file, lab_data)
-    names = list(plan.steps)
-    for name, step in plan.steps.items():
-        assert all(names.index(need) < names.index(name) for need in needs(step))
-
-
 def test_variants_are_merged_like_files_that_extend_others(lab_file: File, lab_data: Path) -> None:
     plan = planned(variant(lab_file, pretrain={"model": {"causal": True}, "objectives": [{"kind": "clm"}]}), lab_data)
     assert [objective.kind for objective in recipe(plan, 0).objectives] == ["mlm", "nsp"]
@@ -109,12 +102,6 @@ def test_one_pre_training_serves_all_seeds_of_fine_tuning(lab_file: File, lab_da
     assert kinds(plan)["pretrain"] == 2  # one per variant
     assert {recipe(plan, number).seed for number in range(4)} == {3}
     assert {step.recipe.seed for step in finetunings} == {7, 8}
-
-
-def test_a_plan_can_be_saved(lab_file: File, lab_data: Path, tmp_path: Path) -> None:
-    plan = planned(variant(lab_file, glove={"epochs": 2}), lab_data)
-    save_plan(plan, tmp_path / "plan.json")
-    assert {name: read_step(tmp_path / "plan.json", name) for name in plan.steps} == plan.steps
 
 
 def test_the_name_of_a_step_depends_on_its_settings_and_inputs_only(lab_file: File, lab_data: Path) -> None:
@@ -257,7 +244,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("share", {"text": {"eval_share": float("nan")}}, "text.eval_share is nan"),
     ("vocabulary", {"text": {"vocab_size": 0}}, "text.vocab_size is 0"),
     ("no text", {"text": {"inputs": []}}, "text.inputs is empty"),
-    ("bpe", {"text": {"algorithm": "bpe", "cased": True}}, "text.cased is true"),
+    ("bpe", {"text": {"algorithm": "bpe", "cased": True}}, "text.cased is for"),
     ("table", {"pretrain": {"extends": "nope"}}, "pretrain: the configuration: extends 'nope'"),
     ("objectives", {"pretrain": {"objectives": []}}, "pretrain: objectives"),
 ]
@@ -327,9 +314,8 @@ def test_a_file_of_the_task_with_unknown_classes_is_refused(lab_file: File, lab_
             "the variant x has tasks.or: the tasks of the lab are and",
         ),
         ({"pretrain_seed": -1}, "pretrain_seed is -1"),
-        ({"axes": [{"name": " ", "variants": [{"name": "x"}]}]}, "axes has the name ' '"),
-        ({"axes": [{"name": "a", "variants": [{"name": "x\ny"}]}]}, "axes.a.variants has the name"),
-        ({"tasks": [{"name": "mlm_loss", "train": "t", "dev": "d", "finetune": {}}]}, "that of another measure"),
+        ({"axes": [{"name": " ", "variants": [{"name": "x"}]}]}, "axes has an empty name"),
+        ({"tasks": [{"name": "mlm_loss", "train": "t", "dev": "d", "finetune": {}}]}, "which another measure has"),
     ],
 )
 def test_a_wrong_file_is_refused(lab_file: File, lab_data: Path, changes: File, message: str) -> None:

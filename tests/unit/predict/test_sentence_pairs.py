@@ -118,18 +118,16 @@ def test_similarity_on_the_command_line(
     assert "a.tsv:3" in lines[1]["error"]
     assert lines[2]["similarity"] == pytest.approx(1, abs=1e-5)
     assert result == {"pairs": 3, "errors": 1}
-    assert "1 of 3 rows could not be read" in output.err
+    assert "1 of 3 pairs have an" in output.err
 
 
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
-        ([], 2, "give either texts or --input FILE"),
-        (["a", "b", "--input", "c.tsv"], 2, "give either texts or --input FILE"),
         (["a"], 2, "give at least two texts"),
         (["a", "b", "--text", "c"], 2, "--text and --text-pair name columns of a file: add --input FILE"),
         (["--input", "one.tsv"], 2, "one.tsv"),
-        (["--input", "bad.jsonl"], 1, "none of 1 row could be read"),
+        (["--input", "bad.jsonl"], 1, "none of 1 pairs has a"),
     ],
 )
 def test_wrong_usage_of_similarity(

@@ -26,7 +26,7 @@ from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.model.vector_modules import Dropout, LayerNorm, Normalize
 from bertie.objectives import MaskedLM, NextSentence
-from bertie.predict import export_checks, transformers_js
+from bertie.predict import compared_texts, export_checks, transformers_js
 from bertie.predict.engines import onnx
 from bertie.predict.verify import verify
 from bertie.pretraining.initial_weights import new_model
@@ -75,7 +75,10 @@ def test_the_folder_has_a_file_of_each_precision(source: Path, converted: tuple[
     assert config == json.loads((source / "config.json").read_text())
     assert "tags:\n- bert\n- bertie\n- transformers.js\n" in (out / "README.md").read_text()
     ids = np.array([[2, 7, 9, 3]])
-    states = [onnx.outputs(out / name)(ids, np.ones_like(ids), 0 * ids)[0] for name in transformers_js.FILES.values()]
+    states = [
+        onnx.OnnxSession(out / name).outputs(ids, np.ones_like(ids), 0 * ids)[0]
+        for name in transformers_js.FILES.values()
+    ]
     assert all(each.dtype == np.float32 for each in states)
     found = [bertie.load(folder, threads=1).predict(["the gudon"])[0].probabilities for folder in (source, out)]
     assert found[0] == pytest.approx(found[1])
@@ -136,7 +139,7 @@ def test_files_that_differ_too_much_are_refused(
     predictor = bertie.load(source, threads=1)
     text = tmp_path / "texts.tsv"
     text.write_text("text\tlabel\nthe gudon\ta\nanother one in the place\tb\n")
-    members = export_checks.sequences(predictor, text)
+    members = compared_texts.sequences(predictor, text)
     before = export_checks.measure(predictor, members, text)
     with monkeypatch.context() as patch:
         folder = copy_of(converted[0], tmp_path / "loss", patch)

@@ -17,18 +17,9 @@ from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.folder import write_manifest
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.cli import main
-from bertie.predict import compare_libraries
 from bertie.predict import verify as module
-from bertie.predict.comparison import (
-    Compared,
-    ComparedTexts,
-    OtherError,
-    attempt,
-    calling,
-    close,
-    equal_or_not,
-    not_done,
-)
+from bertie.predict.compared_texts import ComparedTexts
+from bertie.predict.comparison import Probe, compared, not_done, run
 from bertie.text.tokenizer import Tokenizer
 
 Change = Callable[[Path], object]
@@ -79,7 +70,7 @@ def test_settings_of_the_files_show(folder: Path) -> None:
     loaded = bertie.load(folder, threads=1)
     sentence_transformers_format.write(folder, loaded.model.encoder.config, how, 20)
     facts = bertie.verify(folder).facts
-    assert facts["model"]["encoder"].endswith("relu")
+    assert facts["model"]["encoder"].endswith("hidden_act relu")
     assert facts["model"]["longest input"].startswith("20 tokens")
     assert facts["tokenizer"]["text"].startswith("keeps the case")
     assert facts["tokenizer"]["added tokens"] == token
@@ -152,7 +143,7 @@ def test_a_wrong_call_has_the_exit_code_2(
 ) -> None:
     assert result(tmp_path / "none", capsys)[0] == 2
     assert result(folder, capsys, "--against", "tensorflow")[0] == 2
-    monkeypatch.setattr(compare_libraries.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda _: None)
     code, found, _ = result(folder, capsys, "--against", "sentence-transformers")
     assert code == 2
     assert found["error"] == "sentence-transformers: not installed: pip install sentence-transformers"
@@ -179,14 +170,14 @@ def test_a_difference_has_the_exit_code_1(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = [np.array([1.0, 2.0])]
-    comparisons = [
-        close("vectors", ["a text"], numbers, [np.array([1.0, 2.5])]),
-        equal_or_not("ids", ["a text"], [[1]], [[2]], by_design="they may differ"),
+    probes = [
+        Probe("vectors", ["a text"], numbers, lambda: [np.array([1.0, 2.5])]),
+        Probe("ids", ["a text"], [[1]], lambda: [[2]], 0.0, "they may differ"),
         not_done("loading the head", "ValueError: no"),
-        close("scores", ["a text"], numbers, numbers),
+        Probe("scores", ["a text"], numbers, lambda: numbers),
     ]
-    monkeypatch.setattr(module, "compare", lambda *_: comparisons)
-    monkeypatch.setattr(module, "require", lambda _: None)
+    monkeypatch.setitem(module.PROBES, "transformers", lambda *_: probes)
+    monkeypatch.setattr(module, "absent", lambda _: "")
     code, found, lines = result(folder, capsys, "--against", "transformers")
     assert code == 1
     assert not found["right"]
@@ -199,24 +190,44 @@ def test_a_difference_has_the_exit_code_1(
 
 def test_numbers_are_compared_relative_to_the_largest_one() -> None:
     theirs = [np.array([100.0, 0.0])]
-    assert close("x", [""], [np.array([100.0, 0.009])], theirs).equal
-    assert not close("x", [""], [np.array([100.0, 0.011])], theirs).equal
-    assert not close("x", [""], [np.array([100.0, np.nan])], theirs).equal
-    assert not close("x", [""], [np.array([100.0])], theirs).equal
-    assert close("x", [], [], []).equal
-    assert not np.isfinite(close("x", [""], [np.array([100.0])], theirs).difference)
+    differences = {0.009: True, 0.011: False, np.nan: False}
+    found = {x: compared("x", [""], [np.array([100.0, x])], theirs).equal for x in differences}
+    assert found == differences
+    other_size = compared("x", [""], [np.array([100.0])], theirs)
+    assert not np.isfinite(other_size.difference)
+    assert compared("x", [], [], []).equal
+    assert compared("x", [""], [], theirs).verdict == "FAILED"
 
 
-def test_an_error_of_the_other_program_is_a_result() -> None:
-    def fail() -> list[Compared]:
-        with calling():
-            print("hidden")
-            raise KeyError("two\nlines")
+def test_names_among_numbers_must_be_equal() -> None:
+    ours = [{"label": "a", "probabilities": {"a": 0.7, "b": 0.3}, "spans": [[1, 2]]}]
+    for theirs, equal in (
+        ({"probabilities": {"a": 0.70001, "b": 0.3}}, True),
+        ({"probabilities": {"a": 0.71, "b": 0.29}}, False),
+        ({"probabilities": {"a": 0.7, "c": 0.3}}, False),
+        ({"label": "b"}, False),
+        ({"spans": [[1, 3]]}, False),
+    ):
+        result = compared("x", [""], ours, [ours[0] | theirs])
+        assert (result.equal, result.example is None) == (equal, equal), theirs
+    exact = compared("ids", ["long text", "text"], [["a", "b"], ["a"]], [["a", "c"], ["b"]], 0.0)
+    assert (exact.difference, exact.example and exact.example.text) == (2.0, "text")
 
-    [found] = attempt("tokens", fail)
-    assert (found.what, found.reason, found.verdict) == ("tokens", r"KeyError: 'two\nlines'", "FAILED")
-    with pytest.raises(OtherError), calling():
+
+def test_an_error_of_the_other_program_is_a_result(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> Any:
+        print("hidden")
+        raise KeyError("two\nlines")
+
+    def no_memory() -> Any:
         raise MemoryError
+
+    found = run([Probe("tokens", [""], [1], fail), Probe("vectors", [""], [1], no_memory)])
+    assert [(each.reason, each.verdict) for each in found] == [
+        (r"KeyError: 'two\nlines'", "FAILED"),
+        ("MemoryError:", "FAILED"),
+    ]
+    assert capsys.readouterr().out == ""
 
 
 def test_texts_have_the_tokens_of_the_vocabulary(folder: Path) -> None:

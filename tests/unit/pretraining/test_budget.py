@@ -154,26 +154,6 @@ def test_an_evaluation_that_would_exceed_the_budget_is_left_out(
     assert now[0] < 104.3
 
 
-def test_time_of_an_evaluation_that_is_interrupted_again_is_not_said_to_be_saved(
-    config: PretrainConfig,
-    small_shards: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def interrupted(*_: Any) -> None:
-        [clock.time.monotonic() for _ in range(150)]  # 1.5 s
-
-    monkeypatch.setattr(pretrain, "evaluate", interrupted)
-    for _ in range(3):
-        with pytest.raises(KeyboardInterrupt):
-            bertie.pretrain(config, small_shards, tmp_path / "run", threads=1)
-    lines = capsys.readouterr().err.splitlines()
-    saved, resumed = ([line for line in lines if line.startswith(word)] for word in ("saved", "resuming"))
-    assert len({line.partition("after")[2] for line in saved + resumed}) == 1
-    assert (len(saved), len(resumed)) == (3, 2)
-
-
 def test_a_run_saves_after_a_part_of_its_time(config: PretrainConfig) -> None:
     minutes = {"30s": 1.0, "30m": 1.5, "24h": 10.0}
     for budget, expected in minutes.items():
@@ -261,20 +241,6 @@ def test_dry_run_labels_and_plans_as_the_first_steps(
 def test_a_schedule_that_counts_steps_is_refused(config: PretrainConfig) -> None:
     with pytest.raises(UsageError, match=r"schedule\.warmup is 0"):
         replace(config, schedule=InverseSquareRoot(warmup=0.0))
-
-
-def test_dry_run_tells_how_many_tokens_fit(
-    config: PretrainConfig, small_shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    result = dry_run(config, small_shards, tmp_path / "run", threads=1)
-    assert result["seconds"] == 4
-    assert "the budget of 4 s would be" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("budget", ["4", "x", "-4s", "0h"])
-def test_a_wrong_budget_is_refused(config: PretrainConfig, budget: str) -> None:
-    with pytest.raises(UsageError, match="budget is"):
-        replace(config, budget=budget)
 
 
 def test_a_budget_too_small_for_a_step_leaves_no_model(

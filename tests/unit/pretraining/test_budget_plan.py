@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,16 @@ import torch
 
 import bertie
 from bertie import UsageError, UserError, runtime
-from bertie import config as configuration
 from bertie.cli import main
-from bertie.pretraining import budget_plan, plan_report, pretrain, scaling, step_cost
+from bertie.pretraining import budget_plan, plan_report, pretrain, scaling
 from bertie.pretraining.budget_plan import FILL_A_GPU, GPUS, MOST_EPOCHS, RECIPES, Gpu, Target
 from bertie.pretraining.pretrain import Setup, set_up
-from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.step_cost import flops_per_step, seconds_per_step
 from bertie.text.prepare import prepare
 from bertie.text.remote_shards import ShardCache
 from bertie.text.shards import open_shards
 from bertie.text.tokenizer import Tokenizer
 from bertie.training.distributed import SINGLE_PROCESS
-from bertie.training.loop import train_steps
 
 COPIES = 30
 
@@ -239,22 +236,6 @@ def test_the_shards_are_opened_once_and_no_run_folder_is_read(shards: Path, monk
     assert opened == [shards]
 
 
-def test_it_names_recipes_that_are_practically_as_good(
-    shards: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plan_report, "CLOSE", 10.0)
-    bertie.plan(shards, "3m", device="h100")
-    assert ": as good as modern-" in capsys.readouterr().err
-
-
-def test_it_says_which_text_and_masks_the_losses_are_of(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bertie.plan(shards, "3m")
-    shown, own = " ".join(capsys.readouterr().err.split()), open_shards(shards)
-    assert "with BERT's masks (15 % of the tokens)" in shown
-    assert f"Yours has {own.tokenizer.size:,} entries and {own.unigram_loss:.2f}: the more" in shown
-    assert "the loss with the masks of the recipe (30 %), which is higher" in shown
-
-
 def test_losses_of_repeated_text_are_lower_bounds(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = bertie.plan(shards, "3h", threads=1)
     shown = capsys.readouterr().err
@@ -332,18 +313,3 @@ def test_the_command_line(shards: Path, tmp_path: Path, capsys: pytest.CaptureFi
         assert f"'l4', found '{device}'" in capsys.readouterr().err
     assert main(["plan", "--data", str(tmp_path), "--budget", "24h"]) in (1, 2)
     assert str(tmp_path) in capsys.readouterr().err
-
-
-def test_three_long_steps_are_enough_to_time_them(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps: list[Any] = []
-
-    def watch(*args: Any) -> Iterator[Any]:
-        for result in train_steps(*args):
-            steps.append(result)
-            yield result
-
-    monkeypatch.setattr(step_cost, "train_steps", watch)
-    monkeypatch.setattr(step_cost, "LONG_STEP", 0.0)
-    recipe = configuration.load(PretrainConfig, {"extends": "modern-tiny", "objectives": [{"kind": "mlm"}]}, "pretrain")
-    assert seconds_per_step(set_up(recipe, shards, shards / "none", 1, SINGLE_PROCESS)) > 0
-    assert len(steps) == 3

@@ -14,7 +14,6 @@ import torch
 import bertie
 from bertie.batches.contiguous import DocSentences
 from bertie.checkpoints.read import read_checkpoint
-from bertie.errors import UserError
 from bertie.finetuning.finetune import Finetuned
 from bertie.model.characters import CharacterCNN, Characters
 from bertie.model.lstm import LstmConfig, LstmEncoder
@@ -145,23 +144,3 @@ def test_a_frozen_encoder_with_a_scalar_mix_learns(run: Path, rows: list[dict[st
 @pytest.mark.parametrize("from_scratch", [True, False])
 def test_an_encoder_is_fine_tuned(run: Path, rows: list[dict[str, str]], from_scratch: bool) -> None:
     assert finetune(run, rows, from_scratch=from_scratch).losses[-1] < 0.3
-
-
-def test_folders_whose_files_do_not_belong_together_are_refused(run: Path, tmp_path: Path) -> None:
-    newest = run / "checkpoints" / "step-00000008"
-    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / name).write_bytes((newest / name).read_bytes())
-    values = json.loads((tmp_path / "config.json").read_text())
-    for size, less in ((501, ""), (499, "only ")):
-        encoder = values["encoder"] | {"vocab_size": size}
-        (tmp_path / "config.json").write_text(json.dumps(values | {"encoder": encoder}))
-        with pytest.raises(UserError, match=f"the vocabulary has 500 entries and the model {less}{size}"):
-            read_checkpoint(tmp_path)
-    narrow = values["encoder"] | {"input": values["encoder"]["input"] | {"character_size": 5}}
-    (tmp_path / "config.json").write_text(json.dumps(values | {"encoder": narrow}))
-    with pytest.raises(UserError, match=r"encoder\.embeddings\.characters\.symbols should be"):
-        read_checkpoint(tmp_path)
-    subwords = values["encoder"] | {"input": {"kind": "subwords"}}
-    (tmp_path / "config.json").write_text(json.dumps(values | {"encoder": subwords}))
-    with pytest.raises(UserError, match="it holds no word embeddings"):
-        read_checkpoint(tmp_path)

@@ -10,7 +10,6 @@ import pytest
 
 import bertie
 from bertie.batches.sentence_pairs import SentencePairs
-from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.dry_run import dry_run
@@ -82,19 +81,6 @@ def test_warns_of_a_text_that_is_too_small_for_its_steps(
     assert re.search(r"warning: the run reads the text [0-9,]+ times, .* 40 times", capsys.readouterr().err)
     dry_run(config, small_shards, tmp_path / "run", threads=1)
     assert "warning" not in capsys.readouterr().err
-
-
-def test_refuses_what_pretrain_refuses(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
-    (tmp_path / "junk").mkdir()
-    (tmp_path / "junk" / "x").touch()
-    with pytest.raises(UsageError, match=r"junk already exists and is not a bertie run"):
-        dry_run(config, small_shards, tmp_path / "junk", threads=1)
-    short = replace(config, training=replace(config.training, steps=2))
-    bertie.pretrain(short, small_shards, tmp_path / "run", threads=1)
-    with pytest.raises(
-        UsageError, match=r"training\.steps is 2 there and 30 here; .*to train longer, also --init-from"
-    ):
-        dry_run(config, small_shards, tmp_path / "run", threads=1)
 
 
 def test_every_phase_is_reported(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:

@@ -68,11 +68,6 @@ def test_rounded_shares_still_reach_the_last_step() -> None:
     )
 
 
-def test_share_of_zero_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"phases\.share is 0"):
-        Phase(0.0)
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_steps_from_any_step_equal_the_steps_from_the_start(shards: Shards, workers: int) -> None:
     phases = resolve_phases(TWO, LAYOUT, 16, 512, 40)

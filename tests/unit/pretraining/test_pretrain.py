@@ -37,7 +37,6 @@ from bertie.text.shards import open_shards
 from bertie.training import trainer
 from bertie.training.optimizers import AdamW, Lamb, Muon, Optimizer
 from bertie.training.run_folder import read_metrics
-from bertie.training.run_report import describe_machine
 from bertie.training.schedules import LinearDecay
 
 TRAINING = PretrainTraining(
@@ -97,15 +96,6 @@ def test_repeated_run_gives_the_same_weights(config: PretrainConfig, small_shard
     assert losses[0] == losses[1]
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("a", "b")]
     assert weights[0] == weights[1]
-
-
-def test_seed_changes_the_run(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
-    first = []
-    for seed in (0, 1):
-        short = replace(config, seed=seed, training=replace(config.training, steps=1))
-        pretrain(short, small_shards, tmp_path / str(seed))
-        first.append(records(tmp_path / str(seed), "train")[0]["loss"])
-    assert first[0] != first[1]
 
 
 def test_initial_weights_depend_on_the_seed_only(tiny_config: TransformerConfig) -> None:
@@ -212,23 +202,6 @@ def test_tokens_per_second_exclude_evaluation(
     assert train[2]["tokens_per_second"] > (train[2]["tokens"] - train[1]["tokens"]) / 10_000
 
 
-def test_tokens_per_second_include_logging(
-    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a GPU, logging waits until the step before has been computed."""
-    record = trainer.train_record
-
-    def waiting(*args: Any) -> dict[str, Any]:
-        time.sleep(0.2)
-        return record(*args)
-
-    monkeypatch.setattr(trainer, "train_record", waiting)
-    pretrain(replace(config, training=replace(config.training, steps=4)), small_shards, tmp_path / "run")
-    first, *later = records(tmp_path / "run", "train")
-    for before, after in itertools.pairwise([first, *later]):
-        assert (after["tokens"] - before["tokens"]) / after["tokens_per_second"] >= 0.2
-
-
 def test_every_row_and_objective_uses_its_own_random_stream(
     config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,7 +241,7 @@ def test_contradictory_settings_are_refused(config: PretrainConfig, small_shards
         ({"layout": SentencePairs(max_length=65)}, r"layout\.max_length 65 is more than"),
         ({"objectives": ()}, r"objectives is \[\]"),
         ({"objectives": (MaskedLM(), MaskedLM())}, "each of a different kind"),
-        ({"model": replace(config.model, type_vocab_size=1)}, "sentence pairs have 2 segments"),
+        ({"model": replace(config.model, type_vocab_size=1)}, "model.type_vocab_size is 1"),
     ):
         with pytest.raises(UsageError, match=message):
             pretrain(replace(config, **change), small_shards, out)  # type: ignore[arg-type]
@@ -286,14 +259,6 @@ def test_contradictory_settings_are_refused(config: PretrainConfig, small_shards
     with pytest.raises(UserError, match=r"lower --training\.batch-size"):
         pretrain(replace(config, training=replace(config.training, batch_size=10_000)), small_shards, out)
     assert not out.exists()
-
-
-@pytest.mark.parametrize(
-    "name", ["steps", "batch_size", "row_tokens", "max_eval_tokens", "keep_checkpoints", "max_grad_norm"]
-)
-def test_numbers_below_the_minimum_are_refused(name: str) -> None:
-    with pytest.raises(UsageError, match=rf"training\.{name} is 0"):
-        replace(TRAINING, **{name: 0})  # type: ignore[arg-type]
 
 
 def test_divergence_is_an_error_and_its_batch_is_saved(
@@ -335,15 +300,6 @@ def test_finished_run_with_a_missing_file_is_refused(
     (tmp_path / "run" / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"model\.safetensors is missing"):
         pretrain(short, small_shards, tmp_path / "run")
-
-
-def test_missing_facts_about_the_machine_are_question_marks(
-    config: PretrainConfig, small_shards: Path, tmp_path: Path
-) -> None:
-    short = replace(config, training=replace(config.training, steps=2))
-    pretrain(short, small_shards, tmp_path / "run")
-    (tmp_path / "run" / "environment.json").write_text('{"threads": 1, "versions": 3}')
-    assert describe_machine(tmp_path / "run") == "On 1 thread of ?, in ?; ?."
 
 
 def test_single_non_finite_step_is_skipped_and_logged(
@@ -544,7 +500,7 @@ def test_micro_batches_and_workers_do_not_change_the_data(
 def test_unsupported_varlen_attention_is_refused(config: PretrainConfig, small_shards: Path, tmp_path: Path) -> None:
     varlen = replace(config.training, attention="varlen", precision="bf16")
     with_dropout = replace(config.model, attention_probs_dropout_prob=0.1)
-    with pytest.raises(UsageError, match=r"model\.attention_probs_dropout_prob is 0\.1: set it to 0"):
+    with pytest.raises(UsageError, match=r"varlen, .* model\.attention_probs_dropout_prob 0\.1: change it"):
         replace(config, model=with_dropout, training=varlen)
     if runtime.device().type == "cpu":
         with pytest.raises(UsageError, match=r"varlen, which needs a GPU .* here it is bf16 on cpu"):
@@ -566,7 +522,7 @@ def test_cpu_attention_is_refused_on_a_gpu(
 ) -> None:
     monkeypatch.setattr(runtime, "device", lambda: torch.device("cuda"))
     asked = replace(config, training=replace(config.training, attention=kind))
-    with pytest.raises(UsageError, match=f"training.attention is {kind}, which runs on a CPU only, not on cuda"):
+    with pytest.raises(UsageError, match=f"training.attention is {kind}, which needs a CPU; here .* on cuda"):
         pretrain(asked, small_shards, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -67,21 +67,6 @@ def test_more_tokens_have_lower_losses_in_an_interval() -> None:
         assert all(each.low <= each.loss <= each.high and each.low < each.high for each in row)
 
 
-@pytest.mark.parametrize(("tokens", "best"), [(2e6, 2e6), (1e10, 3e8)])
-def test_larger_models_need_more_tokens(tokens: float, best: float) -> None:
-    losses = {size: scaling.expected_loss(size, tokens).loss for size in (3e5, 2e6, 3e8)}
-    assert min(losses, key=losses.__getitem__) == best
-
-
-def test_a_long_way_from_all_points_the_interval_is_wider() -> None:
-    def width(parameters: float, tokens: float) -> float:
-        found = scaling.expected_loss(parameters, tokens)
-        return found.high - found.low
-
-    near = POINTS[0]
-    assert width(1e8, 1e9) > width(near["parameters"], near["tokens"])
-
-
 def test_repeated_text_is_worth_less() -> None:
     assert scaling.useful_tokens(900, 1000) == 900
     assert scaling.useful_tokens(1000, 1000) == 1000

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import openai
 import pytest
+from tokenizers import Regex, pre_tokenizers
 
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.model.vector_modules import Normalize
@@ -18,6 +19,7 @@ from bertie.serve.operations import ServedModel, serve_model
 from bertie.serve.service import Service
 from bertie.serve.vectors import VOCABULARY
 from bertie.tasks.aggregation import Strategy
+from bertie.text.engines import added_tokens, copy_engine
 
 from .conftest import Answer, Server, serving
 
@@ -256,6 +258,24 @@ def test_entities_by_strategy(
         compare(found, wanted)
     refused = server.post("/v1/predict", {"model": "tagger", "inputs": texts, "aggregation_strategy": "last"})
     assert refused.status == 422
+
+
+def test_a_tokenizer_that_panics_is_an_error_of_its_request_and_the_next_one_is_answered(
+    make_service: Callable[..., Service], predictors: Predictors
+) -> None:
+    """The library's engine for regular expressions gives up after some steps, with an error that is no Exception."""
+    tokenizer = predictors["mlm"].tokenizer
+    engine = copy_engine(tokenizer.backend.engine, added_tokens(tokenizer.backend.engine))
+    engine.pre_tokenizer = pre_tokenizers.Split(Regex("(a+)+$"), "isolated")
+    panicking = replace(tokenizer, backend=replace(tokenizer.backend, engine=engine))
+    service = make_service("mlm")
+    predictor = replace(predictors["mlm"], tokenizer=panicking)
+    service.models["mlm"] = serve_model("mlm", predictor, service.limits.queue_tokens)
+    with serving(service) as server:
+        refused = server.post("/v1/embeddings", {"input": "a" * 40 + "b", "model": "mlm"})
+        assert refused.status == 422
+        assert "cannot read a text" in refused.error["message"]
+        assert server.post("/v1/embeddings", {"input": "ban", "model": "mlm"}).status == 200
 
 
 def compare(found: object, wanted: object) -> None:

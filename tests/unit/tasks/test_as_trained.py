@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from bertie.errors import UsageError
 from bertie.tasks import Choose, Classify, Embed, MultiLabel, Regress, Relate, Span, Tag
+from bertie.tasks.data.reader import DataFormat
+from bertie.tasks.task_json import task_from_json, to_task_json
 
 CASES = [
     (Classify(text="a"), Classify(text="b", paired=True), Classify(text="a", paired=True)),
@@ -29,6 +30,19 @@ def test_settings_remain_and_what_training_decided_comes_from_the_model(asked: A
     assert asked.as_trained(own) == expected
 
 
-def test_a_setting_that_contradicts_the_training_is_refused() -> None:
-    with pytest.raises(UsageError, match=r'task\.form: the model was trained with "markers": use it'):
-        Relate(form="typed").as_trained(Relate())
+@pytest.mark.parametrize(
+    ("kind", "earlier", "value", "now"),
+    [
+        ("multi_label", "usual_separator", ",", DataFormat(separator=",")),
+        ("multi_label", "usual_separator", "", DataFormat()),
+        ("relate", "usual_end", "last", DataFormat(end="last")),
+        ("relate", "usual_end", "automatic", DataFormat()),
+        ("tag", "usual_comments", "skip", DataFormat(has_comments=True)),
+        ("choose", "counts_from_0", True, DataFormat(first_ending=0)),
+        ("choose", "counts_from_0", False, DataFormat()),
+    ],
+)
+def test_earlier_files_say_the_same(kind: str, earlier: str, value: Any, now: DataFormat) -> None:
+    task: Any = task_from_json({"kind": kind, earlier: value}, "task.json")
+    assert task.data_format == now
+    assert task_from_json(to_task_json(task, 128, "last", 0), "task.json") == task

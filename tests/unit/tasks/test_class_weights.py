@@ -17,7 +17,7 @@ from bertie.contracts import Sequence, Targets
 from bertie.errors import UsageError, UserError
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.losses import binary_cross_entropy, cross_entropy
-from bertie.tasks import AnyTask, Classify, MultiLabel, Tag
+from bertie.tasks import Classify, MultiLabel, Tag
 from bertie.tasks.data.conll import TaggedSentence
 from bertie.tasks.data.label_sets import LabelSetExample
 from bertie.tasks.data.texts import Example
@@ -101,25 +101,16 @@ def test_positive_examples_of_a_label_are_weighted_as_in_torch() -> None:
 @pytest.mark.parametrize(
     ("task", "examples", "message"),
     [
-        (Classify(class_weights={"a": 1.0, "b": 1.0}), texts(GOLD), "has no weight for c: give one for every class"),
+        (Classify(class_weights={"a": 1.0, "b": 1.0}), texts(GOLD), "has no weight for c"),
         (
             Classify(class_weights=BALANCED | {"d": 1.0}),
             texts(GOLD),
             "a weight for 'd', which is none of the classes a",
         ),
-        (Classify(class_weights=BALANCED | {"a": 0.0}), texts(GOLD), "the weight of 'a' is 0: give more than 0"),
-        (
-            Classify(class_weights=BALANCED | {"a": 1e39}),
-            texts(GOLD),
-            "the weight of 'a' is 1e\\+39: give .* at most 1e\\+15",
-        ),
-        (Tag(class_weights=BALANCED | {"a": 1e-60}), sentences(GOLD), "the weight of 'a' is 1e-60"),
-        (Classify(class_weights=BALANCED | {"a": math.nan}), texts(GOLD), "the weight of 'a' is nan"),
+        (Tag(class_weights=BALANCED | {"a": 0.0}), sentences(GOLD), "the weight of 'a' is 0: give"),
         (MultiLabel(class_weights=BALANCED | {"c": math.inf}), sets("a", "b", "c"), "the weight of 'c' is inf"),
-        (Classify(class_weights="balanced", labels=("a", "b", "c", "d")), texts(GOLD), "no training example has 'd'"),
+        (Tag(class_weights="balanced", labels=(*"abcd",)), sentences(GOLD), "no training example has 'd'"),
         (MultiLabel(class_weights="balanced"), sets("a", "ab", "a"), "all training examples have 'a'"),
-        (Tag(class_weights="balanced", labels=("a", "b", "c", "d")), sentences(GOLD), "no training example has 'd'"),
-        (Tag(class_weights={"a": 1.0}), sentences(GOLD), "has no weight for b, c"),
     ],
 )
 def test_weights_that_do_not_fit_the_classes_are_refused(task: Any, examples: Any, message: str) -> None:
@@ -141,14 +132,5 @@ def test_weights_are_a_word_or_a_table() -> None:
     assert given() == "none"
     assert given("--task.class-weights", "balanced") == "balanced"
     assert given("--task.class-weights", "{a = 2, 'not b' = 0.5}") == {"a": 2.0, "not b": 0.5}
-    for word, message in (
-        ("balancd", "did you mean 'balanced'"),
-        ("{a = 'x'}", "class-weights.a: expected a number"),
-        ("{a", "not TOML"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            given("--task.class-weights", word)
     table = {"extends": "classify", "task": {"class_weights": {"a": 1, "b": 3.5}}}
     assert config.load(FinetuneConfig, table, "finetune").task.class_weights == {"a": 1.0, "b": 3.5}
-    with pytest.raises(UsageError, match=r"task\.class_weights: \['balanced'\] is not known"):
-        config.build(AnyTask, {"kind": "tag", "class_weights": ["balanced"]}, "task")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,13 +44,6 @@ def test_fit_refuses_unusable_labels(labels: tuple[str | None, ...], message: st
         Embed().fit(pairs(*labels))
 
 
-def test_pairs_of_several_classes_in_a_file_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "nli.tsv"
-    path.write_text("sentence1\tsentence2\tgold_label\na\tb\tneutral\nc\td\tentailment\n")
-    with pytest.raises(UserError, match="'neutral' is not a score"):
-        Embed().fit(list(Embed().reader.read(path)))
-
-
 def test_a_first_token_that_sees_no_other_is_not_pooled(tiny_config: TransformerConfig) -> None:
     """`bertie embed` would read it, and training the last one."""
     assert Embed(pooling="cls").head(tiny_config, 8).pooling == "cls"
@@ -59,22 +51,6 @@ def test_a_first_token_that_sees_no_other_is_not_pooled(tiny_config: Transformer
     for causal in (GruConfig(hidden_size=8), replace(tiny_config, causal=True)):
         with pytest.raises(UsageError, match=r'task.pooling is "cls".*the last one.*to "lasttoken" or "mean"'):
             Embed(pooling="cls").head(causal, 8)
-
-
-@pytest.mark.parametrize("name", ["label", "score", "similarity", "relatedness_score"])
-def test_score_column_is_detected_by_name(tmp_path: Path, name: str) -> None:
-    rows = [{"sentence1": "a", "sentence2": "b", name: score} for score in (1.0, 3.5)]
-    assert Embed().fit(list(Embed().reader.values(rows))).scored
-    path = tmp_path / "pairs.csv"
-    path.write_text(f"sentence1,sentence2,{name}\na,b,1.0\nc,d,3.5\n")
-    assert [each.label for each in Embed().reader.read(path) if isinstance(each, Example)] == ["1.0", "3.5"]
-
-
-def test_two_possible_score_columns_are_refused() -> None:
-    """Treated as pairs without scores, they would silently train another objective."""
-    row = {"sentence_A": "a", "sentence_B": "b", "relatedness_score": "1", "entailment_judgment": "NEUTRAL"}
-    with pytest.raises(UsageError, match="more than one column could be the label"):
-        list(Embed().reader.values([row], labeled=True))
 
 
 def test_dev_pairs_need_scores_if_training_pairs_have_them() -> None:

@@ -106,15 +106,13 @@ def test_a_file_without_a_kind_is_told_which_fit(tmp_path: Path, capsys: pytest.
         path.write_text(json.dumps(row) + "\n")
         assert kind in kinds_that_read(path)
     assert main(["data", "inspect", str(tmp_path / "tag.jsonl")]) == 2
-    assert "tag.jsonl stands where the kind of task belongs; its columns fit tag. Say it" in capsys.readouterr().err
+    assert "tag.jsonl, whose columns fit tag. Use bertie data inspect TASK" in capsys.readouterr().err
     assert main(["data", "inspect", str(tmp_path / "none.csv")]) == 2
-    assert "none.csv' is no kind of task, which stands before the file, and no file: the kinds are classify, " in (
-        capsys.readouterr().err
-    )
+    assert "none.csv'; tasks: classify, " in capsys.readouterr().err
     path = tmp_path / "plain.txt"
     path.write_text("word\n")
     assert main(["data", "inspect", str(path)]) == 2
-    assert "its columns fit no task without flags. Say it first, or with --task KIND" in capsys.readouterr().err
+    assert "whose columns fit no task without flags" in capsys.readouterr().err
 
 
 def test_what_is_uncertain_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,15 +205,12 @@ def test_tags_are_inspected_as_fine_tuning_reads_them(
     assert message in told or suffix == "jsonl"
 
 
-def test_rows_without_tags_and_labels_are_inspected_as_fine_tuning_reads_them(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    rows = [{"tokens": ["a", "b"], "tags": ["O", "B-X"]}, {"tokens": ["a"]}]
-    assert inspect_data("tag", rows)["refused"].startswith("example 2: words without tags")
-    assert "fine-tuning refuses this file: example 2: words without tags" in capsys.readouterr().err
-    found = inspect_data(Tag(labels=("O", "B-Y")), rows[:1])
+def test_tags_that_fine_tuning_refuses_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"tokens": ["a", "b"], "tags": ["O", "B-X"]}]
+    found = inspect_data(Tag(labels=("O", "B-Y")), rows)
+    assert "fine-tuning refuses this file: example 1, word 2" in capsys.readouterr().err
     assert found["refused"] == "example 1, word 2: the tag 'B-X' is not in task.labels: O, B-Y"
-    assert inspect_data(Tag(class_weights={"O": 1}), rows[:1])["refused"].startswith("task.class_weights")
+    assert inspect_data(Tag(class_weights={"O": 1}), rows)["refused"].startswith("task.class_weights")
 
 
 def test_tags_are_counted_in_fixed_memory(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

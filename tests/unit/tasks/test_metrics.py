@@ -15,27 +15,6 @@ def classification_scores(gold: list[str], predicted: list[str], labels: list[st
     return scores(class_sums(gold, predicted, labels))
 
 
-def test_f1_is_of_the_second_of_two_labels_or_the_mean_over_labels():
-    gold, predicted = ["a", "a", "b", "c"], ["a", "b", "b", "b"]
-    assert classification_scores(gold, predicted, ["a", "b", "c"])["f1"] == pytest.approx((2 / 3 + 1 / 2 + 0) / 3)
-    assert classification_scores(["b", "a"], ["a", "a"], ["b", "a"])["f1"] == pytest.approx(2 / 3)
-
-
-def test_a_class_never_predicted_counts_as_zero_without_a_warning():
-    scores = classification_scores(["0", "0", "1"], ["0", "0", "0"], ["0", "1"])
-    assert scores == {"accuracy": pytest.approx(2 / 3), "f1": 0.0, "matthews": 0.0}
-    alone = classification_scores(["0"], ["0"], ["0", "1"])
-    assert (alone["accuracy"], alone["f1"], alone["matthews"]) == (1.0, 0.0, 0.0)
-
-
-def test_f1_leaves_out_a_class_that_is_neither_gold_nor_predicted():
-    gold = ["a", "b", "a", "b"]
-    assert classification_scores(gold, gold, ["a", "b", "c"]) == {"accuracy": 1.0, "f1": 1.0, "matthews": 1.0}
-    predicted = ["a", "b", "c", "b"]  # a class that no example has, but that is predicted, has f1 0
-    assert classification_scores(gold, predicted, ["a", "b", "c"])["f1"] == pytest.approx((2 / 3 + 1 + 0) / 3)
-    assert classification_scores(["a"], ["a"], ["c", "d", "b"])["f1"] == 0  # nothing is left
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning")  # scikit-learn's about a single class
 @settings(deadline=None, max_examples=50)
 @given(

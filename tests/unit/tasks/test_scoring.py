@@ -14,7 +14,6 @@ from bertie.cli import main
 from bertie.errors import UsageError, UserError
 from bertie.tasks import AnyTask, Choose, Classify, Embed, Regress, Span, Tag
 from bertie.tasks.data.squad import Answer, Question
-from bertie.tasks.data.texts import Example
 from bertie.tasks.predictions import prediction_to_json
 from bertie.tasks.task import build_head
 
@@ -101,23 +100,10 @@ def test_score_skips_unreadable_rows_and_their_predictions(tmp_path: Path) -> No
         bertie.score("classify", data, write(tmp_path / "said.jsonl", said))
 
 
-def test_choice_with_thousands_of_digits_is_refused(tmp_path: Path) -> None:
-    data = [{"context": "a", "endings": ["b", "c"], "label": 1}]
-    said = write(tmp_path / "said.tsv", f"index\tprediction\n0\t{'1' * 5000}\n")
-    with pytest.raises(UserError, match=r"said.tsv:2: the prediction is '1{20}', but the endings are 0 to 1"):
-        bertie.score("choose", data, said)
-
-
-@pytest.mark.parametrize("task", [task for task, _ in CASES], ids=[task.kind for task, _ in CASES])
-def test_score_needs_examples(task: AnyTask) -> None:
-    with pytest.raises(UserError, match="the examples: no examples in it"):
-        bertie.score(task, [], [])
-
-
-@pytest.mark.parametrize("tokens", [None, 5, "a b"])
-def test_tokens_of_a_prediction_must_be_a_list(tokens: Any) -> None:
-    with pytest.raises(UserError, match=f"prediction 1: the tokens must be a list of words, found '{tokens}'"):
-        bertie.score("tag", [{"tokens": ["a", "b"], "tags": ["O", "X"]}], [{"tokens": tokens, "tags": ["O", "X"]}])
+def test_score_needs_examples() -> None:
+    for task, _ in CASES:
+        with pytest.raises(UserError, match="the examples: no examples in it"):
+            bertie.score(task, [], [])
 
 
 def test_gold_label_without_a_predicted_probability_is_refused() -> None:
@@ -126,17 +112,10 @@ def test_gold_label_without_a_predicted_probability_is_refused() -> None:
         bertie.score("classify", classes(), said)
 
 
-def test_python_values_may_have_equal_sources() -> None:
-    examples = [Example("a", None, "0", ""), Example("b", None, "1", "")]
-    assert bertie.score("classify", examples, [{"label": "0"}, {"label": "1"}])["scores"]["accuracy"] == 1
-
-
 def test_duplicate_ids_are_refused() -> None:
     asked = [Question("x", "who", "the cat", (Answer("cat", 4),), f"here:{i}") for i in (1, 2)]
     with pytest.raises(UserError, match="here:2: duplicate id 'x'"):
         Span().fit(asked)
-    with pytest.raises(UserError, match="here:2: the id 'x' is there already"):
-        bertie.score("span", asked, {"x": "cat"})
 
 
 def test_answers_without_ids_are_refused() -> None:
@@ -153,16 +132,10 @@ def test_score_reads_the_tables_of_glue(tmp_path: Path) -> None:
     for wrong, message in (
         (table.replace("3\t1", "2\t1"), "index 2 is there twice"),
         (table.replace("5\t1\n", "6\t1\n"), "index 5 is missing"),
-        (table.replace("5\t1\n", "x\t1\n"), "the index is 'x', and must be a number from 0"),
-        (table.replace("5\t1\n", "9" * 5000 + "\t1\n"), "the index is '9{20}', and must be a number from 0"),
+        (table.replace("5\t1\n", "x\t1\n"), "the index is 'x'"),
         (table.replace("5\t1\n", ""), "5 predictions for the 6 examples"),
-        (table + "6\t1\n", "7 predictions for the 6 examples"),
-        (
-            table.replace("5\t1", "5\t2"),
-            "'2' is none of the classes; the classes are 0, 1; name all classes with --task.labels",
-        ),
-        (table.replace("index", "id"), "expected the columns index and prediction, found id, prediction"),
-        (table.replace("5\t1", "5"), "1 columns, but the first line has 2"),
+        (table.replace("5\t1", "5\t2"), "'2' is none of the classes"),
+        (table.replace("index", "id"), "expected the columns index and prediction"),
     ):
         with pytest.raises(UserError, match=message):
             bertie.score("classify", data, write(tmp_path / "SST-2.tsv", wrong))
@@ -171,15 +144,9 @@ def test_score_reads_the_tables_of_glue(tmp_path: Path) -> None:
     assert bertie.score("regress", numbers, write(tmp_path / "STS-B.tsv", table))["scores"]["pearson"] == pytest.approx(
         1
     )
-    for wrong, why in (
-        ("nan", "not a finite number"),
-        ("inf", "not a finite number"),
-        ("x", "not a finite number"),
-        ("1e200", "too large"),
-    ):
-        path = write(tmp_path / "STS-B.tsv", table.replace("5\t5", f"5\t{wrong}"))
-        with pytest.raises(UserError, match=f"STS-B.tsv:7: the prediction is '{wrong}', which is {why}"):
-            bertie.score("regress", numbers, path)
+    path = write(tmp_path / "STS-B.tsv", table.replace("5\t5", "5\tnan"))
+    with pytest.raises(UserError, match=r"STS-B\.tsv:7: the prediction is 'nan'"):
+        bertie.score("regress", numbers, path)
 
 
 @pytest.mark.parametrize(("task", "rows"), CASES[:4], ids=[task.kind for task, _ in CASES[:4]])
@@ -192,13 +159,6 @@ def test_null_prediction_and_missing_prediction_have_different_messages(
         bertie.score(task, data, write(tmp_path / "said.jsonl", [{name: None, "other": 1}]))
     with pytest.raises(UserError, match=f"said.jsonl:1: no {name!r}; there are other"):
         bertie.score(task, data, write(tmp_path / "said.jsonl", [{"other": 1}]))
-
-
-def test_odds_may_be_very_large(tmp_path: Path) -> None:
-    """Odds are only compared with each other, never added."""
-    data, odds = write(tmp_path / "dev.json", SQUAD), {"a": -1e300, "b": -3.0, "c": 1e300}
-    scores = bertie.score("span", data, {"a": "the cat", "b": "mat", "c": ""}, null_odds=odds)["scores"]
-    assert scores["best_exact"] == 1
 
 
 def test_score_reads_conll_files_of_tags(tmp_path: Path) -> None:
@@ -232,9 +192,8 @@ def test_score_reads_answers_by_id_and_odds(tmp_path: Path, capsys: pytest.Captu
     silent = bertie.score("span", data, said, null_odds=odds, null_threshold=0.0)["scores"]
     assert silent["exact_match"] == 2 / 3
     assert "best_f1" not in bertie.score("span", data, said)["scores"]
-    for threshold, given, message in ((float("nan"), odds, "is nan: give a number"), (0.0, None, "needs --null-odds")):
-        with pytest.raises(UsageError, match=f"--null-threshold {message}"):
-            bertie.score("span", data, said, null_odds=given, null_threshold=threshold)
+    with pytest.raises(UsageError, match="--null-threshold needs --null-odds"):
+        bertie.score("span", data, said, null_threshold=0.0)
     with pytest.raises(UserError, match=r"dev.json: 1 of 3 questions have no prediction: a$"):
         bertie.score("span", data, {"b": "x", "c": ""})  # as SQuAD 2.0's script, which stops
     with pytest.raises(UserError, match="the answer to c: the answer must be a string, found '3'"):
@@ -306,22 +265,8 @@ def test_a_question_without_a_prediction_counts_0_in_squad_1(
     assert "8 of 8 questions have no prediction" in capsys.readouterr().err
 
 
-def test_all_predictions_of_squad_1_need_no_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = [Question("x", "who", "the cat", (Answer("cat", 4),), "here:1")]
-    assert bertie.score("span", asked, {"x": "cat"}, strict=True)["scores"]["exact_match"] == 1
-    assert "warning" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("argv", "code", "message"),
-    [
-        (["--data", "x"], 2, "bertie score lacks KIND, the first argument, such as classify"),
-        (["--task", "clasify", "--data", "x", "--predictions", "y"], 2, "clasify"),
-        (["--task", "classify", "--data", "gone.tsv", "--predictions", "gone.jsonl"], 2, "no such file: gone.jsonl"),
-    ],
-)
-def test_wrong_arguments_are_refused(
-    argv: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["score", *argv]) == code
-    assert message in capsys.readouterr().err
+def test_wrong_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["score", "--data", "x"]) == 2
+    assert "bertie score lacks KIND, the first argument" in capsys.readouterr().err
+    assert main(["score", "--task", "classify", "--data", "gone.tsv", "--predictions", "gone.jsonl"]) == 2
+    assert "no such file: gone.jsonl" in capsys.readouterr().err

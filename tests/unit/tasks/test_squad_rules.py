@@ -104,7 +104,7 @@ def case(rng: np.random.Generator, second: bool) -> tuple[list[Question], dict[s
     return questions, predicted, {f"q{number}": odds[f"q{number}"] for number in order}
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 def test_normalize_answer_follows_the_rules(seed: int) -> None:
     rng = np.random.default_rng(seed)
     every = "".join(chr(c) for c in rng.integers(1, 0x3000, 400) if not 0xD800 <= c < 0xE000)
@@ -114,7 +114,7 @@ def test_normalize_answer_follows_the_rules(seed: int) -> None:
         assert normalize_answer(given) == plain(given)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_squad_1_scores_follow_the_rules(seed: int) -> None:
     rng = np.random.default_rng(seed)
     for _ in range(100):
@@ -126,7 +126,7 @@ def test_squad_1_scores_follow_the_rules(seed: int) -> None:
         assert ours == {"exact_match": mean([a for a, _ in found]), "f1": mean([b for _, b in found])}
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_squad_2_scores_and_thresholds_follow_the_rules(seed: int) -> None:
     rng = np.random.default_rng(1000 + seed)
     for _ in range(100):

@@ -89,7 +89,6 @@ def test_scores_are_those_of_seqeval(
     [
         ("B-PER I-PER O|B-LOC O", TagForm("bio")),
         ("I-PER I-PER O|I-LOC B-LOC O", TagForm("iob1")),
-        ("I-PER O I-LOC", TagForm("iob1")),
         ("B-PER E-PER O S-LOC", TagForm("iobes")),
         ("B-PER I-PER L-PER O U-LOC", TagForm("bilou")),
         ("B-PER I-PER E-PER O W-LOC", TagForm("biewo")),
@@ -99,15 +98,10 @@ def test_scores_are_those_of_seqeval(
         ("B M E S|S B E", TagForm("bmes", "")),
         ("PER-B PER-I O LOC-B", TagForm("bio", "-", suffix=True)),
         ("b_per i_per o b_loc", TagForm("bio", "_", lower=True, outside="o")),
-        ("b i o", TagForm("bio", "", lower=True, outside="o")),
-        ("b-per i-per O", TagForm("bio", lower=True)),
         ("B-PER I-PER o B-LOC", TagForm("bio", outside="o")),
-        ("B:PER I:PER O", TagForm("bio", ":")),
         ("S/PER B/LOC E/LOC O", TagForm("iobes", "/")),
         ("NN VB DT|" * 20 + "S-NOM NN", None),
-        ("B-S I-S O", TagForm("bio")),  # the kind S
         ("B-PER-PART I-PER-PART O", TagForm("bio")),
-        ("DET NOUN VERB O", None),
         ("N V S ^ E L N N V V", None),  # letters that are parts of speech
         ("c c i c", None),
     ],
@@ -119,7 +113,7 @@ def test_the_scheme_is_found(tags: str, form: TagForm | None, capsys: pytest.Cap
     assert "warning" not in said
 
 
-@pytest.mark.parametrize("typo", ["I_PER", "i-PER", "PER", "I-", "E-PER", "PER-I", "IPER"])
+@pytest.mark.parametrize("typo", ["I_PER", "PER", "E-PER"])
 def test_one_typo_in_many_lines_is_named(typo: str) -> None:
     tags = "B-PER I-PER O|" * 2000
     with pytest.raises(
@@ -137,11 +131,6 @@ def test_tags_of_which_some_have_letters_are_asked_about() -> None:
         find_form(TagCounts(sentences("N_PL V_SG B_X O|" * 20)), "")
     assert "--task.scheme" in raised.value.remedy
     assert find_form(TagCounts(sentences("N_PL V_SG B_X O|" * 20)), "none") is None
-
-
-def test_a_bad_tag_of_bare_letters_is_named_too() -> None:
-    with pytest.raises(UserError, match=r"a\.conll:202: the tag 'X' does not fit BIO"):
-        find_form(TagCounts(sentences("B I O|" * 50 + "B X")), "")
 
 
 @pytest.mark.parametrize(
@@ -208,20 +197,12 @@ def test_numbers_are_tags_only_by_name() -> None:
     numbers = [TaggedSentence(("a", "b"), ("0", "1"), "a.jsonl:1")]
     with pytest.raises(UsageError, match=r"the tags are numbers \(0, 1\): name them .* --task\.labels"):
         Tag().fit(numbers)
-    with pytest.raises(UsageError, match=r"the tags are numbers \(0\.9, 1\.0\)"):
-        Tag().fit([TaggedSentence(("a", "b"), ("0.9", "1.0"), "a.jsonl:1")])
     assert Tag(labels=("0", "1")).fit(numbers).labels == ("0", "1")
     task = Tag(labels=("O", "B-X", "I-X"))
     [named] = task.reader.values([{"tokens": ["a", "b"], "ner_tags": [1, 0]}], labeled=True)
     assert named.tags == ("B-X", "O")
     with pytest.raises(UserError, match=r"example 1: the tag 7, and task\.labels has 3 names"):
         list(task.reader.values([{"tokens": ["a"], "ner_tags": [7]}], labeled=True))
-    with pytest.raises(UserError, match=r"the tag 9+…, and task\.labels has 3"):
-        list(task.reader.values([{"tokens": ["a"], "ner_tags": ["9" * 5000]}], labeled=True))
-    with pytest.raises(UserError, match="example 1: word 2 is empty"):
-        list(task.reader.values([["a", ""]]))
-    with pytest.raises(UserError, match="the tag -100 stands for no tag"):
-        list(task.reader.values([{"tokens": ["a"], "ner_tags": [-100]}], labeled=True))
     found = Tag().fit(sentences("B-X O"))  # its labels have no numbers
     [other] = found.reader.values([{"tokens": ["a", "b"], "ner_tags": [1, 0]}], labeled=True)
     assert other.tags == ("1", "0")

@@ -161,7 +161,7 @@ def test_missing_merges_are_an_error_and_other_kinds_of_bpe_are_read(
     roberta: Tokenizer, gpt2_folder: Path, tmp_path: Path
 ) -> None:
     shutil.copy(gpt2_folder / "vocab.json", tmp_path)
-    with pytest.raises(UserError, match=r"no merges\.txt"):
+    with pytest.raises(UserError, match=r"no such file: .*merges\.txt"):
         Tokenizer.load(tmp_path)
     content = json.loads(roberta.backend.engine.to_str()) | {"normalizer": {"type": "NFKC"}}
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))

@@ -29,7 +29,7 @@ from bertie.text.executors import LocalExecutor
 from bertie.text.vocabulary import train_tokenizer
 sources.MIN_GROUP_BYTES = 1000  # every file is a work item
 executor = LocalExecutor(int(sys.argv[3]))
-train_tokenizer([sys.argv[1]], Path(sys.argv[2]), vocab_size=1500, criterion=sys.argv[4], executor=executor)
+train_tokenizer([sys.argv[1]], Path(sys.argv[2]), vocab_size=700, criterion=sys.argv[4], executor=executor)
 print(hashlib.sha256(Path(sys.argv[2], "tokenizer.json").read_bytes()).hexdigest())
 """
 
@@ -192,13 +192,14 @@ def test_parity_with_the_library_given_the_order_of_the_alphabet(lines: list[str
 
 @pytest.mark.parametrize("criterion", ["frequency", "likelihood"])
 def test_no_word_of_the_training_text_is_unknown(lines: list[str], criterion: Criterion) -> None:
-    entries = train(lines, vocab_size=2000, criterion=criterion)
-    assert len(entries) == len(set(entries)) == 2000
+    lines = lines[:1500]
+    entries = train(lines, vocab_size=1000, criterion=criterion)
+    assert len(entries) == len(set(entries)) == 1000
     tokenizer = Tokenizer.build(entries)
     assert not any(tokenizer.unk_id in ids for ids in tokenizer.encode(lines))
     pieces = sum(map(len, tokenizer.encode(lines)))
     characters = sum(map(len, lines))
-    assert characters / pieces > 3
+    assert characters / pieces > 2.5
 
 
 def test_order_of_texts_does_not_matter(lines: list[str]) -> None:
@@ -213,7 +214,7 @@ def test_workers_threads_and_hash_seeds_do_not_change_the_tokenizer(
 ) -> None:
     (tmp_path / "texts").mkdir()
     for part in range(4):
-        (tmp_path / "texts" / f"{part}.txt").write_text("\n\n".join(lines[part:1600:4]), encoding="utf-8")
+        (tmp_path / "texts" / f"{part}.txt").write_text("\n\n".join(lines[part:800:4]), encoding="utf-8")
     digests = set()
     for run, workers in enumerate("13"):
         environment = {**os.environ, "RAYON_NUM_THREADS": workers, "PYTHONHASHSEED": str(run)}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 import threading
 from contextlib import nullcontext
@@ -188,30 +186,6 @@ def test_the_best_checkpoint_is_not_given_up_for_a_newer_one(
 
 def originals() -> tuple[Any, Any]:
     return trainer.save_state, trainer.loss_metrics
-
-
-def test_a_folder_that_cannot_be_written_ends_no_training(
-    config: PretrainConfig, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever fails first: here the folder of the checkpoints, of which the disk has no room for the name."""
-    run, make, log, tried = tmp_path / "run", Path.mkdir, trainer.train_record, Event()
-
-    def full(path: Path, *args: Any, **named: Any) -> None:
-        if path == run / "checkpoints" and not tried.is_set():
-            tried.set()
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        make(path, *args, **named)
-
-    def noting(*args: Any) -> dict[str, Any]:
-        record = log(*args)
-        if record["step"] == 4:
-            assert tried.wait(300)
-        return record
-
-    monkeypatch.setattr(Path, "mkdir", full)
-    monkeypatch.setattr(trainer, "train_record", noting)
-    bertie.pretrain(config, small_shards, run, threads=1)
-    assert [path.name for path in list_checkpoints(run)] == ["step-00000004", "step-00000006"]
 
 
 def test_metrics_that_cannot_be_written_cost_a_checkpoint_only(

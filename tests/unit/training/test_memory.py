@@ -135,7 +135,3 @@ def test_one_row_if_two_do_not_fit() -> None:
         return 100
 
     assert largest_fitting(peak, 10**9) == 1
-
-
-def test_rows_without_additional_memory_are_limited_by_the_room() -> None:
-    assert largest_fitting(lambda _: 100, 1000) == 901

@@ -66,10 +66,6 @@ def test_page_says_on_what_all_processes_ran(tmp_path, facts, told):
     assert describe_machine(run) == told
 
 
-def test_run_of_one_step_has_a_page(tmp_path):
-    assert "1,000 tokens, 0.1 minutes" in run_page(a_run(tmp_path / "run", 1), "", {}).html()
-
-
 def test_page_of_an_early_stopped_run_shows_the_best_evaluation(tmp_path):
     run = a_run(tmp_path / "run", 5)
     [last] = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()][-1:]

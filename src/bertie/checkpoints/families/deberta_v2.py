@@ -56,9 +56,6 @@ def read(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     sizes = ("embedding_size", "pooler_hidden_size", "attention_head_size")
     width, heads, longest = (known[name] for name in ("hidden_size", "num_attention_heads", "max_position_embeddings"))
     far, buckets = values.get("max_relative_positions", -1), values.get("position_buckets", -1)
-    for name, each in (("hidden_size", width), ("max_relative_positions", far), ("position_buckets", buckets)):
-        if type(each) is not int:
-            raise UsageError(f"{name} is {each!r}: it must be a number")
     for name, size in zip(sizes, (width, width, width // heads), strict=True):
         if (found := values.get(name, size)) != size:
             raise UsageError(f"{name} is {found!r}; bertie supports {size}")
@@ -74,8 +71,6 @@ def read(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
 def read_convolution(values: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of the convolution."""
     kernel = values.get("conv_kernel_size", 0)
-    if type(kernel) is not int:
-        raise UsageError(f"conv_kernel_size is {kernel!r}: it must be a number")
     if kernel <= 0:
         return {}
     act, groups = values.get("conv_act", "tanh"), values.get("conv_groups", 1)

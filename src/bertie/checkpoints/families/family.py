@@ -156,7 +156,7 @@ class Family:
         """Return the rows of the matrix of positions that no token uses. None: there are none."""
         rows = self.skipped_rows(POSITIONS, pad_id)
         found = weights.get(self.positions) if rows else None
-        return None if found is None or not found.ndim else found[:rows].clone()
+        return None if found is None else found[:rows].clone()
 
     def with_skipped(self, weights: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
         """Return the matrix of positions, by its name in weights to write, with such rows."""
@@ -238,8 +238,7 @@ def from_huggingface(
             continue
         for leaf in ("weight", "bias"):
             found = [cleaned[f"{name}.{leaf}"] for name in theirs if f"{name}.{leaf}" in cleaned]
-            # Scalars cannot be concatenated, and concatenation would silently convert integers to floats.
-            joinable = [tensor for tensor in found if tensor.ndim and tensor.is_floating_point()]
+            joinable = [tensor for tensor in found if tensor.is_floating_point()]  # joining would convert integers
             if len(joinable) == len(theirs) and len({tensor.shape for tensor in joinable}) == 1:
                 renamed[f"{row.ours}.{leaf}"] = torch.cat([cleaned.pop(f"{name}.{leaf}") for name in theirs])
         for name in theirs:  # names of tensors that were not joined, for the error message of a later check
@@ -251,8 +250,8 @@ def from_huggingface(
         if re.search(family.ignored, name):
             continue
         if row := names.get(module):
-            tensor = tensor[family.skipped_rows(row.ours, pad_id) :] if tensor.ndim else tensor
-            renamed[f"{row.ours}.{leaf}"] = _transposed(row, leaf, tensor)
+            rows = family.skipped_rows(row.ours, pad_id)
+            renamed[f"{row.ours}.{leaf}"] = _transposed(row, leaf, tensor[rows:] if rows else tensor)
         elif name.startswith(family.kept):
             renamed[name] = tensor
         else:

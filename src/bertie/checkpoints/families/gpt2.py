@@ -50,8 +50,6 @@ def read(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     """Return the layer of heads, and the size of the feed-forward layer, if config.json omits it."""
     if "intermediate_size" in known:
         return head_layer(values)
-    if type(known["hidden_size"]) is not int:
-        raise UsageError(f"n_embd is {known['hidden_size']!r}: it must be a number")
     return {"intermediate_size": 4 * known["hidden_size"]} | head_layer(values)
 
 

@@ -21,8 +21,6 @@ def read(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     name, width = values.get("afn", "gelu"), known["hidden_size"]
     if name not in ACTIVATIONS.values():
         raise UsageError(f"afn is {name!r}; bertie supports {' and '.join(map(repr, ACTIVATIONS.values()))}")
-    if type(width) is not int:
-        raise UsageError(f"n_embd is {width!r}: it must be a number")
     act = next(ours for ours, theirs in ACTIVATIONS.items() if theirs == name)
     return {"hidden_act": act, "intermediate_size": 4 * width} | gpt2.head_layer(values)
 

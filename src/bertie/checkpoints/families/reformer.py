@@ -69,23 +69,15 @@ def read_settings(values: dict[str, Any], known: dict[str, Any]) -> dict[str, An
             class contradicts is_decoder.
     """
     size, layers, buckets = known["hidden_size"], known["attn_layers"], known.get("num_buckets", [])
-    if type(size) is not int or not isinstance(layers, list):
-        raise UsageError(
-            f"hidden_size is {str(size)[:60]} and attn_layers is {str(layers)[:60]}: give a number and a list"
-        )
     if values.get("num_hidden_layers", len(layers)) != len(layers):
         raise UsageError(f"num_hidden_layers is {values['num_hidden_layers']!r}, and attn_layers has {len(layers)}")
     buckets = [buckets] if type(buckets) is int else buckets
-    if buckets is not None and not isinstance(buckets, list):
-        raise UsageError(f"num_buckets is {str(buckets)[:60]!r}: give a number or a list of factors")
     if buckets is None or ("lsh" in layers and not buckets):
         raise UsageError(
             f"num_buckets is {str(buckets or None)[:60]}, and transformers derives it from the first text that the model reads, "
             "so the results depend on that: give a number or a list of factors"
         )
     axial = values.get("axial_pos_embds", True)
-    if type(axial) is not bool:
-        raise UsageError(f"axial_pos_embds is {str(axial)[:60]!r}: give true or false")
     for name in values.get("architectures") or ():
         if (causal := CAUSAL.get(name)) is not None and causal != known["causal"]:
             raise UsageError(

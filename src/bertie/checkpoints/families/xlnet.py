@@ -38,7 +38,7 @@ def read_settings(values: dict[str, Any], known: dict[str, Any]) -> dict[str, An
     if (pooled := known["pooled_token"]) not in ("first", "last"):
         raise UsageError(f"summary_type is {pooled!r}; bertie supports 'first' and 'last'")
     width, heads = known["hidden_size"], known["num_attention_heads"]
-    if type(width) is type(heads) is int and heads > 0 and values.get("d_head", width // heads) != width // heads:
+    if values.get("d_head", width // heads) != width // heads:
         raise UsageError(f"d_head is {values['d_head']!r}; bertie supports d_model / n_head, {width // heads}")
     return {"attention_probs_dropout_prob": values["dropout"], **known} if "dropout" in values else {}
 

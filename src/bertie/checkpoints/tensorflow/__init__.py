@@ -3,8 +3,7 @@
 Read in this order:
 
 1. table.py: the index, a sorted table of keys and messages (the format of LevelDB and of protocol buffers).
-2. entries.py: dtype, shape and place of a tensor, as the index has them.
-3. tensor_bundle.py: the tensors of a checkpoint: `PREFIX.index` and `PREFIX.data-00000-of-00001`, ….
-4. names.py: names of Google's variables, and those of Hugging Face's weights.
-5. folder.py: a folder with bert_config.json, vocab.txt and a checkpoint.
+2. tensor_bundle.py: the tensors of a checkpoint: `PREFIX.index` and `PREFIX.data-00000-of-00001`, ….
+3. names.py: names of Google's variables, and those of Hugging Face's weights.
+4. folder.py: a folder with bert_config.json, vocab.txt and a checkpoint.
 """

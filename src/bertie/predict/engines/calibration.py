@@ -71,16 +71,12 @@ def _measure(name: str, seen: Seen, most: int = MAX_ROWS) -> dict[str, Tensor]:
     return {f"{name}.range": torch.tensor(_best(x_TI, matrix)), **found}
 
 
-def restored(x: Tensor, span: ActivationRange) -> Tensor:
-    """Return numbers after they were quantized."""
-    return (quantize(x, span).float() - span.zero) * span.scale
-
-
 def _best(x_TI: Tensor, matrix: Tensor) -> ActivationRange:
     low, high = min(0.0, float(x_TI.min())), max(0.0, float(x_TI.max()))
 
     def error(span: ActivationRange) -> float:
-        return float(F.linear(restored(x_TI, span) - x_TI, matrix).square().sum())
+        restored_TI = (quantize(x_TI, span).float() - span.zero) * span.scale
+        return float(F.linear(restored_TI - x_TI, matrix).square().sum())
 
     return min((ActivationRange(low * share, high * share) for share in SHARES), key=error)
 

@@ -125,13 +125,13 @@ def fastest(encoder: TransformerEncoder, exported: Exported | None) -> EngineNam
 
 def _candidates(exported: Exported | None) -> dict[EngineName, Engine]:
     names: list[EngineName] = ["torch", "torch-bf16", *([exported.engine] if exported else [])]
-    found: dict[EngineName, Engine] = {}
+    candidates: dict[EngineName, Engine] = {}
     for name in names:
         with suppress(UsageError):  # of another machine
             if (engine := named(name)) is not None:
                 engine.require()
-                found[name] = engine
-    return found
+                candidates[name] = engine
+    return candidates
 
 
 def _seconds(

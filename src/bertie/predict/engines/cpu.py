@@ -28,12 +28,13 @@ def name() -> str:
     return " ".join([platform.machine(), *found])
 
 
-def require(engine: str, precision: str) -> None:
-    """Check that the processor computes in a precision natively.
+def require(engine: str, precision: str, extra: str = "", *packages: str) -> None:
+    """Check that the packages of an extra are installed, and that the processor computes in a precision natively.
 
     Raises:
-        UsageError: It does not.
+        UsageError: One is missing, or it does not.
     """
+    require_packages(engine, extra, *packages)
     needs = {"bf16": BF16, "int8": INT8}.get(precision)
     if needs is not None and not has(needs):
         why = "would be slow" if precision == "bf16" else "would round sums, and results would be wrong"

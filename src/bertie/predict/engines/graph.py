@@ -31,8 +31,6 @@ from bertie.model.transformer import TransformerEncoder, run_layers
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 STATES = "last_hidden_state"
-POOLED = frozenset({"text", "choice", "pair"})
-"""Shapes of heads that read one vector of a sequence. The others read all tokens."""
 WITHOUT_OUTPUT = "vectors"
 """The shape of heads without weights: text vectors come from the last hidden states."""
 
@@ -100,7 +98,7 @@ class Graph(nn.Module):
             x_TD = self.encoder.final_norm(x_TD)
         outputs = [x_TD.unflatten(0, input_ids.shape)]
         for head in self.heads.values():
-            if facts_of(head).shape in POOLED:
+            if facts_of(head).pools:
                 outputs.append(_logits(head, self._pooled(head, outputs[0], attention_mask)))
                 continue
             logits = _logits(head, x_TD).unflatten(0, input_ids.shape)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +16,7 @@ from bertie.model.transformer import TransformerEncoder
 from bertie.predict.engines import cpu
 from bertie.predict.engines.files import Exported, engine_name
 from bertie.predict.engines.graph import INPUTS, STATES, Graph, export, quietly
-from bertie.predict.engines.grids import ComputeGrid, GridEncoder
+from bertie.predict.engines.grids import GridEncoder
 
 OPSET = 18
 
@@ -31,18 +30,16 @@ class OnnxEngine:
 
     def require(self) -> None:
         """Raise UsageError if a package or the instructions for the precision are missing."""
-        name = engine_name(self.kind, self.precision)
-        cpu.require_packages(name, "onnx", "onnxruntime")
-        cpu.require(name, self.precision)
+        cpu.require(engine_name(self.kind, self.precision), self.precision, "onnx", "onnxruntime")
 
     def build(self, encoder: TransformerEncoder, exported: Exported | None) -> nn.Module:
         """Start a session with an exported model, or without one with that of the encoder, which takes some seconds."""
         if exported is not None:
-            return GridEncoder(encoder, _Session(exported.graph))
+            return GridEncoder(encoder, OnnxSession(exported.graph))
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             write(Graph(Model(encoder, {})), path)
-            return GridEncoder(encoder, _Session(path))
+            return GridEncoder(encoder, OnnxSession(path))
 
 
 def write(graph: Graph, path: Path) -> None:
@@ -86,17 +83,6 @@ def halve(path: Path, out: Path) -> None:
         onnx.save(convert_float_to_float16(onnx.load(path), keep_io_types=True), out)
 
 
-def states(path: Path) -> ComputeGrid:
-    """Return a function that computes the last hidden states with a file."""
-    return _Session(path)
-
-
-def outputs(path: Path) -> Callable[[np.ndarray, np.ndarray, np.ndarray], list[np.ndarray]]:
-    """Return a function that computes all outputs of a file, from the same arrays as an engine."""
-    session = _Session(path)
-    return lambda *grids: session.run(None, *grids)
-
-
 def _name_dimensions(model: Any) -> None:
     """Give the dynamic dimensions of inputs and outputs the names that other exporters use."""
     import onnx_ir  # pyright: ignore[reportMissingImports]
@@ -107,8 +93,8 @@ def _name_dimensions(model: Any) -> None:
         value.shape = onnx_ir.Shape([names.get(str(size), size) for size in value.shape])
 
 
-class _Session:
-    """A session of ONNX Runtime. Several threads may call it at once."""
+class OnnxSession:
+    """A session of ONNX Runtime with a file. Several threads may call it at once."""
 
     def __init__(self, path: Path):
         import onnxruntime  # pyright: ignore[reportMissingImports]
@@ -124,9 +110,9 @@ class _Session:
 
     def __call__(self, input_ids: np.ndarray, attention_mask: np.ndarray, token_type_ids: np.ndarray) -> np.ndarray:
         """Return the last hidden states."""
-        return self.run([STATES], input_ids, attention_mask, token_type_ids)[0]
+        return self.outputs(input_ids, attention_mask, token_type_ids, names=[STATES])[0]
 
-    def run(self, names: list[str] | None, *grids: np.ndarray) -> list[np.ndarray]:
-        """Return some outputs. names: None for all."""
+    def outputs(self, *grids: np.ndarray, names: list[str] | None = None) -> list[np.ndarray]:
+        """Return outputs from the same arrays. names: which; None for all."""
         given = {name: array for name, array in zip(INPUTS, grids, strict=True) if name in self.used}
         return [np.asarray(output) for output in self.session.run(names, given, self.run_options)]

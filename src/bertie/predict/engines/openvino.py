@@ -34,9 +34,7 @@ class OpenVinoEngine:
 
     def require(self) -> None:
         """Raise UsageError if a package or the instructions for the precision are missing."""
-        name = engine_name(self.kind, self.precision)
-        cpu.require_packages(name, "openvino", "openvino")
-        cpu.require(name, self.precision)
+        cpu.require(engine_name(self.kind, self.precision), self.precision, "openvino", "openvino")
 
     def build(self, encoder: TransformerEncoder, exported: Exported | None) -> nn.Module:
         """Compile the graph of an exported model, or without one that of the encoder, which takes some seconds."""
@@ -73,10 +71,9 @@ def save(model: Any, path: Path) -> None:
     _library().save_model(model, path, compress_to_fp16=False)
 
 
-def outputs(path: Path) -> Callable[[np.ndarray, np.ndarray, np.ndarray], list[np.ndarray]]:
+def outputs(path: Path) -> Callable[..., list[np.ndarray]]:
     """Return a function that computes all outputs of a file in fp32, from the same arrays as an engine."""
-    compiled = _Compiled(_core().read_model(path), "fp32")
-    return lambda *grids: compiled.all_outputs(*grids)
+    return _Compiled(_core().read_model(path), "fp32").all_outputs
 
 
 def _library() -> Any:

@@ -53,8 +53,9 @@ class TorchEngine:
         name = engine_name(self.kind, self.precision)
         cpu.require(name, self.precision)
         if self.precision != "fp32" and not has_onednn():
-            problem = f"the engine {name} needs a torch with oneDNN, which this one has not"
-            raise UsageError(f"{problem}: use the engine torch")
+            raise UsageError(
+                f"the engine {name} needs a torch with oneDNN, which this one has not: use the engine torch"
+            )
 
     def build(self, encoder: TransformerEncoder, exported: Exported | None) -> nn.Module:
         """Pack an encoder. exported: where int8 finds what was measured."""

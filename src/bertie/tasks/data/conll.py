@@ -1,246 +1,245 @@
-"""Sentences with one tag per word: CoNLL files (any number of columns, the tag last), and the files of annotation tools."""
+"""CoNLL files: one word per line, in columns between tabs or blanks; an empty line, or -DOCSTART-, ends a sentence.
+
+Comments, and in .conllu files multiword tokens and empty nodes, are skipped. A comment begins with "#" before the first word of
+a sentence. "# id = 7" and lines with more columns than the others are comments. "# s7" in a file of two columns could also be
+the word "#" with the tag s7. It is this word if other words have the tag. It is a comment if there are several with tags that no
+word has, each with another one. Otherwise the user is asked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from itertools import chain, groupby, islice
+import re
+from collections import Counter
+from collections.abc import Iterator
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+from itertools import chain, groupby
 from pathlib import Path
-from typing import Any
+from typing import Literal, NamedTuple
 
-from bertie import storage
-from bertie.errors import UsageError, UserError, require_range
-from bertie.files.sources import split_suffix
-from bertie.tasks.data.brat import is_brat, read_brat
-from bertie.tasks.data.columns import columns_of
-from bertie.tasks.data.comments import COMMENT, Comments, ConllLine, Keep
-from bertie.tasks.data.conll_columns import ConllColumns, find_columns
-from bertie.tasks.data.in_memory import require_list
-from bertie.tasks.data.label_studio import label_studio_rows
-from bertie.tasks.data.left_out import leave_out, left_out, raise_mistake
-from bertie.tasks.data.rows import (
-    PROBED_ROWS,
-    STDIN,
-    Row,
-    convert_rows,
-    file_format,
-    read_lines,
-    read_rows,
-    require_distinct_columns,
-    require_file,
-    row_from_python,
-)
-from bertie.tasks.data.tag_form import TagForm
+from bertie import console
+from bertie.errors import UsageError, UserError, shorten
+from bertie.tasks.data.rows import PROBED_ROWS, file_format, read_lines
 from bertie.tasks.data.tagged import TaggedSentence
-from bertie.tasks.data.tagged_rows import TaggedRows, tag_names
 
-DOCUMENT = "-DOCSTART-"
-NOT_CONLL = ("csv", "json", "zip")  # formats of files that cannot have CoNLL's columns
+DOCUMENT, COMMENT = "-DOCSTART-", "#"
+WORD_KEYS = ("tokens", "words")
+TAG_KEYS = ("tags", "ner_tags", "labels", "ner")
+Keep = Literal["", "skip", "keep"]
+ConllLine = tuple[int, list[str]]
+"""The number of a line and its cells."""
+_WORD_HEADINGS = {*WORD_KEYS, "token", "word", "form", "text"}
+_TAG_HEADINGS = {*TAG_KEYS, "tag", "label", "ner_tag", "ne", "entity", "pos", "upos", "xpos"}
+_ENTITY = re.compile(r"O|[BIESLUM][-_:/|].+|.+[-_:/|][BIESLUM]", re.IGNORECASE)
+_MOST, _FEW = 0.9, 0.5  # shares of the lines
+_MANY = 20  # lines that tell words from tags by how many differ
+_SEVERAL = 3  # lines that make sure that they are comments
+_REMEDY = "Name the columns with --task.word and --task.tag, counted from 0"
+
+
+class ConllColumns(NamedTuple):
+    """The columns of a file."""
+
+    width: int
+    """How many there are, in most lines."""
+    word: int
+    """That of the words."""
+    tag: int | None
+    """That of the tags; None: there is none."""
+    header: bool
+    """Whether the first line names them."""
+
+    @property
+    def uses(self) -> dict[str, str]:
+        uses = {"words": self.word, "tags": self.tag}
+        return {f"{use} (column, from 0)": str(number) for use, number in uses.items() if number is not None}
 
 
 @dataclass(frozen=True)
-class ConllReader:
-    """Reads tagged sentences.
+class ConllFile:
+    """A file, and what is known of it."""
 
-    A CoNLL file has one word per line, in columns between tabs or blanks; an empty line, or -DOCSTART-, ends a sentence.
-    Comments (`comments.Comments`), and in .conllu files multiword tokens and empty nodes, are skipped. .jsonl and .parquet
-    have lists of words, or texts with annotated spans (`tagged_rows`); .json has Label Studio's tasks, .ann brat's
-    annotations.
-    """
-
+    path: Path
     word: int = -1
-    """Column of the word in a CoNLL file, from 0; -1: the second in .conllu files, else the first."""
+    """The column of the words; −1: the one that a header names, else the first, in .conllu files the second."""
     tag: int = -1
-    """Column of the tag, from 0, or from the end: -1 is the last. Required for .conllu files: 3 has the parts of speech."""
-    tokens: str = ""
-    """Key of the words, or of the text, in .jsonl (empty: tokens, words or text)."""
-    tags: str = ""
-    """Key of the tags or spans in .jsonl (empty: tags, ner_tags, labels or ner; of spans entities, spans, label or labels)."""
-    names: tuple[str, ...] = ()
-    """The tags in the order of their numbers, for data that have these (empty: numbers stay tags)."""
-    form: TagForm = TagForm("bio")
-    """How to tag the words of annotated spans."""
+    """That of the tags; −1: the last one, or the only one that a header names."""
+    tagged: bool = True
+    """Whether tags are needed."""
     comments: Keep = ""
-    """What lines are that begin a sentence with "#"; see `comments`."""
-    refuse_txt: bool = False
-    """Whether `stream` refuses .txt files, whose lines could be columns or sentences."""
+    """What lines are that could be comments or words, if the user says it."""
+    usual: bool | None = None
+    """Whether they are comments in this file or in the training file, if that is certain."""
     known: tuple[str, ...] = ()
     """Tags of the training examples, which tell words from comments."""
-    usual: Keep = ""
-    """What lines with "#" were in the training examples, for files that leave a doubt."""
-    found: dict[str, Keep] = field(default_factory=dict, compare=False, repr=False)
-    """What such lines are in the file that was read last, under "comments", if that is certain."""
 
-    def __post_init__(self) -> None:
-        require_range("", self, "word", low=-1)
-        require_distinct_columns(tokens=self.tokens, tags=self.tags)
-
-    def read(self, path: Path) -> Iterator[TaggedSentence | UserError]:
-        """Read sentences with tags, for training and evaluation.
+    def sentences(self) -> Iterator[TaggedSentence | UserError]:
+        """Yield the sentences, with an error in place of each one that has a bad line.
 
         Raises:
-            UsageError: if the file does not exist, or has no column of words or tags.
+            UsageError: It has no column of words or tags, it is unclear which one it is, or a line could be a comment.
         """
-        return self._read(path, tagged=True)
-
-    def stream(self, path: Path) -> Iterator[TaggedSentence | UserError]:
-        """Read sentences for prediction. Lines of one column are words without tags; a line of stdin is a sentence.
-
-        Raises:
-            UsageError: As `read`, or the file is a .txt and `refuse_txt` is set.
-        """
-        if self.refuse_txt and split_suffix(str(path))[0] == ".txt":
-            remedy = "Rename it to .conll for columns; pipe sentences: --input -"
-            raise UsageError(f"{path}: does it hold columns or sentences? {remedy}")
-        return self._read(path, tagged=False)
-
-    def columns(self, path: Path) -> dict[str, str]:
-        """Return which columns, or keys, of a file are the words and the tags: see `NamesColumns`."""
-        if file_format(path) in ("jsonl", "parquet") or path.suffix == ".json":
-            rows = _json_rows(path, self.tokens) if path.suffix == ".json" else read_rows(path)
-            return columns_of(rows, self._rows(path).keys)
-        if is_brat(path) or file_format(path) in NOT_CONLL:
-            return {}
-        probed = islice(_split_lines(path), PROBED_ROWS)
-        lines = [(number, cells) for number, cells in probed if cells and not isinstance(cells, UserError)]
-        layout = self._columns(path, lines, tagged=True) if lines else None
-        uses = {} if layout is None else {"words": layout.word, "tags": layout.tag}
-        return {f"{use} (column, from 0)": str(number) for use, number in uses.items() if number is not None}
-
-    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[Any]:
-        """Convert Python values: dicts ({"tokens": […], "tags": […]}), lists of words, texts (see `words.split_words`) or
-        `TaggedSentence`s. Raises UserError for the first bad one."""
-        tagged = None if labeled else False
-        for number, value in enumerate(require_list(given), 1):
-            place = f"example {number}"
-            reader = self if isinstance(value, dict) else ConllReader()
-            if isinstance(value, str):
-                value = {"text": value}
-            if isinstance(value, list | tuple):
-                value = {"tokens": list(value)}
-            if isinstance(value, dict):
-                row = row_from_python(value, place)
-                error = left_out(row, (self.tokens, self.tags)) if labeled else None
-                yield raise_mistake(error or reader._rows(place).sentence(row, tagged))
-            elif isinstance(value, TaggedSentence):
-                row = Row({"tokens": [*value.words], "tags": value.tags and [*value.tags]}, value.source, place)
-                checked = reader._rows(place).sentence(row, tagged)
-                yield replace(checked, text=value.text, places=value.places, lines=value.lines)
-            else:
-                expected = "expected a dict, a list of words or a TaggedSentence"
-                raise UserError(f"{place}: {expected}, got {type(value).__name__}")
-
-    def _read(self, path: Path, tagged: bool) -> Iterator[TaggedSentence | UserError]:
-        format = file_format(path)
-        if is_brat(path):
-            return read_brat(path, self.form, tagged)
-        if format in ("jsonl", "parquet") or path == STDIN:
-            reader = ConllReader() if path == STDIN else self
-            rows = reader._rows(path)
-            return self._sentences(read_rows(path), rows, tagged, same_columns=format == "parquet")
-        if path.suffix == ".json":
-            return self._sentences(_json_rows(path, self.tokens), self._rows(path), tagged, same_columns=False)
-        if format in NOT_CONLL:
-            known = (
-                "files with columns between blanks or tabs (CoNLL), .jsonl, .parquet, .json (Label Studio), .ann (brat)"
-            )
-            raise UsageError(f"{path}: sentences are read from {known}")
-        require_file(path)
-        return self._read_columns(path, tagged)
-
-    def _sentences(
-        self, given: Iterator[Row | UserError], rows: TaggedRows, tagged: bool, same_columns: bool
-    ) -> Iterator[TaggedSentence | UserError]:
-        kept = leave_out(given, (self.tokens, self.tags)) if tagged else given
-        return convert_rows(kept, lambda row: rows.sentence(row, tagged), same_columns)
-
-    def _rows(self, source: Path | str) -> TaggedRows:
-        names = self.names or (tag_names(source, self.tags) if isinstance(source, Path) else ())
-        return TaggedRows(self.tokens, self.tags, names, self.form)
-
-    def _read_columns(self, path: Path, tagged: bool) -> Iterator[TaggedSentence | UserError]:
-        lines = _split_lines(path)
-        probed = list(islice(lines, PROBED_ROWS))
-        layout: ConllColumns | None = None
-        comments: Comments | None = None
-        header = False
+        lines = _lines(self.path)
+        probed = _first(lines)
+        columns, seen, skipped = self._columns(probed), {*self.known}, list[int]()
+        seen |= {cells[columns.tag] for cells in self._words(probed, columns)} if columns.tag is not None else set()
+        header = columns.header
         for is_filled, group in groupby(chain(probed, lines), key=lambda line: bool(line[1])):
             sentence: list[ConllLine] = []
-            errors: list[UserError] = []
+            error: UserError | None = None
             for number, cells in group if is_filled else ():
                 if isinstance(cells, UserError):
-                    errors.append(cells)
-                    continue
-                if layout is None or comments is None:
-                    filled = [(n, line) for n, line in probed if line and not isinstance(line, UserError)]
-                    layout = self._columns(path, filled or [(number, cells)], tagged)
-                    comments = Comments(path, self.comments, layout.width, layout.tag, {*self.known}, self.usual)
-                    header = layout.header
-                    comments.probe(probed)
-                    if comments.keep:
-                        self.found["comments"] = comments.keep
-                if not sentence and cells[0][:1] == COMMENT and comments.skips(number, cells):
-                    continue
-                if header and len(cells) == layout.width:
+                    error = error or cells
+                elif not sentence and cells[0][:1] == COMMENT and self._is_comment(number, cells, columns, seen):
+                    skipped.append(number)
+                elif header and len(cells) == columns.width:
                     header = False
-                    continue
-                sentence.append((number, cells))
-            if errors:
-                yield errors[0]
-            elif sentence and layout and comments:
-                yield self._to_sentence(path, sentence, layout, comments, tagged)
-        if comments:
-            comments.report()
+                else:
+                    sentence.append((number, cells))
+            if error:
+                yield error
+            elif sentence:
+                tagged = self._to_sentence(sentence, columns)
+                seen.update(tagged.tags or () if isinstance(tagged, TaggedSentence) else ())
+                yield tagged
+        if skipped:
+            count = console.plural(len(skipped), "comment line")
+            console.info(f"{self.path}: skips {count}, the first in line {skipped[0]}")
 
-    def _columns(self, path: Path, lines: list[ConllLine], tagged: bool) -> ConllColumns:
-        try:
-            return find_columns(lines, str(path), self.word, self.tag, tagged, file_format(path) == "conllu")
-        except UsageError as error:
-            if path.suffix != ".txt":
-                raise
-            remedy = f"brat's annotations of a text are in {path.stem}.ann beside it, and there is none"
-            raise UsageError(f"{error.problem}; {remedy}", error.remedy) from error
+    def columns(self) -> ConllColumns:
+        """Return the columns of the file. Raises UsageError as `sentences`."""
+        return self._columns(_first(_lines(self.path)))
 
-    def _to_sentence(
-        self, path: Path, lines: list[ConllLine], layout: ConllColumns, comments: Comments, tagged: bool
-    ) -> TaggedSentence | UserError:
-        start = lines[0][0]
-        width, word, tag, _ = layout
+    def has_comments(self) -> bool:
+        """Return whether lines that could be comments or words are certainly comments, by the first lines of the file."""
+        probed = _first(_lines(self.path))
+        if (tag := (columns := self._columns(probed)).tag) is None:
+            return False
+        seen = {*self.known, *(cells[tag] for cells in self._words(probed, columns))}
+        starts, begins = list[str](), True
+        for _, cells in probed:
+            if not isinstance(cells, UserError):
+                is_comment = cells[:1] == [COMMENT]
+                if begins and is_comment and len(cells) == columns.width and cells[tag] not in seen:
+                    starts.append(cells[tag])
+                begins = not cells or (begins and is_comment)
+        return _SEVERAL <= len(starts) == len(set(starts))
+
+    def _words(self, lines: list[tuple[int, list[str] | UserError]], columns: ConllColumns) -> list[list[str]]:
+        """Return the cells of the lines that are certainly words."""
+        filled = [cells for _, cells in lines if cells and not isinstance(cells, UserError)]
+        return [cells for cells in filled if len(cells) == columns.width and cells[0] != COMMENT]
+
+    def _is_comment(self, number: int, cells: list[str], columns: ConllColumns, seen: set[str]) -> bool:
+        """Return whether a line that begins a sentence with "#" is a comment. Raises UsageError if it could be one."""
+        alone = cells[0] == COMMENT or cells[0].startswith(f"{COMMENT} ")
+        if self.comments == "keep":
+            return False
+        if len(cells) != columns.width:
+            return alone or len(cells) > columns.width
+        if not alone or "=" in cells[2:3]:
+            return alone
+        if self.comments or columns.tag is None or cells[columns.tag] in seen:
+            return self.comments == "skip"
+        if self.usual is not None:
+            return self.usual
+        line, tag = shorten(" ".join(cells)), shorten(cells[columns.tag])
+        problem = (
+            f"{line!r} could be a comment, or the word {COMMENT!r} with the tag {tag!r}, which no word before it has"
+        )
+        raise UsageError(f"{self.path}:{number}: {problem}", "Choose with --task.comments skip or keep")
+
+    def _to_sentence(self, lines: list[ConllLine], columns: ConllColumns) -> TaggedSentence | UserError:
+        start, last = lines[0][0], lines[-1][0]
+        width, word, tag, _ = columns
         for number, cells in lines:
             if len(cells) != width:
                 problem = f"{len(cells)} columns, where most lines have {width}"
-            elif tagged and tag is not None and not cells[tag]:
+            elif self.tagged and tag is not None and not cells[tag]:
                 problem = "no tag"
             elif not cells[word]:
                 problem = "no word"
             else:
                 continue
-            return UserError(f"{path}:{number}: {problem} (the sentence that starts in line {start})")
+            return UserError(f"{self.path}:{number}: {problem} (the sentence that starts in line {start})")
         tags = tuple([cells[tag] for _, cells in lines]) if tag is not None else ()
-        words = tuple([cells[word] for _, cells in lines])
-        comments.seen.update(tags)
-        if tags and tagged and self.names and not set(self.names).issuperset(tags):
-            try:
-                tags = self._rows("").named(tags, f"{path}:{start}")
-            except UserError as error:
-                return error
-        last = lines[-1][0]
         places = range(start, last + 1) if last - start + 1 == len(lines) else tuple(number for number, _ in lines)
-        found = tags if tags and all(tags) else None
-        return TaggedSentence(words, found, f"{path.name}:{start}", lines=places)
+        words = tuple([cells[word] for _, cells in lines])
+        return TaggedSentence(words, tags if all(tags) and tags else None, f"{self.path.name}:{start}", lines=places)
+
+    def _columns(self, probed: list[tuple[int, list[str] | UserError]]) -> ConllColumns:
+        lines = [(number, cells) for number, cells in probed if cells and not isinstance(cells, UserError)]
+        data = [line for line in lines if line[1][0][:1] != COMMENT] or lines
+        if not data:
+            return ConllColumns(1, 0, None, False)
+        [(width, _)] = Counter(len(cells) for _, cells in data).most_common(1)
+        rows = [cells for _, cells in data if len(cells) == width]
+        place, is_conllu = f"{self.path}:{next(n for n, cells in lines if len(cells) == width)}", _is_conllu(self.path)
+        header = _header(rows[0], place)
+        words, tags = header or ([], [])
+        word = self.word if self.word >= 0 else words[0] if words else int(is_conllu)
+        if word >= width:
+            raise UsageError(f"{place}: no column {word} with words: there are {width}, counted from 0")
+        numbers = sum(cells[0].isdecimal() for cells in rows)
+        numbered = not is_conllu and not header and width > 1 and len(rows) > 1 and numbers >= _MOST * len(rows)
+        if numbered and word == 0 > self.word:
+            shown = shorten(" ".join(rows[0]))
+            raise UsageError(f"{place}: the first column has numbers, and no words: {shown!r}", _REMEDY)
+        tag = self.tag if self.tag >= 0 else tags[0] if self.tag == -1 and len(tags) == 1 else width + self.tag
+        several = is_conllu or (numbered and width > word + 2) or (len(tags) > 1 and tag not in tags)
+        ambiguous = self.tag == -1 and several
+        if 0 <= tag < width and tag != word and not ambiguous:
+            if self.tag == -1 and self.tagged and not header:
+                _require_tags([cells for _, cells in data], rows, word, place)
+            return ConllColumns(width, word, tag, header is not None)
+        if self.tagged:
+            problem = (
+                "more than one column could be the tag" if ambiguous else f"no tags in column {self.tag} of {width}"
+            )
+            remedy = "name one with --task.tag, counted from 0 (in CoNLL-U, 3 has the parts of speech)"
+            if self.path.suffix == ".txt":
+                remedy += f"; brat's annotations of a text are in {self.path.stem}.ann beside it, and there is none"
+            raise UsageError(f"{place}: {problem}, beside the words in {word}; {remedy}")
+        return ConllColumns(width, word, None, header is not None)
 
 
-def _json_rows(path: Path, key: str) -> Iterator[Row | UserError]:
-    """Yield the rows of a .json file: a list of Label Studio's tasks, or of objects. Raises UserError for other content."""
-    require_file(path)
-    yield from label_studio_rows(
-        storage.read_json_list(path, "a list, of Label Studio's tasks or other objects"), path, key
-    )
+def _header(cells: list[str], place: str) -> tuple[list[int], list[int]] | None:
+    """Return the columns that a line names as words and as tags; None if it names none of both."""
+    names = [cell.lower() for cell in cells]
+    words, tags = ([i for i, name in enumerate(names) if name in known] for known in (_WORD_HEADINGS, _TAG_HEADINGS))
+    if not words or not tags:
+        return None
+    if numbers := [cell for cell in cells if cell.lower().startswith(("sentence", "sent_"))]:
+        problem = f"{place}: the column {numbers[0]!r} says where sentences begin"
+        raise UsageError(f"{problem}, and an empty line does so here: write one between sentences")
+    return words, tags
 
 
-def _split_lines(path: Path) -> Iterator[tuple[int, list[str] | UserError]]:
+def _require_tags(data: Many[list[str]], rows: Many[list[str]], word: int, place: str) -> None:
+    """Raise UsageError if the last column does not look like tags: another one does, or words differ less."""
+    shares = [sum(map(bool, map(_ENTITY.fullmatch, column))) / len(rows) for column in zip(*rows, strict=True)]
+    like = [i for i, share in enumerate(shares) if share >= _MOST and any(cells[i].upper() != "O" for cells in rows)]
+    words, tags = (len({cells[i] for cells in rows}) for i in (word, -1))
+    problem = ""
+    if len(data) > 1 and all(cell[:1] == cell[-1:] == '"' and len(cell) > 1 for cells in data for cell in cells):
+        problem = "every cell is in quotes: write the file without"
+    elif len(data) > 1 and any(all(mark in cell[1:-1] for cells in data for cell in cells) for mark in "/|_"):
+        problem = "there is a tag in every cell, and a line has one word and its tag here"
+    elif like and shares[-1] < _FEW:
+        problem = f"column {like[0]} looks like tags, and the last one does not"
+    elif len(rows) >= _MANY and tags > 2 * words:
+        problem = f"the last column has {tags} tags in {len(rows)} lines, for {words} words"
+    if problem:
+        raise UsageError(f"{place}: {shorten(' '.join(rows[0]))!r}: {problem}", _REMEDY)
+
+
+def _is_conllu(path: Path) -> bool:
+    return file_format(path) == "conllu"
+
+
+def _lines(path: Path) -> Iterator[tuple[int, list[str] | UserError]]:
     """Yield the number and the cells of each line; no cells where a sentence ends. Raises UserError for an empty file."""
-    is_conllu = file_format(path) == "conllu"
+    is_conllu = _is_conllu(path)
     number = 0
     for number, line in read_lines(path):
         if isinstance(line, UserError):
@@ -251,6 +250,18 @@ def _split_lines(path: Path) -> Iterator[tuple[int, list[str] | UserError]]:
             yield number, [] if cells and cells[0] == DOCUMENT else cells
     if not number:
         raise UserError(f"{path} is empty")
+
+
+def _first(lines: Iterator[tuple[int, list[str] | UserError]]) -> list[tuple[int, list[str] | UserError]]:
+    """Return the lines up to the PROBED_ROWS-th one with cells."""
+    first: list[tuple[int, list[str] | UserError]] = []
+    filled = 0
+    for line in lines:
+        first.append(line)
+        filled += bool(line[1])
+        if filled == PROBED_ROWS:
+            break
+    return first
 
 
 def _split_line(line: str) -> list[str]:

@@ -5,6 +5,7 @@ The libraries are not imported: their objects are known by their methods.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -124,18 +125,36 @@ def _rows_of_columns(columns: dict[Any, Any], kind: str) -> Iterable[dict[Any, A
 
 
 def _rows_of_dataset(given: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a `datasets.Dataset`. Numbers of a ClassLabel become the names that the dataset gives them."""
-    named = {name: names for name, feature in (given.features or {}).items() if (names := _class_names(feature))}
+    """Yield the rows of a `datasets.Dataset`, with the names of its ClassLabels."""
+    features = {name: getattr(feature, "feature", feature) for name, feature in (given.features or {}).items()}
+    named = {name: list(inner.names) for name, inner in features.items() if hasattr(inner, "int2str") and inner.names}
+    rows = given.with_format(None)
+    return (with_names(row, named) for row in rows) if announced(named) else iter(rows)
+
+
+def parquet_names(path: Path) -> dict[str, list[str]]:
+    """Return the names of the numbers in columns of a .parquet file, as `datasets` writes those of its ClassLabels."""
+    from pyarrow import ArrowException, parquet
+
+    try:
+        written = (parquet.read_schema(path).metadata or {}).get(b"huggingface", b"{}")
+        features = {name: each.get("feature", each) for name, each in json.loads(written)["info"]["features"].items()}
+        named = {name: each["names"] for name, each in features.items() if each.get("_type") == "ClassLabel"}
+    except (ArrowException, OSError, ValueError, LookupError, AttributeError):
+        return {}  # reading the rows says what is wrong
+    return announced({name: list(map(str, names)) for name, names in named.items()})
+
+
+def announced(named: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Say and return the names of the numbers in columns."""
     for name, names in named.items():
-        console.info(f"{name!r}: the dataset names its numbers: {', '.join(names[:30])}")
-    for row in given.with_format(None):
-        yield {name: _named(value, named[name]) if name in named else value for name, value in row.items()}
+        console.info_once(f"{name!r}: the dataset names its numbers: {', '.join(names[:30])}")
+    return named
 
 
-def _class_names(feature: Any) -> list[str]:
-    """Return the names of a ClassLabel, or of the ClassLabel of a list of them; an empty list for other features."""
-    inner = getattr(feature, "feature", feature)
-    return list(getattr(inner, "names", None) or []) if hasattr(inner, "int2str") else []
+def with_names(row: dict[str, Any], named: dict[str, list[str]]) -> dict[str, Any]:
+    """Return a row with names instead of the numbers of some columns."""
+    return {name: _named(value, named[name]) if name in named else value for name, value in row.items()}
 
 
 def _named(value: Any, names: list[str]) -> Any:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from itertools import tee
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 from bertie import console
-from bertie.errors import UsageError, UserError, join_names, raise_error, shorten
+from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.tasks.data.cells import is_written, parse_cell
-from bertie.tasks.data.left_out import leave_out, raise_mistake
-from bertie.tasks.data.rows import Row, file_format, parse_label
-from bertie.tasks.data.texts import Example, TextReader
-from bertie.tasks.data.unknown_labels import find_markers, require_stated, without_unknown
+from bertie.tasks.data.labels import LabelRules
+from bertie.tasks.data.reader import DataFormat, columns_of_rows, rows_or_lines
+from bertie.tasks.data.rows import Row, parse_label
+from bertie.tasks.data.texts import Example, LabeledTexts, TextColumns, cola_columns
 
 NAMES = ("labels", "label")
 """Names of the column of labels that need no flag."""
@@ -28,10 +28,7 @@ _PARTS = ("split", "fold")
 """Columns of 0 and 1 that could be labels, or say to which part a row belongs."""
 _TRUE, _FALSE = ("1", "1.0", "true"), ("0", "0.0", "false")
 _IN_NAMES = "_-.'’"  # characters that separate no labels
-Form = tuple[Literal["cell", "columns"], tuple[str, ...]]
-"""Where the labels of a row are: in the cell of one column, or in a column of 0 and 1 for each label."""
-Forms = dict[tuple[str, ...], Form | None]
-"""The form of the rows with the latest columns, and under () that of the first row."""
+_REMEDY = "Name the column of the labels with --task.label, or the columns of 0 and 1 with --task.labels"
 
 
 @dataclass(frozen=True)
@@ -63,9 +60,22 @@ class LabelSetExample:
         return replace(self, labels=labels)
 
 
+class LabelSetColumns(NamedTuple):
+    """The columns of a row."""
+
+    texts: TextColumns
+    labels: tuple[str, ...]
+    """The column of the labels; or with `each_a_label` a column of 0 and 1 for each label. Empty: the row has no labels."""
+    each_a_label: bool
+
+    @property
+    def uses(self) -> dict[str, str]:
+        return {**self.texts.uses, **({"labels": ", ".join(self.labels)} if self.labels else {})}
+
+
 @dataclass(frozen=True)
-class LabelSetReader:
-    """Reads examples of one or two texts and any number of labels.
+class LabelSets:
+    """Examples of one or two texts and any number of labels: an `ExampleKind`.
 
     An empty list and an empty cell say that a text has no label. null, NaN and a missing key say that the labels are
     unknown.
@@ -76,149 +86,76 @@ class LabelSetReader:
         separator: What stands between the labels of a cell. `ONE`: a cell is one label. Empty: found if the data leave no
             doubt.
         classes: All labels, if they are known.
-        no_label: The labels that mean that those of a text are unknown. Empty: see `unknown_labels`.
+        no_label: The labels that mean that those of a text are unknown. Empty: see `labels`.
     """
 
-    texts: TextReader
+    texts: LabeledTexts
     label: str = ""
     separator: str = ""
     classes: tuple[str, ...] = ()
     no_label: tuple[str, ...] = ()
-    usual: str = ""
-    """The separator in the training examples, for files that leave a doubt."""
-    found: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
-    """The separator in the file that was read last, under "separator", if there is one, and it is certain."""
+    data_format: DataFormat = DataFormat()
+    file_columns, same_by_name = columns_of_rows, True
 
-    def read(self, path: Path) -> Iterator[LabelSetExample | UserError]:
-        """Read examples with labels.
+    @property
+    def named(self) -> tuple[str, ...]:
+        return self.texts.text, self.texts.text_pair, self.label
 
-        Raises:
-            UsageError: The file is missing, a .txt file or of unknown format; its columns are unclear; or a cell could be
-                one label or several.
-        """
-        if file_format(path) == "txt":
-            raise UsageError(f"{path}: a line is a text, without labels, in .txt: give a .tsv, .csv or .jsonl")
-        return self._labeled(lambda: self.texts.rows(path, labeled=False), str(path))
+    @property
+    def label_rules(self) -> LabelRules:
+        return LabelRules(self.classes, self.no_label)
 
-    def _labeled(self, rows: Callable[[], Iterator[Any]], where: str) -> Iterator[LabelSetExample | UserError]:
-        """Convert rows with labels, wherever they are from."""
+    def rows(self, path: Path, labeled: bool) -> Iterator[Any]:
+        return rows_or_lines(self, path, labeled, cola_columns)
 
-        def kept() -> Iterator[Any]:
-            return leave_out(rows(), (self.texts.text, self.texts.text_pair, self.label))
+    def from_python(self, value: Any, place: str, source: str) -> Row | LabelSetExample:
+        item = value if isinstance(value, LabelSetExample) else self.texts.from_python(value, place, source)
+        return _example(item) if isinstance(item, Example) else item
 
-        for example in self._examples(kept(), where, self.separator or self._separator(kept(), where)):
-            if isinstance(example, LabelSetExample) and example.labels is None:
-                problem = f"{example.source}: its labels are unknown; name their column with --task.label"
-                yield UserError(f"{problem} (an empty list or cell says that there is none)")
-            else:
-                yield example
+    def resolved(self, rows: Iterator[Any], path: Path | None, labeled: bool) -> LabelSets:
+        """Find the separator, unless it is named. Reads all rows if the labels are strings."""
+        if self.separator or not labeled:
+            return self
+        cells: dict[str, str] = {}
+        for row in rows:
+            with suppress(UserError):
+                if isinstance(row, Row) and (columns := self.columns(row, labeled)).labels and not columns.each_a_label:
+                    value = row.values[columns.labels[0]]
+                    if isinstance(value, str) and (value in self.classes or not is_written(value)):
+                        cells.setdefault(value.strip(), row.place)
+        try:
+            separator = find_separator(cells, self.classes)
+        except UsageError:
+            if not (separator := self.data_format.separator or ""):
+                raise
+            console.info(f"{path or 'the examples'}: {separator!r} stands between labels, as in the training examples")
+        certain = None if separator == ONE else separator
+        return replace(self, separator=separator, data_format=DataFormat(separator=certain))
 
-    def stream(self, path: Path) -> Iterator[LabelSetExample | UserError]:
-        """Read examples for prediction, lazily: every row gives an example or an error, in order. Labels are not read."""
-        for example in self.texts.stream(path):
-            yield example if isinstance(example, UserError) else _without_labels(example)
+    def columns(self, row: Row, labeled: bool) -> LabelSetColumns:
+        return _find_columns(self, self.texts.columns(row, labeled=False), labeled)
 
-    def markers(self, labels: Collection[str], where: str) -> set[str]:
-        """Return which labels mean that the labels are unknown: see `LeavesOut`."""
-        return find_markers(labels, where, self.classes, self.no_label)
-
-    def labeled(self, examples: list[LabelSetExample], where: str, training: bool = False) -> list[LabelSetExample]:
-        """Return the examples whose labels are known: see `LeavesOut`."""
-        labels = {label for example in examples for label in example.labels or ()}
-        if training:
-            require_stated(labels, where, self.no_label)
-        markers = self.markers(labels, where)
-        for example in examples:
-            if len(example.labels or ()) > 1 and (unknown := markers.intersection(example.labels or ())):
-                problem = f"{example.source}: the label {min(unknown)!r} means that the labels are unknown"
-                raise UserError(f"{problem}, and stands beside others")
-        only = [example.labels[0] if example.labels and len(example.labels) == 1 else None for example in examples]
-        return without_unknown(examples, only, markers, where)
-
-    def columns(self, path: Path) -> dict[str, str]:
-        """Return which columns of a file are read as what: those of its first row that can be read."""
-        rows = self.texts.rows(path, labeled=False)
-        if (names := next((tuple(row.values) for row in rows if isinstance(row, Row)), None)) is None:
-            return {}
-        form = self._form(names, str(path))
-        return {**self.texts.columns(path), **({"labels": ", ".join(form[1])} if form else {})}
-
-    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[Any]:
-        """Convert dicts ({"text": …, "labels": […]}), strings, pairs of strings, or `LabelSetExample`s.
-
-        labeled: as `read`, or else lazily and as `stream`.
-
-        Raises:
-            UsageError: The columns are unclear.
-            UserError: For the first bad value.
-        """
-        rows = self.texts.value_rows(given, LabelSetExample)
-        if labeled:
-            kept = list(rows)
-            yield from map(raise_mistake, self._labeled(lambda: iter(kept), "the examples"))
-        else:
-            yield from map(_without_labels, map(raise_error, self.texts.examples(rows, "the examples", labeled=False)))
-
-    def _examples(self, rows: Iterator[Any], where: str, separator: str) -> Iterator[LabelSetExample | UserError]:
-        forms: Forms = {}
-        rows, same = tee(rows)
-        for row, example in zip(same, self.texts.examples(rows, where, labeled=False), strict=True):
-            if isinstance(example, UserError | LabelSetExample):
-                yield example
-                continue
-            labels = None
-            if isinstance(row, Row):
-                names = tuple(row.values)
-                if names not in forms:
-                    form = self._form(names, where)
-                    first = forms.get(()) or form
-                    self._require_same(form, first, row.place)
-                    forms.clear()  # rows with the same columns follow each other
-                    forms |= {(): first, names: form}
-                try:
-                    labels = self._labels(row, forms[names], separator)
-                except UsageError:
-                    raise
-                except UserError as error:
-                    yield error
-                    continue
-            yield LabelSetExample(example.text, example.text_pair, labels, example.source)
-
-    def _form(self, names: tuple[str, ...], where: str) -> Form | None:
-        """Find where the labels are. None: the row has no labels. Raises UsageError if two columns could have them."""
-        text, pair, _ = self.texts.find_layout(names, where, labeled=False)
-        others = tuple(name for name in names if name not in (text, pair))
-        named = tuple(name for name in self.classes if name in others)
-        if self.label or not named:
-            cells = [name for name in others if (name == self.label if self.label else name.lower() in NAMES)]
-            if len(cells) > 1:
-                raise UsageError(f"{where}: more than one column could be the labels; choose with --task.label")
-            if cells or self.label:
-                return ("cell", (cells[0],)) if cells else None
-        columns = named or tuple(name for name in others if not _ROW_ID.fullmatch(name) and not self.classes)
-        if unclear := [name for name in columns if name.lower() in _PARTS and not named]:
-            problem = f"{where}: the column {unclear[0]!r} could be a label"
-            raise UsageError(problem, "Name the columns of labels with --task.labels")
-        if columns and not named:
-            console.info_once(f"{where}: each of these columns is a label: {join_names(columns)}")
-        return ("columns", columns) if columns else None
-
-    def _require_same(self, form: Form | None, first: Form | None, place: str) -> None:
-        """Raise UsageError if a row has its labels elsewhere than the first one, unless it is known which labels there are."""
-        if form is None or first is None or self.classes or (form[0], {*form[1]}) == (first[0], {*first[1]}):
-            return
-        remedy = "Name the column of the labels with --task.label, or the columns of 0 and 1 with --task.labels"
-        raise UsageError(f"{place}: its labels are in other columns than those of the rows before", remedy)
-
-    def _labels(self, row: Row, form: Form | None, separator: str) -> tuple[str, ...] | None:
-        if form is None:
-            return None
-        kind, columns = form
-        if kind == "cell":
-            return parse_labels(row.values[columns[0]], columns[0], row.place, separator, self.classes)
-        if self.classes and (missing := [name for name in self.classes if name not in columns]):
-            raise UserError(f"{row.place}: no column {missing[0]!r}, though other labels have one")
-        return tuple(name for name in columns if self._is_set(row, name))
+    def to_example(self, row: Row, columns: LabelSetColumns, labeled: bool, seen: dict[Any, Any]) -> LabelSetExample:
+        example = self.texts.to_example(row, columns.texts, False, seen)
+        if not labeled:
+            return _example(example)
+        if "labels" not in seen and columns.each_a_label and not self.classes:
+            console.info_once(f"{row.place}: each of these columns is a label: {join_names(columns.labels)}")
+        first = seen.setdefault("labels", columns) if columns.labels else columns
+        if not self.classes and (first.each_a_label, {*first.labels}) != (columns.each_a_label, {*columns.labels}):
+            raise UsageError(f"{row.place}: its labels are in other columns than those of the rows before", _REMEDY)
+        labels = None
+        if columns.each_a_label:
+            if self.classes and (missing := [name for name in self.classes if name not in columns.labels]):
+                raise UserError(f"{row.place}: no column {missing[0]!r}, though other labels have one")
+            labels = tuple(name for name in columns.labels if self._is_set(row, name))
+        elif columns.labels:
+            [name] = columns.labels
+            labels = parse_labels(row.values[name], name, row.place, self.separator, self.classes)
+        if labels is None:
+            problem = f"{row.place}: its labels are unknown; name their column with --task.label"
+            raise UserError(f"{problem} (an empty list or cell says that there is none)")
+        return _example(example, labels)
 
     def _is_set(self, row: Row, name: str) -> bool:
         value = parse_label(row.values[name], name, row.place)
@@ -228,38 +165,26 @@ class LabelSetReader:
         problem = f"{row.place}: the column {name!r} has {found}, and a label has 0 or 1"
         if self.classes:
             raise UserError(problem)
-        remedy = "Name the column of the labels with --task.label, or the columns of 0 and 1 with --task.labels"
-        raise UsageError(problem, remedy)  # of the file: it may be no label at all
-
-    def _separator(self, rows: Iterator[Any], where: str) -> str:
-        """Return the separator of the rows' cells, or `ONE`. Reads all rows if the labels are strings."""
-        cells: dict[str, str] = {}
-        forms: Forms = {}
-        for row in rows:
-            if isinstance(row, Row):
-                names = tuple(row.values)
-                if names not in forms:
-                    forms = {names: self._form(names, where)}  # rows with the same columns follow each other
-                form = forms[names]
-                if form is None or form[0] == "columns":
-                    continue
-                value = row.values[form[1][0]]
-                if isinstance(value, str) and not (is_written(value) and value not in self.classes):
-                    cells.setdefault(value.strip(), row.place)
-        try:
-            found = find_separator(cells, self.classes)
-        except UsageError:
-            if not self.usual:
-                raise
-            console.info(f"{where}: {self.usual!r} stands between labels, as in the training examples")
-            return self.usual
-        if found != ONE:
-            self.found["separator"] = found
-        return found
+        raise UsageError(problem, _REMEDY)  # of the file: it may be no label at all
 
 
-def _without_labels(example: Example | LabelSetExample) -> LabelSetExample:
-    return LabelSetExample(example.text, example.text_pair, None, example.source)
+def _find_columns(kind: LabelSets, texts: TextColumns, labeled: bool) -> LabelSetColumns:
+    others = tuple(name for name in texts.names if name not in texts[:2])
+    classes = tuple(name for name in kind.classes if name in others)
+    if kind.label or not classes:
+        cells = [name for name in others if (name == kind.label if kind.label else name.lower() in NAMES)]
+        if len(cells) > 1 and labeled:
+            raise UsageError("more than one column could be the labels", "Choose with --task.label")
+        if cells or kind.label:
+            return LabelSetColumns(texts, tuple(cells[:1]), False)
+    columns = classes or tuple(name for name in others if not _ROW_ID.fullmatch(name) and not kind.classes)
+    if labeled and (unclear := [name for name in columns if name.lower() in _PARTS and not classes]):
+        raise UsageError(f"the column {unclear[0]!r} could be a label", "Name the columns of labels with --task.labels")
+    return LabelSetColumns(texts, columns, bool(columns))
+
+
+def _example(example: Example, labels: tuple[str, ...] | None = None) -> LabelSetExample:
+    return LabelSetExample(example.text, example.text_pair, labels, example.source)
 
 
 def find_separator(cells: dict[str, str], known: tuple[str, ...]) -> str:

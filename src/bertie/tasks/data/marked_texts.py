@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from itertools import accumulate
+from typing import Any, Literal
 
 from bertie.errors import UserError, shorten
 from bertie.tasks.data.rows import parse_position
 from bertie.tasks.data.words import CHINESE
 
 TAG = re.compile(r"<(/?)e([12])>", re.IGNORECASE)
+_TAGGED = re.compile(
+    r"(.*?)<e(?P<a>[12])>(.*?)</e(?P=a)>(.*?)<e(?P<b>[12])>(.*?)</e(?P=b)>(.*)", re.IGNORECASE | re.DOTALL
+)
 MARKER = re.compile(r"\[/?E[12](:[^\[\]]*)?\]")
 """What the task puts into texts, which therefore no text may have."""
 ESCAPES = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
@@ -18,28 +22,10 @@ ESCAPES = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{",
 DIRECTED = re.compile(r"(.+)\((e1,e2|e2,e1)\)")
 """A relation with its direction."""
 _LOOSE = re.compile(r"(.+?)\s*\(\s*(e[12])\s*,\s*(e[12])\s*\)", re.IGNORECASE)
-SIDES = ("first", "second")
 SpanEnd = Literal["automatic", "last", "after"]
 """What the end of a span names: its last character or token, or the one after it."""
 SpanPlace = tuple[int, int]
 """The characters of a span: the first, and the one after the last."""
-
-
-class RelationColumns(NamedTuple):
-    """The columns of a row."""
-
-    text: str
-    spans: tuple[str, ...]
-    """Start and end of the first span, then of the second one. Empty: the text has tags."""
-    types: tuple[str, ...]
-    """Types of both spans. Empty: they are unknown."""
-    label: str | None
-
-    @property
-    def uses(self) -> dict[str, str]:
-        """The names by use."""
-        named = {"text": self.text, "spans": ", ".join(self.spans), "types": ", ".join(self.types), "label": self.label}
-        return {use: name for use, name in named.items() if name}
 
 
 @dataclass(frozen=True)
@@ -90,26 +76,19 @@ def from_tags(tagged: str, place: str) -> tuple[str, SpanPlace, SpanPlace]:
     Raises:
         UserError: A tag is missing or there twice, or spans are empty, nested or cross each other.
     """
-    found = [(match[1], match[2], match.start(), match.end()) for match in TAG.finditer(tagged)]
-    names = [f"<{slash}e{number}>" for slash, number, *_ in found]
-    for name in ("<e1>", "</e1>", "<e2>", "</e2>"):
-        if (count := names.count(name)) != 1:
-            how = "no" if count == 0 else f"{count} times"
-            raise UserError(f"{place}: the text has {how} {name}: {shorten(tagged, 80)!r}")
-    sides = [number for _, number, *_ in found]
-    if [slash for slash, *_ in found] != ["", "/", "", "/"] or sides[0] != sides[1]:
-        problem = "its spans cross each other, are nested, or a tag ends one that has not begun"
-        raise UserError(f"{place}: the tags stand in the order {' '.join(names)}: {problem}")
-    text, spans, start = "", {}, 0
-    for open_tag, close_tag in (found[:2], found[2:]):
-        inside = tagged[open_tag[3] : close_tag[2]]
+    match = _TAGGED.fullmatch(tagged)
+    if match is None or match["a"] == match["b"] or any(TAG.search(part) for part in match.groups()):
+        needed = "the text needs <e1>…</e1> and <e2>…</e2>, each once and beside each other"
+        raise UserError(f"{place}: {needed}: {shorten(tagged, 80)!r}")
+    text, spans = "", dict[str, SpanPlace]()
+    for side, before, inside in (match.group("a", 1, 3), match.group("b", 4, 6)):
         if not (span := inside.strip()):
-            raise UserError(f"{place}: the span e{open_tag[1]} is empty")
-        lead, trail = inside[: len(inside) - len(inside.lstrip())], inside[len(inside.rstrip()) :]
-        text = _joined(_joined(text, tagged[start : open_tag[2]]), lead)
-        spans[open_tag[1]] = (len(text), len(text) + len(span))
-        text, start = text + span + trail, close_tag[3]
-    return _joined(text, tagged[start:]), spans["1"], spans["2"]
+            raise UserError(f"{place}: the span e{side} is empty")
+        lead, _, trail = inside.partition(span)
+        text = _joined(_joined(text, before), lead)
+        spans[side] = (len(text), len(text) + len(span))
+        text += span + trail
+    return _joined(text, match[7]), spans["1"], spans["2"]
 
 
 def _joined(text: str, more: str) -> str:
@@ -132,30 +111,28 @@ def from_positions(
         UserError: A position is no number or beyond the text, or spans are empty, blank or overlap; or `end` is automatic, and
             a span of characters cuts a word.
     """
-    numbers = [_position(value, place) for value in ends]
-    unit = "character" if isinstance(text, str) else "token"
-    places = [(start, stop + (end == "last")) for start, stop in (numbers[:2], numbers[2:])]
-    for side, (start, stop) in zip(SIDES, places, strict=True):
-        if stop > len(text):
-            raise UserError(f"{place}: the {side} span ends after the text, which has {len(text)} {unit}s")
-        if start >= stop:
-            raise UserError(f"{place}: the {side} span is empty: {unit} {start} to {stop}, exclusive")
-    (a, b), (c, d) = places
+    numbers = [number for number in map(parse_position, ends) if number is not None]
+    if len(numbers) < len(ends):
+        problem = f"a position of a span is no whole number from 0: {shorten(', '.join(map(str, ends)))}"
+        raise UserError(f"{place}: {problem}")
+    unit, size = "character" if isinstance(text, str) else "token", len(text)
+    spans = [(start, stop + (end == "last")) for start, stop in (numbers[:2], numbers[2:])]
+    for start, stop in spans:
+        if not start < stop <= size:
+            raise UserError(f"{place}: the span {start} to {stop}, exclusive, is empty or not in the {size} {unit}s")
+    (a, b), (c, d) = spans
     if max(a, c) < min(b, d):
         raise UserError(f"{place}: the spans overlap: {unit}s {a} to {b} and {c} to {d}, exclusive")
     if isinstance(text, str):
-        if end == "automatic" and (cut := cut_word(text, places)):
+        if end == "automatic" and (cut := cut_word(text, spans)):
             raise UserError(f"{place}: {cut}", "Correct it; --task.end after takes all spans as they are")
-        joined, spans = text, places
     else:
-        starts = [0]
-        for token in text:
-            starts.append(starts[-1] + len(token) + 1)
-        joined, spans = " ".join(text), [(starts[a], starts[b] - 1), (starts[c], starts[d] - 1)]
-    for side, (start, stop) in zip(SIDES, spans, strict=True):
-        if not joined[start:stop].strip():
-            raise UserError(f"{place}: the {side} span is blank: {unit}s {start} to {stop}, exclusive")
-    return joined, spans[0], spans[1]
+        starts = [0, *accumulate(len(token) + 1 for token in text)]
+        text, spans = " ".join(text), [(starts[start], starts[stop] - 1) for start, stop in spans]
+    for start, stop in spans:
+        if not text[start:stop].strip():
+            raise UserError(f"{place}: the span of the {unit}s {numbers} is blank")
+    return text, spans[0], spans[1]
 
 
 def cut_word(text: str, places: list[SpanPlace]) -> str:
@@ -172,9 +149,3 @@ def cut_word(text: str, places: list[SpanPlace]) -> str:
 def _inside(text: str, at: int) -> bool:
     """Whether a word goes on at a character. Each Chinese character is a word."""
     return 0 < at < len(text) and all(each.isalnum() and not CHINESE.match(each) for each in text[at - 1 : at + 1])
-
-
-def _position(value: Any, place: str) -> int:
-    if (number := parse_position(value)) is None:
-        raise UserError(f"{place}: a position of a span is {shorten(str(value))!r}, and must be a whole number from 0")
-    return number

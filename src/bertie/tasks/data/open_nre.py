@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from bertie.errors import UserError
@@ -27,15 +27,6 @@ def flat(row: Row) -> Row:
         values |= {f"{side}_{key}": given[key] for key in ("name", "type") if key in given}
         values |= dict(zip((f"{side}_start", f"{side}_end"), given["pos"], strict=True))
     return row._replace(values=values)
-
-
-def flat_rows(rows: Iterator[Row | UserError]) -> Iterator[Row | UserError]:
-    """Yield rows as `flat`, or an error in place of each one that cannot be."""
-    for row in rows:
-        try:
-            yield flat(row) if isinstance(row, Row) else row
-        except UserError as error:
-            yield error
 
 
 def end_by_name(values: Mapping[str, Any], tokens: list[str], numbers: list[int]) -> Literal["last", "after"] | None:

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, cast
 
-from bertie import console, storage
-from bertie.errors import UsageError, UserError, first_few, join_names, shorten
+from bertie import storage
+from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.files.encodings import UTF8
 from bertie.files.formats import NamesOfHeaderless, read_records
 from bertie.files.lines import BadRecord, decode_lines, require_line_feeds, undecodable
 from bertie.files.sources import KNOWN, SUFFIXES, Format, Source, split_suffix
-from bertie.tasks.data.in_memory import plain
+from bertie.tasks.data.in_memory import parquet_names, plain, with_names
 
 T = TypeVar("T")
 STDIN, STDIN_DEVICE = Path("-"), Path("/dev/stdin")  # the name of stdin on the command line, and its file
@@ -41,6 +40,10 @@ class Row(NamedTuple):
     source: str
     place: str
 
+    def renamed(self, names: dict[str, str]) -> Row:
+        """Return the row with other names for some columns."""
+        return self._replace(values={names.get(name, name): value for name, value in self.values.items()})
+
 
 def is_stdin(path: Path | str) -> bool:
     """Whether a name on the command line means stdin: "-" is .txt, "-.jsonl", "-.csv" and "-.tsv" name the format."""
@@ -52,16 +55,12 @@ def file_format(path: Path) -> str:
     return "txt" if path == STDIN else split_suffix(path.name)[0].removeprefix(".")
 
 
-def read_rows(
-    path: Path, headerless: NamesOfHeaderless | None = None, find_columns: Callable[[Row], object] | None = None
-) -> Iterator[Row | UserError]:
+def read_rows(path: Path, headerless: NamesOfHeaderless | None = None) -> Iterator[Row | UserError]:
     """Read the rows of a .txt, .jsonl, .csv, .tsv or .parquet file, lazily; all but .parquet may be compressed.
 
     Args:
         path: The file. "-" is stdin, read as .txt, where each line is a row with the column "text"; see `is_stdin`.
         headerless: Recognizes .csv and .tsv files without a header; see `NamesOfHeaderless`.
-        find_columns: Raises a UsageError, which begins with the file or the row's place, if a row lacks the columns. An
-            error then takes the place of each .jsonl row before the first that has them.
 
     Returns:
         The rows in order, with an error in place of each one that cannot be read.
@@ -70,27 +69,57 @@ def read_rows(
         UsageError: if the file does not exist or has no known format.
         UserError: while reading, if the file as a whole cannot be read.
     """
-    if not is_stdin(path):
-        require_file(path)
-        if not path.name.lower().endswith(SUFFIXES):
-            raise UsageError(f"{path}: examples are read from files of these formats: {KNOWN}")
-    rows = _read_rows(STDIN_DEVICE if is_stdin(path) else path, cast(Format, file_format(path)), headerless)
-    return skip_until_columns(rows, path, find_columns) if find_columns and may_differ(path) else rows
+    if is_stdin(path):
+        return _read_rows(STDIN_DEVICE, cast(Format, file_format(path)), headerless)
+    require_file(path)
+    if not path.name.lower().endswith(SUFFIXES):
+        raise UsageError(f"{path}: examples are read from files of these formats: {KNOWN}")
+    return _read_rows(path, cast(Format, file_format(path)), headerless)
 
 
-def may_differ(path: Path) -> bool:
-    """Whether the rows of a file may have different columns, as in .jsonl files; in tables all rows have the same."""
-    return file_format(path) == "jsonl"
+def read_json_rows(path: Path, content: str) -> Iterator[Row | UserError]:
+    """Yield the objects of the list in a .json file.
+
+    Args:
+        path: The file.
+        content: What it should be, for messages.
+
+    Raises:
+        UserError: It is no list.
+    """
+    require_file(path)
+    for number, values in enumerate(storage.read_json_list(path, content), 1):
+        name = str(values.get("id", number)) if isinstance(values, dict) else str(number)
+        place = f"{path}: example {number}" + (f" ({name})" if name != str(number) else "")
+        if isinstance(values, dict):
+            yield Row(values, f"{path.name}: {name}", place)
+        else:
+            yield UserError(f"{place}: expected an object, found {type(values).__name__}")
+
+
+def convert_rows(rows: Iterable[Row | T | UserError], convert: Callable[[Row], T]) -> Iterator[T | UserError]:
+    """Convert rows, with an error in place of each one for which `convert` raises a UserError. Other items stay.
+
+    Raises a UsageError, which is about all rows.
+    """
+    for row in rows:
+        try:
+            yield convert(row) if isinstance(row, Row) else row
+        except UsageError:
+            raise
+        except UserError as error:
+            yield error
 
 
 def _read_rows(path: Path, format: Format, headerless: NamesOfHeaderless | None) -> Iterator[Row | UserError]:
+    names = parquet_names(path) if format == "parquet" else {}
     with _open(path) as stream:
         for number, record in read_records(format, str(path), stream, headerless=headerless):
             place = f"{path}:{number}"
             if isinstance(record, BadRecord):
                 yield _to_error(record, place)
             else:
-                yield Row(record, f"{path.name}:{number}", place)
+                yield Row(with_names(record, names) if names else record, f"{path.name}:{number}", place)
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str | UserError]]:
@@ -131,64 +160,6 @@ def require_file(path: Path) -> None:
         )
 
 
-def skip_until_columns(
-    rows: Iterator[Row | UserError], path: Path, find_columns: Callable[[Row], object]
-) -> Iterator[Row | UserError]:
-    """Replace each .jsonl row before the first with the needed columns by an error.
-
-    Args:
-        rows: The rows of the file.
-        path: The file.
-        find_columns: Raises a UsageError, which begins with the file or the row's place, if the row lacks the columns.
-
-    Raises:
-        UsageError: the first one from `find_columns`, if none of the first PROBED_ROWS rows has the columns.
-    """
-    problem: UsageError | None = None
-    pending: list[Row | UserError] = []
-    for row in rows:
-        if isinstance(row, Row):
-            try:
-                find_columns(row)
-            except UsageError as error:
-                detail = str(error).removeprefix(row.place).removeprefix(str(path))
-                problem = problem or UsageError(f"{path}{detail}")
-                row = UserError(f"{row.place}{detail}")
-            except UserError:  # it has another problem and may still have the columns
-                pass
-            else:
-                yield from (*pending, row)
-                yield from rows
-                return
-        if problem is None:
-            yield row
-        else:
-            pending.append(row)
-        if len(pending) == PROBED_ROWS:
-            break
-    if problem:
-        raise problem
-
-
-def convert_rows(
-    rows: Iterable[Row | T | UserError], convert: Callable[[Row], T | UserError], same_columns: bool
-) -> Iterator[T | UserError]:
-    """Convert rows, with an error in place of each one that cannot be converted.
-
-    Args:
-        rows: The rows.
-        convert: Raises UserError for a bad row, UsageError if its columns are wrong.
-        same_columns: Whether all rows have the same columns. Then a UsageError is about all of them, and is raised.
-    """
-    for row in rows:
-        try:
-            yield convert(row) if isinstance(row, Row) else row
-        except UserError as error:
-            if same_columns and isinstance(error, UsageError):
-                raise
-            yield UserError(error.problem, error.remedy)
-
-
 def row_from_python(values: dict[Any, Any], place: str) -> Row:
     """Return a Python dict as a row. Drops keys whose value is None; see `in_memory.plain` for the others.
 
@@ -200,54 +171,6 @@ def row_from_python(values: dict[Any, Any], place: str) -> Row:
             raise UserError(f"{place}: its keys must be strings, and one is {shorten(repr(name))}")
     cells = {name: plain(value) for name, value in values.items()}
     return Row({name: value for name, value in cells.items() if value is not None}, place, place)
-
-
-class LeftOutError(UserError):
-    """In place of a row that its annotator left out: it is no example, and no mistake of the file.
-
-    Attributes:
-        mark: How the row says so.
-    """
-
-    def __init__(self, place: str, mark: str = ""):
-        super().__init__(f"{place}: its annotator left it out: {mark}")
-        self.mark = mark
-
-
-def valid_examples(examples: Iterable[T | UserError], where: str, strict: bool = False) -> list[T]:
-    """Return the examples without errors, and say how many errors there are, and how many rows their annotator left out.
-
-    Args:
-        examples: Examples, with errors in place of bad rows.
-        where: The file, for error messages.
-        strict: Raise the first error that is no `LeftOutError`.
-
-    Raises:
-        UserError: if there is no example, or for the first error if `strict`.
-    """
-    good: list[T] = []
-    bad: list[UserError] = []
-    left: Counter[str] = Counter()
-    for example in examples:
-        if isinstance(example, LeftOutError):
-            left[example.mark] += 1
-        elif not isinstance(example, UserError):
-            good.append(example)
-        elif strict:
-            raise example
-        else:
-            bad.append(example)
-    if bad and not good:
-        raise bad[0]
-    out = f"{console.plural(left.total(), 'row')} ({', '.join(f'{mark} {count:,}' for mark, count in left.items())})"
-    if not good:
-        raise UserError(f"{where}: " + (f"the annotator left out all {out}" if left else "no examples in it"))
-    if left:
-        console.info(f"{where}: the annotator left out {out}")
-    if bad:
-        shown = first_few(map(str, bad), len(bad))
-        console.warn(f"{len(bad):,} of {len(bad) + len(good):,} rows are skipped (--strict refuses them): {shown}")
-    return good
 
 
 def require_string(value: Any, name: str, place: str) -> str:
@@ -276,6 +199,9 @@ def parse_label(value: Any, name: str, place: str) -> str | None:
     Raises:
         UserError: if the value is of another type.
     """
+    if type(value) is str and value.isascii():  # most are, and need no check of their characters
+        text = value.strip()
+        return None if not text or text.lower() == "nan" else text
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, int | float):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertie import storage
-from bertie.errors import UsageError, UserError, join_names, raise_error, shorten
+from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.tasks.data.cells import is_written, parse_cell
-from bertie.tasks.data.in_memory import require_list
+from bertie.tasks.data.left_out import ANSWER
+from bertie.tasks.data.reader import DataFormat, columns_of_rows, resolved_alike
 from bertie.tasks.data.rows import (
     STDIN,
     Row,
+    convert_rows,
     file_format,
     is_stdin,
     label_or_none,
@@ -23,10 +25,8 @@ from bertie.tasks.data.rows import (
     require_distinct_columns,
     require_file,
     require_string,
-    row_from_python,
 )
 
-_TABLES = ("csv", "tsv", "parquet")
 _ANSWERS = ("answers", "answer")  # names of the column that need no flag
 _NO_ANSWER = ("nan", "none", "null", "-", "?", "n/a", "na", "<na>")  # what programs write for a missing value
 _TRUE, _FALSE = ("true", "1", "1.0"), ("false", "0", "0.0")
@@ -67,9 +67,22 @@ class Question:
         return None if self.answers is None else ("an answer" if self.answers else "no answer",)
 
 
+class QuestionColumns(NamedTuple):
+    """The columns of a row."""
+
+    question: str
+    context: str
+    answers: str
+    """Empty: the row has none."""
+
+    @property
+    def uses(self) -> dict[str, str]:
+        return {use: name for use, name in self._asdict().items() if name}
+
+
 @dataclass(frozen=True)
-class SquadReader:
-    """Reads questions. Rows may also have the start of the answer, in answer_start, and an id.
+class Questions:
+    """Questions about a context: an `ExampleKind`. Rows may also have the start of the answer, in answer_start, and an id.
 
     The columns are those of .jsonl, .csv, .tsv and .parquet files. SQuAD's .json has its own names.
 
@@ -77,144 +90,92 @@ class SquadReader:
         question: Column of the question.
         context: Column of the context.
         answers: Column of the answer, empty for none; also a list of answers, or SQuAD's object, in tables as JSON or as
-            Python and NumPy print it. Empty: answers or answer.
+            Python prints it. Empty: answers or answer.
     """
 
     question: str = "question"
     context: str = "context"
     answers: str = ""
+    data_format, label_rules, named = DataFormat(), None, (ANSWER,)
+    file_columns, resolved, same_by_name = columns_of_rows, resolved_alike, True
 
     def __post_init__(self) -> None:
         require_distinct_columns(question=self.question, context=self.context, answers=self.answers)
 
-    def read(self, path: Path) -> Iterator[Question | UserError]:
-        """Read questions with answers, for training and evaluation.
-
-        Raises:
-            UsageError: if the file does not exist, or a table lacks a column.
-            UserError: if a .json file is not SQuAD's.
-        """
-        return self._answered(self._read(path, answered=True), str(path).removesuffix(path.name))
-
-    def _answered(self, questions: Iterator[Question | UserError], folder: str = "") -> Iterator[Question | UserError]:
-        """Check that questions have answers and ids of their own, wherever they are from."""
-        seen: set[str] = set()
-        for question in questions:
-            if isinstance(question, UserError):
-                yield question
-            elif question.answers is None:
-                remedy = "Name their column with --task.answers; an empty text or list says that there is none"
-                yield UserError(f"{folder}{question.source}: no answers", remedy)
-            elif question.id in seen:
-                yield UserError(f"{folder}{question.source}: the id {shorten(question.id)!r} is there already")
-            else:
-                seen.add(question.id)
-                yield question
-
-    def stream(self, path: Path) -> Iterator[Question | UserError]:
-        """Read questions for prediction. Ids may repeat, since none is held in memory; bad answers are None."""
-        return self._read(path, answered=False)
-
-    def columns(self, path: Path) -> dict[str, str]:
-        """Return which columns of a file are read as what: those of its first row that can be read."""
-        rows = _read_squad_json(path) if path.suffix == ".json" else _read_table(path)
-        row = next((row for row in rows if isinstance(row, Row)), None)
-        answers = "" if row is None else self._answer_column(row)
-        names = {"question": self.question, "context": self.context, "answers": answers}
-        return {use: name for use, name in names.items() if name}
-
-    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[Question]:
-        """Convert dicts ({"question": …, "context": …, "answers": …}), pairs (question, context) or `Question`s.
-
-        labeled: as `read`, or else as `stream`.
-
-        Raises:
-            UserError: for the first bad one.
-        """
-        found = self._values(given, labeled)
-        yield from map(raise_error, self._answered(found)) if labeled else found
-
-    def _values(self, given: Iterable[Any], answered: bool) -> Iterator[Question]:
-        for number, value in enumerate(require_list(given), 1):
-            place = f"example {number}"
-            reader = self if isinstance(value, dict) else SquadReader()
-            if isinstance(value, tuple | list) and len(value) == 2:
-                value = {"question": value[0], "context": value[1]}
-            if isinstance(value, dict):
-                value = reader._to_question(row_from_python(value, place), str(number), answered)
-            elif not isinstance(value, Question):
-                expected = 'a question needs a context: give the pair of both, or {"question": …, "context": …}'
-                remedy = "On the command line: --one-example QUESTION CONTEXT, or --input FILE"
-                raise UserError(f"{place}: {expected}", remedy)
-            yield value
-
-    def _read(self, path: Path, answered: bool) -> Iterator[Question | UserError]:
+    def rows(self, path: Path, labeled: bool) -> Iterator[Any]:  # noqa: ARG002
         if path == STDIN:
             problem = "a line of stdin is a text, and a question needs a context"
             raise UsageError(f"{problem}: pipe rows, with --input -.jsonl")
         if not is_stdin(path):
             require_file(path)
-        is_json = path.suffix == ".json"
-        reader = SquadReader() if is_json else self
-        for number, row in enumerate(_read_squad_json(path) if is_json else _read_table(path), 1):
-            try:
-                yield reader._to_question(row, str(number), answered) if isinstance(row, Row) else row
-            except UserError as error:
-                if isinstance(error, UsageError) and file_format(path) in _TABLES:
-                    raise
-                yield UserError(str(error))
+        if path.suffix == ".json":
+            names = {"question": self.question, "context": self.context, "answers": self.answers or "answers"}
+            own = all(name == usual for usual, name in names.items())
+            return _read_squad(path) if own else convert_rows(_read_squad(path), lambda row: row.renamed(names))
+        if file_format(path) not in ("jsonl", "csv", "tsv", "parquet"):
+            known = "SQuAD's .json, or from .jsonl, .csv, .tsv and .parquet files"
+            raise UsageError(f"{path}: questions are read from {known}")
+        return read_rows(path)
 
-    def _to_question(self, row: Row, number: str, answered: bool = True) -> Question:
-        """answered: whether bad answers are an error, instead of None."""
+    def from_python(self, value: Any, place: str, source: str) -> Row | Question:
+        """Return the row of a pair of a question and its context."""
+        if isinstance(value, Row | Question):
+            return value
+        if isinstance(value, tuple | list) and len(value) == 2:
+            return Row({self.question: value[0], self.context: value[1]}, source, place)
+        expected = 'a question needs a context: give the pair of both, or {"question": …, "context": …}'
+        raise UserError(f"{place}: {expected}", "On the command line: --one-example QUESTION CONTEXT, or --input FILE")
+
+    def columns(self, row: Row, labeled: bool) -> QuestionColumns:  # noqa: ARG002
+        listed = f"; its columns are: {join_names(row.values)}"
+        if missing := [name for name in (self.question, self.context) if name not in row.values]:
+            raise UsageError(f"no {missing[0]!r}{listed}", "Choose with --task.question and --task.context")
+        answers = [self.answers] if self.answers else [name for name in _ANSWERS if name in row.values]
+        if len(answers) > 1:
+            problem = f"{' and '.join(map(repr, answers))} could both be the answers"
+            raise UsageError(f"{problem}{listed}", "Choose with --task.answers")
+        return QuestionColumns(self.question, self.context, answers[0] if answers else "")
+
+    def to_example(self, row: Row, columns: QuestionColumns, labeled: bool, seen: dict[Any, Any]) -> Question:
         values, source, place = row
-        names = self.question, self.context
-        if missing := [name for name in names if name not in values]:
-            raise UsageError(
-                f"{place}: no {missing[0]!r}; there are {join_names(values)}",
-                "Choose with --task.question and --task.context",
-            )
-        question = require_string(values[self.question], self.question, place)
-        context = require_string(values[self.context], self.context, place)
+        question = require_string(values[columns.question], columns.question, place)
+        context = require_string(values[columns.context], columns.context, place)
         if not context.strip():
             raise UserError(f"{place}: the context is empty")
-        identifier = require_string(str(number if values.get("id") is None else values["id"]), "id", place)
-        answers = self._answers_of(row) if answered else label_or_none(lambda: self._answers_of(row), strict=False)
+        given = seen["number"] if values.get("id") is None else values["id"]
+        identifier = require_string(str(given), "id", place)
+        answers = label_or_none(lambda: _answers_of(row, columns.answers, context), labeled)
+        if labeled and answers is None:
+            remedy = "Name their column with --task.answers; an empty text or list says that there is none"
+            raise UserError(f"{place}: no answers", remedy)
+        if labeled and seen.setdefault(("id", identifier), place) != place:
+            raise UserError(f"{place}: the id {shorten(identifier)!r} is there already")
         return Question(identifier, question, context, answers, source)
 
-    def _answers_of(self, row: Row) -> tuple[Answer, ...] | None:
-        values, place = row.values, row.place
-        name = self._answer_column(row)
-        given, start, context = values.get(name), values.get("answer_start"), values[self.context]
-        impossible = _is_impossible(values.get("is_impossible"), place)
-        if is_written(start):
-            start = parse_cell(start, "answer_start", place)
-        if is_written(given) and given.strip() not in context:
-            given = parse_cell(given, name, place)
-        elif isinstance(given, str):
-            given = [{"text": given, "answer_start": start}]
-        elif isinstance(given, list) and isinstance(start, list):
-            given = {"text": given, "answer_start": start}
-        answers = _parse_answers(given, place)
-        if impossible:
-            answers = tuple(each for each in answers or () if not _may_be_none(each, context))
-        if answers and (unclear := [each for each in answers if _may_be_none(each, context)]):
-            remedy = "leave the cell empty if there is none, or give its answer_start"
-            raise UserError(f"{place}: the answer {unclear[0].text.strip()!r} could mean that there is none: {remedy}")
-        if answers is not None and impossible is (answers != ()):
-            found = f"the answer is {shorten(answers[0].text)!r}" if answers else "there is no answer"
-            raise UserError(f"{place}: is_impossible is {str(impossible).lower()}, and {found}")
-        if answers is None:
-            return None
-        return tuple((placed(each, context) if each.start >= 0 else None) or each for each in answers)
 
-    def _answer_column(self, row: Row) -> str:
-        """Return the column of the answers, which may be missing. Raises UsageError if it could be two."""
-        found = [self.answers] if self.answers else [name for name in _ANSWERS if name in row.values]
-        if len(found) > 1:
-            problem = f"{' and '.join(map(repr, found))} could both be the answers"
-            listed = f"its columns are: {join_names(row.values)}"
-            raise UsageError(f"{row.place}: {problem}; {listed}", "Choose with --task.answers")
-        return found[0] if found else ""
+def _answers_of(row: Row, name: str, context: str) -> tuple[Answer, ...] | None:
+    """Return the answers of a row, which are in the column `name`; None if they are unknown."""
+    values, place = row.values, row.place
+    given, start = values.get(name), values.get("answer_start")
+    impossible = _is_impossible(values.get("is_impossible"), place)
+    if is_written(start):
+        start = parse_cell(start, "answer_start", place)
+    if is_written(given) and given.strip() not in context:
+        given = parse_cell(given, name, place)
+    elif isinstance(given, str):
+        given = [{"text": given, "answer_start": start}]
+    elif isinstance(given, list) and isinstance(start, list):
+        given = {"text": given, "answer_start": start}
+    answers = _parse_answers(given, place)
+    if impossible:
+        answers = tuple(each for each in answers or () if not _may_be_none(each, context))
+    if unclear := [each for each in answers or () if _may_be_none(each, context)]:
+        remedy = "leave the cell empty if there is none, or give its answer_start"
+        raise UserError(f"{place}: the answer {unclear[0].text.strip()!r} could mean that there is none: {remedy}")
+    if answers is not None and impossible is (answers != ()):
+        found = f"the answer is {shorten(answers[0].text)!r}" if answers else "there is no answer"
+        raise UserError(f"{place}: is_impossible is {str(impossible).lower()}, and {found}")
+    return answers and tuple((placed(each, context) if each.start >= 0 else None) or each for each in answers)
 
 
 def _is_impossible(flag: Any, place: str) -> bool | None:
@@ -251,14 +212,7 @@ def placed(answer: Answer, context: str) -> Answer | None:
     return Answer(text, start) if start >= 0 else None
 
 
-def _read_table(path: Path) -> Iterator[Row | UserError]:
-    if file_format(path) not in ("jsonl", *_TABLES):
-        known = "SQuAD's .json, or from .jsonl, .csv, .tsv and .parquet files"
-        raise UsageError(f"{path}: questions are read from {known}")
-    return read_rows(path)
-
-
-def _read_squad_json(path: Path) -> Iterator[Row | UserError]:
+def _read_squad(path: Path) -> Iterator[Row | UserError]:
     """Yield one row per question, with its context, from SQuAD's articles → paragraphs → questions."""
     values = storage.read_json(path, None, 'the object of SQuAD, {"data": [{"paragraphs": …}]}')
     articles = values.get("data")
@@ -303,28 +257,17 @@ def _parse_answers(value: Any, place: str) -> tuple[Answer, ...] | None:
     """
     if value is None or value != value:  # NaN
         return None
-    if isinstance(value, dict) and isinstance(value.get("text"), list):
-        texts, starts = value["text"], value.get("answer_start")
-        starts = [-1] * len(texts) if starts is None else starts
+    if isinstance(value, dict) and isinstance(texts := value.get("text"), list):
+        starts = value.get("answer_start") or [None] * len(texts)
         if not isinstance(starts, list) or len(starts) != len(texts):
             expected = f"a list of {len(texts)}, as long as the texts"
             raise UserError(f"{place}: answer_start must be {expected}, found {starts!r:.40}")
-        pairs = list(zip(texts, starts, strict=True))
-    else:
-        value = [value] if isinstance(value, dict) else value
-        if not isinstance(value, list):
-            raise UserError(f"{place}: the answers must be a list, found {str(value)[:40]!r}")
-        pairs = [_text_and_start(item, place) for item in value]
+        value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     answers = []
-    for text, start in pairs:
+    for item in [value] if isinstance(value, dict) else value if isinstance(value, list) else [None]:
+        text, start = (item.get("text"), item.get("answer_start")) if isinstance(item, dict) else (item, None)
+        if not isinstance(text, str):
+            raise UserError(f"{place}: the answers must be a list of texts, found {shorten(str(value))!r}")
         if require_string(text, "answers", place).strip():
             answers.append(Answer(text, _parse_start(start, place)))
     return tuple(answers)
-
-
-def _text_and_start(item: Any, place: str) -> tuple[Any, Any]:
-    if isinstance(item, dict) and "text" in item:
-        return item["text"], item.get("answer_start")
-    if not isinstance(item, str):
-        raise UserError(f"{place}: an answer without a text: {str(item)[:40]!r}")
-    return item, None

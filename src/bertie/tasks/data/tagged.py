@@ -53,7 +53,7 @@ class TaggedSentence:
         return " ".join(self.words), tuple(places)
 
 
-def sentence_of_text(text: str, source: str) -> TaggedSentence:
-    """Return the words of a text (`split_words`), without tags."""
-    places = split_words(text)
+def sentence_of_text(text: str, source: str, places: Many[TextRange] | None = None) -> TaggedSentence:
+    """Return the words of a text, without tags. places: where they are; None: those of `split_words`."""
+    places = split_words(text) if places is None else places
     return TaggedSentence(tuple(text[start:end] for start, end in places), None, source, text, tuple(places))

@@ -1,48 +1,54 @@
-"""Examples of one or two texts and a label, from .tsv, .csv, .jsonl, .parquet and .txt files and from Python values.
+"""Examples of one or two texts and a label.
 
 GLUE's original files need no column names: their layouts are recognized from the header, and CoLA's, which has none,
-from its first row. So are common names (`_LAYOUTS` and the label names below). `TextReader` can be told other columns.
+from its first row. So are common names (`_LAYOUTS`, `CLASSES` and `SCORES`). `Texts` can be told other columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 from bertie import console
-from bertie.errors import UsageError, UserError, join_names, raise_error, shorten
+from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.tasks.data.cells import is_written, parse_cell
 from bertie.tasks.data.in_memory import require_list
-from bertie.tasks.data.left_out import leave_out, raise_mistake
+from bertie.tasks.data.labels import MARKERS, LabelRules, among, require_one_type
+from bertie.tasks.data.reader import DataFormat, Reader, columns_of_rows, rows_or_lines
 from bertie.tasks.data.rows import (
     PROBED_ROWS,
     Row,
     describe_bad_number,
-    file_format,
     label_or_none,
-    may_differ,
     named_columns,
     parse_label,
     parse_label_number,
-    read_rows,
     require_distinct_columns,
     require_string,
-    row_from_python,
 )
-from bertie.tasks.data.text_layouts import TextLayout, describe_texts, find_layout
-from bertie.tasks.data.unknown_labels import MARKERS, among, find_markers, require_stated, without_unknown
 
 CLASSES = ("label", "gold_label", "class", "entailment_judgment")
 SCORES = ("score", "relatedness_score", "similarity", "label")
-_MAX_LAYOUTS = 1000  # layouts in memory, for .jsonl files where each row has other keys
 _COLA = ["source", "label", "mark", "sentence"]
 _NO_AGREEMENT = "-"  # gold_label in MNLI and SNLI if the annotators did not agree
-_CLOSING = ("]", ")", "}")  # with which lists end that a program wrote as text
-_KINDS = {str: "text", bool: "true or false", int: "a number", float: "a number"}
+# (text, second text or None, label names that only this layout has), in lower case
+_LAYOUTS: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (
+    ("#1 string", "#2 string", ("quality",)),  # MRPC
+    ("question1", "question2", ("is_duplicate",)),  # QQP
+    ("question", "sentence", ()),  # QNLI
+    ("sentence1", "sentence2", ()),  # RTE, WNLI, MNLI, STS-B
+    ("sentence_a", "sentence_b", ()),  # SICK
+    ("premise", "hypothesis", ()),
+    ("text_a", "text_b", ()),
+    ("text", "text_pair", ()),
+    ("sentence", None, ()),  # SST-2, CoLA
+    ("text", None, ()),
+)
 
 
 @dataclass(frozen=True)
@@ -73,9 +79,29 @@ class Example:
         return replace(self, label=names.get(self.label or "", self.label))
 
 
+class TextColumns(NamedTuple):
+    """The columns of a row."""
+
+    text: str
+    text_pair: str | None
+    label: str | None
+    names: tuple[str, ...]
+    """All columns of the row."""
+
+    @property
+    def uses(self) -> dict[str, str]:
+        uses = {"text": self.text, "second text": self.text_pair, "label": self.label}
+        ends = tuple(f"{(self.label or '').lower()}_{end}" for end in ("text", "name", "names", "str"))
+        uses["names of the labels (not used)"] = ", ".join(named_columns(self.names, ends))
+        return {use: name for use, name in uses.items() if name}
+
+    def __str__(self) -> str:
+        return " and ".join(repr(name) for name in self[:2] if name)
+
+
 @dataclass(frozen=True)
-class TextReader:
-    """Reads examples of one or two texts.
+class LabeledTexts:
+    """Examples of one or two texts: an `ExampleKind`.
 
     Attributes:
         text: Column of the text in a table, or key in a .jsonl file. Empty: found from the header.
@@ -85,7 +111,7 @@ class TextReader:
         numbers: Whether required labels must be numbers (see `parse_label_number`); None: if most of the first labels
             in a file are.
         paired: Whether each example must have two texts; None: as in the first row.
-        no_label: The labels that mean that the label is unknown. Empty: see `unknown_labels`.
+        no_label: The labels that mean that the label is unknown. Empty: see `labels`.
         classes: All classes, if they are known.
     """
 
@@ -97,235 +123,177 @@ class TextReader:
     paired: bool | None = None
     no_label: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
+    data_format, file_columns, same_by_name = DataFormat(), columns_of_rows, True
 
     def __post_init__(self) -> None:
         require_distinct_columns(text=self.text, text_pair=self.text_pair, label=self.label)
 
-    def read(self, path: Path) -> Iterator[Example | UserError]:
-        """Read examples with labels, for training and evaluation.
+    @property
+    def named(self) -> tuple[str, ...]:
+        return self.text, self.text_pair, self.label
 
-        Without a label column all labels are None; with one, an empty label is an error.
+    @property
+    def label_rules(self) -> LabelRules:
+        return LabelRules(self.classes, self.no_label, self.numbers)
 
-        Raises:
-            UsageError: if the file does not exist, is a .txt file or of unknown format, or its columns are unclear.
-        """
-        if file_format(path) == "txt":
-            problem = "a line is a text, without labels, in .txt and stdin"
-            raise UsageError(f"{path}: {problem}: give a .tsv, .csv or .jsonl")
-        return self._labeled(lambda: self.rows(path, labeled=True), str(path))
+    def rows(self, path: Path, labeled: bool) -> Iterator[Any]:
+        return rows_or_lines(self, path, labeled, cola_columns)
 
-    def _labeled(
-        self, rows: Callable[[], Iterator[Row | Example | UserError]], where: str
-    ) -> Iterator[Example | UserError]:
-        """Convert rows with labels, wherever they are from."""
-
-        def kept() -> Iterator[Row | Example | UserError]:
-            return leave_out(rows(), (self.text, self.text_pair, self.label))
-
-        if self.numbers is not None:
-            return self.examples(kept(), where, labeled=True)
-        probed = islice(replace(self, numbers=False).examples(kept(), where, labeled=True), PROBED_ROWS)
-        labels = [example.label for example in probed if isinstance(example, Example) and example.label is not None]
-        numeric = 2 * sum(parse_label_number(label) is not None for label in labels) >= len(labels) > 0
-        self._require_scores({*labels}, self._columns(rows(), where), where)
-        return replace(self, numbers=numeric).examples(kept(), where, labeled=True)
-
-    def _require_scores(self, labels: set[str], columns: dict[str, str], where: str) -> None:
-        """Raise a UsageError if numbers in a column for classes could be classes: NLI's have 0 for the most similar pairs."""
-        name = columns.get("label", "")
-        labels = {label for label in labels if label.lower() not in MARKERS}
-        classes = len(labels) > 2 or (labels and columns.get("text", "").lower() == "premise")
-        if name.lower() in CLASSES and not self.label and classes and all(map(_is_whole, labels)):
-            problem = f"{where}: the numbers of {name!r} could be classes or scores: {join_names(sorted(labels)[:5])}"
-            raise UsageError(problem, f"If a larger one means more similar texts, say --task.label {name}")
-
-    def stream(self, path: Path) -> Iterator[Example | UserError]:
-        """Read examples for prediction, lazily: every row gives an example or an error, in order.
-
-        Labels are read but not required: the column `label` may be missing, and a gold_label of
-        "-" becomes None.
-        """
-        is_txt = file_format(path) == "txt"  # a line has no columns, and is a text, whatever it looks like
-        reader = replace(self, text="text", text_pair="", label="") if is_txt else self
-        return reader.examples(reader.rows(path, labeled=False), str(path), labeled=False)
-
-    def rows(self, path: Path, labeled: bool) -> Iterator[Row | UserError]:
-        """Read the rows of a file, with an error in place of each one before the first that has the columns."""
-
-        def find_columns(row: Row) -> TextLayout:
-            return self._next_layout(tuple(row.values), None, str(path), row.place, labeled)
-
-        return read_rows(path, cola_columns, find_columns)
-
-    def markers(self, labels: Collection[str], where: str) -> set[str]:
-        """Return which labels mean that the label is unknown: see `LeavesOut`."""
-        numbers = self.numbers is not False and all(parse_label_number(label) is not None for label in labels)
-        return find_markers(labels, where, self.classes, self.no_label, numbers)
-
-    def labeled(self, examples: list[Example], where: str, training: bool = False) -> list[Example]:
-        """Return the examples whose label is known: see `LeavesOut`."""
-        labels = [example.label for example in examples]
-        known = {label for label in labels if label}
-        if training:
-            require_stated(known, where, self.no_label)
-        return without_unknown(examples, labels, self.markers(known, where), where)
-
-    def columns(self, path: Path) -> dict[str, str]:
-        """Return which columns of a file are read as what: those of its first row that can be read."""
-        return self._columns(self.rows(path, labeled=False), str(path))
-
-    def _columns(self, rows: Iterator[Row | Example | UserError], where: str) -> dict[str, str]:
-        if (names := next((tuple(row.values) for row in rows if isinstance(row, Row)), None)) is None:
-            return {}
-        layout = self.find_layout(names, where, labeled=False)
-        uses = {"text": layout.text, "second text": layout.text_pair, "label": layout.label}
-        ends = tuple(f"{(layout.label or '').lower()}_{end}" for end in ("text", "name", "names", "str"))
-        uses["names of the labels (not used)"] = ", ".join(named_columns(names, ends))
-        return {use: name for use, name in uses.items() if name}
-
-    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[Any]:
-        """Convert dicts ({"text": …, "label": …} or other known names), strings, pairs of strings, or `Example`s.
-
-        Every value gives one example. labeled: as `read`, or else as `stream`.
-
-        Raises:
-            UsageError: if the columns are unclear.
-            UserError: for the first bad value.
-        """
-        rows = self.value_rows(given)
-        if labeled:
-            kept = list(rows)
-            yield from map(raise_mistake, self._labeled(lambda: iter(kept), "the examples"))
-        else:
-            yield from map(raise_error, self.examples(rows, "the examples", labeled=False))
-
-    def value_rows(self, given: Iterable[Any], own: type = Example) -> Iterator[Any]:
-        """Return Python values as rows, or as the examples that they are. own: the class of other ones."""
-        for number, value in enumerate(require_list(given), 1):
-            yield value if isinstance(value, own) else self._value_row(value, f"example {number}")
-
-    def _value_row(self, value: Any, place: str) -> Row | Example:
-        if isinstance(value, Example):
+    def from_python(self, value: Any, place: str, source: str) -> Row | Example:
+        """Return the example of a text, or of a pair of texts."""
+        if isinstance(value, Row | Example):
             return value
-        if isinstance(value, tuple | list):
-            if len(value) != 2:
-                raise UsageError(f"{place}: a pair has two texts and this one has {len(value)}: {str(value)[:60]}")
-            text, text_pair = require_string(value[0], "text", place), require_string(value[1], "text_pair", place)
-            return Example(text, text_pair, None, place)
-        if isinstance(value, str):  # a text, whatever it looks like
-            self._require_number(TextLayout("text", None, None), "the examples", place)
-            return Example(require_string(value, "text", place), None, None, place)
-        if not isinstance(value, dict):
+        if isinstance(value, str):
+            self._require_number(TextColumns("text", None, None, ()), f"{place}: ")
+            return Example(require_string(value, "text", place), None, None, source)
+        if not isinstance(value, tuple | list):
             raise UserError(f"{place}: expected a dict, a string, a pair or an Example, got {type(value).__name__}")
-        return row_from_python(value, place)
+        if len(value) != 2:
+            raise UsageError(f"{place}: a pair has two texts and this one has {len(value)}: {str(value)[:60]}")
+        text, pair = (
+            require_string(each, name, place) for each, name in zip(value, ("text", "text_pair"), strict=True)
+        )
+        return Example(text, pair, None, source)
 
-    def examples(
-        self, rows: Iterator[Row | Example | UserError], where: str, labeled: bool
-    ) -> Iterator[Example | UserError]:
-        """Convert rows, in order. If labels are not required, each gives one example or error.
+    def resolved(self, rows: Iterator[Any], path: Path | None, labeled: bool) -> LabeledTexts:
+        """Find out whether labels are scores, if they may be."""
+        if self.numbers is not None or not labeled:
+            return self
+        labels, name, first_text = list[str](), "", ""
+        for row in islice(rows, PROBED_ROWS):
+            with suppress(UserError):
+                if isinstance(row, Row) and (columns := self.columns(row, labeled)).label:
+                    name, first_text = columns.label, columns.text
+                    labels += filter(None, [parse_label(row.values[name], name, row.place)])
+        certain = sorted({label for label in labels if label.lower() not in MARKERS})
+        classes = len(certain) > 2 or (certain and first_text.lower() == "premise")  # 0 for the most similar pairs
+        whole = all(label.removesuffix(".0").isdecimal() for label in certain)
+        if name.lower() in CLASSES and not self.label and classes and whole:
+            problem = f"the numbers of {name!r} could be classes or scores: {join_names(certain[:5])}"
+            remedy = f"If a larger one means more similar texts, say --task.label {name}"
+            raise UsageError(f"{path or 'the examples'}: {problem}", remedy)
+        return replace(self, numbers=2 * sum(map(_is_number, labels)) >= len(labels) > 0)
 
-        Args:
-            rows: The rows, or errors or examples in their place.
-            where: The file, for messages.
-            labeled: Whether labels are required, where a row has their column.
-        """
-        layouts: dict[tuple[str, ...], TextLayout] = {}
-        first: TextLayout | None = None
-        has_labels = False
-        kinds: dict[type, str] = {}  # the place of the first label of each type
-        lists: dict[bool, str] = {}  # and of the first list with one label, and with several
-        for row in rows:
-            if not isinstance(row, Row):
-                yield row
-                continue
-            names = tuple(row.values)
-            try:
-                if names not in layouts:
-                    if len(layouts) == _MAX_LAYOUTS:
-                        layouts.clear()
-                    layouts[names] = self._next_layout(names, first, where, row.place, labeled)
-                layout = layouts[names]
-                if first is None:
-                    self._require_text(row, layout)
-                first, has_labels = first or layout, has_labels or layout.label is not None
-                if labeled and (label := layout.label):
-                    given = row.values[label]
-                    if type(given) is list or (type(given) is str and given[-1:] in _CLOSING and is_written(given)):
-                        row = row._replace(values={**row.values, label: _only_label(given, label, row.place, lists)})
-                example = _to_example(row, layout, labeled)
-            except UsageError:
-                raise
-            except UserError as error:
-                yield error
-                continue
-            if not labeled and layout.label == "gold_label" and example.label == _NO_AGREEMENT:
-                yield replace(example, label=None)
-                continue
-            if layout.label and example.label is not None and labeled:
-                label = row.values[layout.label]
-                if type(label) not in kinds:
-                    self._require_one_kind(kinds, label, row.place)
-            if labeled and has_labels and (problem := self._label_problem(example.label)):
-                yield UserError(f"{row.place}: {problem}")
-            else:
-                yield example
+    def columns(self, row: Row, labeled: bool) -> TextColumns:
+        return _find_columns(self, tuple(row.values), labeled)
 
-    def _require_one_kind(self, kinds: dict[type, str], label: Any, place: str) -> None:
-        """Raise a UserError for the whole file if some labels are text and others are numbers, which are other classes."""
+    def to_example(self, row: Row, columns: TextColumns, labeled: bool, seen: dict[Any, Any]) -> Example:
+        values, source, place = row
+        text = require_string(values[columns.text], columns.text, place)
+        pair = require_string(values[columns.text_pair], columns.text_pair, place) if columns.text_pair else None
+        if (first := seen.get("columns")) is None:
+            self._require_text(text, columns, place)
+            seen["columns"] = columns
+        elif columns is not first and columns[:2] != first[:2]:
+            raise UserError(f"{place}: found {columns}, but {first} in the rows before")
+        if (name := columns.label) is None:
+            if labeled and "label" in seen:
+                raise UserError(f"{place}: no label")
+            return Example(text, pair, None, source)
+        given = values[name]
+        if not labeled:
+            label = label_or_none(lambda: parse_label(given, name, place), strict=False)
+            return Example(text, pair, None if (name, label) == ("gold_label", _NO_AGREEMENT) else label, source)
+        seen["label"] = name
+        if isinstance(given, list) or is_written(given):
+            given = _only_label(given, name, place, seen)
+        if (label := parse_label(given, name, place)) is None:
+            raise UserError(f"{place}: no label")
         if self.numbers is False:
-            for other, before in kinds.items():
-                if _KINDS[other] != _KINDS[type(label)]:
-                    problem = f"{place}: the label {shorten(str(label))!r} is {_KINDS[type(label)]}"
-                    raise UserError(f"{problem}, and that of {before} is {_KINDS[other]}: write all in the same way")
-        kinds[type(label)] = place
+            require_one_type(seen, given, place)
+        elif self.numbers and not _is_number(label) and not among([label], self.no_label):
+            raise UserError(f"{place}: the label is {describe_bad_number(label)}")
+        return Example(text, pair, label, source)
 
-    def _require_text(self, row: Row, layout: TextLayout) -> None:
+    def _require_text(self, text: str, columns: TextColumns, place: str) -> None:
         """Raise a UsageError if the first text is a list that a program wrote, unless the caller named the column."""
-        text = row.values[layout.text]
         if self.text or not is_written(text):
             return
         written = None
         with suppress(UserError):
-            written = parse_cell(text, layout.text, row.place)
+            written = parse_cell(text, columns.text, place)
         if isinstance(written, list):
-            problem = f"{row.place}: {layout.text!r} is a list that was written as text, {shorten(text)}"
-            raise UsageError(problem, f"Join its words; if it is a text, say --task.text {layout.text}")
+            problem = f"{place}: {columns.text!r} is a list that was written as text, {shorten(text)}"
+            raise UsageError(problem, f"Join its words; if it is a text, say --task.text {columns.text}")
 
-    def _label_problem(self, label: str | None) -> str:
-        """Say what is wrong with a required label; "" if nothing is."""
-        if label is None:
-            return "no label"
-        if self.numbers and parse_label_number(label) is None and not among([label], self.no_label):
-            return f"the label is {describe_bad_number(label)}"
-        return ""
-
-    def _next_layout(
-        self, names: tuple[str, ...], first: TextLayout | None, where: str, place: str, labeled: bool
-    ) -> TextLayout:
-        """Return the layout of a row with other columns than the rows before. Only the label may be new or missing."""
-        try:
-            layout = self.find_layout(names, where, labeled and not first)
-        except UsageError as error:
-            if not first:
-                raise
-            raise UserError(error.problem.replace(where, place, 1), error.remedy) from error
-        if first and layout[:2] != first[:2]:
-            found, before = describe_texts(layout), describe_texts(first)
-            raise UserError(f"{place}: found {found}, but {before} in the rows before")
-        self._require_number(layout, where, place)
-        return layout
-
-    def _require_number(self, layout: TextLayout, where: str, place: str) -> None:
-        """Raise an error if a row has one text and the training examples two, or the other way round."""
-        if self.paired is not None and self.paired != (layout.text_pair is not None):
-            kind = UserError if may_differ(Path(where)) else UsageError  # about this row, or about all rows
+    def _require_number(self, columns: TextColumns, place: str = "") -> None:
+        """Raise a UsageError if a row has one text and the training examples two, or the other way round."""
+        if self.paired is not None and self.paired != (columns.text_pair is not None):
             found, expected = ("one text", "two") if self.paired else ("two texts", "one")
-            texts = describe_texts(layout)
-            raise kind(f"{place}: {found}, where the training examples have {expected}; found {texts}")
+            raise UsageError(f"{place}{found}, where the training examples have {expected}; found {columns}")
 
-    def find_layout(self, names: tuple[str, ...], where: str, labeled: bool) -> TextLayout:
-        """Find the columns among `names`. Raises a UsageError that lists the names and the flag to choose with."""
-        return find_layout(names, where, labeled, TextLayout(self.text, self.text_pair, self.label), self.label_names)
+
+def _is_number(label: str) -> bool:
+    return parse_label_number(label) is not None
+
+
+def _only_label(given: Any, name: str, place: str, seen: dict[Any, Any]) -> Any:
+    """Return the label in a list of one, and None for an empty list. A text with a bracket at its end may be no list.
+
+    Raises:
+        UserError: It has several labels. UsageError: It has, and another row has a list of one, or the other way round.
+    """
+    listed = given
+    if isinstance(given, str):
+        with suppress(UserError):
+            listed = parse_cell(given, name, place)
+    if not isinstance(listed, list) or not listed:
+        return given if listed else None
+    seen.setdefault(("a list of several", several := len(listed) > 1), place)
+    if other := seen.get(("a list of several", not several)):
+        with_several, with_one = (place, other) if several else (other, place)
+        problem = f"{with_several}: {name!r} is a list of several labels, and that of {with_one} has one"
+        raise UsageError(problem, "multi_label learns several; leave out or split such rows to learn one")
+    if several:
+        problem = f"the label is a list, {shorten(str(given))}, and a text has one label here"
+        raise UserError(f"{place}: {problem}: multi_label learns several")
+    console.info_once(f"{name!r} is a list of one label in each row")
+    return listed[0]
+
+
+def _find_columns(kind: LabeledTexts, names: tuple[str, ...], labeled: bool) -> TextColumns:
+    """Find the columns of a row with these names. labeled: whether that of the label must be clear, if there is one."""
+    known = {name.lower(): name for name in names}
+    known |= {name: "" for name, count in Counter(map(str.lower, names)).items() if count > 1}  # Text beside text
+
+    def fail(problem: str, flags: str) -> NoReturn:
+        raise UsageError(f"{problem}; its columns are: {join_names(names)}", f"Choose with {flags}")
+
+    for flag, name in (("--task.text", kind.text), ("--task.text-pair", kind.text_pair)):
+        if name and name not in names:
+            fail(f"no column {name!r}", flag)
+    label_names = kind.label_names
+    if kind.text:
+        text, pair = kind.text, kind.text_pair or None
+    elif kind.text_pair:
+        fail("--task.text-pair without --task.text", "both")
+    else:
+        layouts = [entry for entry in _LAYOUTS if entry[0] in known and (entry[1] is None or entry[1] in known)]
+        if paired := [entry for entry in layouts if entry[1]]:  # one column of a pair is not a layout by itself
+            used = {name for entry in paired for name in entry[:2]}
+            layouts = [entry for entry in layouts if entry[1] or entry[0] not in used]
+        if len(layouts) != 1:
+            problem = "more than one column could be" if layouts else "cannot tell which column is"
+            fail(
+                f"{problem} the text", "--task.text, and for two texts --task.text-pair, and --task.label for the label"
+            )
+        [(text_name, pair_name, own_labels)] = layouts
+        text, pair = known[text_name], known[pair_name] if pair_name else None
+        if not text or pair == "":
+            fail("two columns have the name of the text, in capitals or not", "--task.text")
+        label_names += own_labels
+    labels = [known[name] for name in label_names if name in known and known[name] not in (text, pair)]
+    if kind.label:
+        if kind.label in (text, pair):
+            fail(f"{kind.label!r} is the text, and cannot be the label", "--task.text and --task.label")
+        if labeled and kind.label not in names:
+            fail(f"no column {kind.label!r}", "--task.label")
+        labels = [kind.label] if kind.label in names else []
+    if labeled and (len(labels) > 1 or "" in labels):
+        fail("more than one column could be the label", "--task.label")
+    columns = TextColumns(text, pair, labels[0] if len(labels) == 1 and labels[0] else None, names)
+    kind._require_number(columns)
+    return columns
 
 
 def pairs_of(given: Iterable[Any]) -> list[Any]:
@@ -336,57 +304,10 @@ def pairs_of(given: Iterable[Any]) -> list[Any]:
     values = list(require_list(given))
     if not any(isinstance(value, dict) for value in values):
         return values
-    return [(each.text, each.text_pair) for each in TextReader(label_names=(), paired=True).values(values)]
+    return [(each.text, each.text_pair) for each in Reader(LabeledTexts(label_names=(), paired=True)).values(values)]
 
 
 def cola_columns(cells: list[str]) -> list[str] | None:
     """Recognize CoLA's files, which have no header."""
     is_cola = len(cells) == 4 and cells[1] in ("0", "1") and not cells[2].strip("*?")
     return _COLA if is_cola else None
-
-
-def _to_example(row: Row, layout: TextLayout, strict_label: bool) -> Example:
-    """strict_label: whether a bad label is an error, instead of None."""
-    values, source, place = row
-    text = require_string(values[layout.text], layout.text, place)
-    pair = require_string(values[layout.text_pair], layout.text_pair, place) if layout.text_pair else None
-    if (name := layout.label) is None:
-        return Example(text, pair, None, source)
-    label = values[name]
-    if type(label) is str and label.isascii():  # most are: half of the time of `parse_label`
-        label = label.strip()
-        return Example(text, pair, None if not label or label.lower() == "nan" else label, source)
-    return Example(text, pair, label_or_none(lambda: parse_label(label, name, place), strict_label), source)
-
-
-def _only_label(given: Any, name: str, place: str, lists: dict[bool, str]) -> Any:
-    """Return the label in a list of one, and None for an empty list. A text with a bracket at its end may be no list.
-
-    lists: the places of the first list of one and of the first one with more labels.
-
-    Raises:
-        UserError: It has several labels. UsageError: It has, and another row has a list of one, or the other way round.
-    """
-    found = given
-    if isinstance(given, str):
-        with suppress(UserError):
-            found = parse_cell(given, name, place)
-    if not isinstance(found, list):
-        return given
-    if not found:
-        return None
-    lists.setdefault(several := len(found) > 1, place)
-    if len(lists) > 1:
-        problem = f"{lists[True]}: {name!r} is a list of several labels, and that of {lists[False]} has one"
-        raise UsageError(problem, "multi_label learns several; leave out or split such rows to learn one")
-    if several:
-        problem = (
-            f"the label is a list, {shorten(str(given))}, and a text has one label here: multi_label learns several"
-        )
-        raise UserError(f"{place}: {problem}")
-    console.info_once(f"{name!r} is a list of one label in each row")
-    return found[0]
-
-
-def _is_whole(label: str) -> bool:
-    return label.removesuffix(".0").isdecimal()

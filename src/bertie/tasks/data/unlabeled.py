@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie.errors import UsageError, UserError, join_names
+from bertie.errors import UsageError, UserError, join_names, naming
 from bertie.files.sources import FORMATS, KNOWN
-from bertie.tasks.data.conll import NOT_CONLL, ConllReader
+from bertie.tasks.data.conll import ConllFile
 from bertie.tasks.data.in_memory import require_list
-from bertie.tasks.data.rows import Row, file_format, named_columns, read_rows, require_string, row_from_python
+from bertie.tasks.data.reader import with_columns
+from bertie.tasks.data.rows import (
+    Row,
+    file_format,
+    named_columns,
+    read_rows,
+    require_file,
+    require_string,
+    row_from_python,
+)
 from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.data.texts import cola_columns
 from bertie.text.batching import batches
@@ -40,13 +49,13 @@ class UnlabeledReader:
             UsageError: if the file does not exist, or the column of the text is unclear.
             UserError: if the file as a whole cannot be read.
         """
-        format = file_format(path)
-        if format in FORMATS:
+        if (format := file_format(path)) in FORMATS:
             yield from self._read_rows(path)
-        elif format in NOT_CONLL:
+        elif format in ("json", "zip"):
             raise UsageError(f"{path}: give a file of one of these formats: {KNOWN}; or .conllu")
         else:
-            for sentence in ConllReader(self.word).stream(path):
+            require_file(path)
+            for sentence in ConllFile(path, self.word, tagged=False).sentences():
                 yield sentence.words if isinstance(sentence, TaggedSentence) else sentence
 
     def values(self, given: Iterable[Any]) -> Iterator[Any]:
@@ -59,35 +68,30 @@ class UnlabeledReader:
         for number, value in enumerate(require_list(given), 1):
             if isinstance(value, dict):
                 row = row_from_python(value, f"text {number}")
-                value = _text_of(row, self._find_column(row, row.place))
+                with naming(row.place):
+                    column = self._column(row)
+                value = _text_of(row, column)
             yield value
 
     def _read_rows(self, path: Path) -> Iterator[Text | UserError]:
-        column = ""
         kind: type | None = None
-        for row in read_rows(path, cola_columns, lambda row: self._find_column(row, row.place)):
-            if isinstance(row, UserError):
-                yield row
-                continue
-            column = column or self._find_column(row, str(path))
+        for row, column in with_columns(read_rows(path, cola_columns), path, self._column):
             try:
-                text = _text_of(row, column)
+                text = _text_of(row, column) if isinstance(row, Row) else row
+                kind = kind or (type(text) if isinstance(row, Row) else None)
+                if isinstance(row, Row) and type(text) is not kind:
+                    problem = f"{column!r} is {_KINDS[type(text)]}, where earlier rows have {_KINDS[kind]}"
+                    raise UserError(f"{row.place}: {problem}")
             except UserError as error:
-                yield error
-                continue
-            kind = kind or type(text)
-            if type(text) is kind:
-                yield text
-            else:
-                problem = f"{column!r} is {_KINDS[type(text)]}, where earlier rows have {_KINDS[kind]}"
-                yield UserError(f"{row.place}: {problem}")
+                text = error
+            yield text
 
-    def _find_column(self, row: Row, where: str) -> str:
+    def _column(self, row: Row) -> str:
         columns = [self.text] if self.text else named_columns(row.values, _NAMES)
         if len(columns) != 1 or columns[0] not in row.values:
             problem = f"no column {self.text!r}" if self.text else "cannot tell which column is the text"
             remedy = "Name one with --text; in Python, give the column by itself"
-            raise UsageError(f"{where}: {problem}; its columns are: {join_names(row.values)}", remedy)
+            raise UsageError(f"{problem}; its columns are: {join_names(row.values)}", remedy)
         return columns[0]
 
 

@@ -41,9 +41,18 @@ class Trackers:
     def __init__(self, names: Sequence[Tracker], run: RunFolder | None, step: int):
         """Begin after `step`. run: None on ranks that write nothing."""
         self._open: dict[Tracker, RunCurves] = {}
-        for name in names if run is not None else ():
+        if run is None:
+            return
+        for name in names:
             with self._tried(name):  # its package may be missing, or its server
-                self._open[name] = _open(name, run, step)
+                settings = flatten(config.read(run.path / "config.toml"))
+                match name:
+                    case "tensorboard":
+                        self._open[name] = TensorBoardCurves(run.path, step)
+                    case "wandb":
+                        self._open[name] = WandbCurves(run, settings)
+                    case "mlflow":
+                        self._open[name] = MLflowCurves(run, settings, step)
 
     def __enter__(self) -> Trackers:
         return self
@@ -69,7 +78,7 @@ class Trackers:
 
     @contextmanager
     def _tried(self, name: Tracker) -> Iterator[None]:
-        """Give up a tracker after an error, such as that of a full disk."""
+        """Give up a tracker after an error, such as a full disk."""
         try:
             yield
         except Exception as error:
@@ -77,15 +86,3 @@ class Trackers:
             reason = first_line(error)
             remedy = f" ({install(name)})" if isinstance(error, ImportError) else ""
             console.warn(f"cannot write to {name}: {reason}{remedy}; the run continues without")
-
-
-def _open(name: Tracker, run: RunFolder | None, step: int) -> RunCurves:
-    assert run is not None
-    settings = flatten(config.read(run.path / "config.toml"))
-    match name:
-        case "tensorboard":
-            return TensorBoardCurves(run.path, step)
-        case "wandb":
-            return WandbCurves(run, settings)
-        case "mlflow":
-            return MLflowCurves(run, settings, step)

@@ -21,24 +21,21 @@ class MLflowCurves:
 
         self._client: Any = MlflowClient()
         self._metric, self._waiting = Metric, []
-        created = False
+        is_new = "mlflow_run" not in run.environment
 
         def create() -> str:
-            nonlocal created
-            created = True
             name = runtime.variable("MLFLOW_EXPERIMENT_NAME", "bertie")
             known = self._client.get_experiment_by_name(name)
             experiment = known.experiment_id if known else self._client.create_experiment(name)
             return self._client.create_run(experiment, run_name=run.path.absolute().name).info.run_id
 
-        self._id = run.tracker_id("mlflow", create)
-        if created:
+        self._id = run.decide_once("mlflow_run", create)
+        if is_new:
             params = [Param(name, str(value)[:6000]) for name, value in settings.items()]
             for part in range(0, len(params), MOST_SETTINGS):
                 self._client.log_batch(self._id, params=params[part : part + MOST_SETTINGS])
         self._client.update_run(self._id, status="RUNNING")
-        tags = self._client.get_run(self._id).data.tags
-        self._sent = int(tags.get(LAST, step))
+        self._sent = int(self._client.get_run(self._id).data.tags.get(LAST, step))
 
     def write(self, step: int, values: dict[str, float]) -> None:
         # It would keep the points that an interrupted process sent about steps that the run repeats beside the new ones.

@@ -18,7 +18,7 @@ class WandbCurves:
         self._run: Any = wandb.init(
             project=runtime.variable("WANDB_PROJECT", "bertie"),
             name=runtime.variable("WANDB_NAME", run.path.absolute().name),
-            id=run.tracker_id("wandb", lambda: secrets.token_hex(4)),
+            id=run.decide_once("wandb_run", lambda: secrets.token_hex(4)),
             dir=str(run.path),
             config=settings,
             resume="allow",

@@ -11,10 +11,9 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
+from engine_inputs import MODERN, batch_of, encoder_of
 
 import bertie
-from bertie.batches.collate import collate
-from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.inspect.attention import require_transformer
 from bertie.model.config import TransformerConfig
@@ -22,7 +21,6 @@ from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
-from bertie.model.transformer import TransformerEncoder
 from bertie.predict.engines import choose, grids
 from bertie.predict.engines.files import EngineName
 from bertie.predict.engines.graph import Graph, export
@@ -34,36 +32,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "bert": {},
     "pre-norm causal": {"norm_position": "pre", "causal": True},
     "rotary geglu": {"position_embedding": "rotary", "hidden_act": "geglu"},
-    "modern": {
-        "position_embedding": "rotary",
-        "hidden_act": "geglu",
-        "norm_position": "modern",
-        "use_bias": False,
-        "local_attention": 4,
-        "global_attention_every": 2,
-    },
+    "modern": MODERN,
     "relative": {"relative_bias_buckets": 32},
     "shared keys": {"num_key_value_heads": 1, "norm": "rms", "use_bias": False, "position_embedding": "rotary"},
     "alibi tanh": {"position_embedding": "alibi", "hidden_act": "gelu_tanh"},
     "no segments": {"type_vocab_size": 0, "embedding_size": 16},
 }
-
-
-def encoder_of(config: TransformerConfig) -> TransformerEncoder:
-    torch.manual_seed(1)
-    encoder = build_encoder(config)
-    assert isinstance(encoder, TransformerEncoder)
-    initialize_weights(encoder, 0.2)
-    return encoder.eval()
-
-
-def batch_of(*lengths: int) -> Batch:
-    rng = np.random.default_rng(3)
-    sequences = [
-        Sequence(rng.integers(5, 500, n).astype(np.int32), (np.arange(n) > n // 2).astype(np.int32), np.ones(n, bool))
-        for n in lengths
-    ]
-    return collate(sequences, max(lengths)).tensors()
 
 
 @pytest.mark.parametrize("variant", list(VARIANTS))

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from engine_inputs import MODERN, batch_of, encoder_of
 
 import bertie
-from bertie.batches.collate import collate
-from bertie.contracts import Batch, Sequence
+from bertie.contracts import Batch
 from bertie.model.config import TransformerConfig
-from bertie.model.encoder import build_encoder
-from bertie.model.initialization import initialize_weights
 from bertie.model.transformer import TransformerEncoder
 from bertie.predict.engines import calibration, cpu, parts, torch_engine
 from bertie.predict.engines.linears import (
@@ -40,14 +38,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "geglu": {"hidden_act": "geglu"},
     "swiglu, no biases": {"hidden_act": "swiglu", "use_bias": False},
     "rotary": {"position_embedding": "rotary"},
-    "modern": {
-        "position_embedding": "rotary",
-        "hidden_act": "geglu",
-        "norm_position": "modern",
-        "use_bias": False,
-        "local_attention": 4,
-        "global_attention_every": 2,
-    },
+    "modern": MODERN,
     "alibi": {"position_embedding": "alibi"},
     "relative": {"relative_bias_buckets": 32, "position_embedding": "none"},
     "causal": {"causal": True, "norm_position": "pre"},
@@ -56,27 +47,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "shared": {"num_hidden_groups": 1},
     "shared keys": {"num_key_value_heads": 1, "norm": "rms", "use_bias": False, "position_embedding": "rotary"},
 }
-
-
-def encoder_of(config: TransformerConfig, scale: float = 0.2) -> TransformerEncoder:
-    torch.manual_seed(1)
-    encoder = build_encoder(config)
-    assert isinstance(encoder, TransformerEncoder)
-    initialize_weights(encoder, scale)
-    with torch.no_grad():  # biases and norms that are not 0 and 1
-        for parameter in encoder.parameters():
-            if parameter.ndim == 1:
-                parameter += 0.1 * torch.randn_like(parameter)
-    return encoder.eval()
-
-
-def batch_of(*lengths: int) -> Batch:
-    rng = np.random.default_rng(3)
-    sequences = [
-        Sequence(rng.integers(5, 500, n).astype(np.int32), (np.arange(n) > n // 2).astype(np.int32), np.ones(n, bool))
-        for n in lengths
-    ]
-    return collate(sequences, max(lengths)).tensors()
 
 
 @pytest.mark.parametrize("variant", list(VARIANTS))

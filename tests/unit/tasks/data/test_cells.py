@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +13,8 @@ from hypothesis import strategies as st
 from bertie.errors import UserError
 from bertie.tasks import MultiLabel
 from bertie.tasks.data.cells import is_written, parse_cell
-from bertie.tasks.data.squad import Answer, Question, SquadReader
+from bertie.tasks.data.reader import Reader
+from bertie.tasks.data.squad import Answer, Question, Questions
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 values = st.recursive(
@@ -29,33 +29,22 @@ def test_what_json_and_python_print_is_read(value: Any) -> None:
     assert parse_cell(str(value), "x", "f:1") == value
 
 
-@given(st.lists(texts, min_size=1, max_size=4))
-def test_what_numpy_prints_is_read(value: list[str]) -> None:
-    array = np.array(value, object)
-    assert parse_cell(str(array), "x", "f:1") == value
-    cell = str({"text": array, "answer_start": np.array([1] * len(value), np.int32)})
-    assert parse_cell(cell, "x", "f:1") == {"text": value, "answer_start": [1] * len(value)}
-
-
-def test_shortened_arrays_and_broken_lists_are_refused() -> None:
-    long = str(np.array(["a"] * 2000, object))
-    cells = {long: "NumPy left out", "['a'": "open", "['a', 'b' 'c']": "comma", "[a]": "unexpected 'a'"}
-    twice = {"{'a': 1, 'a': 2}": "the key 'a' stands twice", '[{"a": 1, "a": 1}]': "the key 'a' stands twice"}
-    for cell, message in {
-        **cells,
-        **twice,
-        "{'a' 1}": "colon",
-        "['a'] x": "unexpected 'x'",
-        "[$]": "unexpected '[$]",
-    }.items():
-        with pytest.raises(UserError, match=f"^f:1: 'x' begins with a bracket .*{message}"):
-            parse_cell(cell, "x", "f:1")
-    assert not is_written("[sic] a text")
+@pytest.mark.parametrize(
+    "cell",
+    [
+        *("['a' 'b']", "['a'\n 'b']", "array(['a'], dtype=object)", "{'text': array(['a'])}", "[np.str_('joy')]"),
+        *("['a' 'a' ... 'b']", "['a', ...]", "['a'", "['a', 'b' 'c']", "[a]", "{'a' 1}", "['a'] x", "[$]", "('joy')"),
+        *('[{"a": 1, "a": 1}]', "frozenset({'joy'})", "[" * 9999 + "]" * 9999),
+    ],
+)
+def test_what_numpy_prints_and_broken_lists_are_refused(cell: str) -> None:
+    with pytest.raises(UserError, match=r"^f:1: 'x' "):
+        parse_cell(cell, "x", "f:1")
 
 
 def read(path: Path, *rows: dict[str, Any]) -> list[Any]:
     path.write_text("".join(json.dumps({"question": "q", "context": "a [b] c d", **row}) + "\n" for row in rows))
-    return list(SquadReader().read(path))
+    return list(Reader(Questions()).read(path))
 
 
 def answers(found: list[Any]) -> list[tuple[Answer, ...] | None]:
@@ -64,7 +53,7 @@ def answers(found: list[Any]) -> list[tuple[Answer, ...] | None]:
 
 
 def test_written_answers(tmp_path: Path) -> None:
-    written = "{'text': array(['d'], dtype=object), 'answer_start': array([8], dtype=int32)}"
+    written = "{'text': ['d'], 'answer_start': [8]}"
     rows = [written, "['c', 'd']", "[]", "{'text': [], 'answer_start': []}", '{"text": "d", "answer_start": 8}', "[b]"]
     found = answers(read(tmp_path / "a.jsonl", *({"answers": cell} for cell in rows)))
     assert found[:2] == [(Answer("d", 8),), (Answer("c", -1), Answer("d", -1))]
@@ -72,6 +61,7 @@ def test_written_answers(tmp_path: Path) -> None:
     [bad] = read(tmp_path / "a.jsonl", {"answers": "['c' ... 'd']"})
     assert "a.jsonl:1: 'answers' begins with a bracket" in str(bad)
     assert answers(read(tmp_path / "a.jsonl", {"answers": ["c"], "answer_start": [6]})) == [(Answer("c", 6),)]
+    assert not is_written("[sic] a text")
 
 
 def test_empty_answers_are_no_answer(tmp_path: Path) -> None:
@@ -90,21 +80,11 @@ def test_an_answer_that_could_mean_none_is_asked_about(tmp_path: Path, cell: str
 
 
 def test_two_columns_of_answers_and_unknown_flags(tmp_path: Path) -> None:
-    both, maybe, no = read(
-        tmp_path / "a.jsonl",
-        {"answers": ["c"], "answer": "d"},
-        {"answers": ["c"], "is_impossible": "maybe"},
-        {"answers": [], "is_impossible": 1.0},
-    )
-    assert "could both be the answers" in str(both)
-    assert "is_impossible is 'maybe', and must be true or false" in str(maybe)
+    none, both = {"answers": [], "is_impossible": 1.0}, {"answers": ["c"], "answer": "d"}
+    no, two, maybe = read(tmp_path / "a.jsonl", none, both, {"answers": ["c"], "is_impossible": "maybe"})
     assert no.answers == ()
-
-
-def test_scalars_of_numpy_2() -> None:
-    assert parse_cell("[np.str_('joy'), np.int64(0), {'a': np.float64(0.5)}]", "x", "p") == ["joy", 0, {"a": 0.5}]
-    with pytest.raises(UserError, match="a bracket is open"):
-        parse_cell("[np.str_('joy']", "x", "p")
+    assert "could both be the answers" in str(two)
+    assert "is_impossible is 'maybe', and must be true or false" in str(maybe)
 
 
 @pytest.mark.parametrize(
@@ -112,9 +92,8 @@ def test_scalars_of_numpy_2() -> None:
     [
         ("('joy', 'fear')", ["joy", "fear"]),
         ("('joy',)", ["joy"]),
-        ("{'joy', 'fear'}", ["joy", "fear"]),
+        ("{'joy', 'fear'}", ["fear", "joy"]),
         ("{'joy'}", ["joy"]),
-        ("frozenset({'joy'})", ["joy"]),
         ("set()", []),
         ("()", []),
         ("(0, 3)", [0, 3]),
@@ -133,7 +112,5 @@ def test_tuples_and_sets_are_lists(cell: str, value: Any, tmp_path: Path) -> Non
 def test_text_in_round_brackets_is_no_tuple(tmp_path: Path) -> None:
     for cell in ("(other)", "(1990)", "('open'", "set (a)", "a (b, c)", "{1} (or so)"):
         assert not is_written(cell)
-    with pytest.raises(UserError, match="a tuple has a comma"):
-        parse_cell("('joy')", "x", "f:1")
     (tmp_path / "a.csv").write_text("text,labels\na,(other)\nb,joy\n")
     assert [each.gold for each in MultiLabel().reader.read(tmp_path / "a.csv")] == [("(other)",), ("joy",)]

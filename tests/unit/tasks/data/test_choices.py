@@ -10,7 +10,9 @@ import pytest
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks import Choose
-from bertie.tasks.data.choices import ChoiceExample, ChoiceReader
+from bertie.tasks.data.choices import ChoiceExample, Choices
+from bertie.tasks.data.reader import Reader
+from bertie.tasks.scoring import training_examples
 
 Q = {"context": "c", "question": "q?"}
 SOCIAL = {**Q, "answerA": "x", "answerB": "y", "answerC": "z"}
@@ -41,29 +43,27 @@ def test_copa(tmp_path: Path) -> None:
     assert columns == {**uses, "label": "label (from 0)"}
 
 
-def test_social_iqa_counts_from_1(tmp_path: Path) -> None:
-    rows = [{**SOCIAL, "label": label} for label in ("1", "2")]
-    assert [label for *_, label in parts(read(tmp_path, *rows))] == [0, 1]
-    assert [label for *_, label in parts(read(tmp_path, *rows, labels_from=0))] == [1, 2]
+def labels(found: list[Any]) -> list[int | None]:
+    return [label for *_, label in parts(found)]
+
+
+def test_the_file_says_from_which_number_labels_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A 0 proves 0, and the number of the endings, without a 0, proves 1. SocialIQA counts from 1."""
+    social = [{**SOCIAL, "label": label} for label in ("1", "2")]
+    assert labels(read(tmp_path, *social)) == [0, 1]
+    assert labels(read(tmp_path, *social, labels_from=0)) == [1, 2]
     zero, _ = read(tmp_path, {**SOCIAL, "label": 0}, {**SOCIAL, "label": 3})  # one of them is a mistake
     assert "'label' is '0', and the 3 endings are 1 to 3" in str(zero)
-    for label in (1, 2):
-        counted = [{**SOCIAL, "label": 0}, {**SOCIAL, "label": label}]
-        with pytest.raises(UserError, match=r"numbered from 0, and must be from 1 to 3 .*--task\.labels-from 0"):
-            read(tmp_path, *counted)
-        assert [index for *_, index in parts(read(tmp_path, *counted, labels_from=0))] == [0, label]
-    [letter] = read(tmp_path, {**SOCIAL, "label": "C"})
-    assert letter.label == 2
-
-
-def test_other_labels_from_1_must_be_stated(tmp_path: Path) -> None:
+    assert labels(read(tmp_path, {**SOCIAL, "label": "C"})) == [2]
+    assert not capsys.readouterr().err
+    assert labels(read(tmp_path, {**SOCIAL, "label": 0}, {**SOCIAL, "label": 2})) == [0, 2]
+    assert "a.jsonl: labels count from 0, as " in capsys.readouterr().err
     rows = [{"context": "c", "endings": ["x", "y"], "label": label} for label in (1, 2)]
-    with pytest.raises(UserError, match=r"numbered from 1 to 2, .*--task\.labels-from 1"):
-        read(tmp_path, *rows)
-    assert [label for *_, label in parts(read(tmp_path, *rows, labels_from=1))] == [0, 1]
-    rows = [*({**row, "endings": ["x", "y", "z"]} for row in rows), {**rows[0], "endings": ["a", "b", "c", "d"]}]
-    with pytest.raises(UserError, match=r"a\.jsonl: .*numbered from 1 to 3, .*a\.jsonl:4"):
-        read(tmp_path, *rows, {**rows[0], "label": 3})
+    assert labels(read(tmp_path, *rows)) == labels(read(tmp_path, *rows, labels_from=1)) == [0, 1]
+    assert "a.jsonl:2 shows (--task.labels-from)" in capsys.readouterr().err
+    good, mistake, _ = read(tmp_path, *rows, {**rows[0], "label": 0})
+    assert good.label == 1
+    assert "'label' is '2', and the 2 endings are 0 to 1" in str(mistake)
     with pytest.raises(UsageError, match="labels_from is 2: give 0 or 1"):
         read(tmp_path, labels_from=2)
 
@@ -79,9 +79,7 @@ def test_race(tmp_path: Path) -> None:
         ({"text": ["x", "y"], "label": ["A", "B"]}, "B"),
         ({"text": ["x", "y"], "label": ["1", "2"]}, "2"),
         ([{"text": "x", "label": "A"}, {"text": "y", "label": "B"}], "B"),
-        ("{'text': array(['x', 'y'], dtype=object), 'label': array(['A', 'B'], dtype=object)}", "B"),
         ({"A": "x", "B": "y"}, "B"),
-        ("['x' 'y']", "y"),
     ],
 )
 def test_arc_and_commonsense_qa(tmp_path: Path, choices: Any, key: str) -> None:
@@ -163,19 +161,14 @@ def test_columns_numbered_from_1_are_asked_about(tmp_path: Path) -> None:
     assert [label for *_, label in both(tmp_path, [goal])] == [1]
 
 
-def test_dev_counts_as_the_training_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [{"text": "t", "option1": "x", "option2": "y", "option3": "z", "answer": label} for label in (1, 0)]
-    reader = Choose().reader
-    task = Choose().as_read(reader)
-    assert not task.counts_from_0
-    list(reader.values(rows, labeled=True))
-    task = Choose().as_trained(Choose().as_read(reader))
-    assert [each.label for each in task.reader.values(rows[:1], labeled=True)] == [1]
-    assert "the examples: labels count from 0, as in the training examples" in capsys.readouterr().err
-    with pytest.raises(
-        UserError, match=r"the 3 endings are 0 to 2\. If labels count from 1, add --task\.labels-from 1"
-    ):
-        list(task.reader.values([{**rows[0], "answer": 3}], labeled=True))
+@pytest.mark.parametrize(("train", "first"), [((1, 0), 0), ((1, 3), 1)])
+def test_dev_counts_as_the_training_examples(train: tuple[int, ...], first: int) -> None:
+    rows = [{"text": "t", "option1": "x", "option2": "y", "option3": "z", "answer": label} for label in (1, 2)]
+    task, _ = training_examples(Choose(), [{**rows[0], "answer": label} for label in train])
+    task = Choose().as_trained(task)  # pyright: ignore
+    assert [each.label for each in task.reader.values(rows, labeled=True)] == [1 - first, 2 - first]
+    with pytest.raises(UserError, match=f"the 3 endings are {first} to {first + 2}"):
+        list(task.reader.values([{**rows[0], "answer": 3 * (1 - first)}], labeled=True))
 
 
 @pytest.mark.parametrize("label", ["1", 1.0, "1.0", 1])
@@ -219,11 +212,11 @@ def test_a_number_that_is_the_text_of_another_ending_is_not_guessed(columns: str
     endings = ["1", "2", "3", "4"]
     named = {ending.format(number): text for number, text in enumerate(endings)} if "{" in ending else {ending: endings}
     (tmp_path / "a.jsonl").write_text(json.dumps({context: "1+1?", **named, "label": 2}))
-    assert "could be the number of an ending or its text" in str(next(ChoiceReader().read(tmp_path / "a.jsonl")))
-    [stated] = ChoiceReader(labels_from=0).read(tmp_path / "a.jsonl")
+    assert "could be the number of an ending or its text" in str(next(Reader(Choices()).read(tmp_path / "a.jsonl")))
+    [stated] = Reader(Choices(labels_from=0)).read(tmp_path / "a.jsonl")
     swag = {f"ending{number}": text for number, text in enumerate(endings)}
     (tmp_path / "a.jsonl").write_text(json.dumps({"sent1": "1+1", "sent2": "is", **swag, "label": 2}))
-    [known] = ChoiceReader().read(tmp_path / "a.jsonl")
+    [known] = Reader(Choices()).read(tmp_path / "a.jsonl")
     assert isinstance(stated, ChoiceExample)
     assert isinstance(known, ChoiceExample)
     assert stated.label == known.label == 2

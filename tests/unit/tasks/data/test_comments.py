@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from bertie.errors import UsageError
-from bertie.tasks.data.comments import Keep
-from bertie.tasks.data.conll import ConllReader
-from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.data.conll import Keep
+from bertie.tasks.data.left_out import valid_examples
+from bertie.tasks.data.reader import Reader
+from bertie.tasks.data.sentences import TaggedSentences
+from bertie.tasks.scoring import training_examples
 from bertie.tasks.tag import Tag
 
 SENTENCES = "".join(f"# s{i}\nAnna B-PER\nsmiled O\n\n" for i in range(4))
@@ -15,25 +17,25 @@ SENTENCES = "".join(f"# s{i}\nAnna B-PER\nsmiled O\n\n" for i in range(4))
 
 def read(tmp_path: Path, text: str, comments: Keep = "") -> list[tuple[str, ...]]:
     (tmp_path / "a.conll").write_text(text)
-    return [each.words for each in valid_examples(ConllReader(comments=comments).read(tmp_path / "a.conll"), "a")]
+    return [
+        each.words
+        for each in valid_examples(Reader(TaggedSentences(comments=comments)).read(tmp_path / "a.conll"), "a")
+    ]
 
 
 def test_a_doubt_is_resolved_by_the_training_examples(tmp_path: Path) -> None:
     """By their tags, or else by what such lines were in them."""
-    text = "a O\n\n# s1\nb O\n\n"
-    (tmp_path / "a.conll").write_text(text)
+    (tmp_path / "a.conll").write_text("a O\n\n# s1\nb O\n\n")
+    (tmp_path / "train.conll").write_text(SENTENCES)
 
-    def words(reader: ConllReader) -> list[tuple[str, ...]]:
+    def words(reader: Reader) -> list[tuple[str, ...]]:
         return [each.words for each in valid_examples(reader.read(tmp_path / "a.conll"), "a")]
 
-    assert words(ConllReader(known=("O", "s1"))) == [("a",), ("#", "b")]
-    assert words(ConllReader(known=("O",), usual="skip")) == [("a",), ("b",)]
-    (tmp_path / "train.conll").write_text(SENTENCES)
-    trained = Tag().reader
-    examples = valid_examples(trained.read(tmp_path / "train.conll"), "train")
-    task = Tag().as_read(trained).fit(examples)
+    assert words(Reader(TaggedSentences(known=("O", "s1")))) == [("a",), ("#", "b")]
+    task, examples = training_examples(Tag(), tmp_path / "train.conll")
+    task = task.fit(examples)
     assert words(task.reader) == [("a",), ("b",)]
-    assert words(Tag().as_trained(task).reader) == [("a",), ("b",)]
+    assert words(Tag().as_trained(task).reader) == [("a",), ("b",)]  # pyright: ignore
 
 
 @pytest.mark.parametrize(

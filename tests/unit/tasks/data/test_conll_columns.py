@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 from bertie.errors import UsageError
-from bertie.tasks.data.conll import ConllReader
-from bertie.tasks.data.rows import valid_examples
+from bertie.tasks.data.left_out import valid_examples
+from bertie.tasks.data.reader import Reader
+from bertie.tasks.data.sentences import TaggedSentences
 
 
 def read(path: Path, lines: str, word: int = -1, tag: int = -1) -> list[tuple[tuple[str, ...], tuple[str, ...] | None]]:
     path.write_text(lines.replace("/ ", "\n") + "\n", encoding="utf-8")
     return [
-        (each.words, each.tags) for each in valid_examples(ConllReader(word, tag).read(path), path.name, strict=True)
+        (each.words, each.tags)
+        for each in valid_examples(Reader(TaggedSentences(word, tag)).read(path), path.name, strict=True)
     ]
 
 
@@ -25,8 +27,8 @@ def read(path: Path, lines: str, word: int = -1, tag: int = -1) -> list[tuple[tu
         ("germ.tsv", "#\tx/ 1\tBayern\tB-LOC\tO/ 2\tist\tO\tO", 1, 2, "the first column has numbers, and no words"),
         ("a.conll", "7 EU N B-ORG/ 7 is V O/ / 8 Ada N B-PER", 1, 3, "the first column has numbers, and no words"),
         ("a.conll", "EU B-ORG 0.9/ is O 1.0", 0, 1, "column 1 looks like tags, and the last one does not"),
-        ("a.conll", "EU/B-ORG is/O/ Ada/B-PER was/O", None, None, "'EU/B-ORG is/O' has a tag in every cell"),
-        ("a.conll", "EU|N is|V/ Ada|N was|V here|A", None, None, "has a tag in every cell"),
+        ("a.conll", "EU/B-ORG is/O/ Ada/B-PER was/O", None, None, "there is a tag in every cell"),
+        ("a.conll", "EU|N is|V/ Ada|N was|V here|A", None, None, "there is a tag in every cell"),
         ("a.tsv", '"EU"\t"B-ORG"/ "is"\t"O"', None, None, "every cell is in quotes"),
         ("a.tsv", "Sentence #\tWord\tPOS\tTag/ Sentence: 1\tEU\tN\tO/ \tis\tV\tO", None, None, "where sentences begin"),
         (

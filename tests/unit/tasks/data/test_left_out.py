@@ -11,7 +11,7 @@ import pytest
 import bertie
 from bertie.errors import UserError
 from bertie.tasks import AnyTask, Choose, Classify, Embed, MultiLabel, Regress, Relate, Tag
-from bertie.tasks.data.rows import LeftOutError
+from bertie.tasks.data.left_out import LeftOutError
 from bertie.tasks.inspect_data import inspect_data
 from bertie.tasks.scoring import labeled_examples
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks import Relate
+from bertie.tasks.data.left_out import valid_examples
 from bertie.tasks.data.marked_texts import TAG, RelationExample, from_positions, from_tags
-from bertie.tasks.data.rows import valid_examples
-from bertie.tasks.scoring import labeled_examples
+from bertie.tasks.data.reader import DataFormat
+from bertie.tasks.scoring import labeled_examples, training_examples
 
 SEMEVAL = """1\t"The <e1>child</e1> was put into the <e2>cradle</e2>."
 Entity-Destination(e1,e2)
@@ -102,8 +103,8 @@ def test_tacred_has_positions_of_tokens(tmp_path: Path) -> None:
     assert found[0].text == "( Ada King ) left London"
     assert tagged(found[0]) == ("Ada King", "London", "per:city")
     assert (found[0].first_type, found[0].second_type) == ("PERSON", "CITY")
-    assert "example 2 (x7): the second span ends after the text, which has 6 tokens" in str(found[1])
-    assert "example 3: expected an object, as in TACRED, found str" in str(found[2])
+    assert "example 2 (x7): the span 5 to 10, exclusive, is empty or not in the 6 tokens" in str(found[1])
+    assert "example 3: expected an object, found str" in str(found[2])
 
 
 def test_ends_of_columns_of_tacred_are_the_last_tokens(tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ def test_ends_of_columns_of_tacred_are_the_last_tokens(tmp_path: Path) -> None:
     row |= {"relation": "x"}
     reader = Relate().reader
     assert [spans(each) for each in reader.values([row])] == [("a b", "c d")]
-    assert reader.found == {"end": "last"}
+    assert reader.resolve([row]).kind.data_format == DataFormat(end="last")
     assert [spans(each) for each in Relate().reader.values(iter([row]))] == [("a b", "c d")]
     for path in (written(tmp_path / "a.json", json.dumps([row])), lines(tmp_path / "a.jsonl", row)):
         assert [spans(each) for each in read(path)] == [("a b", "c d")]
@@ -120,7 +121,7 @@ def test_ends_of_columns_of_tacred_are_the_last_tokens(tmp_path: Path) -> None:
     where = rf"by the name subj_start, it is the last token of a span; by {after}:1, it is the token after it"
     with pytest.raises(UsageError, match=where):
         read(after)
-    with pytest.raises(UserError, match="the second span ends after the text"):
+    with pytest.raises(UserError, match="is empty or not in the"):
         list(Relate().reader.values(iter([row | {"obj_end": 5}])))
     assert spans(read(after, end="after")[0]) == ("a", "c d e")
 
@@ -149,11 +150,10 @@ def test_a_doubt_about_ends_is_resolved_by_the_training_examples(tmp_path: Path)
     long = {"tokens": ["a", "b", "c", "d", "e"], "e1_start": 0, "e1_end": 1, "e2_start": 2, "e2_end": 3, "label": "x"}
     dev = lines(tmp_path / "dev.jsonl", long)
     for other, expected in (({"e2_end": 2, "label": "y"}, ("a b", "c d")), ({"e2_end": 5, "label": "y"}, ("a", "c"))):
-        reader = Relate().reader
-        examples = list(reader.read(lines(tmp_path / "train.jsonl", long, long | other)))
-        task = Relate().as_read(reader).fit(examples)
+        trained, examples = training_examples(Relate(), lines(tmp_path / "train.jsonl", long, long | other))
+        task: Any = trained.fit(examples)
         assert spans(*task.reader.read(dev)) == expected
-        for own in (task, replace(task, usual_end="automatic", end=task.usual_end)):
+        for own in (task, replace(task, data_format=DataFormat(), end=task.data_format.end)):
             trained = Relate().as_trained(own)
             assert spans(*trained.reader.read(dev)) == expected
             assert spans(*trained.reader.values(iter([long]))) == expected
@@ -193,7 +193,7 @@ def test_open_nre_has_objects(tmp_path: Path) -> None:
     found, bad = read(lines(tmp_path / "a.jsonl", row, row | {"t": {"name": "Rome", "pos": [[3, 4]]}}))
     assert tagged(found) == ("Ada King", "Rome", "in")
     assert str(bad).endswith("a.jsonl:2: the pos of 't' is [[3, 4]]: expected [start, end]")
-    with pytest.raises(UsageError, match=r"OpenNRE's \.txt is one: rename it"):
+    with pytest.raises(UsageError, match="a line is a text, without labels"):
         read(lines(tmp_path / "wiki80.txt", row))
 
 
@@ -224,7 +224,7 @@ def test_positions_of_characters(tmp_path: Path) -> None:
     floats = text.replace("0,7,14,17", "0.0,8.0,14.0,18.0")  # as pandas writes them
     assert tagged(*read(written(tmp_path / "a.csv", floats))) == ("Ada King", "Rome", "in")
     [bad] = read(written(tmp_path / "a.csv", floats.replace("8.0,", "8.5,")))
-    assert "a.csv:2: a position of a span is '8.5', and must be a whole number from 0" in str(bad)
+    assert "a.csv:2: a position of a span is no whole number from 0: 0.0, 8.5" in str(bad)
 
 
 def test_positions_mean_the_same_in_every_format(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_labels_that_may_be_unknown_are_asked_about(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"names 'X\(e1, e2\)': write 'X\(e1,e2\)'"):
         Relate(labels=("X(e1, e2)", "Other"))
     text = {"text": "<e1>a</e1> <e2>b</e2>"}
-    with pytest.raises(UsageError, match=r"a\.jsonl:2: the label '1' is text, and that of .*a\.jsonl:1 is not"):
+    with pytest.raises(UsageError, match=r"a\.jsonl:2: the label '1' is text, and that of .*a\.jsonl:1 is a number"):
         read(lines(tmp_path / "a.jsonl", text | {"label": 1}, text | {"label": "1"}))
 
 
@@ -298,26 +298,33 @@ def test_ends_that_contradict_each_other_are_asked_about(tmp_path: Path) -> None
     with pytest.raises(UsageError, match=where):
         read(path)
     found = read(path, end="last")
-    assert "a.jsonl:1: the second span ends after the text" in str(found[0])
+    assert "a.jsonl:1: the span 2 to 6, exclusive, is empty" in str(found[0])
     assert spans(found[1]) == ("a b", "c")
 
 
 NEAR_MISSES = [
-    ({"text": "<e1>a</e1> b"}, "the text has no <e2>"),
-    ({"text": "<e1>a</e1> <e2>b"}, "the text has no </e2>"),
-    ({"text": "<e1>a</e1> <e1>b</e1> <e2>c</e2>"}, "the text has 2 times <e1>"),
-    ({"text": "<e1>a <e2>b</e1> c</e2>"}, "order <e1> <e2> </e1> </e2>: its spans cross each other"),
-    ({"text": "<e1>a <e2>b</e2></e1>"}, "are nested"),
-    ({"text": "</e1>a<e1> <e2>b</e2>"}, "a tag ends one that has not begun"),
+    *(
+        ({"text": text}, "the text needs <e1>…</e1> and <e2>…</e2>")
+        for text in (
+            *("<e1>a</e1> b", "<e1>a</e1> <e2>b", "<e1>a</e1> <e1>b</e1> <e2>c</e2>", "<e1>a <e2>b</e1> c</e2>"),
+            *("<e1>a <e2>b</e2></e1>", "</e1>a<e1> <e2>b</e2>"),
+        )
+    ),
     ({"text": "<e1> </e1> <e2>b</e2>"}, "the span e1 is empty"),
     ({"text": "[E1] a <e1>a</e1> <e2>b</e2>"}, r"the text has '\[E1\]', which is how bertie marks spans"),
     ({"text": "<e1>a</e1> [/E2:X] <e2>b</e2>"}, r"the text has '\[/E2:X\]'"),
-    ({"text": "a b", "e1_start": 0, "e1_end": 1, "e2_start": 2, "e2_end": 4}, "the second span ends after the text"),
+    (
+        {"text": "a b", "e1_start": 0, "e1_end": 1, "e2_start": 2, "e2_end": 4},
+        "the span 2 to 4, exclusive, is empty or not in",
+    ),
     ({"text": "a b", "e1_start": 0, "e1_end": 2, "e2_start": 1, "e2_end": 3}, "the spans overlap: characters 0 to 2"),
-    ({"text": "a b", "e1_start": 1, "e1_end": 1, "e2_start": 2, "e2_end": 3}, "the first span is empty"),
-    ({"text": "a b c", "e1_start": 0, "e1_end": 1, "e2_start": 1, "e2_end": 2}, "the second span is blank"),
-    ({"text": "a b", "e1_start": "x", "e1_end": 1, "e2_start": 2, "e2_end": 3}, "a position of a span is 'x'"),
-    ({"text": "a b", "e1_start": -1, "e1_end": 1, "e2_start": 2, "e2_end": 3}, "a position of a span is '-1'"),
+    (
+        {"text": "a b", "e1_start": 1, "e1_end": 1, "e2_start": 2, "e2_end": 3},
+        "the span 1 to 1, exclusive, is empty or not in",
+    ),
+    ({"text": "a b c", "e1_start": 0, "e1_end": 1, "e2_start": 1, "e2_end": 2}, "is blank"),
+    ({"text": "a b", "e1_start": "x", "e1_end": 1, "e2_start": 2, "e2_end": 3}, "no whole number from 0: x, 1, 2, 3"),
+    ({"text": "a b", "e1_start": -1, "e1_end": 1, "e2_start": 2, "e2_end": 3}, "no whole number from 0: -1, 1, 2, 3"),
     (
         {"text": "<e1>a</e1> <e2>b</e2>", "e1_start": 0, "e1_end": 1, "e2_start": 2, "e2_end": 3},
         "has tags, and e1_start",

@@ -10,7 +10,7 @@ import pytest
 
 from bertie.errors import UserError
 from bertie.tasks import AnyTask, Classify, MultiLabel, Relate
-from bertie.tasks.data.spellings import spellings
+from bertie.tasks.data.labels import LabelRules
 from bertie.tasks.inspect_data import inspect_data
 from bertie.tasks.scoring import labeled_examples, score
 
@@ -31,7 +31,7 @@ from bertie.tasks.scoring import labeled_examples, score
     ],
 )
 def test_names_of_labels(labels: set[str], classes: tuple[str, ...], names: dict[str, str]) -> None:
-    assert spellings(labels, classes) == names
+    assert LabelRules(classes).spellings(labels) == names
 
 
 TASKS: list[AnyTask] = [Classify(), MultiLabel(), Relate()]

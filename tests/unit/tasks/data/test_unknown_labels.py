@@ -10,7 +10,7 @@ import pytest
 
 from bertie.errors import UsageError, UserError
 from bertie.tasks import AnyTask, Choose, Classify, Embed, MultiLabel, Regress, Span
-from bertie.tasks.data.unknown_labels import find_markers
+from bertie.tasks.data.labels import LabelRules
 from bertie.tasks.data.unlabeled import UnlabeledReader
 from bertie.tasks.scoring import labeled_examples, score
 
@@ -40,7 +40,7 @@ def read(task: AnyTask, tmp_path: Path, *labels: Any, **columns: Any) -> list[An
     ],
 )
 def test_what_is_certain_is_taken(labels: set[str], markers: set[str]) -> None:
-    assert find_markers(labels, "f") == markers
+    assert LabelRules().unknown(labels, "f") == markers
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def test_what_is_not_certain_is_asked_about(labels: set[str]) -> None:
     with pytest.raises(
         UsageError, match=f"f: the label '{'[?]' if marker == '?' else marker}' could mean.*--task.no-label"
     ):
-        find_markers(labels, "f")
-    assert find_markers(labels, "f", stated=[marker]) == {marker}
-    assert find_markers(labels, "f", known=labels) == set()
-    assert find_markers(labels, "f", known=labels - {marker}) == {marker}  # it is certainly none of the classes
+        LabelRules().unknown(labels, "f")
+    assert LabelRules(no_label=(marker,)).unknown(labels, "f") == {marker}
+    assert LabelRules(tuple(labels)).unknown(labels, "f") == set()
+    assert LabelRules(tuple(labels - {marker})).unknown(labels, "f") == {marker}  # it is certainly none of the classes
 
 
 def test_unknown_labels_are_left_out_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,7 +228,7 @@ def test_a_stated_marker_must_occur_in_the_training_examples() -> None:
             labeled_examples(task.reader, rows, training=True)
         assert len(labeled_examples(task.reader, rows)) == 2  # as in most dev files
     assert len(labeled_examples(Classify(no_label=("nan",)).reader, rows, training=True)) == 2
-    with pytest.raises(UserError, match=r"example 1: the label 'none' means .* stands beside others"):
+    with pytest.raises(UserError, match=r"example 1: a label of 'none' means .* stands beside others"):
         labeled_examples(MultiLabel(no_label=("none",)).reader, [{"text": "a", "labels": ["x", "none"]}])
 
 

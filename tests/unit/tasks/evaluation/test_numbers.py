@@ -15,11 +15,10 @@ from bertie.report import TextSpan
 from bertie.tasks import Choose, Classify, Embed, Regress, Span, Tag
 from bertie.tasks.data.choices import ChoiceExample
 from bertie.tasks.data.squad import Answer, Question
-from bertie.tasks.data.tag_form import TagForm
 from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.data.texts import Example
 from bertie.tasks.embed import partner_ranks
-from bertie.tasks.evaluation.calibration import BINS, Calibration, calibration, choice_calibration
+from bertie.tasks.evaluation.calibration import BINS, calibration, choice_calibration
 from bertie.tasks.evaluation.findings import (
     MAX_CLASSES,
     Confusion,
@@ -27,12 +26,9 @@ from bertie.tasks.evaluation.findings import (
     Evaluation,
     Histogram,
     Table,
-    class_findings,
 )
 from bertie.tasks.evaluation.passages import shortened
 from bertie.tasks.evaluation.span import question_word
-from bertie.tasks.example_sums import class_sums, tag_sums
-from bertie.tasks.example_sums import scores as scores_of
 from bertie.tasks.predictions import (
     ChoicePrediction,
     ClassPrediction,
@@ -86,28 +82,6 @@ def test_log_loss_and_brier() -> None:
     impossible, losses = choice_calibration([np.array([0.0, 1.0])], [0])
     assert losses[0] == pytest.approx(15 * math.log(10))
     assert impossible.more["brier"] == 2
-
-
-@pytest.mark.parametrize("size", [2, 3])
-def test_class_table_agrees_with_the_scores(size: int) -> None:
-    rng = np.random.default_rng(size)
-    labels = list(LABELS[:size])
-    gold, predicted = ([labels[i] for i in rng.integers(0, size, 200)] for _ in range(2))
-    table, confusion = class_findings(gold, predicted, labels, "class")
-    by_label = table.as_json()
-    for label in labels:
-        right = sum(a == b == label for a, b in zip(gold, predicted, strict=True))
-        assert by_label[label]["precision"] == pytest.approx(right / predicted.count(label))
-        assert by_label[label]["recall"] == pytest.approx(right / gold.count(label))
-        assert by_label[label]["count"] == gold.count(label)
-        for other in labels:
-            times = sum(a == label and b == other for a, b in zip(gold, predicted, strict=True))
-            assert confusion.as_json()[label].get(other, 0) == times
-    scores = scores_of(class_sums(gold, predicted, labels))
-    f1 = [by_label[label]["f1"] for label in labels]
-    assert scores["f1"] == pytest.approx(f1[1] if size == 2 else np.mean(f1))
-    assert scores["accuracy"] == pytest.approx(np.trace(confusion.counts) / 200)
-    assert max(gold.count(label) for label in labels) / 2 == pytest.approx(float(table.note.split()[-2]), abs=0.06)
 
 
 def test_confusion_matrix_of_many_classes_shows_those_with_the_most_errors() -> None:
@@ -199,11 +173,6 @@ def test_entity_table_agrees_with_the_scores() -> None:
     kinds = finding(found, "entities").as_json()  # type: ignore[attr-defined]
     assert kinds["PER"] == {"precision": 0.5, "recall": 1.0, "f1": pytest.approx(2 / 3), "count": 1, "found": 2}
     assert kinds["NEW"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "count": 1, "found": 0}
-    scores = scores_of(tag_sums([list(tags) for tags in gold], predicted, TagForm("bio")))
-    right = sum(kind["recall"] * kind["count"] for kind in kinds.values())
-    assert scores["precision"] == pytest.approx(right / sum(kind["found"] for kind in kinds.values()))
-    assert scores["recall"] == pytest.approx(right / sum(kind["count"] for kind in kinds.values()))
-    assert scores["f1"] == pytest.approx(2 * right / (4 + 4))
     first = -math.log(0.9) - math.log(0.8) - math.log(1 - 0.6) - math.log(1 - 0.5)
     assert found.losses.tolist() == pytest.approx([first, -math.log(0.7) - math.log(0.6), -math.log(0.9)])
     assert finding(found, "calibration").count.sum() == 7  # type: ignore[attr-defined]  # one is truncated
@@ -213,13 +182,6 @@ def test_entity_table_agrees_with_the_scores() -> None:
         TextSpan("y", "wrong", "O → B-LOC, 60.0 %"),
         TextSpan("z", "wrong", "B-LOC → O, 50.0 %"),
     ]
-
-
-def test_tags_without_entities_have_no_entity_table() -> None:
-    found = Tag(labels=("DET", "NOUN")).evaluate(
-        [TagPrediction(["a"], ["DET"], [0.9])], [TaggedSentence(("a",), ("DET",), "f")]
-    )
-    assert [each.name for each in found.findings] == ["classes", "confusion", "calibration"]
 
 
 def answered(name: str, null: float, best: str, threshold: float) -> SpanPrediction:
@@ -256,8 +218,9 @@ def test_threshold_curve_matches_scores_at_each_threshold(cases: list[tuple[int,
         assert curve.curves["f1"][i] == pytest.approx(scores["f1"])
         assert curve.curves["exact match"][i] == pytest.approx(scores["exact_match"])
     assert curve.chosen == (threshold, pytest.approx(score(threshold)["f1"]))
-    found = score(best_threshold(at(0), questions))["f1"]
-    assert max([*curve.curves["f1"], score(-9)["f1"]]) == pytest.approx(found)
+    best = best_threshold(at(0), questions)
+    assert max([*curve.curves["f1"], score(-9)["f1"]]) == pytest.approx(score(best)["f1"])
+    assert best not in seen  # so a rounding difference changes no answer
 
 
 def test_evaluation_of_question_answering() -> None:
@@ -286,19 +249,9 @@ def test_evaluation_of_question_answering() -> None:
     assert found.passage(1).facts["gold"] == "no answer"
 
 
-@pytest.mark.parametrize(
-    ("question", "word"),
-    [
-        ("In what year, and how many?", "what"),
-        ("How many cats?", "how many"),
-        ("how?", "how"),
-        ("To whom is it?", "whom"),
-        ("Somewhat whoever", "other"),
-        ("", "other"),
-    ],
-)
-def test_question_words(question: str, word: str) -> None:
-    assert question_word(question) == word
+def test_question_words() -> None:
+    asked = ("In what year, and how many?", "How many cats?", "how?", "To whom is it?", "Somewhat whoever", "")
+    assert [question_word(each) for each in asked] == ["what", "how many", "how", "whom", "other", "other"]
 
 
 def test_partner_ranks_match_sorting_by_cosine() -> None:
@@ -348,9 +301,3 @@ def test_shortened_texts_keep_the_surroundings_of_marks() -> None:
     assert parts[4].text.endswith("…")
     short = [TextSpan("a "), TextSpan("b", "gold"), TextSpan(" c")]
     assert shortened(short) == short
-
-
-def test_certain_and_correct_predictions_have_no_calibration_error() -> None:
-    found = calibration(np.ones(4), np.ones(4, bool), {})
-    assert isinstance(found, Calibration)
-    assert found.ece == 0
