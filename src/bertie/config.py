@@ -89,8 +89,8 @@ def hints(owner: type, include_extras: bool = False) -> dict[str, Any]:
 
 
 def field_docs(owner: type) -> dict[str, str]:
-    """Return the docstring below each field of a dataclass, on one line, or the `Doc` of its type."""
-    extras = {name: typing.get_args(hint) for name, hint in hints(owner, include_extras=True).items()}
+    """Return the docstring below each field of a dataclass or message, on one line, or the `Doc` of its type."""
+    extras = {name: typing.get_args(hint) for name, hint in typing.get_type_hints(owner, include_extras=True).items()}
     shared = {name: each.text for name, found in extras.items() for each in found if isinstance(each, Doc)}
     return shared | _field_docs(sys.modules[owner.__module__]).get(owner.__name__, {})
 
