@@ -92,7 +92,7 @@ def verb_section(verb: str, listed: dict[tuple[str, type], str]) -> Iterator[str
 
 
 def flag_table(title: str, arguments: list[Argument]) -> str:
-    rows = [[code(a.label if a.positional else a.name), value_type(a), default(a), meaning(a)] for a in arguments]
+    rows = [[code(a.label if a.positional else a.name), value_type(a), default(a), cell(a.meaning)] for a in arguments]
     return table([title, "Value", "Default", "Meaning"], rows)
 
 
@@ -107,11 +107,6 @@ def default(argument: Argument) -> str:
         return "none"
     value = argument.default
     return code(" ".join(map(str, value))) if isinstance(value, tuple) and value else shown(value)
-
-
-def meaning(argument: Argument) -> str:
-    negated = argument.switch and argument.default is True
-    return f"Turn off `{argument.key}`. " * negated + cell(argument.help)
 
 
 # Recipes

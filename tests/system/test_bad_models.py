@@ -328,7 +328,7 @@ def test_wrong_usage_of_fill_mask(refuse: Refuse, pretrained: Path, classifier: 
     refuse([*fill, "[MASK] " * 600], 1, "the text has 600 tokens and the model reads at most 30: shorten it")
     refuse([*fill, "\udcff [MASK]"], 2, "is not UTF-8")
     for top in ("0", "-3"):
-        refuse([*fill, "[MASK]", "--top-k", top], 2, f"--top-k {top}: give at least 1")
+        refuse([*fill, "[MASK]", "--top-k", top], 2, f"{top}: give at least 1")
     refuse(["fill-mask", str(classifier), "[MASK]"], 1, "has no masked-LM head")
 
 

@@ -343,6 +343,7 @@ def owners() -> dict[str, set[str]]:
                 own = {part.name for part in node.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
                 own |= {name.id for part in node.body for name in ast.walk(part) if isinstance(name, ast.Name)}
                 own |= {name.attr for name in ast.walk(node) if isinstance(name, ast.Attribute)}
+                own |= set().union(*(found.get(base.id, ()) for base in node.bases if isinstance(base, ast.Name)))
                 found.setdefault(node.name, set()).update(own)
     return found
 

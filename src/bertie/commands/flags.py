@@ -73,6 +73,11 @@ class Argument:
         return self.type is bool
 
     @property
+    def meaning(self) -> str:
+        """The help: for a flag that turns something off, what it turns off."""
+        return f"Don't {self.help[0].lower()}{self.help[1:]}" if self.switch and self.default is True else self.help
+
+    @property
     def several(self) -> bool:
         """Whether this argument takes any number of values."""
         return typing.get_origin(self.type) in (list, tuple)

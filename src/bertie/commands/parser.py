@@ -168,9 +168,7 @@ def help_text(verb: str, word: str) -> str:
 
 def _entry(argument: Argument, width: int) -> str:
     """Return the lines of the help on an argument."""
-    text = argument.help
-    if argument.switch and argument.default is True:
-        text = f"Don't {text[0].lower()}{text[1:]}"
+    text = argument.meaning
     if argument.choices and argument.choices[0] not in argument.label:
         text += f" One of {', '.join(argument.choices)}."
     if not argument.switch and argument.default not in (REQUIRED, None, "", (), []):

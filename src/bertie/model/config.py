@@ -144,7 +144,7 @@ class TransformerConfig(EncoderFacts):
     embedding_norm: bool = True
     """Normalize the embeddings. false: not, as in the first GPT; with norm_position pre there is none anyway."""
     causal: bool = False
-    """Each token attends only to itself and earlier tokens (a left-to-right model, such as GPT)."""
+    """Let each token attend only to itself and earlier tokens (a left-to-right model, such as GPT)."""
     use_bias: bool = True
     """Use bias vectors in linear layers and layer normalization."""
     norm_bias: bool = False

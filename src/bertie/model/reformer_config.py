@@ -49,7 +49,7 @@ class ReformerConfig(EncoderFacts):
     max_position_embeddings: Annotated[int, Range(1, 100_000_000)] = 4096
     """Maximum sequence length, in tokens. It must be a multiple of the chunk lengths and of the number of buckets."""
     causal: bool = False
-    """Each token attends only to itself and earlier tokens."""
+    """Let each token attend only to itself and earlier tokens."""
     position_embedding: Literal["axial", "learned"] = "axial"
     """Vectors of positions. axial: that of a row and that of a column of a grid, side by side. learned: one each."""
     axial_pos_shape: tuple[int, ...] = (64, 64)

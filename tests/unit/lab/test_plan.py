@@ -268,9 +268,9 @@ CANNOT_RUN: list[tuple[Any, str]] = [
     ({"finetune": {"language": "de"}}, "no language embeddings"),
     ({"text": {"text_field": "body"}}, "no field 'body'"),
     ({"pretrain": {"layout": {"kind": "translations"}, "objectives": [{"kind": "mlm"}]}}, "several languages"),
-    ({"pretrain": {"init_from": "./nowhere"}}, "init_from: ./nowhere"),
+    ({"pretrain": {"init_from": "./nowhere"}}, "init_from: nowhere"),
     ({"pretrain": {"objectives": DISTIL}}, "teacher is empty"),
-    ({"pretrain": {"objectives": [DISTIL[0], DISTIL[1] | {"teacher": "./nowhere"}]}}, "teacher: ./nowhere"),
+    ({"pretrain": {"objectives": [DISTIL[0], DISTIL[1] | {"teacher": "./nowhere"}]}}, "teacher: nowhere"),
 ]
 
 
