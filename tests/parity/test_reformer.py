@@ -183,7 +183,6 @@ def test_the_class_for_classification_is_refused_by_name(small_tokenizer: Tokeni
         *(
             {"num_buckets": "many"},
             {"num_buckets": True},
-            {"axial_pos_embds": "no"},
             {"axial_pos_shape": [8, 4]},
             {"axial_pos_shape": [4, 4, 4]},
         ),

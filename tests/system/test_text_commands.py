@@ -60,7 +60,7 @@ def test_tables_to_shards(texts: Path, tmp_path: Path, capsys: pytest.CaptureFix
 def test_check_takes_no_other_argument(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prepare", str(texts), "--check", str(tmp_path)]) == 2
     assert main(["prepare", str(texts), "--out", str(tmp_path / "out")]) == 2
-    assert "lacks --tokenizer (see" in capsys.readouterr().err
+    assert "--tokenizer" in capsys.readouterr().err
 
 
 def test_inspect_compares_two_tokenizers(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

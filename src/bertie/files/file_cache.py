@@ -184,9 +184,13 @@ def _is_used(path: Path, size: int) -> bool:
 
 def _lock(path: Path) -> tuple[IO[bytes], bool]:
     """Open a file, and lock it unless another process downloads it. Return it, and whether it is locked."""
-    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return file, False
-    return file, True
+    while True:
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return file, False
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file, True
+        file.close()  # a part got its name, or a file was removed, between the two calls

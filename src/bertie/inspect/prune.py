@@ -20,6 +20,7 @@ from bertie.checkpoints.huggingface import from_config_json
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.weight_files import read_weights
 from bertie.errors import UsageError
+from bertie.files.model_folder import ModelFolder
 from bertie.inspect.attention import gated, require_transformer
 from bertie.inspect.importance import (
     HeadLosses,
@@ -213,7 +214,7 @@ def _disabled(source: Path, chosen: list[tuple[int, int]]) -> dict[str, Tensor]:
                 values = changed[name][config.hidden_size :].chunk(2)[1]
                 if not config.num_key_value_heads:  # else other heads have the same values
                     values[columns] = 0
-    tensors = read_weights(source)
+    tensors = read_weights(ModelFolder.of(source))
     for name, tensor in family.write(config, to_huggingface(family, changed, {})).items():
         [own] = [found for found in tensors if found == name or found.endswith(f".{name}")]
         tensors[own] = tensor

@@ -17,7 +17,7 @@ from bertie.checkpoints.tensorflow.tensor_bundle import open_bundle, write_bundl
 from bertie.checkpoints.weight_files import read_tensors
 from bertie.errors import LONGEST_MESSAGE, UsageError, UserError
 from bertie.predict.checkpoint_task import run_settings
-from bertie.predict.export import _require_outside
+from bertie.predict.conversion import _require_outside
 
 
 def called(name: bytes, argument: bytes) -> bytes:

@@ -324,7 +324,7 @@ def test_models_that_cannot_have_them_are_refused(start: Path, rows: list[dict[s
 def test_a_folder_without_merges_is_refused(tmp_path: Path) -> None:
     (tmp_path / "vocab.json").write_text(json.dumps({"<unk>": 0, "a</w>": 1}))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "OpenAIGPTTokenizer"}))
-    with pytest.raises(UserError, match=r"has vocab\.json but no merges\.txt: BPE needs both"):
+    with pytest.raises(UserError, match="merges"):
         Tokenizer.load(tmp_path)
 
 

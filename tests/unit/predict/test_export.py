@@ -311,7 +311,7 @@ def test_the_pooling_is_readable_by_old_and_new_readers(minilm: Path, tmp_path: 
         ({"engine": "quick"}, r"engine\.json is damaged"),
         ({"files": ["graph.bin"]}, r"engine\.json is damaged"),
         ({"files": {"../graph.bin": "0" * 64}}, "outside of the folder"),
-        ({"files": {"graph.bin": "0" * 64}}, r"graph\.bin was altered"),
+        ({"files": {"graph.bin": {"bytes": 7, "sha256": "0" * 64}}}, r"graph\.bin was altered"),
         ({"measured": 3}, r"engine\.json is damaged"),
         ({"format": 2}, "update bertie"),
     ],

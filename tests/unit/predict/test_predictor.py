@@ -275,11 +275,6 @@ def test_missing_weights_are_named(tuned: Path, tmp_path: Path, name: str, by_ot
     save_file(weights, tmp_path / "model.safetensors")
     with pytest.raises(UserError, match=message):
         load(tmp_path)
-    leaf = name.rpartition(".")[2]
-    if by_others:
-        save_file(weights | {name: torch.zeros(())}, tmp_path / "model.safetensors")
-        with pytest.raises(UserError, match=rf"damaged: heads\.text\.out\.{leaf} is a single number"):
-            load(tmp_path)
 
 
 def test_labels_must_match_the_head(tuned: Path, tmp_path: Path) -> None:

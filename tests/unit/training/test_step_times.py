@@ -65,7 +65,7 @@ def test_time_of_steps_includes_waiting_for_the_gpu(every: int, monkeypatch: pyt
     session: Any = trainer._Session.__new__(trainer._Session)
     session.counters, session.run, session.trackers, session.unlogged = Counters(), None, Trackers((), None, 0), []
     session.is_recorded, session.interrupts, session.run_start, session.phase = True, [], machine.now, 0
-    session.writer, session.dog = trainer.CheckpointWriter(), trainer.Watchdog(SINGLE_PROCESS)
+    session.writer, session.dog = trainer.CheckpointWriter(), trainer.Watchdog()
     session.bar, session.evaluate = SimpleNamespace(done=0, advance=lambda *_: None), evaluate
     session.job = SimpleNamespace(
         model=SimpleNamespace(device=SimpleNamespace(type="cuda")),
