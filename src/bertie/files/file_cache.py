@@ -89,10 +89,9 @@ class FileCache:
                 with file:
                     if locked:
                         self._download(name, file, part, check)
-                    elif wait:
-                        fcntl.flock(file, fcntl.LOCK_SH)  # until that download has ended
-                    else:
+                    if locked or not wait:
                         break
+                    fcntl.flock(file, fcntl.LOCK_SH)  # until that download has ended
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             advice = f"free some space, or give a smaller --cache-gb or another --cache than {self.root}"
