@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Many
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import cycle
@@ -120,8 +120,9 @@ def _by_groups(model: Model, sequences: list[Sequence], read: Callable[[Group], 
 
 def shows_attention(encoder: nn.Module) -> bool:
     """Whether `attention_in` can read the attention of an encoder: a Transformer that torch computes."""
-    own = isinstance(encoder, TransformerEncoder) and not encoder.config.disentangled
-    return own or isinstance(encoder, PackedEncoder | HalfEncoder)
+    if isinstance(encoder, TransformerEncoder):
+        return not encoder.config.disentangled
+    return isinstance(encoder, PackedEncoder | HalfEncoder)
 
 
 def attention_in(model: Model, sequences: list[Sequence]) -> list[Float[np.ndarray, "layers N L L"]]:
@@ -142,9 +143,9 @@ def attention_in(model: Model, sequences: list[Sequence]) -> list[Float[np.ndarr
 
         def see(layer: int, probabilities: Tensor) -> None:
             first = len(seen[layer])
-            for given, member in zip(probabilities, members[first:], strict=False):
+            for padded_NLL, member in zip(probabilities, members[first:], strict=False):
                 size = len(member)
-                seen[layer].append(given[:, :size, :size].to("cpu", torch.float32, copy=True).numpy())
+                seen[layer].append(padded_NLL[:, :size, :size].to("cpu", torch.float32, copy=True).numpy())
 
         with _visible(model.encoder, see) as encoder:
             hidden: Hidden = encoder(batch)
@@ -178,17 +179,16 @@ def require_transformer(encoder: Encoder) -> TransformerEncoder:
     return encoder
 
 
-@contextmanager
-def observed(encoder: TransformerEncoder | HalfEncoder, see: Callable[[int, Tensor], None]) -> Iterator[None]:
+def observed(
+    encoder: TransformerEncoder | HalfEncoder, see: Callable[[int, Tensor], None]
+) -> AbstractContextManager[None]:
     """Show the probabilities of every layer to `see(layer, probabilities)` while the block runs the encoder."""
-    with _attention_replaced(encoder, lambda layer, _: partial(visible_attention, partial(see, layer))):
-        yield
+    return _attention_replaced(encoder, lambda layer, _: partial(visible_attention, partial(see, layer)))
 
 
-@contextmanager
 def gated(
     encoder: TransformerEncoder, gates: Float[Tensor, "layers N"] | Float[Tensor, "layers S N"]
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Multiply the output of every head by its gate while the block runs the encoder. 0 masks a head.
 
     Gates may differ between the sequences of the batch, so that each sequence has gradients of its own. The gradient of the
@@ -197,15 +197,14 @@ def gated(
 
     def with_gates(layer: int, attend: Attention) -> Attention:
         def attend_gated(x: AttentionInput) -> Tensor:
-            own = gates[layer]
-            if own.ndim == 2:
-                own = torch.repeat_interleave(own, x.queries.lengths, 0, output_size=len(x.q))
-            return attend(x) * own[..., None]
+            gate = gates[layer]
+            if gate.ndim == 2:
+                gate = torch.repeat_interleave(gate, x.queries.lengths, 0, output_size=len(x.q))
+            return attend(x) * gate[..., None]
 
         return attend_gated
 
-    with _attention_replaced(encoder, with_gates):
-        yield
+    return _attention_replaced(encoder, with_gates)
 
 
 @contextmanager
@@ -219,37 +218,31 @@ def below_known(encoder: TransformerEncoder, states: Many[Tensor]) -> Iterator[N
     """
     parts = [encoder.embeddings, *encoder.layers]
     forwards = [*(lambda *_, known=known: known for known in states), *(part.forward for part in parts[len(states) :])]
-    try:
-        for part in set(parts):
-            part.forward = _in_turn(part, parts, forwards)  # an attribute of the instance hides the method
+    with _replaced(parts, "forward", forwards):
         yield
-    finally:
-        for part in parts:
-            vars(part).pop("forward", None)
+
+
+def _attention_replaced(
+    encoder: TransformerEncoder | HalfEncoder, replacement: Callable[[int, Attention], Attention]
+) -> AbstractContextManager[None]:
+    attentions = [cast(Layer, layer).attention for layer in encoder.layers]
+    return _replaced(attentions, "attend", [replacement(i, part.attend) for i, part in enumerate(attentions)])
 
 
 @contextmanager
-def _attention_replaced(
-    encoder: TransformerEncoder | HalfEncoder, replacement: Callable[[int, Attention], Attention]
-) -> Iterator[None]:
-    attentions = [cast(Layer, layer).attention for layer in encoder.layers]
-    before = {attention: attention.attend for attention in attentions}
-    replaced = [replacement(layer, attention.attend) for layer, attention in enumerate(attentions)]
+def _replaced(modules: Many[nn.Module], method: str, functions: Many[Callable[..., Tensor]]) -> Iterator[None]:
+    """Replace a method of each module by a function. A module in several places calls its functions one after the other."""
+    before = {module: vars(module).get(method) for module in modules}  # None: the class has it
     try:
-        for attention in before:
-            attention.attend = _in_turn(attention, attentions, replaced)
+        for module in before:
+            turns = cycle([function for m, function in zip(modules, functions, strict=True) if m is module])
+            setattr(module, method, lambda *args, turns=turns, **settings: next(turns)(*args, **settings))
         yield
     finally:
-        for attention, attend in before.items():
-            attention.attend = attend
-
-
-def _in_turn(
-    module: nn.Module, modules: Many[nn.Module], functions: Many[Callable[..., Tensor]]
-) -> Callable[..., Tensor]:
-    """Return a function that calls those of a module, one after the other. A module may be in several layers."""
-    turns = cycle([function for each, function in zip(modules, functions, strict=True) if each is module])
-    return lambda *args, **settings: next(turns)(*args, **settings)
+        for module, function in before.items():
+            vars(module).pop(method)
+            if function is not None:
+                setattr(module, method, function)
 
 
 def head_names(encoder: TransformerEncoder) -> tuple[np.ndarray, np.ndarray]:

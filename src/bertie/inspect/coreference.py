@@ -56,7 +56,8 @@ class Coreference:
 
     def __init__(self, encoder: TransformerEncoder):
         """Prepare the analysis of an encoder."""
-        self._encoder = encoder
+        layers, heads = (column.tolist() for column in head_names(encoder))
+        self._heads = [{"layer": layer, "head": head} for layer, head in zip(layers, heads, strict=True)]
         self._answers: list[Answers] = []
         self.add(MentionWindows([], [], 0, 0))
 
@@ -64,7 +65,7 @@ class Coreference:
         """Ask the questions of some texts. `windows`: what `encode_mentions` made of the texts.
 
         Returns:
-            What records which heads are right, when it sees the attention in the sequences of `windows`.
+            A function that records which heads are right, when it sees the attention in the sequences of `windows`.
         """
         questions = windows.questions
         texts, unit = np.unique(np.array([question.text for question in questions], np.int64), return_inverse=True)
@@ -75,14 +76,12 @@ class Coreference:
             for name in question.groups:
                 groups.setdefault(name, []).append(number)
         baselines = np.array([question.baselines for question in questions], bool).reshape(-1, len(RULES))
-        shape = self._encoder.config.num_hidden_layers, self._encoder.config.num_attention_heads
-        answers = Answers.prepare(unit, len(texts), baselines, groups, *shape)
+        answers = Answers.prepare(unit, len(texts), baselines, groups, len(self._heads))
         self._answers.append(answers)
 
         @lru_cache(1)
         def ask(group: Group) -> _Asked:
-            numbers = [numbers_of[index] for index in group.indices]
-            return _ask(group, numbers, [[questions[number] for number in each] for each in numbers])
+            return _ask(group, [numbers_of[index] for index in group.indices], questions)
 
         def see(group: Group, layer: int, probabilities: Float[Tensor, "S N L L"]) -> None:
             asked = ask(group)
@@ -101,18 +100,14 @@ class Coreference:
         return [best, self._all_heads(answers)]
 
     def _describe(self, head: int, baseline: int) -> dict[str, int | str]:
-        layer, place = divmod(head, self._encoder.config.num_attention_heads)
-        return {"layer": layer + 1, "head": place + 1, "rule": RULES[baseline]}
+        return {**self._heads[head], "rule": RULES[baseline]}
 
     def _all_heads(self, answers: Answers) -> Table:
-        layers, heads = (column.tolist() for column in head_names(self._encoder))
-        methods: list[dict[str, Any]] = [
-            {"method": "attention", "layer": layer, "head": head} for layer, head in zip(layers, heads, strict=True)
-        ]
+        methods: list[dict[str, Any]] = [{"method": "attention", **head} for head in self._heads]
         methods += [{"method": rule, "layer": None, "head": None} for rule in RULES]
         rows: list[dict[str, Any]] = []
         for name, questions in answers.groups.items():
-            terms = np.insert(answers.right(questions).astype(float), 0, 1, axis=1)
+            terms = np.insert(answers.right[questions].astype(float), 0, 1, axis=1)
             sums = UnitSums.of(answers.unit[questions], terms)
             [totals] = resample(answers.units, [sums])
             if len(sums.units) < 2:  # all samples would be equal
@@ -140,17 +135,17 @@ _MEANING = {
 }
 
 
-def _ask(group: Group, numbers: list[list[int]], members: list[list[PlacedQuestion]]) -> _Asked:
-    """Arrange the questions of each window of a group, with their numbers."""
-    words = [sorted({word for each in asked for word in (each.word, *each.candidates)}) for asked in members]
-    rows: list[tuple[int, int, list[int], tuple[bool, ...]]] = []
-    for s, (asked, heads) in enumerate(zip(members, words, strict=True)):
-        place = {word: m for m, word in enumerate(heads)}
-        rows += [(s, place[each.word], [place[word] for word in each.candidates], each.right) for each in asked]
-    window, word, candidates, right = zip(*rows, strict=True)
-    present = [[True] * len(each) for each in candidates]
-    padded = [_padded(column, 0) for column in (candidates, present, right)]
-    tensors = (torch.as_tensor(each).to(group.valid.device) for each in (window, word, *padded))
+def _ask(group: Group, numbers: list[list[int]], questions: list[PlacedQuestion]) -> _Asked:
+    """Arrange the questions of each window of a group. `numbers`: the numbers of the questions of each window."""
+    asked = [(s, questions[number]) for s, members in enumerate(numbers) for number in members]
+    words: list[list[int]] = [[] for _ in numbers]
+    for s, question in asked:
+        words[s] = sorted({*words[s], question.word, *question.candidates})
+    window, word = [s for s, _ in asked], [words[s].index(question.word) for s, question in asked]
+    candidates = [[words[s].index(candidate) for candidate in question.candidates] for s, question in asked]
+    present = [[True] * len(row) for row in candidates]
+    padded = [_padded(rows, 0) for rows in (candidates, present, [question.right for _, question in asked])]
+    tensors = (torch.as_tensor(column).to(group.valid.device) for column in (window, word, *padded))
     return _Asked(np.concatenate(numbers).astype(np.int64), _head_words(group, words), *tensors)
 
 
@@ -160,7 +155,7 @@ def _padded(rows: Many[Many[int]], value: int) -> Tensor:
 
 def _head_words(group: Group, words: list[list[int]]) -> WordGrid:
     """Return the grid of some words of every window of a group."""
-    grid = WordGrid.of(group, max(each[-1] for each in words) + 1)
+    grid = WordGrid.of(group, max(row[-1] for row in words) + 1)
     index = _padded(words, -1).to(group.valid.device)
     present = (index >= 0)[:, :, None]
     row = torch.arange(len(words), device=index.device)[:, None], index.clamp(min=0)

@@ -20,7 +20,7 @@ from bertie.inspect.mentions import read_coreference
 from bertie.inspect.relations import Relations
 from bertie.inspect.statistics import HeadStatistics, short_name
 from bertie.inspect.tables import InputFindings, Table
-from bertie.inspect.texts import Readable, TextFile, warn_left_out
+from bertie.inspect.texts import Readable, TextFile
 from bertie.inspect.treebank import read_treebank
 from bertie.inspect.words import encode_words
 from bertie.predict.predictor import Predictor
@@ -45,7 +45,7 @@ def inspect_heads(predictor: Predictor, texts: TextFile, seed: int, layers: Laye
         for analysis in analyses:
             analysis.see(group, layer, probabilities)
 
-    for sequences in texts.blocks():
+    for sequences in texts.blocks(warn=True):
         layers.add(sequences)
         read_attention(predictor.model, sequences, see, layers.see_hidden)
     tables = [table for analysis in analyses for table in analysis.tables()]
@@ -59,13 +59,13 @@ def _summary(heads: Table, uniform: Table) -> list[str]:
     for name in SHOWN_STATISTICS:
         values = np.asarray(heads.columns[name], np.float64)
         if np.isfinite(values).any():
-            best = int(np.nanargmax(values))
-            found = f"most in head {_name(heads, best)}, {percent(values[best])} on average"
-            lines.append(f"{short_name(name)}: {found} (uniform: {percent(uniform.columns[name][0])})")
+            most = int(np.nanargmax(values))
+            best = f"most in head {_name(heads, most)}, {percent(values[most])} on average"
+            lines.append(f"{short_name(name)}: {best} (uniform: {percent(uniform.columns[name][0])})")
     entropy = np.asarray(heads.columns["entropy"], np.float64)
-    sharp = int(entropy.argmin())
-    found = f"least in head {_name(heads, sharp)}, {entropy[sharp]:.2f} nats on average"
-    return [*lines, f"entropy: {found} (uniform: {uniform.columns['entropy'][0]:.2f})"]
+    least = int(entropy.argmin())
+    sharpest = f"least in head {_name(heads, least)}, {entropy[least]:.2f} nats on average"
+    return [*lines, f"entropy: {sharpest} (uniform: {uniform.columns['entropy'][0]:.2f})"]
 
 
 def _name(heads: Table, row: int) -> str:
@@ -80,19 +80,23 @@ def inspect_relations(predictor: Predictor, path: Path) -> InputFindings:
         UserError: The model has no attention, or the file has no sentence.
     """
     analysis = Relations(require_transformer(predictor.model.encoder))
-    sentences, words, too_long, without_tokens = Readable(path, "sentence"), 0, 0, 0
+    sentences = Readable(path, "sentence")
+    counts = Counter(words=0, too_long=0, words_without_tokens=0)
     for block in sentences.blocks(read_treebank(path)):
         encoded = encode_words(predictor.tokenizer, [sentence.words for sentence in block], predictor.max_length)
-        words += sum(len(block[sequence.example].words) for sequence in encoded.sequences)
-        too_long, without_tokens = too_long + encoded.too_long, without_tokens + encoded.without_tokens
+        counts.update(words=sum(len(block[sequence.example].words) for sequence in encoded.sequences))
+        counts.update(too_long=encoded.too_long, words_without_tokens=encoded.without_tokens)
         read_attention(predictor.model, encoded.sequences, analysis.add(block, encoded), title="relations")
-    if not words:
+    if not counts["words"]:
         console.warn(f"{path}: no sentence is short enough for the model, so the tables of relations are empty")
-    reason = f"with more than {predictor.max_length} tokens"
-    warn_left_out(path, {("sentence", reason): too_long, ("word", "that the tokenizer drops"): without_tokens})
-    facts = {**sentences.facts(), "words": words, "too_long": too_long, "words_without_tokens": without_tokens}
+    sentences.warn(
+        {
+            ("sentence", f"with more than {predictor.max_length} tokens"): counts["too_long"],
+            ("word", "that the tokenizer drops"): counts["words_without_tokens"],
+        }
+    )
     tables = analysis.tables()
-    return InputFindings("treebank", facts, tables, _relation_lines(tables[0]))
+    return InputFindings("treebank", {**sentences.facts(), **counts}, tables, _relation_lines(tables[0]))
 
 
 def inspect_coreference(predictor: Predictor, path: Path) -> InputFindings:
@@ -113,7 +117,7 @@ def inspect_coreference(predictor: Predictor, path: Path) -> InputFindings:
         counts.update(outside=windows.outside, without_antecedent=windows.without_antecedent)
         read_attention(predictor.model, windows.sequences, analysis.add(windows), title="coreference")
     reason = f"that cannot be asked about in a window of {predictor.max_length} tokens"
-    warn_left_out(path, {("mention", reason): counts["outside"]})
+    texts.warn({("mention", reason): counts["outside"]})
     if not counts["questions"]:
         console.warn(f"{path}: no mention has an antecedent, so the tables of coreference are empty")
     tables = analysis.tables()

@@ -199,8 +199,7 @@ def inspect_importance(
         losses = task_losses(predictor, task_data, max_tokens, seed)
     else:
         assert text is not None
-        with console.silenced():  # another analysis reads all of the file, and warns
-            sequences = first_sequences(text.blocks(), max_tokens)
+        sequences = first_sequences(text.blocks(), max_tokens)  # outside of `try`: a file without texts is an error
         try:
             losses = text_losses(predictor, sequences, seed)
         except UserError as error:

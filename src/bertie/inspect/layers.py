@@ -1,8 +1,8 @@
 """The geometry of hidden states: anisotropy and self-similarity (Ethayarajh 2019), and linear CKA between layers
 (Kornblith et al. 2019), of one model or of two models on the same text.
 
-Memory does not grow with the text. Anisotropy is exact: it comes from sums over all tokens. Self-similarity is that of a
-sample of words, and CKA comes from a sample of tokens.
+Memory does not grow with the text. Anisotropy is exact: it comes from sums over all tokens. Self-similarity comes from a
+sample of words, and CKA from a sample of tokens.
 
 T  packed tokens    n  sampled tokens    D  hidden size
 """
@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bertie import console, seeding
+from bertie import seeding
 from bertie.contracts import Hidden, Sequence
 from bertie.errors import UserError
 from bertie.inspect.attention import Group, read_hidden
@@ -76,11 +76,9 @@ class Sample:
                 contexts[sequence.input_ids[counting.first_words(sequence)]] += 1
         if not tokens:
             raise UserError(f"no text has at most {max_length} tokens, which is what all models can read")
-        drawn = seeding.generator(seed, seeding.INSPECT, TOKENS).choice(
-            tokens, min(tokens, SAMPLED_TOKENS), replace=False
-        )
-        often = np.flatnonzero(contexts >= CONTEXTS)
-        words = seeding.generator(seed, seeding.INSPECT, WORDS).permutation(often)[:SAMPLED_WORDS]
+        of_tokens, of_words = (seeding.generator(seed, seeding.INSPECT, stream) for stream in (TOKENS, WORDS))
+        drawn = of_tokens.choice(tokens, min(tokens, SAMPLED_TOKENS), replace=False)
+        words = of_words.permutation(np.flatnonzero(contexts >= CONTEXTS))[:SAMPLED_WORDS]
         return replace(counting, tokens=np.sort(drawn), words=np.sort(words))
 
     def places(self, sequence: Sequence) -> np.ndarray:
@@ -133,26 +131,22 @@ class LayerStates:
             chosen = first[np.isin(sequence.input_ids[first], self.sample.words)]
             word_rows.append(start + chosen)
             words.append(np.searchsorted(self.sample.words, sequence.input_ids[chosen]))
-        row, number, word_row, word = (np.concatenate(each) for each in (rows, numbers, word_rows, words))
+        row, number, word_row, word = map(np.concatenate, (rows, numbers, word_rows, words))
         place = np.searchsorted(self.sample.tokens, number)
         sampled = self.sample.tokens[np.minimum(place, len(self.sample.tokens) - 1)] == number
-        if not self._sums:
-            self._allocate(layers)
+        for layer in layers if not self._sums else ():
+            size = layer.shape[1]
+            self._sums.append(torch.zeros(size, dtype=torch.float64))
+            self._word_sums.append(torch.zeros(len(self.sample.words), size, dtype=torch.float64))
+            self.states.append(torch.zeros(len(self.sample.tokens), size))
         np.add.at(self._contexts, word, 1)
         self._tokens += len(row)
-        index = [torch.as_tensor(each, device=device) for each in (row, word_row, row[sampled])]
+        index = [torch.as_tensor(kind, device=device) for kind in (row, word_row, row[sampled])]
         for layer, x_TD in enumerate(layers):
             units = x_TD.double() / x_TD.double().norm(dim=1, keepdim=True).clamp(min=1e-300)
             self._sums[layer] += units[index[0]].sum(0).cpu()
             self._word_sums[layer].index_add_(0, torch.as_tensor(word), units[index[1]].cpu())
             self.states[layer][place[sampled]] = x_TD[index[2]].float().cpu()
-
-    def _allocate(self, layers: Many[Tensor]) -> None:
-        for layer in layers:
-            size = layer.shape[1]
-            self._sums.append(torch.zeros(size, dtype=torch.float64))
-            self._word_sums.append(torch.zeros(len(self.sample.words), size, dtype=torch.float64))
-            self.states.append(torch.zeros(len(self.sample.tokens), size))
 
     def anisotropy(self) -> list[dict[str, Any]]:
         """Return rows of the table `anisotropy`."""
@@ -161,10 +155,10 @@ class LayerStates:
         used = count >= 2
         for layer, (sums, words) in enumerate(zip(self._sums, self._word_sums, strict=True)):
             cosine = _mean_cosine(sums[None], torch.tensor([float(self._tokens)]))[0]
-            own = _mean_cosine(words, count)[used].mean() if used.any() else torch.tensor(torch.nan)
+            same_word = _mean_cosine(words, count)[used].mean()  # NaN: there is no word
             row = {"model": self.name, "layer": layer, "tokens": self._tokens, "anisotropy": float(cosine)}
-            row |= {"words": int(used.sum()), "self_similarity": float(own), "adjusted": float(own - cosine)}
-            rows.append(row)
+            similarity = {"self_similarity": float(same_word), "adjusted": float(same_word - cosine)}
+            rows.append({**row, "words": int(used.sum()), **similarity})
         return rows
 
 
@@ -172,13 +166,12 @@ def cka_rows(a: LayerStates, b: LayerStates) -> Iterator[dict[str, Any]]:
     """Yield rows of the table `cka`: every layer of a model with every layer of another one, or of itself."""
     ours = [_Centered(layer) for layer in a.states]
     others = ours if a is b else [_Centered(layer) for layer in b.states]
-    found: dict[tuple[int, int], tuple[float, float]] = {}
+    values: dict[tuple[int, int], dict[str, float]] = {}
     for i, x in enumerate(ours):
         for j, y in enumerate(others):
-            known = found.get((j, i)) if a is b else None  # CKA is symmetric
-            found[i, j] = known or (x.cka(y), x.debiased_cka(y))
-            row = {"model_a": a.name, "layer_a": i, "model_b": b.name, "layer_b": j}
-            yield row | {"cka": found[i, j][0], "cka_debiased": found[i, j][1]}
+            known = values.get((j, i)) if a is b else None  # CKA is symmetric
+            values[i, j] = known or {"cka": x.cka(y), "cka_debiased": x.debiased_cka(y)}
+            yield {"model_a": a.name, "layer_a": i, "model_b": b.name, "layer_b": j, **values[i, j]}
 
 
 class _Centered:
@@ -275,7 +268,7 @@ class LayerComparison:
             UsageError: A model is given twice or does not exist.
             UserError: A model has another tokenizer, or no text is short enough for all models.
         """
-        own, *names = short_names([predictor.folder, *others])
+        name, *names = short_names([predictor.folder, *others])
         self._others = dict(zip(names, others, strict=True))
         self._load = partial(load, language=language, threads=threads)
         max_length = predictor.max_length
@@ -288,9 +281,8 @@ class LayerComparison:
                 )
             max_length = min(max_length, other.max_length)
         self._texts = replace(texts)
-        self.states = LayerStates(
-            own, Sample.draw(_quiet_blocks(replace(texts)), predictor.tokenizer, max_length, seed)
-        )
+        sample = Sample.draw(replace(texts).blocks(), predictor.tokenizer, max_length, seed)
+        self.states = LayerStates(name, sample)
         """Receives the hidden states of the model."""
 
     def findings(self) -> InputFindings:
@@ -301,12 +293,8 @@ class LayerComparison:
             read_layers(self._load(source), replace(self._texts), other)
             rows += cka_rows(self.states, other)
             models += other.anisotropy()
-        facts = {
-            "sampled_tokens": len(sample.tokens),
-            "sampled_words": len(sample.words),
-            "max_length": sample.max_length,
-            "compared": list(self._others),
-        }
+        sizes = {"sampled_tokens": len(sample.tokens), "sampled_words": len(sample.words)}
+        facts = {**sizes, "max_length": sample.max_length, "compared": list(self._others)}
         tables = [Table.of_rows("anisotropy", models, ANISOTROPY), Table.of_rows("cka", rows, CKA)]
         return InputFindings("geometry", facts, tables, _summary(*tables))
 
@@ -314,7 +302,7 @@ class LayerComparison:
 def inspect_layers(
     predictor: Predictor, texts: TextFile, others: Many[str | Path] = (), seed: int = 0
 ) -> InputFindings:
-    """Describe the layers of a model, and compare them with those of others. Arguments, errors: as in `LayerComparison`."""
+    """Describe the layers of a model, and compare them with the layers of others. Arguments, errors: as in `LayerComparison`."""
     layers = LayerComparison(predictor, texts, others, seed)
     read_layers(predictor, texts, layers.states)
     return layers.findings()
@@ -322,41 +310,27 @@ def inspect_layers(
 
 def read_layers(predictor: Predictor, texts: TextFile, states: LayerStates) -> None:
     """Show the hidden states of all texts that count to the analysis."""
-    for block in _quiet_blocks(texts):
+    for block in texts.blocks():
         short = [sequence for sequence in block if len(sequence) <= states.sample.max_length]
         states.add(short)
         read_hidden(predictor.model, short, states.see_hidden, f"layers of {states.name}")
 
 
-def _quiet_blocks(texts: TextFile) -> Iterator[list[Sequence]]:
-    """Yield the blocks of texts without warnings: those of the pass that counts are enough."""
-    blocks = texts.blocks()
-    while True:
-        with console.silenced():
-            block = next(blocks, None)
-        if block is None:
-            return
-        yield block
-
-
 def _summary(anisotropy: Table, cka: Table) -> list[str]:
-    """Describe the last layer, and the layer that differs most from that of another model."""
-    own = cka.rows()[0]["model_a"]
-    last = [row for row in anisotropy.rows() if row["model"] == own][-1]
-    lines = [
-        f"anisotropy of layer {last['layer']}: {_cosine(last['anisotropy'])}; cosine of the same word in two texts: "
-        f"{_cosine(last['self_similarity'])}"
-    ]
-    for name in dict.fromkeys(row["model_b"] for row in cka.rows() if row["model_b"] != own):
-        same = [row for row in cka.rows() if row["model_b"] == name and row["layer_a"] == row["layer_b"]]
-        known = [row for row in same if row["cka_debiased"] is not None]
-        if known:
-            least = min(known, key=lambda row: row["cka_debiased"])
-            equal = least["cka_debiased"] > 1 - 1e-6
-            where = f"differs most in layer {least['layer_a']}, CKA {least['cka_debiased']:.2f}"
-            lines.append(f"{name}: {'the same hidden states in all layers' if equal else where}")
+    """Describe the last layer, and the layer that differs most from the same layer of another model."""
+    model = cka.rows()[0]["model_a"]
+    last = [row for row in anisotropy.rows() if row["model"] == model][-1]
+    all_tokens, same_word = (
+        "unknown: too few texts" if last[name] is None else f"{last[name]:.2f}"
+        for name in ("anisotropy", "self_similarity")
+    )
+    lines = [f"anisotropy of layer {last['layer']}: {all_tokens}; cosine of the same word in two texts: {same_word}"]
+    least: dict[str, tuple[float, int]] = {}
+    for row in cka.rows():
+        if row["model_b"] != model and row["layer_a"] == row["layer_b"] and row["cka_debiased"] is not None:
+            pair = row["cka_debiased"], row["layer_a"]
+            least[row["model_b"]] = min(pair, least.get(row["model_b"], pair))
+    for name, (similarity, layer) in least.items():
+        where = f"differs most in layer {layer}, CKA {similarity:.2f}"
+        lines.append(f"{name}: {'the same hidden states in all layers' if similarity > 1 - 1e-6 else where}")
     return lines
-
-
-def _cosine(value: float | None) -> str:
-    return "unknown: too few texts" if value is None else f"{value:.2f}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence as Many
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from bertie.inspect.layer_probes import PART_OF_SPEECH, RELATION, LayerProbes, P
 from bertie.inspect.probe_data import EncodedTreebank, StateScale, WordReader, treebank_vectors
 from bertie.inspect.structural_probe import CHAIN, UNDIRECTED, StructuralProbes
 from bertie.inspect.tables import InputFindings, Table
-from bertie.inspect.texts import Readable, warn_left_out
+from bertie.inspect.texts import Readable
 from bertie.inspect.treebank import ParsedSentence, read_treebank
 from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
@@ -43,8 +44,8 @@ def split(sentences: int) -> tuple[list[int], list[int]]:
     With fewer than ten sentences, all are in both parts.
     """
     numbers = list(range(sentences))
-    held_out = numbers[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]
-    return (numbers, numbers) if not held_out else (sorted(set(numbers) - set(held_out)), held_out)
+    held_out = numbers[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY] or numbers
+    return sorted(set(numbers) - set(held_out)) or numbers, held_out
 
 
 def fit(reader: WordReader, numbers: Many[int], probes: ProbeSets, epochs: int, seed: int, title: str) -> None:
@@ -58,7 +59,7 @@ def fit(reader: WordReader, numbers: Many[int], probes: ProbeSets, epochs: int, 
         seed: Random seed of the order of the sentences.
         title: Name of the work in the progress bar.
     """
-    groups = [{"params": weights, "lr": rate} for each in probes for weights, rate in each.learning_rates]
+    groups = [{"params": weights, "lr": rate} for probe in probes for weights, rate in probe.learning_rates]
     optimizer = torch.optim.Adam(groups)
     steps = sum(len(reader.shuffled(numbers, seed, epoch)) for epoch in range(epochs))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
@@ -67,7 +68,7 @@ def fit(reader: WordReader, numbers: Many[int], probes: ProbeSets, epochs: int, 
             for members in reader.shuffled(numbers, seed, epoch):
                 batch = reader.read(members)
                 optimizer.zero_grad()
-                torch.stack([each.loss(batch) for each in probes]).sum().backward()
+                torch.stack([probe.loss(batch) for probe in probes]).sum().backward()
                 optimizer.step()
                 schedule.step()
                 bar.advance(len(members))
@@ -90,8 +91,8 @@ def measure(train: WordReader, held_out: Many[int], test: WordReader, probes: Pr
             probes[0].hold_out(batch)  # the tables of the others have every layer
             bar.advance(len(batch.numbers))
         for batch in test.batches(range(count)):
-            for each in probes:
-                each.test(batch)
+            for probe in probes:
+                probe.test(batch)
             bar.advance(len(batch.numbers))
 
 
@@ -116,30 +117,26 @@ def inspect_probes(
         test: The treebank to test them on.
         epochs: Passes over the training sentences.
         seed: Random seed.
-        vectors: Model whose word embeddings the dependency probes use, such as GloVe. None: those of the model.
+        vectors: Model whose word embeddings the dependency probes use, such as GloVe. None: the embeddings of the model.
 
     Raises:
         UsageError: There is no such file.
         UserError: The model has no attention, or a file has no sentence that the model can read.
     """
     require_transformer(predictor.model.encoder)
-    parsed = [
-        list(chain.from_iterable(Readable(path, "sentence").blocks(read_treebank(path)))) for path in (train, test)
-    ]
-    treebanks = [_encode(path, each, predictor) for path, each in zip((train, test), parsed, strict=True)]
+    treebanks = [_read(path, predictor) for path in (train, test)]
     if train.samefile(test):
         console.warn(f"{test}: the probes are tested on the sentences that they are trained on")
-    own = treebanks
+    embedded = treebanks
     if vectors is not None:  # it only looks up vectors: there is no longest sentence
-        own = [EncodedTreebank.of(each.sentences, vectors.tokenizer, sys.maxsize) for each in treebanks]
-    embeddings = [treebank_vectors((vectors or predictor).model, each) for each in own]
-    tables: dict[str, list[Table]] = {}
+        embedded = [EncodedTreebank.of(treebank.sentences, vectors.tokenizer, sys.maxsize) for treebank in treebanks]
+    embeddings = [treebank_vectors((vectors or predictor).model, treebank) for treebank in embedded]
+    tables = []
     for name in (TRAINED_NAME, UNTRAINED_NAME):
         model = predictor.model if name == TRAINED_NAME else untrained(predictor.model, seed)
-        readers = [WordReader(model, *each) for each in zip(treebanks, embeddings, strict=True)]
-        for table in _probe(readers[0], readers[1], epochs, seed, name):
-            tables.setdefault(table.name, []).append(table)
-    joined = [Table.join(each) for each in tables.values()]
+        readers = map(partial(WordReader, model), treebanks, embeddings)
+        tables.append(_probe(*readers, epochs, seed, name))
+    joined = list(map(Table.join, zip(*tables, strict=True)))
     facts = {
         "train": {"file": train.name, **_facts(treebanks[0])},
         "test": {"file": test.name, **_facts(treebanks[1])},
@@ -176,19 +173,22 @@ def _probe(train: WordReader, test: WordReader, epochs: int, seed: int, name: st
     )
     fit(train, numbers, probes, epochs, seed, f"train probes, {name} model")
     measure(train, held_out, test, probes, f"test probes, {name} model")
-    return [table for each in probes for table in each.tables()]
+    return [table for probe in probes for table in probe.tables()]
 
 
-def _encode(path: Path, sentences: list[ParsedSentence], predictor: Predictor) -> EncodedTreebank:
-    treebank = EncodedTreebank.of(sentences, predictor.tokenizer, predictor.max_length)
+def _read(path: Path, predictor: Predictor) -> EncodedTreebank:
+    sentences = Readable[ParsedSentence](path, "sentence")
+    parsed = list(chain.from_iterable(sentences.blocks(read_treebank(path))))
+    treebank = EncodedTreebank.of(parsed, predictor.tokenizer, predictor.max_length)
     if not treebank.sentences:
         raise UserError(f"{path}: no sentence is a tree and has at most {predictor.max_length} tokens")
-    left_out = {
-        ("sentence", f"with more than {predictor.max_length} tokens"): treebank.too_long,
-        ("sentence", "whose arcs are not a tree with one root"): treebank.not_trees,
-        ("word", "that the tokenizer drops"): treebank.without_tokens,
-    }
-    warn_left_out(path, left_out)
+    sentences.warn(
+        {
+            ("sentence", f"with more than {predictor.max_length} tokens"): treebank.too_long,
+            ("sentence", "whose arcs are not a tree with one root"): treebank.not_trees,
+            ("word", "that the tokenizer drops"): treebank.without_tokens,
+        }
+    )
     return treebank
 
 
@@ -207,9 +207,9 @@ def _summary(tables: dict[str, Table]) -> list[str]:
     heads = {(row["model"], row["probe"]): row for row in tables["dependency_probes"].rows()}
     lines = []
     for probe in (ATTENTION, VECTORS):
-        found, control = heads[TRAINED_NAME, probe], heads[UNTRAINED_NAME, probe]
+        trained, control = heads[TRAINED_NAME, probe], heads[UNTRAINED_NAME, probe]
         lines.append(
-            f"heads from {probe}: UAS {_percent(found['uas'])}, LAS {_percent(found['las'])} "
+            f"heads from {probe}: UAS {_percent(trained['uas'])}, LAS {_percent(trained['las'])} "
             f"(untrained: UAS {_percent(control['uas'])}; {RIGHT}: UAS {_percent(heads['', RIGHT]['uas'])})"
         )
     trees = tables["structural_probe"].rows()
@@ -224,7 +224,7 @@ def _summary(tables: dict[str, Table]) -> list[str]:
 def _best(rows: list[dict[str, Any]], measure: str, name: str) -> str:
     """Return the best layer of the trained model, beside its embeddings and the best layer of the untrained one."""
     trained, control = ([row for row in rows if row["model"] == model] for model in (TRAINED_NAME, UNTRAINED_NAME))
-    best, best_control = (max(each, key=lambda row: row[measure] or 0) for each in (trained, control))
+    best, best_control = (max(layers, key=lambda row: row[measure] or 0) for layers in (trained, control))
     return (
         f"{name} {_percent(best[measure])} in layer {best['layer']} (embeddings: {_percent(trained[0][measure])}; "
         f"untrained, best layer: {_percent(best_control[measure])}"

@@ -35,8 +35,8 @@ OFFSETS = np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
 """Distances of the baseline, which names the word at a fixed distance: -2 is the second word to the left."""
 ALL, ALL_BUT_PUNCTUATION = "all", "all but punct"
 POSSESSOR, MARKED = "nmod:poss", " ('s)"
-"""The relation of possessors, and the ending of its name where the attention of a marker "'s" counts instead of that of the
-word before it, as in the paper."""
+"""The relation of possessors, and the ending of its name where the attention of a marker "'s" counts instead of the
+attention of the word before it, as in the paper."""
 
 
 class Relations:
@@ -47,7 +47,8 @@ class Relations:
 
     def __init__(self, encoder: TransformerEncoder):
         """Prepare the analysis of an encoder."""
-        self._encoder = encoder
+        self._layers, self._heads = (column.tolist() for column in head_names(encoder))
+        self._per_layer = encoder.config.num_attention_heads
         self._answers: list[Answers] = []
         self.add([], EncodedWords([], 0, 0))
 
@@ -55,7 +56,7 @@ class Relations:
         """Ask for the heads of all words that have one. `encoded`: what `encode_words` made of the words of the sentences.
 
         Returns:
-            What records which heads are right, when it sees the attention in the sequences of `encoded`.
+            A function that records which heads are right, when it sees the attention in the sequences of `encoded`.
         """
         asked: list[tuple[int, int, int]] = []
         groups: dict[str, list[int]] = {}
@@ -68,9 +69,8 @@ class Relations:
                             groups.setdefault(name, []).append(len(asked))
                         asked.append((number, source, head))
         sentence_of, word_of, head_of = np.array(asked, np.int64).reshape(-1, 3).T
-        config, size = self._encoder.config, len(encoded.sequences)
-        shape = config.num_hidden_layers, len(DIRECTIONS) * config.num_attention_heads
-        answers = Answers.prepare(sentence_of, size, (head_of - word_of)[:, None] == OFFSETS, groups, *shape)
+        size, heads = len(encoded.sequences), len(DIRECTIONS) * len(self._layers)
+        answers = Answers.prepare(sentence_of, size, (head_of - word_of)[:, None] == OFFSETS, groups, heads)
         self._answers.append(answers)
         first = np.searchsorted(sentence_of, np.arange(size + 1))
         grid_of = lru_cache(1)(WordGrid.of)
@@ -93,19 +93,17 @@ class Relations:
         return [best, self._heads_table(answers)]
 
     def _describe(self, head: int, baseline: int) -> dict[str, int | str]:
-        heads = self._encoder.config.num_attention_heads
-        layer, place = divmod(head, len(DIRECTIONS) * heads)
-        direction = DIRECTIONS[place // heads]
-        return {"layer": layer + 1, "head": place % heads + 1, "direction": direction, "offset": int(OFFSETS[baseline])}
+        layer, direction, place = np.unravel_index(head, (max(self._layers), len(DIRECTIONS), self._per_layer))
+        chosen = {"layer": int(layer) + 1, "head": int(place) + 1, "direction": DIRECTIONS[direction]}
+        return {**chosen, "offset": int(OFFSETS[baseline])}
 
     def _heads_table(self, answers: Answers) -> Table:
-        layers, heads = (column.tolist() for column in head_names(self._encoder))
         rows: list[dict[str, Any]] = []
         for name, words in answers.groups.items():
-            right = answers.count(words)[: answers.heads].reshape(-1, len(DIRECTIONS), max(heads)) / len(words)
+            right = answers.count(words)[: answers.heads].reshape(-1, len(DIRECTIONS), self._per_layer) / len(words)
             for direction, shares in zip(DIRECTIONS, right.swapaxes(0, 1), strict=True):
                 row = {"relation": name, "direction": direction, "words": len(words)}
-                for layer, head, share in zip(layers, heads, shares.flatten().tolist(), strict=True):
+                for layer, head, share in zip(self._layers, self._heads, shares.flatten().tolist(), strict=True):
                     rows.append({**row, "layer": layer, "head": head, "accuracy": share})
         return Table.of_rows("relation_heads", rows, _MEANING)
 

@@ -1,7 +1,8 @@
-"""The items of a file, block by block, so that memory does not grow with the file, and warnings about the rest."""
+"""The items of a file, block by block, so that memory does not grow with the file, and warnings about the others."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -26,16 +27,16 @@ class Readable(Generic[T]):
     path: Path
     """The file."""
     what: str
-    """What an item is, such as "sentence"."""
+    """Name of an item, such as "sentence"."""
     count: int = 0
     """Readable items so far."""
     unreadable: int = 0
     """Other items so far."""
     messages: list[str] = field(default_factory=list)
-    """What is wrong with the first of these."""
+    """The errors of the first of these."""
 
     def blocks(self, items: Iterator[T | UserError]) -> Iterator[list[T]]:
-        """Yield the readable items in blocks. The last step warns about the others.
+        """Yield the readable items in blocks.
 
         Raises:
             UserError: No item is readable.
@@ -50,20 +51,23 @@ class Readable(Generic[T]):
                 yield good
         if not self.count:
             raise UserError(self.messages[0] if self.messages else f"{self.path}: no {self.what}s in it")
+
+    def warn(self, left_out: Mapping[tuple[str, str], int]) -> None:
+        """Warn about unreadable items, and about others that are not used.
+
+        Args:
+            left_out: Number of items that are not used, by their name and the reason.
+        """
         if self.unreadable:
             shown = first_few(self.messages, self.unreadable)
             console.warn(f"{self.path}: {console.plural(self.unreadable, self.what)} cannot be read: {shown}")
+        for (what, reason), count in left_out.items():
+            if count:
+                console.warn(f"{self.path}: left out {console.plural(count, what)} {reason}")
 
     def facts(self) -> dict[str, Any]:
         """Return the file's name and the numbers, for inspect.json."""
         return {"file": self.path.name, f"{self.what}s": self.count, "unreadable": self.unreadable}
-
-
-def warn_left_out(path: Path, counts: Mapping[tuple[str, str], int]) -> None:
-    """Warn about readable items that are not used. `counts`: how many, by what they are and why they are left out."""
-    for (what, reason), count in counts.items():
-        if count:
-            console.warn(f"{path}: left out {console.plural(count, what)} {reason}")
 
 
 @dataclass
@@ -80,19 +84,14 @@ class TextFile:
     """Column of the text; empty: as `UnlabeledReader` finds it."""
     max_texts: int = 0
     """Read at most this number of texts; 0: all."""
-    texts: int = 0
-    """Texts read so far."""
-    tokens: int = 0
-    """Their tokens, special tokens included."""
-    truncated: int = 0
-    """Texts that were truncated."""
-    empty: int = 0
-    """Texts without tokens, which are left out."""
-    unreadable: int = 0
-    """Rows that cannot be read, which are left out. Known after the last block."""
+    counts: Counter[str] = field(
+        init=False, default_factory=lambda: Counter(texts=0, tokens=0, truncated=0, empty=0, unreadable=0)
+    )
+    """Texts read so far; their tokens, special tokens included; texts that were truncated; texts without tokens and rows that
+    cannot be read, which are both left out."""
 
-    def blocks(self) -> Iterator[list[Sequence]]:
-        """Read the file and yield its texts as sequences. The last step warns about what was left out.
+    def blocks(self, warn: bool = False) -> Iterator[list[Sequence]]:
+        """Read the file and yield its texts as sequences. `warn`: the last step warns about the texts that were left out.
 
         Raises:
             UsageError: There is no such file, or the column of the text is unclear.
@@ -102,26 +101,22 @@ class TextFile:
         for block in readable.blocks(self._rows()):
             if sequences := self._encode(block):
                 yield sequences
-        self.unreadable = readable.unreadable
-        if not self.texts:
+        self.counts["unreadable"] = readable.unreadable
+        texts, truncated = self.counts["texts"], self.counts["truncated"]
+        if not texts:
             raise UserError(f"{self.path}: no texts in it")
-        if self.empty:
-            console.warn(f"{self.path}: {console.plural(self.empty, 'text')} without tokens")
-        if self.truncated:
-            console.warn(
-                f"{self.path}: truncated {self.truncated:,} of {self.texts:,} texts to {self.max_length} tokens"
-            )
+        if warn:
+            readable.warn({("text", "without tokens"): self.counts["empty"]})
+            if truncated:
+                console.warn(f"{self.path}: truncated {truncated:,} of {texts:,} texts to {self.max_length} tokens")
 
     def first_texts(self) -> list[str]:
-        """Return the texts of the first block, without counts and warnings. Raises the same errors as `blocks`."""
-        with console.silenced():
-            blocks = Readable[Text](self.path, "text").blocks(self._rows())
-            return [_joined(text) for text in next(blocks)]
+        """Return the texts of the first block. Raises the same errors as `blocks`."""
+        return list(map(_joined, next(Readable[Text](self.path, "text").blocks(self._rows()))))
 
     def facts(self) -> dict[str, Any]:
         """Return the file's name and the numbers, for inspect.json."""
-        counts = ("texts", "tokens", "truncated", "empty", "unreadable")
-        return {"file": self.path.name, **{name: getattr(self, name) for name in counts}}
+        return {"file": self.path.name, **self.counts}
 
     def _rows(self) -> Iterator[Text | UserError]:
         rows = UnlabeledReader(self.column).stream(self.path)
@@ -134,10 +129,8 @@ class TextFile:
         sequences = truncation.encode(self.tokenizer, list(map(_joined, texts)), max_length=self.max_length)
         special = truncation.special_tokens(self.tokenizer, 1)
         kept = [sequence for sequence in sequences if len(sequence) > special]
-        self.empty += len(sequences) - len(kept)
-        self.texts += len(kept)
-        self.tokens += sum(map(len, kept))
-        self.truncated += sum(sequence.truncated > 0 for sequence in kept)
+        self.counts.update(texts=len(kept), tokens=sum(map(len, kept)), empty=len(sequences) - len(kept))
+        self.counts["truncated"] += sum(sequence.truncated > 0 for sequence in kept)
         return kept
 
 

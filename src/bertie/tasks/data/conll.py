@@ -104,7 +104,7 @@ class ConllFile:
                 yield tagged
         if skipped:
             count = console.plural(len(skipped), "comment line")
-            console.info(f"{self.path}: skips {count}, the first in line {skipped[0]}")
+            console.info_once(f"{self.path}: skips {count}, the first in line {skipped[0]}")
 
     def columns(self) -> ConllColumns:
         """Return the columns of the file. Raises UsageError as `sentences`."""
