@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bertie import console, seeding
 from bertie.batches.collate import collate
-from bertie.contracts import MicroBatch, Sequence
+from bertie.contracts import Loss, MicroBatch, Sequence
 from bertie.errors import UserError
 from bertie.inspect.attention import below_known, gated, head_names, require_transformer
 from bertie.inspect.tables import HEAD, InputFindings, Table
@@ -52,6 +52,20 @@ class HeadLosses:
     """Kind of the head."""
     batches: list[MicroBatch]
     """The batches."""
+
+    @property
+    def encoder(self) -> TransformerEncoder:
+        """The encoder."""
+        return require_transformer(self.model.encoder)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of layers, and of heads in a layer."""
+        return self.encoder.config.num_hidden_layers, self.encoder.config.num_attention_heads
+
+    def loss(self, micro: MicroBatch) -> Loss:
+        """Compute the loss of a batch of tensors."""
+        return self.model(micro)[self.kind]
 
 
 def text_losses(predictor: Predictor, sequences: list[Sequence], seed: int) -> HeadLosses:
@@ -95,8 +109,8 @@ def _pretraining_head(predictor: Predictor) -> tuple[str, Model, tuple[AnyObject
     if model.generator is not None:
         for objective in objectives:
             if isinstance(objective, Generates):
-                own = Model(model.encoder, {objective.kind: model.heads[objective.kind]}).eval()
-                return objective.kind, own, objectives
+                discriminator = Model(model.encoder, {objective.kind: model.heads[objective.kind]}).eval()
+                return objective.kind, discriminator, objectives
     for objective in objectives:
         if objective.traits.predicts_text and objective.kind in model.encoder_heads:
             assert predictor.tokenizer.mask_id >= 0  # raises UserError if there is no mask token
@@ -213,18 +227,14 @@ def _summary(table: Table, facts: dict[str, Any]) -> list[str]:
     increase, error = (np.asarray(table.columns[name]) for name in ("loss_increase", "standard_error"))
     most = int(increase.argmax())
     head = f"{table.columns['layer'][most]}.{table.columns['head'][most]}"
-    certainty = (
-        f"standard error {error[most]:.4f}" if np.isfinite(error[most]) else "standard error unknown: too few texts"
-    )
+    certainty = f"{error[most]:.4f}" if np.isfinite(error[most]) else "unknown: too few texts"
     lines = [
         f"{facts['kind']} loss {facts['loss']:.4f} on {console.plural(int(facts['predictions']), 'prediction')}; without head "
-        f"{head} {increase[most]:+.4f} ({certainty})"
+        f"{head} {increase[most]:+.4f} (standard error {certainty})"
     ]
     if np.isfinite(error).all():
-        few = int((increase < 2 * error).sum())
-        lines.append(
-            f"{few} of {len(increase)} heads: without one of them, the loss rises by less than 2 standard errors"
-        )
+        few = f"{(increase < 2 * error).sum()} of {len(increase)} heads"
+        lines.append(f"{few}: without one of them, the loss rises by less than 2 standard errors")
     return lines
 
 
@@ -234,27 +244,21 @@ def importance_table(losses: HeadLosses) -> tuple[Table, dict[str, Any]]:
     Raises:
         UserError: The loss is not finite.
     """
-    encoder = require_transformer(losses.model.encoder)
     importance = head_importance(losses)
     whole, without, counts = masked_losses(losses)
     if not np.isfinite(whole).all():
         raise UserError("the loss is NaN or infinity: the model is damaged, or its training diverged")
     increase, error = mean_and_error(without - whole, counts)
-    layer, head = head_names(encoder)
     norms = np.sqrt((importance**2).sum(1, keepdims=True))
-    columns: dict[str, Any] = {
-        **{"layer": layer, "head": head, "importance": importance.flatten()},
-        "importance_in_layer": (importance / np.where(norms, norms, 1)).flatten(),
-        "loss_without": (without.sum(-1) / counts.sum()).flatten(),
-        **{"loss_increase": increase.flatten(), "standard_error": error.flatten()},
-    }
+    in_layer, mean = importance / np.where(norms, norms, 1), without.sum(-1) / counts.sum()
+    values = [*head_names(losses.encoder), *map(np.ravel, (importance, in_layer, mean, increase, error))]
     facts = {
         **{"kind": losses.kind, "loss": whole.sum() / counts.sum(), "predictions": counts.sum()},
         "texts": sum(len(micro.batch.example) for micro in losses.batches),
         "tokens": sum(len(micro.batch.input_ids) for micro in losses.batches),
         "batches": len(counts),
     }
-    return Table("head_importance", columns, MEANING), facts
+    return Table("head_importance", dict(zip(MEANING, values, strict=True)), MEANING), facts
 
 
 def head_importance(losses: HeadLosses) -> np.ndarray:
@@ -264,21 +268,17 @@ def head_importance(losses: HeadLosses) -> np.ndarray:
     number of predictions. With one prediction per text, this is the mean of Michel et al. A loss that compares texts counts
     for each of them.
     """
-    encoder = require_transformer(losses.model.encoder)
-    config = encoder.config
-    total = torch.zeros(config.num_hidden_layers, config.num_attention_heads, dtype=torch.float64)
-    count = 0.0
+    (layers, heads), device = losses.shape, losses.model.device
+    total, count = torch.zeros(losses.shape, dtype=torch.float64), 0.0
+    dtype = losses.encoder.embeddings.word.weight.dtype
     with console.progress("importance", len(losses.batches), "batches", passing=True) as bar:
         for micro in losses.batches:
-            examples = _examples(losses, micro)
-            device = losses.model.device
-            size = (config.num_hidden_layers, len(examples), config.num_attention_heads)
-            gates = torch.ones(size, device=device, dtype=encoder.embeddings.word.weight.dtype, requires_grad=True)
-            with torch.enable_grad(), gated(encoder, gates):
-                loss = losses.model(micro.tensors(device))[losses.kind]
+            examples = torch.as_tensor(_examples(losses, micro), device=device)
+            gates = torch.ones(layers, len(examples), heads, device=device, dtype=dtype, requires_grad=True)
+            with torch.enable_grad(), gated(losses.encoder, gates):
+                loss = losses.loss(micro.tensors(device))
                 [gradient] = torch.autograd.grad(loss.total, gates)
-            index = torch.as_tensor(examples, device=device)
-            by_example = torch.zeros_like(gradient).index_add_(1, index, gradient)
+            by_example = torch.zeros_like(gradient).index_add_(1, examples, gradient)
             total += by_example.abs().sum(1, dtype=torch.float64).cpu()
             count += float(loss.count)
             bar.advance(1)
@@ -288,10 +288,10 @@ def head_importance(losses: HeadLosses) -> np.ndarray:
 def _examples(losses: HeadLosses, micro: MicroBatch) -> np.ndarray:
     """Return the number, from 0, of the example of each sequence that the encoder reads."""
     example = np.asarray(micro.batch.example)
-    own = np.arange(len(example)) if (example < 0).any() else np.unique(example, return_inverse=True)[1]
+    numbers = np.arange(len(example)) if (example < 0).any() else np.unique(example, return_inverse=True)[1]
     reading = losses.model.reading
     # An encoder that reads the texts of a pair separately reads two sequences for each one.
-    return np.repeat(own, 2) if reading is not None and reading.separate else own
+    return np.repeat(numbers, 2) if reading is not None and reading.separate else numbers
 
 
 @torch.inference_mode()
@@ -302,25 +302,23 @@ def masked_losses(losses: HeadLosses) -> tuple[np.ndarray, np.ndarray, np.ndarra
         Sums of the losses: of the whole model, float64 [batches], and without each head, float64 [layers, N, batches].
         Number of predictions of each batch, float64 [batches].
     """
-    encoder = require_transformer(losses.model.encoder)
-    config, device = encoder.config, losses.model.device
-    layers, heads, batches = config.num_hidden_layers, config.num_attention_heads, len(losses.batches)
+    (layers, heads), batches, device = losses.shape, len(losses.batches), losses.model.device
     whole, counts, without = np.zeros(batches), np.zeros(batches), np.zeros((layers, heads, batches))
     title = f"masking each of {layers * heads:,} heads"
     with console.progress(title, batches * layers * heads, "passes", passing=True) as bar:
         for number, batch in enumerate(losses.batches):
             micro = batch.tensors(device)
             states: list[Tensor] = []
-            with _recorded(encoder, states):
-                loss = losses.model(micro)[losses.kind]
+            with _recorded(losses.encoder, states):
+                loss = losses.loss(micro)
             whole[number], counts[number] = float(loss.total), float(loss.count)
             for layer in range(layers):
-                with below_known(encoder, states[: layer + 1]):
+                with below_known(losses.encoder, states[: layer + 1]):
                     for head in range(heads):
                         gates = torch.ones(layers, heads, device=device)
                         gates[layer, head] = 0
-                        with gated(encoder, gates):
-                            without[layer, head, number] = float(losses.model(micro)[losses.kind].total)
+                        with gated(losses.encoder, gates):
+                            without[layer, head, number] = float(losses.loss(micro).total)
                         bar.advance(1)
     return whole, without, counts
 
@@ -328,7 +326,6 @@ def masked_losses(losses: HeadLosses) -> tuple[np.ndarray, np.ndarray, np.ndarra
 @contextmanager
 def _recorded(encoder: TransformerEncoder, states: list[Tensor]) -> Iterator[None]:
     """Append the outputs of the embeddings and of every layer but the last to `states`, while the block runs the encoder."""
-
     parts = [encoder.embeddings, *encoder.layers][:-1]
 
     def record(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> None:
@@ -346,7 +343,7 @@ def _recorded(encoder: TransformerEncoder, states: list[Tensor]) -> Iterator[Non
 def mean_and_error(totals: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean of values whose sums and numbers are known for each batch, and its standard error.
 
-    The error is that of a ratio of sums over batches, by linearization (Cochran 1977, section 6.3). It is NaN for one batch.
+    The error of a ratio of sums over batches follows by linearization (Cochran 1977, section 6.3). It is NaN for one batch.
 
     Args:
         totals: Sums, [..., batches].

@@ -7,7 +7,7 @@ noun phrases, and wrong if a modifier follows: "the president of France".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -15,7 +15,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from bertie.errors import UserError, shorten
+from bertie.errors import UserError, raise_error, shorten
+from bertie.inspect.texts import parsed
 from bertie.tasks.data.rows import parse_index, read_lines, require_file
 
 Gender = Literal["feminine", "masculine", "neuter"]
@@ -59,6 +60,7 @@ _OF_TAG: dict[str, tuple[MentionKind, bool]] = {  # part of speech -> kind of th
     **{"NN": ("nominal", False), "NNS": ("nominal", True)},
 }
 _ESCAPED = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "/.": ".", "/?": "?"}
+_BEGIN, _END = "#begin", "#end"
 _SPLIT = re.compile(r"\w+|[^\w\s]")
 
 
@@ -71,7 +73,7 @@ class Mention:
     last: int
     """Its last word, which is taken as its head word."""
     kind: MentionKind = "other"
-    """What its head word is."""
+    """Kind of its head word."""
     plural: bool | None = None
     """Its number, from the part of speech of its head word. None: not known."""
 
@@ -119,60 +121,42 @@ def read_coreference(path: Path) -> Iterator[MentionText | UserError]:
         UserError: The file has neither format.
     """
     require_file(path)
-    lines = read_lines(path)
-    first = next((each for each in lines if isinstance(each[1], UserError) or each[1].strip()), None)
-    if first is None:
+    lines = (numbered for numbered in read_lines(path) if isinstance(numbered[1], UserError) or numbered[1].strip())
+    number, first = next(lines, (0, ""))
+    if not number:
         raise UserError(f"{path} is empty")
-    start = "" if isinstance(first[1], UserError) else first[1]
-    if start.rstrip("\r\n").split("\t") == GAP_COLUMNS:
-        return _read_gap(path, lines)
-    if start.startswith("#begin"):
-        return _read_conll(path, chain([first], lines))
+    if str(first).rstrip("\r\n").split("\t") == GAP_COLUMNS:
+        return (parsed(_gap_text, path, *numbered) for numbered in lines)
+    if str(first).startswith(_BEGIN):
+        return (parsed(_conll_text, path, document) for document in _documents(chain([(number, first)], lines)))
     raise UserError(
-        f"{path}:{first[0]}: expected the header of GAP ({GAP_COLUMNS[0]}, {GAP_COLUMNS[1]}, …) or the line "
+        f"{path}:{number}: expected the header of GAP ({GAP_COLUMNS[0]}, {GAP_COLUMNS[1]}, …) or the line "
         '"#begin document" of CoNLL-2012'
     )
 
 
-_Lines = Iterator[tuple[int, str | UserError]]
+_Line = tuple[int, str | UserError]
 
 
-def _read_gap(path: Path, lines: _Lines) -> Iterator[MentionText | UserError]:
-    for number, line in lines:
-        if isinstance(line, UserError):
-            yield line
-        elif line.strip():
-            try:
-                yield _gap_text(line.rstrip("\r\n").split("\t"), f"{path}:{number}", f"{path.name}:{number}")
-            except UserError as error:
-                yield error
-
-
-def _gap_text(cells: list[str], place: str, source: str) -> MentionText:
+def _gap_text(path: Path, number: int, line: str | UserError) -> MentionText:
+    cells, place = raise_error(line).rstrip("\r\n").split("\t"), f"{path}:{number}"
     if len(cells) != len(GAP_COLUMNS):
         raise UserError(f"{place}: expected {len(GAP_COLUMNS)} columns between tabs, found {len(cells)}")
     row = dict(zip(GAP_COLUMNS, cells, strict=True))
     text = row["Text"]
     spans = np.array([match.span() for match in _SPLIT.finditer(text)], np.int64).reshape(-1, 2)
-    right = {}
-    found: list[tuple[tuple[int, int], str]] = []
-    for name in ("Pronoun", "A", "B"):
-        found.append((_locate(row, name, spans, place), name))
-        right[name] = name != "Pronoun" and _is_true(row[f"{name}-coref"], f"{name}-coref", place)
-    found.sort(key=lambda each: (each[0][0], -each[0][1]))
-    mentions = tuple(Mention(*span, "pronoun" if name == "Pronoun" else "proper noun") for span, name in found)
-    number_of = {name: number for number, (_, name) in enumerate(found)}
-    candidates = sorted(number_of[name] for name in "AB")
-    answers = tuple(right[found[number][1]] for number in candidates)
-    question = AntecedentQuestion(number_of["Pronoun"], tuple(candidates), answers, closed=True)
+    for name in ("A-coref", "B-coref"):
+        if row[name].upper() not in ("TRUE", "FALSE"):
+            raise UserError(f"{place}: {name} is {shorten(row[name])!r}: expected TRUE or FALSE")
+    placed = [(*_locate(row, name, spans, place), name) for name in ("Pronoun", "A", "B")]
+    placed.sort(key=lambda mention: (mention[0], -mention[1]))
+    mentions = tuple(Mention(*span, "pronoun" if name == "Pronoun" else "proper noun") for *span, name in placed)
+    names = [name for *_, name in placed]
+    candidates = tuple(number for number, name in enumerate(names) if name != "Pronoun")
+    right = tuple(row[f"{names[number]}-coref"].upper() == "TRUE" for number in candidates)
+    question = AntecedentQuestion(names.index("Pronoun"), candidates, right, closed=True)
     words = tuple(text[start:end] for start, end in spans.tolist())
-    return MentionText(words, mentions, (question,) if any(answers) else (), source, text, spans)
-
-
-def _is_true(value: str, name: str, place: str) -> bool:
-    if value.upper() not in ("TRUE", "FALSE"):
-        raise UserError(f"{place}: {name} is {shorten(value)!r}: expected TRUE or FALSE")
-    return value.upper() == "TRUE"
+    return MentionText(words, mentions, (question,) if any(right) else (), f"{path.name}:{number}", text, spans)
 
 
 def _locate(row: dict[str, str], name: str, spans: np.ndarray, place: str) -> tuple[int, int]:
@@ -187,87 +171,67 @@ def _locate(row: dict[str, str], name: str, spans: np.ndarray, place: str) -> tu
     return int(inside[0]), int(inside[-1])
 
 
-@dataclass(eq=False)
-class _Part:
-    """A document of CoNLL-2012 while it is read."""
-
-    number: int
-    words: list[str]
-    tags: list[str]
-    open: dict[str, list[int]]
-    mentions: list[tuple[int, int, str]]
-    error: UserError | None = None
-
-
-def _read_conll(path: Path, lines: _Lines) -> Iterator[MentionText | UserError]:
-    part: _Part | None = None
+def _documents(lines: Iterable[_Line]) -> Iterator[list[_Line]]:
+    """Split the lines of CoNLL-2012 after the end of each document. A line "#begin document" starts one, too."""
+    document: list[_Line] = []
     for number, line in lines:
-        place, error = f"{path}:{number}", None
-        if isinstance(line, UserError):
-            error = line
-        elif line.startswith("#begin"):
-            if part is not None:
-                yield part.error or UserError(f'{place}: expected "#end document" before the next document')
-            part = _Part(number, [], [], {}, [])
-        elif line.startswith("#end"):
-            yield (
-                UserError(f'{place}: "#end document" without "#begin document"')
-                if part is None
-                else _end_part(path, part)
-            )
-            part = None
-        elif line.strip() and not line.startswith("#"):
-            if part is None:
-                error = UserError(f'{place}: a word before "#begin document"')
-            else:
-                error = part.error or _add_word(part, line, place)
-        if part is not None:
-            part.error = part.error or error
-        elif error is not None:
-            yield error
-    if part is not None:
-        yield part.error or UserError(f'{path}:{part.number}: the document has no "#end document"')
+        if document and str(line).startswith(_BEGIN):
+            yield document
+            document = []
+        document.append((number, line))
+        if str(line).startswith(_END):
+            yield document
+            document = []
+    if document:
+        yield document
 
 
-def _add_word(part: _Part, line: str, place: str) -> UserError | None:
-    """Add a word to a document. Returns what is wrong with its line."""
-    columns = line.rstrip("\r\n").split("\t") if "\t" in line else line.split()
-    if len(columns) < CONLL_COLUMNS:
-        return UserError(f"{place}: expected at least {CONLL_COLUMNS} columns, found {len(columns)}")
-    word = len(part.words)
-    part.words.append(_ESCAPED.get(columns[_WORD], columns[_WORD]))
-    part.tags.append(columns[_PART_OF_SPEECH])
-    for item in [] if columns[-1] in ("-", "_", "") else columns[-1].split("|"):
-        match = re.fullmatch(r"(\(?)(\d+)(\)?)", item)
-        if match is None or not (match[1] or match[3]):
-            return UserError(f"{place}: the coreference column has {shorten(item)!r}: expected (0, 0) or (0)")
-        if match[1]:
-            part.open.setdefault(match[2], []).append(word)
-        if match[3]:
-            if not part.open.get(match[2]):
-                return UserError(f"{place}: {shorten(item)!r} closes a mention of entity {match[2]} that is not open")
-            part.mentions.append((part.open[match[2]].pop(), word, match[2]))
-    return None
-
-
-def _end_part(path: Path, part: _Part) -> MentionText | UserError:
-    if part.error is not None:
-        return part.error
-    if unclosed := sorted(entity for entity, starts in part.open.items() if starts):
-        return UserError(f"{path}:{part.number}: the document ends within a mention of entity {unclosed[0]}")
-    spans = sorted(part.mentions, key=lambda span: (span[0], -span[1]))
-    mentions = tuple(_conll_mention(first, last, part) for first, last, _ in spans)
+def _conll_text(path: Path, document: list[_Line]) -> MentionText:
+    (start, first), (stop, last) = document[0], document[-1]
+    if not str(first).startswith(_BEGIN) or not str(last).startswith(_END):
+        raise UserError(
+            f'{path}:{start}: expected a document from "#begin document" to "#end document", found line {stop}'
+        )
+    words: list[str] = []
+    tags: list[str] = []
+    opened: dict[str, list[int]] = {}  # entity -> the first words of its mentions that have not ended
+    spans: list[tuple[int, int, str]] = []
+    for number, line in document:
+        text = raise_error(line)
+        columns = text.rstrip("\r\n").split("\t" if "\t" in text else None)
+        if columns[0].startswith("#"):
+            continue
+        if len(columns) < CONLL_COLUMNS:
+            raise UserError(f"{path}:{number}: expected at least {CONLL_COLUMNS} columns, found {len(columns)}")
+        for item in [] if columns[-1] in ("-", "_", "") else columns[-1].split("|"):
+            match = re.fullmatch(r"(\(?)(\d+)(\)?)", item)
+            if match is None or not (match[1] or match[3]):
+                raise UserError(
+                    f"{path}:{number}: the coreference column has {shorten(item)!r}: expected (0, 0) or (0)"
+                )
+            starts = opened.setdefault(match[2], [])
+            if match[1]:
+                starts.append(len(words))
+            if match[3]:
+                if not starts:
+                    raise UserError(f"{path}:{number}: {shorten(item)!r} closes a mention that is not open")
+                spans.append((starts.pop(), len(words), match[2]))
+        words.append(_ESCAPED.get(columns[_WORD], columns[_WORD]))
+        tags.append(columns[_PART_OF_SPEECH])
+    if unclosed := sorted(entity for entity, starts in opened.items() if starts):
+        raise UserError(f"{path}:{start}: the document ends within a mention of entity {unclosed[0]}")
+    spans.sort(key=lambda span: (span[0], -span[1]))
+    mentions = tuple(_conll_mention(first, last, words[last].lower(), tags[last]) for first, last, _ in spans)
     questions = []
     for number, (_, last, entity) in enumerate(spans):
         candidates = tuple(other for other in range(number) if spans[other][1] != last)
         right = tuple(spans[other][2] == entity for other in candidates)
         if any(right):
             questions.append(AntecedentQuestion(number, candidates, right, closed=False))
-    return MentionText(tuple(part.words), mentions, tuple(questions), f"{path.name}:{part.number}")
+    return MentionText(tuple(words), mentions, tuple(questions), f"{path.name}:{start}")
 
 
-def _conll_mention(first: int, last: int, part: _Part) -> Mention:
-    tag, word = part.tags[last], part.words[last].lower()
-    if first == last and (tag in ("PRP", "PRP$") or (tag in ("-", "_") and word in PRONOUNS)):
+def _conll_mention(first: int, last: int, head: str, tag: str) -> Mention:
+    if first == last and (tag in ("PRP", "PRP$") or (tag in ("-", "_") and head in PRONOUNS)):
         return Mention(first, last, "pronoun")
     return Mention(first, last, *_OF_TAG.get(tag, ("other", None)))

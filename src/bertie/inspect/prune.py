@@ -33,7 +33,6 @@ from bertie.inspect.importance import (
 from bertie.inspect.texts import TextFile
 from bertie.model.config import TransformerConfig
 from bertie.predict.load import load
-from bertie.predict.predictor import Predictor
 
 CARD = "README.md"
 OTHER_FILES = (CARD, "config.toml")  # the settings of a run say how long its sequences were
@@ -53,7 +52,7 @@ def prune_heads(
 ) -> dict[str, Any]:
     """Write a checkpoint in which some heads are disabled: their values and the weights that read them are zero.
 
-    All other tensors and files are those of the model, so the checkpoint loads wherever the model does, and computes what
+    All other tensors and files are copies, so the checkpoint loads wherever the model does, and computes what
     the model computes with these heads masked. The matrices keep their sizes, because the formats of checkpoints have the
     same number of heads in all layers: the model becomes neither smaller nor faster.
 
@@ -84,36 +83,23 @@ def prune_heads(
         raise UsageError("--lowest needs --text FILE or --task-data FILE, to measure the importance of the heads")
     if (text is not None and task_data is not None) or (text is None and text_column):
         raise UsageError("give either --text FILE, to which --text-column applies, or --task-data FILE")
-    if loss_tokens < 1:
-        raise UsageError(f"--loss-tokens {loss_tokens}: give at least 1")
     source = find_model_folder(model)
     if not source.is_dir():
         raise UsageError(f"{model} is a TensorFlow checkpoint: convert it first, with bertie convert --to hf")
     predictor = load(model)
     config = require_transformer(predictor.model.encoder).config
     _require_heads(chosen, lowest, config)
-    losses = _losses(predictor, text, text_column, task_data, loss_tokens, seed)
+    losses = None
+    if task_data is not None:
+        losses = task_losses(predictor, Path(task_data), loss_tokens, seed)
+    elif text is not None:
+        texts = TextFile(Path(text), predictor.tokenizer, predictor.max_length, text_column)
+        losses = text_losses(predictor, first_sequences(texts.blocks(), loss_tokens), seed)
     if lowest and losses is not None:
         chosen = lowest_heads(head_importance(losses), lowest)
     loss = {"loss": _compare(losses, chosen)} if losses is not None else {}
     _write(source, out, chosen)
     return {"out": str(out), "heads": [list(head) for head in chosen], **loss}
-
-
-def _losses(
-    predictor: Predictor,
-    text: str | Path | None,
-    text_column: str,
-    task_data: str | Path | None,
-    max_tokens: int,
-    seed: int,
-) -> HeadLosses | None:
-    if task_data is not None:
-        return task_losses(predictor, Path(task_data), max_tokens, seed)
-    if text is None:
-        return None
-    texts = TextFile(Path(text), predictor.tokenizer, predictor.max_length, text_column)
-    return text_losses(predictor, first_sequences(texts.blocks(), max_tokens), seed)
 
 
 def parse_heads(text: str) -> list[tuple[int, int]]:
@@ -154,9 +140,8 @@ def _require_heads(chosen: list[tuple[int, int]], lowest: int, config: Transform
             "disabled in one layer alone"
         )
     if wrong := [head for head in chosen if not (1 <= head[0] <= layers and 1 <= head[1] <= heads)]:
-        raise UsageError(
-            f"there is no head {wrong[0][0]}.{wrong[0][1]}: the model has {layers} layers of {heads} heads"
-        )
+        layer, head = wrong[0]
+        raise UsageError(f"there is no head {layer}.{head}: the model has {layers} layers of {heads} heads")
     most = layers * (heads - 1)
     if lowest < 0 or lowest > most:
         raise UsageError(f"--lowest {lowest}: give 1 to {most}, because the most important head of each layer is kept")
@@ -177,23 +162,22 @@ def _write(source: Path, out: Path, chosen: list[tuple[int, int]]) -> None:
 @torch.inference_mode()
 def _compare(losses: HeadLosses, chosen: list[tuple[int, int]]) -> dict[str, Any]:
     """Return the loss of the whole model and the loss with the chosen heads masked."""
-    encoder, device = require_transformer(losses.model.encoder), losses.model.device
-    gates = torch.ones(encoder.config.num_hidden_layers, encoder.config.num_attention_heads, device=device)
+    gates = torch.ones(losses.shape, device=losses.model.device)
     for layer, head in chosen:
         gates[layer - 1, head - 1] = 0
     before, after, counts = np.zeros((3, len(losses.batches)))
     with console.progress("loss", len(losses.batches), "batches", passing=True) as bar:
         for number, batch in enumerate(losses.batches):
-            micro = batch.tensors(device)
-            loss = losses.model(micro)[losses.kind]
+            micro = batch.tensors(losses.model.device)
+            loss = losses.loss(micro)
             before[number], counts[number] = float(loss.total), float(loss.count)
-            with gated(encoder, gates):
-                after[number] = float(losses.model(micro)[losses.kind].total)
+            with gated(losses.encoder, gates):
+                after[number] = float(losses.loss(micro).total)
             bar.advance(1)
-    increase, error = mean_and_error(after - before, counts)
-    means = {"before": before.sum() / counts.sum(), "after": after.sum() / counts.sum()}
-    facts = {"increase": float(increase), "standard_error": float(error) if np.isfinite(error) else None}
-    return {"kind": losses.kind, **means, **facts, "predictions": int(counts.sum())}
+    increase, error = map(float, mean_and_error(after - before, counts))
+    means = {"before": before.sum() / counts.sum(), "after": after.sum() / counts.sum(), "increase": increase}
+    certainty = {"standard_error": error if np.isfinite(error) else None, "predictions": int(counts.sum())}
+    return {"kind": losses.kind, **means, **certainty}
 
 
 def _disabled(source: Path, chosen: list[tuple[int, int]]) -> dict[str, Tensor]:
@@ -207,17 +191,15 @@ def _disabled(source: Path, chosen: list[tuple[int, int]]) -> dict[str, Tensor]:
         prefix, columns = f"encoder.layers.{layer - 1}.attention", slice((head - 1) * size, head * size)
         for name in (f"{prefix}.qkv.weight", f"{prefix}.qkv.bias", f"{prefix}.out.weight"):
             if name in checkpoint.weights:  # a model may have no biases
-                changed.setdefault(name, checkpoint.weights[name].clone())
-        changed[f"{prefix}.out.weight"][:, columns] = 0
-        for name in (f"{prefix}.qkv.weight", f"{prefix}.qkv.bias"):
-            if name in changed:
-                values = changed[name][config.hidden_size :].chunk(2)[1]
-                if not config.num_key_value_heads:  # else other heads have the same values
-                    values[columns] = 0
+                weight = changed.setdefault(name, checkpoint.weights[name].clone())
+                if name.endswith("out.weight"):
+                    weight[:, columns] = 0
+                elif not config.num_key_value_heads:  # else other heads have the same values
+                    weight[config.hidden_size :].chunk(2)[1][columns] = 0
     tensors = read_weights(ModelFolder.of(source))
     for name, tensor in family.write(config, to_huggingface(family, changed, {})).items():
-        [own] = [found for found in tensors if found == name or found.endswith(f".{name}")]
-        tensors[own] = tensor
+        [in_file] = [key for key in tensors if f".{key}".endswith(f".{name}")]
+        tensors[in_file] = tensor
     return tensors
 
 

@@ -70,48 +70,43 @@ def given_sentences(predictor: Predictor, texts: Many[str]) -> list[Sentence]:
     Raises:
         UsageError: A sentence has no tokens or more than the model reads, or all together are too long.
     """
-    sequences = truncation.encode(predictor.tokenizer, list(texts), max_length=predictor.max_length)
+    encoded = _encode(predictor.tokenizer, list(texts), predictor.max_length)
     special = truncation.special_tokens(predictor.tokenizer, 1)
-    for text, sequence in zip(texts, sequences, strict=True):
+    for text, sequence, _ in encoded:
         if len(sequence) <= special:
             raise UsageError(f"--sentences: {text[:40]!r} has no tokens")
         if sequence.truncated:
             raise UsageError(f"--sentences: the model reads {predictor.max_length} tokens, {text[:40]!r} has more")
     config = require_transformer(predictor.model.encoder).config
-    numbers = config.num_hidden_layers * config.num_attention_heads * sum(len(each) ** 2 for each in sequences)
+    numbers = config.num_hidden_layers * config.num_attention_heads * sum(len(seq) ** 2 for _, seq, _ in encoded)
     if numbers > MOST_NUMBERS:
         raise UsageError(
             f"--sentences: their attention has {numbers:,} numbers, and the page holds {MOST_NUMBERS:,}: give fewer or "
             "shorter sentences"
         )
-    return _read(predictor, sequences, texts, _sources(texts, sequences), [[] for _ in sequences])
+    return _read(predictor, encoded)
 
 
 def sentences_of_text(predictor: Predictor, texts: TextFile) -> list[Sentence]:
     """Read the attention in the first sentences of a file that have a suitable length."""
-    given = texts.first_texts()
-    encoded = truncation.encode(texts.tokenizer, given, max_length=texts.max_length)
-    suitable = [n for n, each in enumerate(encoded) if SHORTEST <= len(each) <= LONGEST and not each.truncated]
-    chosen, sequences = [given[n] for n in suitable[:EXAMPLES]], [encoded[n] for n in suitable[:EXAMPLES]]
-    return _read(predictor, sequences, chosen, _sources(chosen, sequences), [[] for _ in sequences])
+    encoded = _encode(texts.tokenizer, texts.first_texts(), texts.max_length)
+    suitable = [text for text in encoded if SHORTEST <= len(text[1]) <= LONGEST and not text[1].truncated]
+    return _read(predictor, suitable[:EXAMPLES])
 
 
 def sentences_of_treebank(predictor: Predictor, path: Path) -> list[Sentence]:
-    """Read the attention in sentences of a treebank. Those are chosen that together have the most relations."""
-    parsed = [each for each in islice(read_treebank(path), READ) if not isinstance(each, UserError)]
-    encoded = encode_words(predictor.tokenizer, [each.words for each in parsed], predictor.max_length)
-    left = [sequence for sequence in encoded.sequences if SHORTEST <= len(sequence) <= LONGEST]
-    chosen: list[Sequence] = []
+    """Read the attention in sentences of a treebank. The sentences that together have the most relations are chosen."""
+    trees = [tree for tree in islice(read_treebank(path), READ) if not isinstance(tree, UserError)]
+    encoded = encode_words(predictor.tokenizer, [tree.words for tree in trees], predictor.max_length)
+    left = [(trees[seq.example], seq) for seq in encoded.sequences if SHORTEST <= len(seq) <= LONGEST]
+    chosen: list[tuple[ParsedSentence, Sequence]] = []
     known: set[str] = set()
     while left and len(chosen) < EXAMPLES:
-        best = max(left, key=lambda each: len(set(parsed[each.example].relations) - known))
-        known |= set(parsed[best.example].relations)
-        chosen.append(best)
-        left = [each for each in left if each is not best]
-    trees = [parsed[each.example] for each in chosen]
-    sources = [_word_sources(predictor.tokenizer, *each) for each in zip(trees, chosen, strict=True)]
-    arcs = [_arcs(*each) for each in zip(trees, chosen, strict=True)]
-    return _read(predictor, chosen, [" ".join(tree.words) for tree in trees], sources, arcs)
+        best = max(range(len(left)), key=lambda number: len(set(left[number][0].relations) - known))
+        known |= set(left[best][0].relations)
+        chosen.append(left.pop(best))
+    sources = [(" ".join(tree.words), seq, _word_sources(predictor.tokenizer, tree, seq)) for tree, seq in chosen]
+    return _read(predictor, sources, [_arcs(*pair) for pair in chosen])
 
 
 def sentence_table(sentences: Many[Sentence]) -> Table:
@@ -136,26 +131,26 @@ _MEANING = {
 }
 
 
-def _read(
-    predictor: Predictor,
-    sequences: list[Sequence],
-    texts: Many[str],
-    sources: list[list[str]],
-    arcs: list[list[Arc]],
-) -> list[Sentence]:
-    require_transformer(predictor.model.encoder)
-    found = attention_in(predictor.model, sequences)
-    tokenizer = predictor.tokenizer
-    tokens = [shown_tokens(tokenizer, each.input_ids) for each in sequences]
-    shown = [with_sources(tokenizer, *each) for each in zip(tokens, sources, strict=True)]
-    special = [special_places(tokenizer, each.input_ids) for each in sequences]
-    return [Sentence(*each) for each in zip(texts, tokens, shown, special, arcs, found, strict=True)]
+EncodedText = tuple[str, Sequence, list[str]]
+"""A text, its tokens, and the characters of each token."""
 
 
-def _sources(texts: Many[str], sequences: list[Sequence]) -> list[list[str]]:
-    """Return the characters of each token in its text."""
-    offsets = [each.offsets.tolist() for each in sequences if each.offsets is not None]
-    return [[text[start:end] for start, end in places] for text, places in zip(texts, offsets, strict=True)]
+def _encode(tokenizer: Tokenizer, texts: list[str], max_length: int) -> list[EncodedText]:
+    encoded = []
+    for text, sequence in zip(texts, truncation.encode(tokenizer, texts, max_length=max_length), strict=True):
+        assert sequence.offsets is not None
+        encoded.append((text, sequence, [text[start:end] for start, end in sequence.offsets.tolist()]))
+    return encoded
+
+
+def _read(predictor: Predictor, encoded: Many[EncodedText], arcs: Many[list[Arc]] = ()) -> list[Sentence]:
+    tokenizer, sentences = predictor.tokenizer, []
+    attention = attention_in(predictor.model, [sequence for _, sequence, _ in encoded])
+    for number, ((text, sequence, sources), probabilities) in enumerate(zip(encoded, attention, strict=True)):
+        tokens, special = shown_tokens(tokenizer, sequence.input_ids), special_places(tokenizer, sequence.input_ids)
+        tree, shown = (arcs[number] if arcs else []), with_sources(tokenizer, tokens, sources)
+        sentences.append(Sentence(text, tokens, shown, special, tree, probabilities))
+    return sentences
 
 
 def _word_sources(tokenizer: Tokenizer, tree: ParsedSentence, sequence: Sequence) -> list[str]:
@@ -179,7 +174,7 @@ def shown_tokens(tokenizer: Tokenizer, ids: np.ndarray) -> list[str]:
 
 
 def with_sources(tokenizer: Tokenizer, tokens: list[str], sources: list[str]) -> list[str]:
-    """Return tokens, but instead of [UNK] the characters that it stands for. sources: those of each token."""
+    """Return tokens, but instead of [UNK] the characters that it stands for. sources: the characters of each token."""
     unknown = tokenizer.special.unk
     return [source if token == unknown and source else token for token, source in zip(tokens, sources, strict=True)]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from bertie import console
 from bertie.contracts import Sequence
@@ -16,8 +16,17 @@ from bertie.tasks.data.unlabeled import Text, UnlabeledReader
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
 
+P = ParamSpec("P")
 AT_ONCE = 1024  # sentences or texts that are read, sorted by length and computed together
 T = TypeVar("T")
+
+
+def parsed(parse: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | UserError:
+    """Return the item that `parse` returns, or the error that it raises."""
+    try:
+        return parse(*args, **kwargs)
+    except UserError as error:
+        return error
 
 
 @dataclass

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from bertie.errors import UserError
+from bertie.errors import UserError, raise_error
+from bertie.inspect.texts import parsed
 from bertie.tasks.data.rows import parse_index, read_lines, require_file
 
 COLUMNS = 10
 FORM, UPOS, HEAD, RELATION = 1, 3, 6, 7
-_Line = tuple[int, list[str]]  # the number of a line and its columns
+_Line = tuple[int, str | UserError]
+_SKIPPED = re.compile(r"#|\d+[-.]\d+(\t|$)")  # comments, multiword tokens ("3-4") and empty nodes ("8.1")
 
 
 @dataclass(frozen=True)
@@ -49,40 +52,22 @@ def read_treebank(path: Path) -> Iterator[ParsedSentence | UserError]:
     """
     require_file(path)
     sentence: list[_Line] = []
-    errors: list[UserError] = []
     number = 0
     for number, line in read_lines(path):
-        if isinstance(line, UserError):
-            errors.append(line)
-        elif not line.strip():
-            yield from _end_sentence(path, sentence, errors)
-            sentence, errors = [], []
-        elif not line.startswith("#"):
-            columns = line.rstrip("\r\n").split("\t")
-            if columns[0].isdecimal() or not _is_skipped(columns[0]):
-                sentence.append((number, columns))
+        if isinstance(line, str) and not line.strip():
+            if sentence:
+                yield parsed(_to_sentence, path, sentence)
+            sentence = []
+        elif isinstance(line, UserError) or not _SKIPPED.match(line):
+            sentence.append((number, line))
     if not number:
         raise UserError(f"{path} is empty")
-    yield from _end_sentence(path, sentence, errors)
+    if sentence:
+        yield parsed(_to_sentence, path, sentence)
 
 
-def _is_skipped(word_id: str) -> bool:
-    """Return whether a line is a multiword token ("3-4") or an empty node ("8.1")."""
-    first, _, second = word_id.replace(".", "-").partition("-")
-    return first.isdecimal() and second.isdecimal()
-
-
-def _end_sentence(path: Path, lines: list[_Line], errors: list[UserError]) -> Iterator[ParsedSentence | UserError]:
-    if errors:
-        yield errors[0]
-    elif lines:
-        try:
-            yield _to_sentence(path, lines)
-        except UserError as error:
-            yield error
-
-
-def _to_sentence(path: Path, lines: list[_Line]) -> ParsedSentence:
+def _to_sentence(path: Path, numbered: list[_Line]) -> ParsedSentence:
+    lines = [(number, raise_error(line).rstrip("\r\n").split("\t")) for number, line in numbered]
     heads = []
     for position, (number, columns) in enumerate(lines, 1):
         place = f"{path}:{number}"
@@ -110,6 +95,5 @@ def _word_in_cycle(heads: list[int]) -> int | None:
     ancestor = np.array(heads)
     for _ in range(len(heads).bit_length()):  # each step doubles the distance: word -> ancestor
         ancestor = np.where(ancestor < 0, -1, ancestor[ancestor])
-    return min(
-        ancestor[ancestor >= 0].tolist(), default=None
-    )  # farther than any path: all words of cycles, and no others
+    # It is now farther than any path: these are all words of cycles, and no others.
+    return min(ancestor[ancestor >= 0].tolist(), default=None)

@@ -20,7 +20,7 @@ def part_charts(page: Page, config: LabConfig, results: Results, task: str) -> N
     """Add a chart for each combination of the variants of all axes but the first.
 
     The variants of the first axis stand side by side, and each part has a color, with its 95 % intervals. Dashed lines are the
-    means of the given scores over the parts.
+    means of the baselines over the parts.
     """
     first, parts = config.axes[0], results.parts[task]
     names = [variant.name for variant in first.variants]
@@ -51,10 +51,11 @@ def _part_chart(
         for number, ((part, measured), color) in enumerate(zip(lines.items(), itertools.cycle(SERIES), strict=False)):
             shift = 0.14 * (number - (len(lines) - 1) / 2)  # so that intervals stand side by side
             xs = [names.index(name) + shift for name in measured]
-            axes.plot(xs, [each.mean.value for each in measured.values()], "o", color=color, markersize=5, label=part)
-            for x, each in zip(xs, measured.values(), strict=True):
-                if each.mean.low is not None and each.mean.high is not None:
-                    axes.plot([x, x], [each.mean.low, each.mean.high], color=color, linewidth=1.5)
+            means = [summary.mean for summary in measured.values()]
+            axes.plot(xs, [mean.value for mean in means], "o", color=color, markersize=5, label=part)
+            for x, mean in zip(xs, means, strict=True):
+                if mean.low is not None and mean.high is not None:
+                    axes.plot([x, x], [mean.low, mean.high], color=color, linewidth=1.5)
         for (name, level), style in zip(levels.items(), itertools.cycle(DASHES), strict=False):
             axes.axhline(level, color=QUIET, linewidth=1, linestyle=style, label=name)
         axes.set_xticks(range(len(names)), names)
@@ -67,7 +68,7 @@ def _part_chart(
         axes.legend(ncols=3, columnspacing=1.6, handlelength=1.8, **place)
 
     scores = [
-        f"{part}: " + ", ".join(f"{name} {each.mean.value:.3f}" for name, each in measured.items())
+        f"{part}: " + ", ".join(f"{name} {summary.mean.value:.3f}" for name, summary in measured.items())
         for part, measured in lines.items()
     ]
     page.picture(draw, caption, f"{caption}: {'; '.join(scores)}", height=4.2)

@@ -19,7 +19,7 @@ class Budget:
     amount: Annotated[float, Range(0, 1e30, above=True)]
     """Optimizer steps, tokens (filler included), floating-point operations, or seconds of training steps."""
     unit: Literal["steps", "tokens", "flops", "seconds"]
-    """What is equal in all cells. flops are counted from the first rows of the text, seconds measured on a few steps."""
+    """Quantity that is equal in all cells. flops are counted from the first rows of the text, seconds measured on a few steps."""
 
     __post_init__ = ranges("budget")
 
@@ -42,7 +42,7 @@ class LabText:
     """Drop punctuation (WordPiece only)."""
     line_breaks: bool = False
     """Give line breaks an entry of the vocabulary, so that the model reads where lines end."""
-    eval_share: float = 0.01
+    eval_share: Annotated[float, Range(0, 0.99, above=True)] = 0.01
     """Share of the documents that are held out."""
     language: str = "en"
     """Language of the text for sentence splitting, a two-letter code."""
@@ -51,14 +51,9 @@ class LabText:
         if not self.inputs:
             raise UsageError("text.inputs is empty: name text files or folders")
         check_ranges("text", self)
-        if not 0 < self.eval_share < 1:
-            remedy = "give a share of the documents between 0 and 1, such as 0.01"
-            raise UsageError(f"text.eval_share is {self.eval_share:g}: {remedy}")
         for key in ("cased", "drop_punctuation"):
             if self.algorithm != "wordpiece" and getattr(self, key):
-                raise UsageError(
-                    f"text.{key} is for text.algorithm wordpiece, and it is {self.algorithm}: remove text.{key}"
-                )
+                raise UsageError(f"text.{key} is for text.algorithm wordpiece, not {self.algorithm}: remove text.{key}")
 
 
 @dataclass(frozen=True)
@@ -104,9 +99,8 @@ class Variant:
     def __post_init__(self) -> None:
         check_ranges(f"the variant {self.name}", self)
         if self.glove is not None and (self.pretrain or self.budget):
-            key = "pretrain" if self.pretrain else "budget"
-            both = f"glove, which takes the place of pre-training, and {key}"
-            raise UsageError(f"the variant {self.name} has {both}: remove one of them")
+            other = "pretrain" if self.pretrain else "budget"
+            raise UsageError(f"the variant {self.name} has glove, which replaces pre-training, and {other}: remove one")
 
 
 @dataclass(frozen=True)
@@ -126,13 +120,13 @@ class LabConfig:
     title: str
     """Title of the page."""
     question: str
-    """What the comparison is to find out. Shown below the title."""
+    """Question that the comparison answers. Shown below the title."""
     text: dict[str, Any]
     """The text, its vocabulary and its shards."""
     pretrain: dict[str, Any]
     """A pre-training recipe, as in a TOML file of `bertie pretrain`. It usually extends a shipped one."""
     axes: tuple[Axis, ...]
-    """What is varied."""
+    """The axes of variation."""
     tasks: tuple[LabTask, ...] = ()
     """Tasks for fine-tuning. Without tasks, only the losses of pre-training are compared."""
     seeds: tuple[int, ...] = (0,)
@@ -145,25 +139,24 @@ class LabConfig:
 
     def __post_init__(self) -> None:
         check_ranges("lab", self)
-        for what, names in (
-            ("axes", [axis.name for axis in self.axes]),
-            ("tasks", [task.name for task in self.tasks]),
-            ("seeds", list(self.seeds)),
-            *((f"axes.{axis.name}.variants", [variant.name for variant in axis.variants]) for axis in self.axes),
-        ):
-            if len(set(names)) < len(names):
-                raise UsageError(f"{what}: the same name occurs twice in {', '.join(map(str, names))}")
-            if not names and what != "tasks":
-                raise UsageError(f"{what} is empty: give at least one")
-            if any(not str(name).strip() for name in names):
-                raise UsageError(f"{what} has an empty name: give one, for the tables")
-        for name in (task.name for task in self.tasks):
+        tasks = [task.name for task in self.tasks]
+        variants = {f"axes.{axis.name}.variants": [variant.name for variant in axis.variants] for axis in self.axes}
+        for key, names in {"axes": [axis.name for axis in self.axes], "seeds": [*self.seeds], **variants}.items():
+            if not names:
+                raise UsageError(f"{key} is empty: give at least one")
+            _require_distinct(key, names)
+        _require_distinct("tasks", tasks)
+        for name in tasks:
             if name == MEAN or name.endswith(("_loss", "_accuracy")):
                 raise UsageError(f"tasks has the name {name!r}, which another measure has: rename the task")
-        known = [task.name for task in self.tasks]
         for variant in (variant for axis in self.axes for variant in axis.variants):
-            if unknown := [name for name in variant.tasks if name not in known]:
-                tasks = ", ".join(known) or "none"
-                raise UsageError(f"the variant {variant.name} has tasks.{unknown[0]}: the tasks of the lab are {tasks}")
+            if unknown := sorted(variant.tasks.keys() - {*tasks}):
+                known = ", ".join(tasks) or "none"
+                raise UsageError(f"the variant {variant.name} has tasks.{unknown[0]}: the tasks of the lab are {known}")
         if min(self.seeds) < 0:
             raise UsageError(f"seeds has {min(self.seeds)}: give numbers from 0")
+
+
+def _require_distinct(key: str, names: list[Any]) -> None:
+    if len(set(names)) < len(names):
+        raise UsageError(f"{key}: the same name occurs twice in {', '.join(map(str, names))}")

@@ -24,7 +24,7 @@ SCORING = 0.34  # cost of a token in a forward pass alone, relative to training
 
 @dataclass(frozen=True)
 class Speed:
-    """What a pre-training costs."""
+    """The cost of a pre-training."""
 
     seconds: float
     """All its steps."""

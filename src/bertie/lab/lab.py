@@ -88,9 +88,9 @@ def _write_results(config: LabConfig, schedule: StepScheduler, parts: dict[str, 
     results = collect(plan, schedule.steps, schedule.failed, parts)
     machine = " ".join(results.machines)
     rows = [{**asdict(row), "curves": {}} for row in results.rows]
-    found = {"title": config.title, "tasks": results.tasks, "machine": machine, "rows": rows}
-    found |= {"baselines": results.baselines} if results.baselines else {}
-    storage.write_json(root / RESULTS, found)
+    baselines = {"baselines": results.baselines} if results.baselines else {}
+    content = {"title": config.title, "tasks": results.tasks, "machine": machine, "rows": rows, **baselines}
+    storage.write_json(root / RESULTS, content)
     storage.write_atomic(root / TABLES, markdown(config, results, machine))
     storage.write_atomic(root / PAGE, report(config, results, machine).html())
     console.info(f"report: {root / PAGE}")

@@ -29,8 +29,8 @@ class ProcessLauncher:
     """The command in front of theirs."""
 
     def start(self, arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-        own = () if self.prefix else (str(os.getpid()),)  # the process ends when this one is killed
-        command = [*self.prefix, sys.executable, "-m", "bertie.lab.worker", *arguments, *own]
+        parent = () if self.prefix else (str(os.getpid()),)  # the process ends when this one is killed
+        command = [*self.prefix, sys.executable, "-m", "bertie.lab.worker", *arguments, *parent]
         with open(log, "ab") as file:
             # In a group of its own: Ctrl-C in a terminal reaches only this process, which stops the others.
             return subprocess.Popen(

@@ -8,7 +8,7 @@ from bertie.console import duration, plural
 from bertie.lab.bootstrap import Estimate
 from bertie.lab.charts import part_charts
 from bertie.lab.config import MEAN, LabConfig
-from bertie.lab.results import MeasureSummary, Results, VariantRow
+from bertie.lab.results import Results, VariantRow
 from bertie.report import Page
 from bertie.training.run_report import head_name
 
@@ -20,6 +20,7 @@ METHOD = (
 )
 ONE_MODEL = "Each row has a single pre-training: seeds and intervals cover fine-tuning only."
 GIVEN = "The last rows are given scores to compare with, which no run of this lab has."
+FAILED = "A run failed if its scores are no better than a constant prediction's."
 HELD_OUT = (
     "Losses and accuracies on held-out documents. Those of different objectives or vocabularies are not comparable."
 )
@@ -56,9 +57,9 @@ def report(config: LabConfig, results: Results, machine: str) -> Page:
         part_charts(page, config, results, task)
     for measure in (name for name in of_tasks(results) if name not in in_parts):
         rows = {row.name: row.measures[measure] for row in results.rows if measure in row.measures}
-        scores = {name: (each.mean.value, _half_width(each.mean)) for name, each in rows.items()}
-        scores |= {name: (each[measure], math.nan) for name, each in results.baselines.items() if measure in each}
-        page.score_chart(scores, label(measure, results), {name: each.values for name, each in rows.items()})
+        scores = {name: (summary.mean.value, _half_width(summary.mean)) for name, summary in rows.items()}
+        scores |= {name: (known[measure], math.nan) for name, known in results.baselines.items() if measure in known}
+        page.score_chart(scores, label(measure, results), {name: summary.values for name, summary in rows.items()})
     page.heading("Pre-training")
     for part in _held_out(config, results, names):
         if isinstance(part, str):
@@ -128,10 +129,10 @@ def cost_table(config: LabConfig, results: Results) -> HeaderAndRows:
     header = [*(axis.name for axis in config.axes), "Parameters", "Million tokens", "Duration"]
     rows = []
     for row in results.rows:
-        tokens = "–" if row.tokens is None else f"{row.tokens / 1e6:.3g}"
-        minutes = "–" if row.minutes is None else duration(60 * row.minutes)
-        parameters = "–" if row.parameters is None else f"{row.parameters:,}"
-        rows.append([*row.variants, parameters, tokens, minutes])
+        parameters = None if row.parameters is None else f"{row.parameters:,}"
+        tokens = None if row.tokens is None else f"{row.tokens / 1e6:.3g}"
+        minutes = None if row.minutes is None else duration(60 * row.minutes)
+        rows.append([*row.variants, *(cell or "–" for cell in (parameters, tokens, minutes))])
     return header, rows
 
 
@@ -156,22 +157,20 @@ def _score(row: VariantRow, name: str) -> str:
 def _notes(config: LabConfig, results: Results) -> list[str]:
     """Return sentences about the table of scores: on what they cover, and on "(1 failed)", if it occurs there."""
     failed = any(measured.no_better for row in results.rows for measured in row.measures.values())
-    given = [GIVEN] if results.baselines else []
-    one_model = given + ([] if config.pretrain_seed is None else [ONE_MODEL])
-    return one_model + ["A run failed if its scores are no better than a constant prediction's."] * failed
+    notes = {GIVEN: bool(results.baselines), ONE_MODEL: config.pretrain_seed is not None, FAILED: failed}
+    return [note for note, applies in notes.items() if applies]
 
 
 def _difference(row: VariantRow, name: str) -> Estimate | None:
-    measured: MeasureSummary | None = row.measures.get(name)
+    measured = row.measures.get(name)
     return measured.difference if measured else None
 
 
-def _shown_difference(found: Estimate | None) -> str:
-    if found is None:
+def _shown_difference(difference: Estimate | None) -> str:
+    if difference is None:
         return "–"
-    if found.low is None or found.high is None:
-        return f"{found.value:+.3f}"
-    return f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]" + " *" * found.significant
+    interval = "" if difference.low is None else f" [{difference.low:+.3f}, {difference.high:+.3f}]"
+    return f"{difference.value:+.3f}{interval}" + " *" * difference.significant
 
 
 def _half_width(estimate: Estimate) -> float:
@@ -180,8 +179,7 @@ def _half_width(estimate: Estimate) -> float:
 
 def _curves(page: Page, results: Results) -> None:
     """Add a chart for each held-out loss that a row has at several steps."""
-    names = dict.fromkeys(name for row in results.rows for name in row.curves)
-    for name in names:
+    for name in dict.fromkeys(name for row in results.rows for name in row.curves):
         curves = {row.name: row.curves[name] for row in results.rows if len(row.curves.get(name, ([],))[0]) > 1}
         distinct = {str(curve): (title, curve) for title, curve in reversed(curves.items())}
         if distinct:

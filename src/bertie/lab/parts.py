@@ -12,12 +12,13 @@ from jaxtyping import Float
 
 from bertie import config as configuration
 from bertie import console, storage
-from bertie.errors import UsageError, UserError, naming
+from bertie.errors import UsageError, UserError, naming, raise_error
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.finetuning.sweep import selection_metric
 from bertie.lab.config import LabConfig
 from bertie.lab.plan import Plan
 from bertie.lab.steps import FinetuneStep
+from bertie.tasks.data.rows import read_lines, require_file
 from bertie.tasks.scoring import labeled_examples, training_examples
 
 
@@ -57,21 +58,21 @@ def read_parts(config: LabConfig, plan: Plan, data: Path) -> dict[str, Parts]:
         UsageError: A file is missing, or the score of a task cannot be computed for parts.
         UserError: A file has another form, or another number of lines than there are dev examples.
     """
-    found = {}
+    of_tasks = {}
     for task in config.tasks:
         with naming(f"task {task.name}"):
             parts = Parts(_lines(data / task.parts) if task.parts else ())
             for recipe in _recipes(plan, task.name) if task.parts else ():
                 _require_parts(recipe, str(data / task.train), str(data / task.dev), parts)
             if task.baselines:
-                parts = Parts(parts.of_examples, _baselines(data / task.baselines, task.name, parts.names))
+                parts = Parts(parts.of_examples, _baselines(data / task.baselines, [task.name, *parts.names]))
             if task.parts or task.baselines:
-                found[task.name] = parts
-    measures = Counter(measure(task, part) for task, parts in found.items() for part in parts.names)
+                of_tasks[task.name] = parts
+    measures = Counter(measure(task, part) for task, parts in of_tasks.items() for part in parts.names)
     measures.update(task.name for task in config.tasks)
     if twice := [name for name, count in measures.items() if count > 1]:
         raise UsageError(f"two scores have the name {twice[0]!r}: rename the task or the part")
-    return found
+    return of_tasks
 
 
 def _recipes(plan: Plan, task: str) -> set[FinetuneConfig]:
@@ -79,7 +80,7 @@ def _recipes(plan: Plan, task: str) -> set[FinetuneConfig]:
     steps = [plan.steps[cell.tasks[task]] for cell in plan.cells]
     recipes = [step.recipe for step in steps if isinstance(step, FinetuneStep)]
     same = replace(recipes[0], seed=0)
-    return {replace(same, task=each.task, metric=each.metric, strict=each.strict) for each in recipes}
+    return {replace(same, task=recipe.task, metric=recipe.metric, strict=recipe.strict) for recipe in recipes}
 
 
 def _require_parts(recipe: FinetuneConfig, train: str, dev: str, parts: Parts) -> None:
@@ -97,26 +98,19 @@ def _require_parts(recipe: FinetuneConfig, train: str, dev: str, parts: Parts) -
 
 
 def _lines(path: Path) -> tuple[str, ...]:
-    try:
-        lines = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines())
-    except FileNotFoundError:
-        raise UsageError(f"no such file: {path}: check --data, the folder that holds the data of the lab") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read {path}: {error}") from error
-    if wrong := [number for number, line in enumerate(lines, 1) if not line or not line.isprintable()]:
-        raise UserError(f"{path}: line {wrong[0]} is not the name of a part: give one name for each dev example")
+    require_file(path)
+    lines = tuple(raise_error(line).strip() for _, line in read_lines(path))
+    if "" in lines:
+        raise UserError(f"{path}:{1 + lines.index('')}: expected the name of a part: give one for each dev example")
     return lines
 
 
-def _baselines(path: Path, task: str, parts: list[str]) -> tuple[tuple[str, dict[str, float]], ...]:
-    """Read {name: {part: score}}, with the name of the task for all of its examples."""
-    keys = [task, *parts]
+def _baselines(path: Path, keys: list[str]) -> tuple[tuple[str, dict[str, float]], ...]:
+    """Read {name: {part: score}}. `keys`: the names of the task, for all of its examples, and of its parts."""
     values = storage.read_json(path, expected="the baselines of a task")
-    try:
+    with naming(path):
         baselines: dict[str, dict[str, float]] = configuration.build(dict[str, dict[str, float]], values, "baselines")
-    except UsageError as error:
-        raise UserError(f"{path}: {error}: give a score for each part") from error
-    for name, scores in baselines.items():
-        if unknown := [key for key in scores if key not in keys]:
-            raise UserError(f"{path}: {name} has a score of {unknown[0]!r}: known are {', '.join(keys)}")
+        for name, scores in baselines.items():
+            if unknown := [key for key in scores if key not in keys]:
+                raise UserError(f"{name} has a score of {unknown[0]!r}: known are {', '.join(keys)}")
     return tuple(baselines.items())

@@ -31,7 +31,7 @@ from bertie.lab.steps import (
 )
 from bertie.objectives.objective import Teaches
 from bertie.pretraining.glove import GloveConfig
-from bertie.pretraining.recipe import PretrainConfig
+from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.pretraining.step_cost import tokens_per_step
 
 FILE = "plan.json"
@@ -79,12 +79,10 @@ class Plan:
     def describe(self, name: str) -> str:
         """Return what a step does, for people: "pre-training of BERT, seed 0". Other cells may use the step, too."""
         for cell in self.cells:
-            if name == cell.model:
-                kind = "GloVe" if isinstance(self.steps[name], GloveStep) else "pre-training"
-                return f"{kind} of {cell.name} ({name})"
-            for task, step in cell.tasks.items():
+            training = "GloVe" if isinstance(self.steps[cell.model], GloveStep) else "pre-training"
+            for what, step in {training: cell.model, **cell.tasks}.items():
                 if step == name:
-                    return f"{task} of {cell.name} ({name})"
+                    return f"{what} of {cell.name} ({name})"
         return name
 
 
@@ -180,9 +178,9 @@ class _Cell:
         if len(settings) > 1:
             raise UsageError("two variants have glove: let only one axis have it")
         if settings:
-            glove = configuration.build(GloveConfig, settings[0] | {"seed": self.pretrain_seed}, "glove")
             if _checkpoint(self.variants):
                 raise UsageError("glove has no checkpoints, and the variant has checkpoint: remove one of them")
+            glove = configuration.build(GloveConfig, settings[0] | {"seed": self.pretrain_seed}, "glove")
             return self._add(GloveStep(glove, shards))
         with naming("pretrain"):
             recipe = configuration.load(PretrainConfig, _merged(self.config, self.variants, "pretrain"), "pretrain")
@@ -192,34 +190,12 @@ class _Cell:
         if budget and budget.unit in ("flops", "seconds"):
             measure = self._add(MeasureStep(replace(recipe, seed=0), budget, shards, models))
         elif budget:
-            recipe = with_steps(
-                recipe, round(budget.amount / (tokens_per_step(recipe) if budget.unit == "tokens" else 1))
-            )
-        self._require_checkpoint(recipe, bool(measure))
+            per_step = tokens_per_step(recipe) if budget.unit == "tokens" else 1
+            recipe = with_steps(recipe, round(budget.amount / per_step))
+        if checkpoint := _checkpoint(self.variants):
+            _require_checkpoint(checkpoint, recipe.training, bool(measure))
         recipe = replace(recipe, seed=self.pretrain_seed)
         return self._add(PretrainStep(recipe, shards, self.keep_checkpoints, measure, models))
-
-    def _require_checkpoint(self, recipe: PretrainConfig, measured: bool) -> None:
-        """Raise UsageError if the run will not have the checkpoint of the cell."""
-        checkpoint, training = _checkpoint(self.variants), recipe.training
-        if not checkpoint:
-            return
-        if measured:
-            raise UsageError(
-                "checkpoint counts steps, which this budget does not fix: set budget.unit to steps or tokens"
-            )
-        every, last = training.checkpoint_every, training.steps
-        if checkpoint > last or (checkpoint != last and (not every or checkpoint % every)):
-            raise UsageError(
-                f"checkpoint is {checkpoint}, and a run of {last} steps has one after every {every}: choose one of those, "
-                "or change training.checkpoint_every"
-            )
-        needed = -(-last // (every or last))
-        if training.keep_checkpoints < needed:
-            raise UsageError(
-                f"training.keep_checkpoints is {training.keep_checkpoints}, and the run writes {needed} checkpoints: set it "
-                f"to {needed}, so that the one after step {checkpoint} remains"
-            )
 
     def _finetuning(self, task: LabTask, model: str, checkpoint: int) -> str:
         changes = [variant.finetune for variant in self.variants]
@@ -246,6 +222,23 @@ class _Cell:
         here = [path for path in named if path.exists() or Path(f"{path}.index").is_file()]
         weights = [shard for path in here for shard in weights_files(find_model_folder(path).absolute())]
         return tuple(f"{path} {self.hash_file(path)}" for path in weights)
+
+
+def _require_checkpoint(checkpoint: int, training: PretrainTraining, measured: bool) -> None:
+    """Raise UsageError if a run will not have a checkpoint."""
+    if measured:
+        raise UsageError("checkpoint counts steps, which this budget does not fix: set budget.unit to steps or tokens")
+    every, last = training.checkpoint_every or training.steps, training.steps
+    if checkpoint > last or (checkpoint != last and checkpoint % every):
+        raise UsageError(
+            f"checkpoint is {checkpoint}, and a run of {last} steps has one after every {every}: choose one of those, or "
+            "change training.checkpoint_every"
+        )
+    needed, kept = -(-last // every), training.keep_checkpoints
+    if kept < needed:
+        raise UsageError(
+            f"training.keep_checkpoints is {kept}, and the run writes {needed} checkpoints: set it to {needed}"
+        )
 
 
 def _located(data: Path, name: str) -> str:

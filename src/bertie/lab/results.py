@@ -19,7 +19,7 @@ from bertie.lab.steps import RESULT, SUMS
 from bertie.tasks.example_sums import FORMULAS
 
 StepResults = dict[str, dict[str, Any]]
-"""What result.json of each finished step has."""
+"""The contents of result.json of each finished step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class Results:
     parts: dict[str, list[str]] = field(default_factory=dict)
     """The measures of the parts of each task that has some."""
     baselines: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Given scores: name -> measure -> score."""
+    """Scores to compare with: name -> measure -> score."""
 
 
 SeedsByMeasure = dict[str, list[Score]]
@@ -105,41 +105,42 @@ def collect(plan: Plan, steps: Path, failed: dict[str, str], parts: dict[str, Pa
     """
     paths = {name: steps / name / RESULT for name in plan.steps}
     results = {name: storage.read_json(path) for name, path in paths.items() if path.is_file()}
-    found = [_cell_scores(cell, results, steps, parts) for cell in plan.cells]
-    names = list(dict.fromkeys(name for scores in found for name in scores))
-    by_task = {task: [measure(task, part) for part in each.names] for task, each in parts.items() if each.names}
-    known = [name for task in plan.cells[0].tasks for name in (task, *by_task.get(task, []))]
+    scores_of_cells = [_cell_scores(cell, results, steps, parts) for cell in plan.cells]
+    names = list(dict.fromkeys(name for scores in scores_of_cells for name in scores))
+    by_task = {task: [measure(task, part) for part in of_task.names] for task, of_task in parts.items()}
+    known = {name: task for task in plan.cells[0].tasks for name in (task, *by_task.get(task, []))}
     tasks = [name for name in known if name in names]
     order = [name for name in names if name not in (*tasks, MEAN)] + tasks + [MEAN] * (MEAN in names)
     rows: list[VariantRow] = []
     first: SeedsByMeasure = {}
     for variants in plan.rows:
-        own = [(cell, scores) for cell, scores in zip(plan.cells, found, strict=True) if cell.variants == variants]
-        tuned = [scores for _, scores in own]
-        trained = list({cell.model: scores for cell, scores in own}.values())  # with pretrain_seed, seeds share a model
+        pairs = zip(plan.cells, scores_of_cells, strict=True)
+        of_row = [(cell, scores) for cell, scores in pairs if cell.variants == variants]
+        tuned = [scores for _, scores in of_row]
+        trained = list({cell.model: scores for cell, scores in of_row}.values())  # seeds share a model: pretrain_seed
         by_measure = {
             name: [scores[name] for scores in (tuned if name in (*tasks, MEAN) else trained) if name in scores]
             for name in order
         }
-        rows.append(_row([cell for cell, _ in own], by_measure, first, results, failed))
+        rows.append(_row([cell for cell, _ in of_row], by_measure, first, results, failed))
         first = first or by_measure
-    finished = [(task, step) for cell in plan.cells for task, step in cell.tasks.items() if step in results]
-    metrics = {name: results[step]["metric"] for task, step in finished for name in (task, *by_task.get(task, []))}
+    metrics = {
+        name: results[cell.tasks[task]]["metric"]
+        for cell in plan.cells
+        for name, task in known.items()
+        if cell.tasks[task] in results
+    }
     missing = sum(not results.keys() >= {*cell.steps} for cell in plan.cells)
     # A lab may go on elsewhere, or later.
     trained = sorted({name for cell in plan.cells for name in cell.steps} & results.keys())
     machines = Counter(_described(results[name].get("environment")) for name in trained)
     trainings = [f"{plural(count, 'training')}{machine}." for machine, count in machines.items()]
-    return Results(rows, order, metrics, missing, trainings, by_task, _baselines(parts))
-
-
-def _baselines(parts: dict[str, Parts]) -> dict[str, dict[str, float]]:
-    """Return the given scores, name -> measure -> score. One name may have scores of several tasks."""
-    found: dict[str, dict[str, float]] = {}
-    for task, each in parts.items():
-        for name, scores in each.baselines:
-            found.setdefault(name, {}).update({measure(task, part): float(score) for part, score in scores.items()})
-    return found
+    baselines: dict[str, dict[str, float]] = {}  # one name may have scores of several tasks
+    for task, of_task in parts.items():
+        for name, scores in of_task.baselines:
+            baselines.setdefault(name, {}).update({measure(task, part): score for part, score in scores.items()})
+    in_parts = {task: names for task, names in by_task.items() if names}
+    return Results(rows, order, metrics, missing, trainings, in_parts, baselines)
 
 
 def _described(environment: dict[str, Any] | None) -> str:
@@ -153,11 +154,14 @@ def _described(environment: dict[str, Any] | None) -> str:
 
 def _cell_scores(cell: Cell, results: StepResults, steps: Path, parts: dict[str, Parts]) -> dict[str, Score]:
     """Return the scores of a cell by measure."""
-    scores = {}
-    evaluation = _evaluation(results.get(cell.model, {}), cell.checkpoint)
-    for name, value in evaluation.items():
-        if name.endswith(("_loss", "_accuracy")) and value is not None:
-            scores[name] = Score(value)
+    evaluations = results.get(cell.model, {}).get("evaluations") or [{}]
+    if cell.checkpoint:  # else the last evaluation counts
+        evaluations = [row for row in evaluations if row.get("step") == cell.checkpoint] or [{}]
+    scores = {
+        name: Score(value)
+        for name, value in evaluations[-1].items()
+        if name.endswith(("_loss", "_accuracy")) and value is not None
+    }
     tasks, of_parts = {}, {}
     for stream, (task, step) in enumerate(cell.tasks.items()):
         if result := results.get(step):
@@ -166,49 +170,41 @@ def _cell_scores(cell: Cell, results: StepResults, steps: Path, parts: dict[str,
             samples = resampled_scores(formula, np.load(sums), stream) if formula else None
             tasks[task] = Score(result["scores"][result["metric"]], samples, result["failed"])
             for part in parts[task].names if task in parts else ():
-                own = parts[task].rows(part, np.load(sums))
-                value = float(FORMULAS[formula](own.sum(0, keepdims=True))[0])
-                of_parts[measure(task, part)] = Score(value, resampled_scores(formula, own, stream))
+                rows = parts[task].rows(part, np.load(sums))
+                value = float(FORMULAS[formula](rows.sum(0, keepdims=True))[0])
+                of_parts[measure(task, part)] = Score(value, resampled_scores(formula, rows, stream))
     if len(tasks) == len(cell.tasks) > 1:
-        samples = [each.samples for each in tasks.values()]
-        known = None if any(each is None for each in samples) else np.mean(samples, 0)
-        tasks[MEAN] = Score(float(np.mean([each.value for each in tasks.values()])), known)
+        samples = [score.samples for score in tasks.values()]
+        mean_samples = None if any(part is None for part in samples) else np.mean(samples, 0)
+        tasks[MEAN] = Score(float(np.mean([score.value for score in tasks.values()])), mean_samples)
     return scores | tasks | of_parts
-
-
-def _evaluation(result: dict[str, Any], checkpoint: int) -> dict[str, Any]:
-    """Return the evaluation on held-out documents after so many steps (0: the last one), if there is one."""
-    evaluations = result.get("evaluations") or [{}]
-    if not checkpoint:
-        return evaluations[-1]
-    return next((each for each in evaluations if each.get("step") == checkpoint), {})
 
 
 def _row(
     cells: list[Cell], scores: SeedsByMeasure, first: SeedsByMeasure, results: StepResults, failed: dict[str, str]
 ) -> VariantRow:
-    measures = {name: _measured(each, first.get(name, [])) for name, each in scores.items() if each}
+    measures = {name: _measured(seeds, first.get(name, [])) for name, seeds in scores.items() if seeds}
     models = [results[cell.model] for cell in cells if cell.model in results]
     seconds = [result["seconds"] for result in models if "seconds" in result]
     errors = [f"seed {cell.seed}: {failed[step]}" for cell in cells for step in cell.steps if step in failed]
     model = models[0] if models else {}
     evaluations = model.get("evaluations", [])
-    losses = [name for name in (evaluations[-1] if evaluations else {}) if name.endswith("_loss")]
-    tokens = [each["tokens"] / 1e6 for each in evaluations]
-    curves = {name: (tokens, [each[name] for each in evaluations]) for name in losses}
+    losses = [name for row in evaluations[-1:] for name in row if name.endswith("_loss")]
+    tokens = [row["tokens"] / 1e6 for row in evaluations]
+    curves = {name: (tokens, [row[name] for row in evaluations]) for name in losses}
     minutes = float(np.mean(seconds)) / 60 if seconds else None
     size, length = model.get("parameters"), model.get("tokens")
     return VariantRow(cells[0].variants, measures, errors, size, length, minutes, curves)
 
 
 def _measured(scores: list[Score], first: list[Score]) -> MeasureSummary:
-    own = _side(scores)
+    side = _side(scores)
     return MeasureSummary(
-        values=own[0],
-        mean=estimate(own),
-        sd=float(np.std(own[0], ddof=1)) if len(scores) > 1 else None,
+        values=side[0],
+        mean=estimate(side),
+        sd=float(np.std(side[0], ddof=1)) if len(scores) > 1 else None,
         no_better=sum(score.failed for score in scores),
-        difference=estimate(own, _side(first)) if first else None,
+        difference=estimate(side, _side(first)) if first else None,
     )
 
 

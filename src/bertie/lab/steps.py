@@ -32,7 +32,6 @@ from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.step_cost import flops_per_step, seconds_per_step
 from bertie.tasks.evaluation.folder import PREDICTIONS
 from bertie.tasks.scoring import labeled_examples
-from bertie.tasks.task import ScoresPredictions
 from bertie.text.executors import LocalExecutor
 from bertie.text.prepare import prepare
 from bertie.text.readers import ReaderOptions
@@ -204,10 +203,13 @@ class FinetuneStep:
             model = model / "checkpoints" / f"step-{self.checkpoint:08d}"
         tuned = finetune(recipe, self.train, self.dev, model, run, threads=at.threads)
         examples = labeled_examples(recipe.task.reader, self.dev, recipe.strict)
-        found = _read_predictions(tuned.task, examples, run / DEV / PREDICTIONS)
-        scores = tuned.task.score(found, examples)
+        path = run / DEV / PREDICTIONS
+        lines = path.read_text(encoding="utf-8").splitlines()
+        pairs = zip(lines, examples, strict=True)
+        predictions = [tuned.task.read_prediction(json.loads(line), example, str(path)) for line, example in pairs]
+        scores = tuned.task.score(predictions, examples)
         metric = recipe.metric or next(name for name in (tuned.task.metric, *scores) if name in scores)
-        sums = tuned.task.sums(found, examples).get(metric)
+        sums = tuned.task.sums(predictions, examples).get(metric)
         if sums is not None:
             np.save(at.folder / SUMS, sums[1])
         result = {"metric": metric, "scores": scores, "formula": sums[0] if sums else None}
@@ -255,9 +257,3 @@ def _parameters(model: Path) -> int:
     """Return the number of weights in a model folder."""
     with safe_open(model / WEIGHTS, "np") as file:
         return sum(int(np.prod(file.get_slice(name).get_shape())) for name in file.keys())  # noqa: SIM118 - no mapping
-
-
-def _read_predictions(task: ScoresPredictions, examples: list[Any], path: Path) -> list[Any]:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    pairs = zip(lines, examples, strict=True)
-    return [task.read_prediction(json.loads(line), example, str(path)) for line, example in pairs]

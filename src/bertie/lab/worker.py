@@ -40,10 +40,10 @@ def main(plan: Path, at: Workplace, parent: int) -> int:
 
 def environment(at: Workplace) -> dict[str, Any]:
     """Return what may change the result of a step besides its settings and inputs, which its name stands for."""
-    found, run = runtime.environment(at.threads), at.folder / RUN / "environment.json"
+    machine, run = runtime.environment(at.threads), at.folder / RUN / "environment.json"
     precision = storage.read_json(run).get("precision") if run.is_file() else None
     names = ("versions", "commit", "cpu", "accelerator", "threads")
-    return {"precision": precision or "fp32", **{name: found[name] for name in names}}
+    return {"precision": precision or "fp32", **{name: machine[name] for name in names}}
 
 
 if __name__ == "__main__":

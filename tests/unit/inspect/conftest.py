@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,12 +11,44 @@ import pytest
 
 if TYPE_CHECKING:
     from bertie.inspect.probe_data import StateScale, WordBatch
+    from bertie.inspect.tables import Table
     from bertie.inspect.treebank import ParsedSentence
     from bertie.model.model import Model
+    from bertie.predict.predictor import Predictor
     from bertie.text.tokenizer import Tokenizer
 
 WORDS = ["the", "cat", "dog", "sees", "likes", "she", "he", "anna", "paul", ".", "##s", "red", "now"]
 Plant = Callable[[dict[tuple[int, int], list[tuple[str, str]]]], "Model"]
+
+
+def conllu(*words: str) -> str:
+    """A sentence in CoNLL-U format, with words as "form HEAD relation" or "form HEAD relation PART"."""
+    cells = ((*word.split(), "X")[:4] for word in words)
+    lines = (
+        f"{n}\t{form}\t_\t{part}\t_\t_\t{head}\t{name}\t_\t_\n" for n, (form, head, name, part) in enumerate(cells, 1)
+    )
+    return "".join(lines) + "\n"
+
+
+def rows(table: Table, **wanted: object) -> list[dict[str, Any]]:
+    """The rows of a table with these values."""
+    return [row for row in table.rows() if row.items() >= wanted.items()]
+
+
+def random_heads(rng: np.random.Generator, n: int) -> list[int]:
+    """Heads of a random tree: every word of a random order hangs on an earlier one."""
+    order, heads = rng.permutation(n), np.full(n, -1)
+    for place in range(1, n):
+        heads[order[place]] = order[rng.integers(place)]
+    return heads.tolist()
+
+
+@pytest.fixture(scope="session")
+def predictor(pretrained: Path) -> Predictor:
+    """The pre-trained model. Tests leave it as it is."""
+    from bertie.predict.load import load
+
+    return load(pretrained)
 
 
 @pytest.fixture(scope="session")
@@ -80,14 +113,12 @@ def planted_trees() -> list[ParsedSentence]:
     sentences = []
     for number in range(80):
         n = 1 + number % 9
-        order, heads = rng.permutation(n), np.full(n, -1)
-        for place in range(1, n):
-            heads[order[place]] = order[rng.integers(place)]
-        depths = tree_distances(heads.tolist())[1]
+        heads = random_heads(rng, n)
+        depths = tree_distances(heads)[1]
         words = tuple(f"w{k}" for k in rng.integers(0, 30, n))
         parts = tuple("ABC"[int(word[1:]) % 3] for word in words)
         relations = tuple(["root", "nsubj:pass", "punct"][min(int(depth), 2)] for depth in depths)
-        sentences.append(ParsedSentence(words, parts, tuple(heads.tolist()), relations, f"s:{number}"))
+        sentences.append(ParsedSentence(words, parts, tuple(heads), relations, f"s:{number}"))
     return sentences
 
 
@@ -127,7 +158,7 @@ def planted_batches(planted_trees: list[ParsedSentence]) -> list[WordBatch]:
                 attention[s, 1, word + 1] = np.arange(places) == sentence.heads[word] + 1
             states[1, s, 1 : len(path) + 1] = path @ mixing
         numbers = list(range(start, start + len(sentences)))
-        arrays = (torch.as_tensor(each, dtype=torch.float32) for each in (states, attention, vectors))
+        arrays = (torch.as_tensor(array, dtype=torch.float32) for array in (states, attention, vectors))
         batches.append(WordBatch(sentences, numbers, torch.as_tensor(valid), *arrays))
     return batches
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -30,16 +29,10 @@ from bertie.model.static import StaticConfig, StaticEncoder
 from bertie.model.transformer import TransformerEncoder
 from bertie.predict.engines import cpu, torch_engine
 from bertie.predict.engines.cuda import HalfEncoder
-from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.text import truncation
 
 TEXTS = ["the bobin", "a long one: the gat gatun in the fet fatun", "the sh the", "go"]
-
-
-@pytest.fixture(scope="module")
-def predictor(pretrained: Path) -> Predictor:
-    return load(pretrained)
 
 
 def test_probabilities_of_a_group_sum_to_one_and_are_zero_in_the_padding(predictor: Predictor) -> None:

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
 from bertie.inspect.attention import Group, read_attention, require_transformer
 from bertie.inspect.clusters import HeadDivergence, clusters, coordinates
-from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.text import truncation
 
 TEXTS = ["the bobin", "a long one: the gat gatun in the fet fatun", "the sh the", "go"] * 3
-
-
-@pytest.fixture(scope="module")
-def predictor(pretrained: Path) -> Predictor:
-    return load(pretrained)
 
 
 def mean_divergence(predictor: Predictor, batch_tokens: int = 64) -> np.ndarray:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import torch
+from tests.unit.inspect.conftest import rows
 
 from bertie.batches.collate import collate
 from bertie.inspect.attention import observed, read_attention, require_transformer
@@ -16,7 +16,7 @@ from bertie.inspect.mention_windows import RULES, encode_mentions
 from bertie.inspect.mentions import AntecedentQuestion, Mention, MentionText
 from bertie.inspect.tables import Table
 from bertie.model.model import Model
-from bertie.predict.load import load
+from bertie.predict.predictor import Predictor
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -33,12 +33,6 @@ def run(
     best, heads = analysis.tables()
     assert (best.name, heads.name) == ("coreference_best", "coreference")
     return best, heads
-
-
-def rows(table: Table, **wanted: object) -> list[dict[str, Any]]:
-    content = table.plain()
-    found = (dict(zip(content, each, strict=True)) for each in zip(*content.values(), strict=True))
-    return [values for values in found if all(values[name] == value for name, value in wanted.items())]
 
 
 def text_of(words: str, heads: list[int], mention: int, antecedent: int) -> MentionText:
@@ -76,8 +70,7 @@ def test_a_planted_head_is_found(plant: Plant, word_tokenizer: Tokenizer) -> Non
 
 
 @pytest.mark.parametrize("max_length", [64, 14])
-def test_accuracies_match_a_slow_loop(pretrained: Path, max_length: int) -> None:
-    predictor = load(pretrained)
+def test_accuracies_match_a_slow_loop(predictor: Predictor, max_length: int) -> None:
     rng = np.random.default_rng(5)
     forms = ["the", "fatun", "gat", "bobingat", ".", "shet", "fet"]
     texts = []

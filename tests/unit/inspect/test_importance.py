@@ -14,7 +14,7 @@ import torch
 import bertie
 from bertie.checkpoints.folder import write_model
 from bertie.contracts import Batch, MicroBatch, Ragged, Targets
-from bertie.errors import UsageError, UserError
+from bertie.errors import UserError
 from bertie.inspect.attention import gated
 from bertie.inspect.importance import (
     HeadLosses,
@@ -248,5 +248,3 @@ def test_a_fine_tuned_model_needs_labeled_data(
     assert (result["loss"]["kind"], result["loss"]["tokens"]) == ("classify", pytest.approx(52, abs=9))
     with pytest.raises(UserError, match="not fine-tuned for a task"):
         bertie.inspect_model(pretrained, labeled, tmp_path / "out")
-    with pytest.raises(UsageError, match="omit one of them"):
-        bertie.Inspection(task_data=data / "classify.tsv", loss_tokens=0)

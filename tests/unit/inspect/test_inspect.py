@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
+from tests.unit.inspect.conftest import conllu
 
 import bertie
 from bertie import cli
 from bertie.checkpoints.folder import write_model
 from bertie.errors import UsageError, UserError
-from bertie.inspect.inspect import NEEDS
 from bertie.inspect.mentions import GAP_COLUMNS
 from bertie.model.encoder import build_encoder
 from bertie.model.lstm import LstmConfig
@@ -43,12 +43,7 @@ def test_a_folder_with_every_table_is_written(
     numbers = json.loads((out / "inspect.json").read_text())
     assert (numbers["layers"], numbers["heads"]) == (2, 4)
     assert numbers["text"] == result["text"]
-    assert {name: result["text"][name] for name in ("texts", "truncated", "empty", "unreadable")} == {
-        "texts": 4,
-        "truncated": 1,
-        "empty": 2,
-        "unreadable": 1,
-    }
+    assert numbers["text"].items() >= {"texts": 4, "truncated": 1, "empty": 2, "unreadable": 1}.items()
     assert {"heads", "uniform_head", "distances", "sentence_attention"} <= set(result["tables"])
     assert {f"{name}.csv" for name in result["tables"]} == {path.name for path in (out / "tables").glob("*.csv")}
     assert list(numbers["tables"]["sentence_attention"]) == ["meaning"]  # its numbers are many
@@ -59,14 +54,12 @@ def test_a_folder_with_every_table_is_written(
         assert list(stored["meaning"]) == table.column_names
         assert (out / "tables" / f"{name}.csv").is_file()
     assert "truncated 1 of 4 texts to 64 tokens" in captured.err
-    assert "2 texts without tokens" in captured.err
     assert "text.jsonl:4" in captured.err
     assert "to [SEP]: most in head" in captured.err
 
 
 def test_a_treebank_and_mentions_are_read(pretrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tree = "1\tthe\t_\tDET\t_\t_\t2\tdet\t_\t_\n2\tgat\t_\tNOUN\t_\t_\t0\troot\t_\t_\n\n"
-    (tmp_path / "a.conllu").write_text(30 * tree)
+    (tmp_path / "a.conllu").write_text(30 * conllu("the 2 det", "gat 0 root"))
     mentions = "\t".join(["1", "fatun, gat, he", "he", "12", "fatun", "0", "TRUE", "gat", "7", "FALSE", "u"])
     (tmp_path / "gap.tsv").write_text("\n".join(["\t".join(GAP_COLUMNS), *(30 * [mentions])]) + "\n")
     out, inputs = (
@@ -80,10 +73,6 @@ def test_a_treebank_and_mentions_are_read(pretrained: Path, tmp_path: Path, caps
     numbers = json.loads((out / "inspect.json").read_text())
     assert result["tables"] == ["relations", "relation_heads", "coreference_best", "coreference"]  # no long sentence
     assert (numbers["treebank"]["sentences"], numbers["coreference"]["texts"]) == (30, 30)
-    for name in result["tables"]:
-        stored = numbers["tables"][name]
-        assert list(stored["meaning"]) == list(stored["columns"])
-        assert pyarrow.parquet.read_table(out / "tables" / f"{name}.parquet").to_pydict() == stored["columns"]
     assert numbers["tables"]["relations"]["columns"]["accuracy"][-1] == 1  # a word has one other word
     assert "antecedent, masculine pronoun: head " in captured.err
     assert "(nearest mention: 0.0 %)" in captured.err
@@ -100,10 +89,9 @@ def test_an_earlier_inspection_is_replaced_and_other_folders_are_not(
     bertie.inspect_model(pretrained, bertie.Inspection(text=text, max_texts=2), out)
     assert json.loads((out / "inspect.json").read_text())["text"]["texts"] == 2
     (out / "notes.txt").touch()
-    with pytest.raises(UsageError, match="already exists"):
-        bertie.inspect_model(pretrained, bertie.Inspection(text=text), out)
-    with pytest.raises(UsageError, match="already exists"):
-        bertie.inspect_model(pretrained, bertie.Inspection(text=text), pretrained)
+    for other in (out, pretrained):
+        with pytest.raises(UsageError, match="already exists"):
+            bertie.inspect_model(pretrained, bertie.Inspection(text=text), other)
 
 
 def test_a_failed_inspection_leaves_nothing_behind(pretrained: Path, tmp_path: Path) -> None:
@@ -115,23 +103,19 @@ def test_a_failed_inspection_leaves_nothing_behind(pretrained: Path, tmp_path: P
 
 def test_wrong_arguments_are_refused(pretrained: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(UsageError, match="give --text"):
-        bertie.inspect_model(pretrained, bertie.Inspection(), out)
-    with pytest.raises(UsageError, match="no such file"):
-        bertie.inspect_model(pretrained, bertie.Inspection(text=tmp_path / "none.txt"), out)
-    with pytest.raises(UsageError, match="max_texts is -1"):
-        bertie.Inspection(max_texts=-1)
-    with pytest.raises(UsageError, match="read several times: give a file"):
-        bertie.Inspection(text=Path("-"))
-    for name, needed in NEEDS.items():
-        value = 1 if name == "max_texts" else "x"
-        with pytest.raises(
-            UsageError, match=f"--{name.replace('_', '-')} is for what --{needed.replace('_', '-')} names"
-        ):
-            bertie.Inspection(**{name: value})
     (tmp_path / "two.jsonl").write_text('{"left": "a", "right": "b"}\n')
-    with pytest.raises(UsageError, match="Name one with --text-column"):
-        bertie.inspect_model(pretrained, bertie.Inspection(text=tmp_path / "two.jsonl"), out)
+    for settings, message in (
+        ({}, "give --text"),
+        ({"text": tmp_path / "none.txt"}, "no such file"),
+        ({"max_texts": -1}, "max_texts is -1"),
+        ({"text": Path("-")}, "--text - is stdin"),
+        ({"compare": ("x",)}, "--compare .* add --text"),
+        ({"treebank_train": "x"}, "--treebank-train .* add --treebank"),
+        ({"task_data": "x", "loss_tokens": 0}, "--task-data .* --loss-tokens is 0"),
+        ({"text": tmp_path / "two.jsonl"}, "Name one with --text-column"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            bertie.inspect_model(pretrained, bertie.Inspection(**settings), out)
     bertie.inspect_model(pretrained, bertie.Inspection(text=tmp_path / "two.jsonl", text_column="left"), out)
     assert not list(tmp_path.glob(".out*"))
 
@@ -160,8 +144,7 @@ def test_a_model_that_computes_no_numbers_is_refused(pretrained: Path, text: Pat
 def test_probes_are_trained_on_one_treebank_and_tested_on_another(
     pretrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    word = "{0}\t{1}\t_\tNOUN\t_\t_\t{2}\tx\t_\t_\n"
-    sentence = word.format(1, "gat", 2) + word.format(2, "go", 0) + word.format(3, "fet", 2) + "\n"
+    sentence = conllu("gat 2 x NOUN", "go 0 x NOUN", "fet 2 x NOUN")
     train, test = tmp_path / "train.conllu", tmp_path / "test.conllu"
     train.write_text(sentence * 8)
     test.write_text(sentence * 4)
@@ -181,10 +164,9 @@ def test_probes_are_trained_on_one_treebank_and_tested_on_another(
 
 @pytest.mark.parametrize("drop", [False, True])
 def test_measures_without_test_data_are_left_out_of_the_page(pretrained: Path, tmp_path: Path, drop: bool) -> None:
-    word = "{0}\t{1}\t_\t{2}\t_\t_\t{3}\tx\t_\t_\n"
     train, test = tmp_path / "train.conllu", tmp_path / "test.conllu"
-    train.write_text((word.format(1, "gat", "NOUN", 2) + word.format(2, "go", "VERB", 0) + "\n") * 4)
-    test.write_text((word.format(1, ".", "_", 0) + "\n") * 2)  # no arcs, and no parts of speech
+    train.write_text(conllu("gat 2 x NOUN", "go 0 x VERB") * 4)
+    test.write_text(conllu(". 0 x _") * 2)  # no arcs, and no parts of speech
     model = bertie.load(pretrained)
     if drop:  # not even a word
         model = replace(
@@ -207,8 +189,6 @@ def test_layers_are_compared_with_those_of_other_models(
     assert json.loads(captured.out.splitlines()[-1])["geometry"]["compared"] == ["one", "two"]
     assert "CKA with the same layer of another model" in (tmp_path / "out" / "inspect.html").read_text()
     assert "one: the same hidden states in all layers" in captured.err
-    assert cli.main(arguments) == 2
-    assert "add --text" in capsys.readouterr().err
 
 
 def test_the_layers_of_checkpoints_are_drawn_by_step(pretrained: Path, text: Path, tmp_path: Path) -> None:
@@ -217,11 +197,6 @@ def test_the_layers_of_checkpoints_are_drawn_by_step(pretrained: Path, text: Pat
     given = bertie.Inspection(text=text, compare=copies, loss_tokens=0)
     bertie.inspect_model(pretrained, given, tmp_path / "out")
     page = (tmp_path / "out" / "inspect.html").read_text()
-    assert (
-        page.count(
-            "CKA with the same layer of a checkpoint against step of the checkpoint: embeddings, layer 1, layer 2"
-        )
-        == 1
-    )
+    assert page.count("layer of a checkpoint against step of the checkpoint: embeddings, layer 1, layer 2") == 1
     assert f"mean cosine against layer: {pretrained.name}, other" in page
     assert f"CKA with the same layer of another model against layer: {pretrained.name}, other" in page

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,18 +15,12 @@ from bertie.errors import UserError
 from bertie.inspect.attention import Group, read_hidden
 from bertie.inspect.layers import ANISOTROPY, CKA, LayerStates, Sample, cka_rows
 from bertie.inspect.tables import Table
-from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.text import truncation
 from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 TEXTS = ["the fatun gat the bobin .", "go the", "a fet in the gatun .", "the . go . the", "the gat go"] * 3
 States = Callable[[Sequence], Tensor]
-
-
-@pytest.fixture(scope="module")
-def predictor(pretrained: Path) -> Predictor:
-    return load(pretrained)
 
 
 @pytest.fixture(scope="module")

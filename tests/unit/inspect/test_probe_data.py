@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from dataclasses import replace
-from pathlib import Path
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -21,7 +19,6 @@ from bertie.model.characters import Characters
 from bertie.model.encoder import build_encoder
 from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
-from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.text import word_counts, wordpiece
 from bertie.text.tokenizer import NormalizerOptions, Tokenizer
@@ -34,11 +31,6 @@ def sentence(text: str) -> ParsedSentence:
 
 
 TEXTS = ["The fatun gat bobingat .", "go", "a fet in the gatun", "xyzzyqqq go go the"]
-
-
-@pytest.fixture(scope="module")
-def predictor(pretrained: Path) -> Predictor:
-    return load(pretrained)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +75,7 @@ def test_every_sentence_is_in_one_batch_and_the_order_depends_on_seed_and_epoch(
         patch.setattr("bertie.inspect.probe_data.TRAIN_TOKENS", 20)
         patch.setattr("bertie.inspect.probe_data.POOL", 2)
         orders = [reader.shuffled(range(4), *key) for key in ((0, 0), (0, 0), (0, 1), (1, 0))]
-        assert all(sorted(functools.reduce(operator.iadd, order, [])) == [0, 1, 2, 3] for order in orders)
+        assert all(sorted(chain.from_iterable(order)) == [0, 1, 2, 3] for order in orders)
         assert all(len(order) > 1 for order in orders)
         assert orders[0] == orders[1]
         assert orders[0] != orders[2] or orders[0] != orders[3]

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.unit.inspect.conftest import conllu, random_heads
 
 from bertie.errors import UsageError, UserError
 from bertie.inspect.dependency_probes import ATTENTION, RIGHT, VECTORS
@@ -19,26 +20,17 @@ from bertie.predict.predictor import Predictor
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.fixture(scope="module")
-def predictor(pretrained: Path) -> Predictor:
-    return load(pretrained)
-
-
 def write_treebank(path: Path, small_texts: list[str], count: int, seed: int) -> Path:
     """Write sentences of the synthetic language with random trees."""
     rng = np.random.default_rng(seed)
-    sentences = [[*text.split(".")[0].split(), "."] for text in small_texts[:count]]
     blocks = []
-    for words in sentences:
-        order, heads = rng.permutation(len(words)), np.full(len(words), -1)
-        for place in range(1, len(words)):
-            heads[order[place]] = order[rng.integers(place)]
+    for text in small_texts[:count]:
+        words = [*text.split(".")[0].split(), "."]
         rows = [
-            f"{i + 1}\t{word}\t_\t{'NOUN' if word.endswith('n') else 'X'}\t_\t_\t{head + 1}\t"
-            f"{'root' if head < 0 else 'punct' if word == '.' else 'dep:x'}\t_\t_"
-            for i, (word, head) in enumerate(zip(words, heads.tolist(), strict=True))
+            f"{word} {head + 1} {'root' if head < 0 else 'punct' if word == '.' else 'dep:x'} {'NX'[word[-1] != 'n']}"
+            for word, head in zip(words, random_heads(rng, len(words)), strict=True)
         ]
-        blocks.append("\n".join(rows) + "\n\n")
+        blocks.append(conllu(*rows))
     path.write_text("".join(blocks))
     return path
 
@@ -62,30 +54,16 @@ def test_tables_have_both_models_all_layers_and_the_baselines(
     assert all(torch.equal(tensor, before[name]) for name, tensor in predictor.model.state_dict().items())
     assert all(parameter.grad is None for parameter in predictor.model.parameters())
     tables = {table.name: table.rows() for table in part.tables}
-    names = ["arc_labels", "dependency_probes", "dependency_relations", "layer_probes", "structural_probe"]
-    assert sorted(tables) == names
     probes = [(row["model"], row["probe"]) for row in tables["dependency_probes"]]
     assert len(probes) == len(set(probes)) == 8 + 3
     assert {("trained", ATTENTION), ("untrained", VECTORS), ("", RIGHT)} <= set(probes)
     layers = [(row["model"], row["layer"]) for row in tables["structural_probe"]]
-    assert layers == [
-        ("trained", 0),
-        ("trained", 1),
-        ("trained", 2),
-        (CHAIN, None),
-        *(("untrained", i) for i in range(3)),
-    ]
+    assert layers == [*(("trained", i) for i in range(3)), (CHAIN, None), *(("untrained", i) for i in range(3))]
     assert len(tables["layer_probes"]) == 2 * 2 * 3
     assert part.facts["train"]["sentences"] == 40
     assert part.facts["test"]["words"] == tables["dependency_probes"][0]["words"]
     assert part.facts["vectors"] == predictor.folder.name
-    assert [line.split(":")[0] for line in part.summary] == [
-        "heads from attention",
-        "heads from attention and vectors",
-        "structural probe",
-        "part of speech",
-        "relation",
-    ]
+    assert len(part.summary) == 5
 
 
 def test_results_depend_on_the_seed_only(predictor: Predictor, treebanks: tuple[Path, Path]) -> None:
@@ -103,11 +81,11 @@ def test_vectors_of_another_model_are_used(
     other = load(pretrained)
     torch.manual_seed(0)
     torch.nn.init.normal_(other.model.encoder.embeddings.word.weight)  # pyright: ignore[reportArgumentType]
-    own = content(inspect_probes(predictor, *treebanks, epochs=1))
-    found = content(inspect_probes(predictor, *treebanks, epochs=1, vectors=other))
-    assert found["dependency_probes"]["uas"][0] == own["dependency_probes"]["uas"][0]
-    assert found["dependency_probes"]["uas"][1:3] != own["dependency_probes"]["uas"][1:3]
-    assert found["structural_probe"] == own["structural_probe"]
+    before = content(inspect_probes(predictor, *treebanks, epochs=1))
+    after = content(inspect_probes(predictor, *treebanks, epochs=1, vectors=other))
+    assert after["dependency_probes"]["uas"][0] == before["dependency_probes"]["uas"][0]
+    assert after["dependency_probes"]["uas"][1:3] != before["dependency_probes"]["uas"][1:3]
+    assert after["structural_probe"] == before["structural_probe"]
 
 
 def test_the_untrained_model_has_the_shape_and_other_weights(predictor: Predictor) -> None:
@@ -130,7 +108,7 @@ def test_held_out_sentences_are_not_trained_on() -> None:
 
 def test_sentences_of_one_word_have_no_arcs(predictor: Predictor, tmp_path: Path) -> None:
     path = tmp_path / "one.conllu"
-    path.write_text("1\tgo\t_\t_\t_\t_\t0\troot\t_\t_\n\n" * 3)
+    path.write_text(conllu("go 0 root _") * 3)
     part = inspect_probes(predictor, path, path, epochs=1)
     tables = {table.name: table.rows() for table in part.tables}
     assert {row["uas"] for row in tables["dependency_probes"]} == {1}
@@ -143,14 +121,12 @@ def test_what_cannot_be_read_is_said(
     predictor: Predictor, treebanks: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = tmp_path / "bad.conllu"
-    roots = "1\ta\t_\t_\t_\t_\t0\tx\t_\t_\n2\tb\t_\t_\t_\t_\t0\tx\t_\t_\n\n"
-    long = "".join(f"{i}\tgo\t_\t_\t_\t_\t{i - 1}\tx\t_\t_\n" for i in range(1, 80))
-    bad.write_text(roots + "1\tgo\n\n" + long + "\n1\tgo\t_\t_\t_\t_\t0\troot\t_\t_\n\n")
+    roots, long = conllu("a 0 x", "b 0 x"), conllu(*(f"go {i} x" for i in range(79)))
+    bad.write_text(roots + "1\tgo\n\n" + long + conllu("go 0 root"))
     facts = inspect_probes(predictor, treebanks[0], bad, epochs=1).facts["test"]
     assert (facts["sentences"], facts["too_long"], facts["not_trees"]) == (1, 1, 1)
     printed = capsys.readouterr().err
-    for text in ("bad.conllu:4", "1 sentence with more than 64 tokens", "1 sentence whose arcs are not a tree"):
-        assert text in printed
+    assert all(text in printed for text in ("bad.conllu:4", "1 sentence with more", "1 sentence whose arcs"))
     bad.write_text(roots)
     with pytest.raises(UserError, match="no sentence is a tree"):
         inspect_probes(predictor, treebanks[0], bad, epochs=1)

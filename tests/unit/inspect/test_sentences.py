@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from tests.unit.inspect.conftest import conllu
 
 from bertie.errors import UsageError
 from bertie.inspect import sentences as module
@@ -54,12 +55,10 @@ def test_unknown_text_is_shown_as_it_was_given(predictor: Predictor, tmp_path: P
     assert given.tokens == ["[CLS]", "the", "[UNK]", "cat", "##s", "[UNK]", "dog", "[SEP]"]
     assert given.shown == ["[CLS]", "the", "Zürich", "cat", "##s", "☃☃", "dog", "[SEP]"]
     (tmp_path / "a.txt").write_text(f"the dog\n{text}\n")
-    assert [
-        each.shown for each in sentences_of_text(predictor, TextFile(tmp_path / "a.txt", predictor.tokenizer, 64))
-    ] == [given.shown]
-    (tmp_path / "a.conllu").write_text(
-        _tree("the 2 det", "Zürich 3 nsubj", "sees 0 root", "the 5 det", "dog-☃ 3 obj", "cats 3 x")
-    )
+    [of_file] = sentences_of_text(predictor, TextFile(tmp_path / "a.txt", predictor.tokenizer, 64))
+    assert of_file.shown == given.shown
+    words = ("the 2 det", "Zürich 3 nsubj", "sees 0 root", "the 5 det", "dog-☃ 3 obj", "cats 3 x")
+    (tmp_path / "a.conllu").write_text(conllu(*words))
     [parsed] = sentences_of_treebank(predictor, tmp_path / "a.conllu")
     assert parsed.text == "the Zürich sees the dog-☃ cats"
     assert parsed.shown == ["[CLS]", "the", "Zürich", "sees", "the", "dog", "-", "☃", "cat", "##s", "[SEP]"]
@@ -79,13 +78,10 @@ def test_the_table_has_every_probability(predictor: Predictor) -> None:
 
 
 def test_unsuitable_sentences_are_refused(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match=r"--sentences: '' has no tokens"):
-        given_sentences(predictor, ["cat", ""])
-    with pytest.raises(UsageError, match=r"the model reads 64 tokens, 'the the .*' has more"):
-        given_sentences(predictor, ["the " * 63])
     monkeypatch.setattr(module, "MOST_NUMBERS", 100)
-    with pytest.raises(UsageError, match="150 numbers, and the page holds 100"):
-        given_sentences(predictor, ["cat sees dog"])
+    for given, message in ((["cat", ""], "'' has no"), (["the " * 63], "64 tokens"), (["cat sees dog"], "150 numbers")):
+        with pytest.raises(UsageError, match=f"--sentences: .*{message}"):
+            given_sentences(predictor, given)
 
 
 def test_the_first_suitable_texts_of_a_file_are_chosen(predictor: Predictor, tmp_path: Path) -> None:
@@ -98,21 +94,15 @@ def test_the_first_suitable_texts_of_a_file_are_chosen(predictor: Predictor, tmp
 
 
 def test_sentences_of_a_treebank_are_those_with_the_most_relations(predictor: Predictor, tmp_path: Path) -> None:
-    plain = _tree("the 2 det", "cat 3 nsubj", "sees 0 root", "the 5 det", "cats 3 obj", "the 5 x")
-    richer = _tree("the 2 det", "cat 3 nsubj", "sees 0 root", "the 5 det", "dog 3 obl", "the 5 y", "cats 3 advcl")
+    plain = conllu("the 2 det", "cat 3 nsubj", "sees 0 root", "the 5 det", "cats 3 obj", "the 5 x")
+    richer = conllu("the 2 det", "cat 3 nsubj", "sees 0 root", "the 5 det", "dog 3 obl", "the 5 y", "cats 3 advcl")
     path = tmp_path / "a.conllu"
     path.write_text(plain + "1\tbroken\n\n" + plain + richer)
     found = sentences_of_treebank(predictor, path)
     assert [len(each.tokens) for each in found] == [10, 9, 9]
     assert found[0].tokens == ["[CLS]", "the", "cat", "sees", "the", "dog", "the", "cat", "##s", "[SEP]"]
-    assert found[0].arcs == [
-        Arc("det", 1, 2),
-        Arc("nsubj", 2, 3),
-        Arc("det", 4, 5),
-        Arc("obl", 5, 3),
-        Arc("y", 6, 5),
-        Arc("advcl", 7, 3),
-    ]
+    arcs = [("det", 1, 2), ("nsubj", 2, 3), ("det", 4, 5), ("obl", 5, 3), ("y", 6, 5), ("advcl", 7, 3)]
+    assert found[0].arcs == [Arc(*arc) for arc in arcs]
     assert found[1].arcs[2:] == [Arc("det", 4, 5), Arc("obj", 5, 3), Arc("x", 7, 5)]
 
 
@@ -123,9 +113,3 @@ def test_tokens_of_byte_level_bpe_are_shown_as_characters() -> None:
     entries = {entry: number for number, entry in enumerate(tokenizer.vocabulary)}
     ids = np.array([entries[entry] for entry in ("<s>", "Ġa", "Ã©", "Ã")])
     assert shown_tokens(tokenizer, ids) == ["<s>", "▁a", "é", "�"]
-
-
-def _tree(*words: str) -> str:
-    rows = [word.split() for word in words]
-    lines = [f"{n}\t{form}\t_\tX\t_\t_\t{head}\t{relation}\t_\t_" for n, (form, head, relation) in enumerate(rows, 1)]
-    return "\n".join(lines) + "\n\n"

@@ -99,36 +99,29 @@ def slow_means(
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("batch_tokens", [12, 1000])
-def test_statistics_equal_those_of_a_slow_loop(tokenizer: Tokenizer, causal: bool, batch_tokens: int) -> None:
-    model = random_model(causal)
+@pytest.mark.parametrize(("batch_tokens", "window"), [(12, None), (1000, None), (12, 2)])
+def test_statistics_equal_those_of_a_slow_loop(
+    tokenizer: Tokenizer, causal: bool, batch_tokens: int, window: int | None
+) -> None:
+    """Means of a layer with local attention leave out tokens that do not see the key."""
+    model = random_model(causal, local_attention=2 * (window or 0))
     tables = measured(model, tokenizer, batch_tokens)
     sequences = truncation.encode(tokenizer, TEXTS, max_length=32)
-    ids = [sequence.input_ids for sequence in sequences]
-    expected = slow_means(attention_by_sequence(model, sequences), ids, tokenizer, causal)
+    attention, ids = attention_by_sequence(model, sequences), [sequence.input_ids for sequence in sequences]
+    layers = [
+        slow_means([p_NLL[rows] for p_NLL in attention], ids, tokenizer, causal, of_layer)
+        for rows, of_layer in ((slice(4), None), (slice(4, 8), window))
+    ]
+    expected = np.concatenate(layers)
     assert np.isnan(expected[:, list(STATISTICS).index("to_next")]).all() == causal
     found = np.stack([tables["heads"].columns[name] for name in STATISTICS], -1)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     assert [tables["heads"].columns["layer"][0], tables["heads"].columns["head"][7]] == [1, 4]
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_means_of_a_local_layer_leave_out_tokens_that_do_not_see_the_key(tokenizer: Tokenizer, causal: bool) -> None:
-    model = random_model(causal, local_attention=4)
-    tables = measured(model, tokenizer)
-    sequences = truncation.encode(tokenizer, TEXTS, max_length=32)
-    attention, ids = attention_by_sequence(model, sequences), [sequence.input_ids for sequence in sequences]
-    layers = [
-        slow_means([each[rows] for each in attention], ids, tokenizer, causal, window)
-        for rows, window in ((slice(4), None), (slice(4, 8), 2))
-    ]
-    found = np.stack([tables["heads"].columns[name] for name in STATISTICS], -1)
-    np.testing.assert_allclose(found, np.concatenate(layers), rtol=1e-5, atol=1e-6)
     everywhere = measured(random_model(causal), tokenizer)["uniform_head"]  # compares all layers with the same head
     assert tables["uniform_head"].rows()[0] == pytest.approx(everywhere.rows()[0], nan_ok=True)
     distances = tables["distances"].columns
-    outside = (np.asarray(distances["layer"]) == 2) & (np.abs(distances["distance"]) > 2)
-    assert outside.any()
+    outside = (np.asarray(distances["layer"]) == 2) & (np.abs(distances["distance"]) > (window or REACH))
+    assert outside.any() == (window is not None)
     assert (np.isnan(np.asarray(distances["attention"])) == outside).all()
 
 
@@ -170,14 +163,10 @@ def test_distances_equal_those_of_a_slow_loop(tokenizer: Tokenizer, causal: bool
             assert table["attention"][row] == pytest.approx(np.mean(values), rel=1e-5)
 
 
-def test_punctuation_is_what_berts_tokenizer_splits_off() -> None:
-    entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "...", "##!", "$", "—", "«", "a.", "1", "é", "€", "#"]
-    tokenizer = Tokenizer.build(entries)
-    assert [entries[i] for i in punctuation_ids(tokenizer)] == [".", "...", "##!", "$", "—", "«", "#"]
-
-
-def test_punctuation_of_byte_level_bpe_has_a_space_before_it() -> None:
+def test_punctuation_is_split_off_by_berts_tokenizer_or_has_a_space_before_it() -> None:
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    entries = [*special, ".", "...", "##!", "$", "—", "«", "a.", "1", "é", "€", "#"]
+    assert [entries[i] for i in punctuation_ids(Tokenizer.build(entries))] == [".", "...", "##!", "$", "—", "«", "#"]
     entries = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "Ġ", "Ġ,", ".", "Ġa", "âĢĶ", "âĢ"]
-    tokenizer = Tokenizer.build_bpe(entries, [])
-    found = [entries[i] for i in punctuation_ids(tokenizer)]
+    found = [entries[i] for i in punctuation_ids(Tokenizer.build_bpe(entries, []))]
     assert found == ["Ġ,", ".", "âĢĶ"]  # the last entry is a part of a character

@@ -7,22 +7,14 @@ import pytest
 import torch
 from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 from scipy.stats import spearmanr
+from tests.unit.inspect.conftest import random_heads
 
 from bertie.inspect.structural_probe import rank_correlations, spanning_trees, tree_distances
-from bertie.inspect.treebank import ParsedSentence
-
-
-def random_tree(rng: np.random.Generator, n: int) -> list[int]:
-    """Return heads of a random tree: every word of a random order hangs on an earlier one."""
-    order, heads = rng.permutation(n), np.full(n, -1)
-    for place in range(1, n):
-        heads[order[place]] = order[rng.integers(place)]
-    return heads.tolist()
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 30])
 def test_distances_are_those_of_the_graph(n: int) -> None:
-    heads = random_tree(np.random.default_rng(n), n)
+    heads = random_heads(np.random.default_rng(n), n)
     graph = np.zeros((n, n))
     for word, head in enumerate(heads):
         if head >= 0:
@@ -31,16 +23,6 @@ def test_distances_are_those_of_the_graph(n: int) -> None:
     distances, depths = tree_distances(heads)
     np.testing.assert_array_equal(distances, expected)
     np.testing.assert_array_equal(depths, expected[heads.index(-1)])
-
-
-@pytest.mark.parametrize(
-    ("heads", "expected"),
-    [([-1], True), ([1, -1], True), ([-1, -1], False), ([-1, 0, -1, 2], False), ([-1, 0, 1, 2], True)],
-)
-def test_trees_have_one_root(heads: list[int], expected: bool) -> None:
-    """Cycles do not get this far: see `test_a_cycle_is_named_by_its_first_word_and_the_others_remain`."""
-    words = ("w",) * len(heads)
-    assert ParsedSentence(words, words, tuple(heads), words, "s").is_tree is expected
 
 
 def test_spanning_trees_are_minimal_and_leave_nodes_out() -> None:
