@@ -107,7 +107,7 @@ def measure(way: str, treebank: Path, vocabulary: Path, texts: int) -> dict[str,
                 theirs(**padded(sequences[start : start + BATCH], tokenizer.pad_id))
     ended = (time.process_time(), time.perf_counter())
     return {
-        **{"sentences": file.texts, "tokens": file.tokens},
+        **{"sentences": file.counts["texts"], "tokens": file.counts["tokens"]},
         "processor_seconds": round(ended[0] - started[0], 2),
         "seconds": round(ended[1] - started[1], 2),
         "peak_memory": runtime.peak_memory(),

@@ -3,7 +3,8 @@
 inspect.py runs the analyses that the inputs allow, prune.py disables heads. The files, by topic:
 
 - attention: attention.py shows the probabilities of each head, batch by batch. The analyses read them there and keep only
-  sums, so memory does not grow with the text. words.py merges them to words, sentences.py keeps those of a few sentences.
+  sums, so memory does not grow with the text. words.py merges them to words, sentences.py keeps all of them for a
+  few sentences.
 - results: tables.py, intervals.py, measures.py; page.py draws them.
 - inputs: texts.py, treebank.py, mentions.py. They count what cannot be read.
 - heads, from plain text: heads.py reads statistics.py and clusters.py in one pass.

@@ -77,29 +77,25 @@ class HeadDivergence:
             self.sums += self.weight * divergences(torch.cat(self.collected))
             self.collected = []
 
-    def mean(self) -> np.ndarray:
-        """Return the mean divergence of each pair of heads in nats, float64 [H, H]. At most log 2."""
-        return self.sums / self.tokens
-
     def tables(self) -> list[Table]:
         """Return the tables `head_map` and `clusters`."""
-        divergence = self.mean()
+        divergence = self.sums / self.tokens  # means, at most log 2
         distance = np.sqrt(divergence)
         xy = coordinates(distance)
         cluster, silhouette = clusters(distance)
         layer, head = head_names(self.encoder)
         others = divergence + np.diag(np.full(len(divergence), np.inf))
         nearest = others.argmin(1)
-        columns: dict[str, Any] = {
-            **{"layer": layer, "head": head, "x": xy[:, 0], "y": xy[:, 1], "cluster": cluster},
-            **{"nearest_layer": layer[nearest], "nearest_head": head[nearest], "divergence": others.min(1)},
-        }
+        columns = (layer, head, xy[:, 0], xy[:, 1], cluster, layer[nearest], head[nearest], others.min(1))
+        head_map: dict[str, Any] = dict(zip(MAP, columns, strict=True))
         if len(layer) == 1:  # there is no other head
-            columns |= {name: [None] for name in ("nearest_layer", "nearest_head", "divergence")}
+            head_map |= {name: [None] for name in ("nearest_layer", "nearest_head", "divergence")}
         sizes = np.bincount(cluster)[1:]
-        numbers: dict[str, Any] = {"cluster": np.arange(1, len(sizes) + 1), "heads": sizes}
-        numbers["silhouette"] = np.bincount(cluster, silhouette)[1:] / sizes
-        return [Table("head_map", columns, MAP), Table("clusters", numbers, CLUSTERS)]
+        numbers = (np.arange(1, len(sizes) + 1), sizes, np.bincount(cluster, silhouette)[1:] / sizes)
+        return [
+            Table("head_map", head_map, MAP),
+            Table("clusters", dict(zip(CLUSTERS, numbers, strict=True)), CLUSTERS),
+        ]
 
     def _sample(self, group: Group) -> Tensor:
         """Choose tokens, and return sequence, query and key of all their pairs, int64 [3, K]. Sets the weight of a token."""
@@ -137,8 +133,8 @@ def divergences(attention_HK: Float[Tensor, "H K"]) -> np.ndarray:
         for i in range(heads):
             total = chunk_HK[i:] + chunk_HK[i]
             sums[i, i:] += (total + 1e-30).log_().mul_(total).sum(1)  # 0 times the logarithm is 0
-    own = sums.diagonal()
-    upper = ((own[:, None] + own - 2 * sums) / 4).clamp(min=0).triu(1)
+    same = sums.diagonal()
+    upper = ((same[:, None] + same - 2 * sums) / 4).clamp(min=0).triu(1)
     return (upper + upper.T).cpu().numpy()
 
 
@@ -177,11 +173,11 @@ def clusters(distance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return best, silhouette
     tree, highest = linkage(squareform(distance, checks=False), "ward"), -np.inf
     for count in range(2, min(MOST_CLUSTERS, n - 1) + 1):
-        found = fcluster(tree, count, "maxclust")
-        if len(np.unique(found)) > 1:
-            values = np.asarray(silhouette_samples(distance, found, metric="precomputed"))
+        numbers = fcluster(tree, count, "maxclust")
+        if len(np.unique(numbers)) > 1:
+            values = np.asarray(silhouette_samples(distance, numbers, metric="precomputed"))
             if values.mean() > highest:
-                highest, best, silhouette = values.mean(), found, values
+                highest, best, silhouette = values.mean(), numbers, values
     _, first, cluster, sizes = np.unique(best, return_index=True, return_inverse=True, return_counts=True)
     rank = 1 + np.argsort(np.lexsort((first, -sizes)))
     return rank[cluster], silhouette

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -30,38 +29,34 @@ from bertie.inspect.treebank import ParsedSentence
 
 NETWORK = 13  # random stream of the purpose INSPECT
 ATTENTION, VECTORS, DISTANCES, GOLD = "attention", "attention and vectors", "distances and vectors", "gold heads"
-WEIGHT_RATE, VECTOR_RATE, NETWORK_RATE, LABEL_RATE = 0.1, 6e-3, 6e-3, 6e-3  # learning rates
+LEARNING_RATES = {ATTENTION: 0.1, VECTORS: 6e-3, DISTANCES: 6e-3, "labels": 6e-3}
 HIDDEN, FARTHEST = 128, 20  # hidden size of the baseline network, and its largest distance
 ROOT = 0
 RIGHT = "right-branching"
 OFFSETS = (*range(-5, 0), ROOT, *range(1, 6))
 """Choices: the distance to the head, or 0 for the root of the sentence."""
-Key = Literal["nothing", "part of speech", "relation"]
-_KEYS: dict[Key, Callable[[ParsedSentence, int], str]] = {
-    "nothing": lambda _, __: "",
-    "part of speech": lambda sentence, word: sentence.parts_of_speech[word],
-    "relation": lambda sentence, word: universal(sentence.relations[word]),
-}
+Property = Callable[[ParsedSentence, int], str]
+"""Returns a property of a word."""
 
 
 @dataclass(frozen=True)
 class OffsetBaseline:
     """Names the word at a distance that depends on a property of the word. Outside the sentence, it names the root."""
 
-    key: Key
-    """What the distance depends on."""
+    key: Property
+    """The property that the distance depends on."""
     offsets: dict[str, int]
     """The distance for every value of the property. `default` for others."""
     default: int
     """The distance that is right most often for all words."""
 
     @classmethod
-    def fit(cls, key: Key, sentences: Iterable[ParsedSentence]) -> OffsetBaseline:
+    def fit(cls, key: Property, sentences: Iterable[ParsedSentence]) -> OffsetBaseline:
         """Choose the distance that is right most often for each value of the property."""
         counts: dict[str, np.ndarray] = {}
         for sentence in sentences:
             for word, head in enumerate(sentence.heads):
-                count = counts.setdefault(_KEYS[key](sentence, word), np.zeros(len(OFFSETS), int))
+                count = counts.setdefault(key(sentence, word), np.zeros(len(OFFSETS), int))
                 count += [_target(sentence, word, offset) == head for offset in OFFSETS]
         best = {value: OFFSETS[int(count.argmax())] for value, count in counts.items()}
         total = sum(counts.values(), np.zeros(len(OFFSETS), int))
@@ -69,12 +64,8 @@ class OffsetBaseline:
 
     def predict(self, sentence: ParsedSentence) -> list[int]:
         """Return the head of each word; -1 for the root."""
-        keys = (_KEYS[self.key](sentence, word) for word in range(len(sentence.words)))
-        return [_target(sentence, word, self.offsets.get(key, self.default)) for word, key in enumerate(keys)]
-
-
-RIGHT_BRANCHING = OffsetBaseline("nothing", {}, 1)
-"""Names the next word, and the root for the last one."""
+        offsets = (self.offsets.get(self.key(sentence, word), self.default) for word in range(len(sentence.words)))
+        return [_target(sentence, word, offset) for word, offset in enumerate(offsets)]
 
 
 def _target(sentence: ParsedSentence, word: int, offset: int) -> int:
@@ -84,12 +75,13 @@ def _target(sentence: ParsedSentence, word: int, offset: int) -> int:
 
 def baselines(sentences: Many[ParsedSentence]) -> dict[str, OffsetBaseline]:
     """Return the baselines by name. `sentences` choose the distances."""
-    return {
-        RIGHT: RIGHT_BRANCHING,
-        "best offset": OffsetBaseline.fit("nothing", sentences),
-        "best offset for the part of speech": OffsetBaseline.fit("part of speech", sentences),
-        "best offset for the relation": OffsetBaseline.fit("relation", sentences),
+    keys: dict[str, Property] = {
+        "best offset": lambda _, __: "",
+        "best offset for the part of speech": lambda sentence, word: sentence.parts_of_speech[word],
+        "best offset for the relation": lambda sentence, word: universal(sentence.relations[word]),
     }
+    fitted = {name: OffsetBaseline.fit(key, sentences) for name, key in keys.items()}
+    return {RIGHT: replace(fitted["best offset"], offsets={}, default=1), **fitted}
 
 
 class AttentionProbe(nn.Module):
@@ -192,9 +184,8 @@ class DependencyProbes(nn.Module):
         self.labeler = ArcLabeler(scale, len(self.relations))
         self.baselines: dict[str, OffsetBaseline] = {} if control else baselines(train)
         self.to(batch.valid.device)
-        rates = {ATTENTION: WEIGHT_RATE, VECTORS: VECTOR_RATE, DISTANCES: NETWORK_RATE}
-        self.learning_rates = [(list(probe.parameters()), rates[name]) for name, probe in self.probes.items()]
-        self.learning_rates.append((list(self.labeler.parameters()), LABEL_RATE))
+        parts = {**dict(self.probes.items()), "labels": self.labeler}
+        self.learning_rates = [(list(part.parameters()), LEARNING_RATES[name]) for name, part in parts.items()]
         self.methods = [*self.probes, *self.baselines, GOLD]
         self._name, self._layers = name, len(batch.states)
         self._held_out = np.zeros(self._layers)
@@ -208,7 +199,7 @@ class DependencyProbes(nn.Module):
         gold = self._gold_labels(batch)[words]
         logits = self.labeler(batch, words, heads)
         count = max(len(heads), 1)
-        total = sum(F.cross_entropy(each, gold, reduction="sum") for each in logits)
+        total = sum(F.cross_entropy(layer, gold, reduction="sum") for layer in logits)
         for probe in self.probes.values():
             scores = _among_candidates(probe(batch), batch)[words]
             total = total + F.cross_entropy(scores, heads, reduction="sum")
@@ -230,8 +221,8 @@ class DependencyProbes(nn.Module):
         columns = [batch.sentence_of[words], labels, batch.punctuation[words]]
         for method in self.methods:
             heads = self._predict(method, batch)[words]
-            found = self.labeler(batch, words, heads)[self.label_layer].argmax(-1)
-            columns += [heads == gold, (heads == gold) & (found == labels)]
+            named = self.labeler(batch, words, heads)[self.label_layer].argmax(-1)
+            columns += [heads == gold, (heads == gold) & (named == labels)]
         self._answers.append(torch.stack([column.int() for column in columns], 1).cpu().numpy())
         right = self._right_labels(batch)
         numbers = batch.sentence_of[self._with_head(batch)].cpu().numpy()
@@ -253,16 +244,16 @@ class DependencyProbes(nn.Module):
 
     def _right_labels(self, batch: WordBatch) -> Bool[np.ndarray, "n layers"]:
         words = self._with_head(batch)
-        found = self.labeler(batch, words, batch.heads[words]).argmax(-1)
-        return (found == self._gold_labels(batch)[words]).T.cpu().numpy()
+        named = self.labeler(batch, words, batch.heads[words]).argmax(-1)
+        return (named == self._gold_labels(batch)[words]).T.cpu().numpy()
 
     def _predict(self, method: str, batch: WordBatch) -> Int[Tensor, "S P"]:
         """Return the place of each word's head; for gold heads, 0 if the head has no token."""
         if method == GOLD:
             return batch.heads.where(self._with_head(batch), 0)
         if method in self.baselines:
-            found = [self.baselines[method].predict(sentence) for sentence in batch.sentences]
-            return batch.grid([[head + 1 for head in heads] for heads in found])
+            predict = self.baselines[method].predict
+            return batch.grid([[head + 1 for head in predict(sentence)] for sentence in batch.sentences])
         return _among_candidates(self.probes[method](batch), batch).argmax(-1)
 
     def _model_of(self, method: str) -> str:
@@ -278,9 +269,8 @@ class DependencyProbes(nn.Module):
         for number, method in enumerate(self.methods):
             row: dict[str, object] = {"model": self._model_of(method), "probe": method}
             row |= {"words": len(answers), "label_layer": self.label_layer}
-            for kind, ending in enumerate(("", "_without_punctuation")):
-                for measure, name in enumerate(("uas", "las")):
-                    row |= with_interval(f"{name}{ending}", shares[:, kind, number, measure])
+            for name, samples in zip(_SCORES, shares[:, :, number].reshape(len(sums), -1).T, strict=True):
+                row |= with_interval(name, samples)
             rows.append(row)
         return Table.of_rows("dependency_probes", rows, _MEANING)
 
@@ -308,10 +298,11 @@ class DependencyProbes(nn.Module):
 
 def _among_candidates(scores: Float[Tensor, "S P P"], batch: WordBatch) -> Float[Tensor, "S P P"]:
     """Exclude the word itself and places without a token."""
-    own = torch.eye(scores.shape[1], dtype=torch.bool, device=scores.device)
-    return scores.masked_fill(own | ~batch.valid[:, None], torch.finfo(scores.dtype).min)
+    itself = torch.eye(scores.shape[1], dtype=torch.bool, device=scores.device)
+    return scores.masked_fill(itself | ~batch.valid[:, None], torch.finfo(scores.dtype).min)
 
 
+_SCORES = ("uas", "las", "uas_without_punctuation", "las_without_punctuation")
 _MODEL = "the model, or an untrained one of the same shape with the word embeddings of the model"
 _MEANING = {
     "model": f"{_MODEL}; empty: no model",

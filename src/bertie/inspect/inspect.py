@@ -44,7 +44,7 @@ NEEDS = {
 
 @dataclass(frozen=True)
 class Inspection:
-    """What to look at. At least one input is needed."""
+    """Inputs and settings of an inspection. At least one input is needed."""
 
     sentences: tuple[str, ...] = ()
     """Sentences whose attention the page draws; empty: some of --treebank, or else of --text."""
@@ -70,7 +70,7 @@ class Inspection:
     probe_epochs: Annotated[int, Range(1, 100_000)] = 5
     """Passes over --treebank-train."""
     vectors: str = ""
-    """Model whose word embeddings the probes of attention use, such as GloVe; empty: those of the model."""
+    """Model whose word embeddings the probes of attention use, such as GloVe; empty: the embeddings of the model itself."""
     coreference: Path | None = None
     """Texts with mentions, to see which heads attend to antecedents: GAP (.tsv) or CoNLL-2012."""
     seed: Annotated[int, Range(0)] = 0
@@ -84,8 +84,8 @@ class Inspection:
             raise UsageError("--task-data is for the losses, and --loss-tokens is 0: omit one of them")
         for name, needed in NEEDS.items():
             if getattr(self, name) and not getattr(self, needed):
-                flag, other = (f"--{each.replace('_', '-')}" for each in (name, needed))
-                raise UsageError(f"{flag} is for what {other} names: add {other}, or omit {flag}")
+                flag, other = f"--{name.replace('_', '-')}", f"--{needed.replace('_', '-')}"
+                raise UsageError(f"{flag} needs {other}: add {other}, or omit {flag}")
 
 
 def inspect_model(
@@ -110,8 +110,8 @@ def inspect_model(
         UsageError: There is no input, or `out` exists and is no inspection.
         UserError: The model has no attention, or an input cannot be read.
     """
-    given = (inspection.text, inspection.task_data, inspection.treebank, inspection.coreference, inspection.sentences)
-    if not any(given):
+    inputs = ("text", "treebank", "coreference", "task_data", "sentences")
+    if not any(getattr(inspection, name) for name in inputs):
         raise UsageError(
             "there is nothing to look at: give --text, --treebank, --coreference, --task-data or --sentences"
         )
@@ -120,14 +120,14 @@ def inspect_model(
         encoder = require_transformer(predictor.model.encoder)
         sentences = _sentences(predictor, inspection)  # first: they may be too long
         parts = _parts(predictor, inspection, language, threads)
-        tables = [table for part in parts for table in part.tables]
+        tables, facts = [table for part in parts for table in part.tables], {part.name: part.facts for part in parts}
         about = {
             "model": predictor.folder.absolute().name,
             "layers": encoder.config.num_hidden_layers,
             "heads": encoder.config.num_attention_heads,
             "bertie": importlib.metadata.version("bertie"),
             "seed": inspection.seed,
-            **{part.name: part.facts for part in parts},
+            **facts,
         }
         drawn = [sentence_table(sentences)] if sentences else []
         (folder / TABLES).mkdir()
@@ -135,27 +135,24 @@ def inspect_model(
         write_numbers(folder / NUMBERS, about, tables, only_meaning=drawn)
         storage.write_atomic(folder / PAGE, inspection_page(about, parts, sentences))
     summary = [line for part in parts for line in part.summary]
-    facts = {part.name: part.facts for part in parts}
     return {"out": str(out), "tables": [table.name for table in (*tables, *drawn)], "summary": summary, **facts}
 
 
 def _parts(predictor: Predictor, inspection: Inspection, language: str, threads: int) -> list[InputFindings]:
-    """Run the analyses of every input that was given."""
+    """Run the analyses of every input."""
     parts: list[InputFindings] = []
+    seed, test = inspection.seed, inspection.treebank
     if (texts := _texts(predictor, inspection)) is not None:
-        layers = LayerComparison(predictor, texts, inspection.compare, inspection.seed, language, threads)
-        parts += [inspect_heads(predictor, texts, inspection.seed, layers.states), layers.findings()]
-    if inspection.loss_tokens and any((inspection.text, inspection.task_data)):
-        given = (inspection.task_data, inspection.loss_tokens, inspection.seed)
-        parts.append(inspect_importance(predictor, _texts(predictor, inspection), *given))
-    if inspection.treebank is not None:
-        parts.append(inspect_relations(predictor, inspection.treebank))
-        if inspection.treebank_train is not None:
-            vectors = load(inspection.vectors, threads=threads) if inspection.vectors else None
-            treebanks = (inspection.treebank_train, inspection.treebank)
-            parts.append(
-                inspect_probes(predictor, *treebanks, inspection.probe_epochs, inspection.seed, vectors=vectors)
-            )
+        layers = LayerComparison(predictor, texts, inspection.compare, seed, language, threads)
+        parts += [inspect_heads(predictor, texts, seed, layers.states), layers.findings()]
+    if inspection.loss_tokens and (inspection.text or inspection.task_data):
+        texts = _texts(predictor, inspection)
+        parts.append(inspect_importance(predictor, texts, inspection.task_data, inspection.loss_tokens, seed))
+    if test is not None:
+        parts.append(inspect_relations(predictor, test))
+    if test is not None and (train := inspection.treebank_train) is not None:
+        vectors = load(inspection.vectors, threads=threads) if inspection.vectors else None
+        parts.append(inspect_probes(predictor, train, test, inspection.probe_epochs, seed, vectors=vectors))
     if inspection.coreference is not None:
         parts.append(inspect_coreference(predictor, inspection.coreference))
     return parts
@@ -185,8 +182,7 @@ def _folder(path: Path) -> Iterator[Path]:
 
     Raises UsageError if `path` is something else.
     """
-    earlier = path.is_dir() and (path / NUMBERS).is_file() and {found.name for found in path.iterdir()} <= set(FILES)
-    if not earlier:
+    if not ((path / NUMBERS).is_file() and {file.name for file in path.iterdir()} <= set(FILES)):
         storage.require_fresh(path, "the inspection")
     with storage.atomic_folder(path, replace=True) as folder:
         yield folder

@@ -74,11 +74,11 @@ def resample_alone(sums: UnitSums) -> Float[np.ndarray, "{1+SAMPLES} K"]:
 
 def interval(values: Float[np.ndarray, " n"]) -> tuple[float, float]:
     """Return the ends of the interval of a statistic from its values on the samples. NaN marks a sample without data."""
-    found = values[np.isfinite(values)]
-    if not len(found):
+    finite = values[np.isfinite(values)]
+    if not len(finite):
         return math.nan, math.nan
     tail = (100 - LEVEL) / 2
-    low, high = np.percentile(found, [tail, 100 - tail])
+    low, high = np.percentile(finite, [tail, 100 - tail])
     return float(low), float(high)
 
 
@@ -96,7 +96,7 @@ def with_interval(name: str, values: Float[np.ndarray, " {1+SAMPLES}"], prefix: 
 
 
 def meaning_of_interval(prefix: str = "", of: str = "") -> dict[str, str]:
-    """Return what the columns with the ends of an interval hold. `of`: the statistic, in a few words; empty: the one before."""
+    """Return the meaning of the columns with the ends of an interval. `of`: the statistic; empty: the one before."""
     return {
         f"{prefix}{side}": f"{end} end of the {LEVEL:g} % interval" + (f" of the {of}" if of else "")
         for side, end in (("low", "lower"), ("high", "upper"))

@@ -1,7 +1,7 @@
 """Linear probes for parts of speech and relations in every layer, with control tasks (Hewitt & Liang 2019).
 
 A control task has the same labels, drawn at random for every word type. A probe can only learn it by heart. Selectivity is
-the accuracy of the task minus that of its control task.
+the accuracy of the task minus the accuracy of its control task.
 
 S  sentences    P  places    D  hidden size    C  labels    layers  the embeddings and every layer    n  words
 """
@@ -68,7 +68,7 @@ class ProbeTask:
         types = sorted({word for sentence in (*train, *test) for word in sentence.words})
         rng = seeding.generator(seed, seeding.INSPECT, CONTROL, sorted(_LABELS).index(name))
         drawn = rng.choice(len(labels), len(types), p=frequency / frequency.sum()).tolist()
-        best = {word: number[min(each, key=lambda label: (-each[label], label))] for word, each in counts.items()}
+        best = {word: number[min(n, key=lambda label: (-n[label], label))] for word, n in counts.items()}
         return cls(name, labels, int(frequency.argmax()), best, dict(zip(types, drawn, strict=True)))
 
     def gold(self, sentence: ParsedSentence) -> list[int]:
@@ -116,10 +116,9 @@ class LayerProbes(nn.Module):
         """Return the sum of the mean cross-entropies, in nats."""
         total = torch.zeros((), device=batch.valid.device)
         for number, task in enumerate(self.tasks):
-            logits = self.logits(number, batch)
-            for each, gold in zip(logits, self._gold(task, batch), strict=True):
+            for layers, gold in zip(self.logits(number, batch), self._gold(task, batch), strict=True):
                 count = (gold != UNKNOWN).sum().clamp(min=1)
-                losses = [F.cross_entropy(layer, gold, ignore_index=UNKNOWN, reduction="sum") for layer in each]
+                losses = [F.cross_entropy(logits, gold, ignore_index=UNKNOWN, reduction="sum") for logits in layers]
                 total = total + torch.stack(losses).sum() / count
         return total
 
@@ -128,8 +127,8 @@ class LayerProbes(nn.Module):
         sentence = batch.sentence_of[batch.words].cpu().numpy()
         for number, task in enumerate(self.tasks):
             gold, control = self._gold(task, batch)
-            found = self.logits(number, batch).argmax(-1)
-            right = torch.cat([found[0] == gold, found[1] == control]).T
+            named = self.logits(number, batch).argmax(-1)
+            right = torch.cat([named[0] == gold, named[1] == control]).T
             usual = batch.grid([[task.of_type.get(w, task.majority) for w in s.words] for s in batch.sentences])
             labeled = control != UNKNOWN  # also with a label that training lacks
             columns = [labeled[:, None], (gold == task.majority)[:, None], (gold == usual[batch.words])[:, None], right]
@@ -142,14 +141,13 @@ class LayerProbes(nn.Module):
         for task, parts in zip(self.tasks, self._sums, strict=True):
             sums = resample_alone(UnitSums.join(parts, 3 + 2 * self._layers))
             _, majority, usual, *right = ratio(sums, sums[:, :1]).T
-            for layer, (own, control) in enumerate(zip(right[: self._layers], right[self._layers :], strict=True)):
-                row: dict[str, object] = {"model": self._name, "task": task.name, "layer": layer}
-                row |= {"words": int(sums[0, 0]), "labels": len(task.labels)}
-                row |= {"majority": majority[0], "usual_label": usual[0]}
-                row |= with_interval("accuracy", own, "")
-                row |= with_interval("control_accuracy", control, "control_")
-                row |= with_interval("selectivity", own - control)
-                rows.append(row)
+            row: dict[str, object] = {"model": self._name, "task": task.name, "labels": len(task.labels)}
+            row |= {"words": int(sums[0, 0]), "majority": majority[0], "usual_label": usual[0]}
+            for layer, (accuracy, control) in enumerate(zip(right[: self._layers], right[self._layers :], strict=True)):
+                scores = with_interval("accuracy", accuracy, "") | with_interval(
+                    "control_accuracy", control, "control_"
+                )
+                rows.append({**row, "layer": layer, **scores, **with_interval("selectivity", accuracy - control)})
         return [Table.of_rows("layer_probes", rows, _MEANING)]
 
     def _gold(self, task: ProbeTask, batch: WordBatch) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:

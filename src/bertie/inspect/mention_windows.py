@@ -75,11 +75,11 @@ def encode_mentions(tokenizer: Tokenizer, texts: Many[MentionText], max_length: 
                 placed = [
                     _in_window(text, number, question, tokens, span, len(windows.sequences)) for question in questions
                 ]
-                found = [question for question in placed if question is not None]
-                outside += len(placed) - len(found)
-                if span is not None and found:
+                asked = [question for question in placed if question is not None]
+                outside += len(placed) - len(asked)
+                if span is not None and asked:
                     windows.sequences.append(_sequence(tokenizer, tokens.take(span), number))
-                    windows.questions.extend(found)
+                    windows.questions.extend(asked)
     return replace(windows, outside=outside)
 
 
@@ -157,21 +157,21 @@ def _in_window(
         return None
     assert tokens.offsets is not None
     present = sorted(set(tokens.offsets[span, 0].tolist()) - {-1})
-    own = text.mentions[question.mention].last
-    inside = [i for i, c in enumerate(question.candidates) if text.mentions[c].last in present]
-    right_words = {text.mentions[question.candidates[i]].last for i in inside if question.right[i]}
-    candidates = tuple(question.candidates[i] for i in inside)
-    words = sorted({text.mentions[candidate].last for candidate in candidates})
-    if own not in present or not right_words or (question.closed and len(words) < len(question.candidates)):
+    head = text.mentions[question.mention].last
+    pairs = zip(question.candidates, question.right, strict=True)
+    inside = {candidate: right for candidate, right in pairs if text.mentions[candidate].last in present}
+    right_words = {text.mentions[candidate].last for candidate, right in inside.items() if right}
+    words = sorted({text.mentions[candidate].last for candidate in inside})
+    if head not in present or not right_words or (question.closed and len(words) < len(question.candidates)):
         return None
-    choices = choose(text, question.mention, candidates)
+    choices = choose(text, question.mention, tuple(inside))
     return PlacedQuestion(
         window=window,
         text=number,
-        word=own - present[0],
+        word=head - present[0],
         candidates=tuple(word - present[0] for word in words),
         right=tuple(word in right_words for word in words),
-        baselines=tuple(each is not None and text.mentions[each].last in right_words for each in choices),
+        baselines=tuple(choice is not None and text.mentions[choice].last in right_words for choice in choices),
         groups=_groups(text, question),
     )
 
@@ -213,18 +213,19 @@ def choose(text: MentionText, mention: int, candidates: tuple[int, ...]) -> tupl
         mention: Number of the mention.
         candidates: Numbers of the mentions to choose from; at least one.
     """
-    own = text.mentions[mention].last
-    nearest_first = sorted(candidates, key=lambda number: _distance(own, text.mentions[number].last))
-    same_words = [other for other in nearest_first if _words(text, other) == _words(text, mention)]
-    same_head = [other for other in nearest_first if _words(text, other)[-1] == _words(text, mention)[-1]]
+    head, words = text.mentions[mention].last, _words(text, mention)
+
+    def distance(number: int) -> tuple[int, bool]:
+        last = text.mentions[number].last
+        return abs(head - last), last > head
+
+    nearest_first = sorted(candidates, key=distance)
+    same_words = [other for other in nearest_first if _words(text, other) == words]
+    same_head = [other for other in nearest_first if _words(text, other)[-1] == words[-1]]
     agreement = _agreement(text, mention)
     agreeing = [other for other in nearest_first if _agreement(text, other).agrees(agreement)]
     by_rules = next(sieve[0] for sieve in (same_words, same_head, agreeing, nearest_first) if sieve)
     return nearest_first[0], same_head[0] if same_head else None, by_rules
-
-
-def _distance(own: int, other: int) -> tuple[int, bool]:
-    return abs(own - other), other > own
 
 
 def _words(text: MentionText, number: int) -> list[str]:

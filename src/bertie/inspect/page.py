@@ -53,12 +53,11 @@ def inspection_page(about: dict[str, Any], parts: Many[InputFindings], sentences
 
 def page_data(about: dict[str, Any], tables: Mapping[str, Table], sentences: Many[Sentence]) -> dict[str, Any]:
     """Return what the scripts draw. Attention is rounded to 1/255, and goes into the page as base64."""
-    found = measures(tables)
-    relations = [measure.relation for measure in found]
+    of_heads = measures(tables)
+    relations = [measure.relation for measure in of_heads]
     return {
-        "layers": about["layers"],
-        "heads": about["heads"],
-        "measures": [dataclasses.asdict(measure) for measure in found],
+        **{"layers": about["layers"], "heads": about["heads"]},
+        "measures": [dataclasses.asdict(measure) for measure in of_heads],
         "first_relation": next((name for name in FIRST_RELATIONS if name in relations), ""),
         "distances": _distances(tables, about["layers"] * about["heads"]),
         "plan": tables["head_map"].plain() if "head_map" in tables else None,
@@ -222,8 +221,9 @@ def _add_layers(page: Page, tables: Mapping[str, Table]) -> None:
         "CKA is 1 for layers whose hidden states are equal up to rotation and scale (Kornblith et al. 2019); here without the "
         "bias of a finite number of tokens."
     )
-    [*own] = [row for row in tables["cka"].rows() if row["model_a"] == row["model_b"]]
-    others = _by([row for row in tables["cka"].rows() if row["model_a"] != row["model_b"]], "model_b")
+    others = _by(tables["cka"].rows(), "model_b")
+    name, layers = next(iter(others.items()))  # of the model itself
+    del others[name]
     steps = _steps(others)
     models = {name: rows for name, rows in _by(tables["anisotropy"].rows(), "model").items() if name not in steps}
     series = {name: _points(rows, "anisotropy") for name, rows in models.items()}
@@ -231,46 +231,33 @@ def _add_layers(page: Page, tables: Mapping[str, Table]) -> None:
         [rows] = models.values()
         series = {"two tokens": _points(rows, "anisotropy"), "same word": _points(rows, "self_similarity")}
     page.line_chart(series, "layer", "mean cosine")
-    size = 1 + max(row["layer_a"] for row in own)
-    grid = np.full((size, size), np.nan)
-    for row in own:
-        grid[row["layer_a"], row["layer_b"]] = np.nan if row["cka_debiased"] is None else row["cka_debiased"]
+    size = 1 + layers[-1]["layer_a"]
+    grid = np.array([row["cka_debiased"] for row in layers], float).reshape(size, size)
     page.heat_map("CKA of two layers", [str(layer) for layer in range(size)], grid.tolist())
-    _add_comparison(page, own, {name: rows for name, rows in others.items() if name not in steps})
-    _add_checkpoints(page, {steps[name]: others[name] for name in sorted(steps, key=lambda name: steps[name])})
-
-
-def _add_comparison(page: Page, own: TableRows, others: dict[str, TableRows]) -> None:
-    """Draw the similarity of equal layers of the model and of others. The model itself is at 1."""
-    if others:
-        same = {name: _same_layer(rows) for name, rows in {own[0]["model_a"]: own, **others}.items()}
-        curves = {name: _points(rows, "cka_debiased", "layer_a") for name, rows in same.items()}
+    same = {other: [row for row in rows if row["layer_a"] == row["layer_b"]] for other, rows in others.items()}
+    if others.keys() - steps:  # the model itself is at 1
+        drawn = {name: layers[:: size + 1], **{other: same[other] for other in same if other not in steps}}
+        curves = {other: _points(rows, "cka_debiased", "layer_a") for other, rows in drawn.items()}
         page.line_chart(curves, "layer", "CKA with the same layer of another model")
+    _add_checkpoints(page, [{**row, "step": steps[other]} for other in steps for row in same[other]])
 
 
-def _add_checkpoints(page: Page, checkpoints: dict[int, TableRows]) -> None:
+def _add_checkpoints(page: Page, rows: TableRows) -> None:
     """Draw the similarity of each layer of the model and of its checkpoints, by step."""
-    layers: dict[int, TableRows] = {}
-    for step, rows in checkpoints.items():
-        for row in _same_layer(rows):
-            layers.setdefault(row["layer_a"], []).append({"step": step, "cka": row["cka_debiased"]})
+    layers = _by(sorted(rows, key=lambda row: row["step"]), "layer_a")
     if layers:
         drawn = sorted(set(np.linspace(0, max(layers), CURVES).round().astype(int).tolist()))
         names = {layer: f"layer {layer}" if layer else "embeddings" for layer in drawn}
-        curves = {name: _points(layers[layer], "cka", "step") for layer, name in names.items()}
+        curves = {name: _points(layers[layer], "cka_debiased", "step") for layer, name in names.items()}
         page.line_chart(curves, "step of the checkpoint", "CKA with the same layer of a checkpoint")
 
 
 def _steps(models: dict[str, TableRows]) -> dict[str, int]:
     """Return the steps of checkpoints of one run, if there are enough to draw them by step."""
-    found = {name: re.fullmatch(r"(?:(.*)[/\\])?step-(\d+)", name) for name in models}
-    steps = {name: int(match[2]) for name, match in found.items() if match}
-    folders = {match[1] for match in found.values() if match}
+    matches = {name: re.fullmatch(r"(?:(.*)[/\\])?step-(\d+)", name) for name in models}
+    steps = {name: int(match[2]) for name, match in matches.items() if match}
+    folders = {match[1] for match in matches.values() if match}
     return steps if len(steps) >= FEWEST_CHECKPOINTS and len(folders) == 1 else {}
-
-
-def _same_layer(rows: TableRows) -> TableRows:
-    return [row for row in rows if row["layer_a"] == row["layer_b"]]
 
 
 def _add_probes(page: Page, tables: Mapping[str, Table]) -> None:
@@ -278,7 +265,7 @@ def _add_probes(page: Page, tables: Mapping[str, Table]) -> None:
     page.heading("Probes")
     page.paragraph(
         "Small classifiers that read the frozen model. The same classifiers also read an untrained model of the same shape. UAS "
-        "is the share of the words whose syntactic head is found, LAS that of the words whose relation is found, too."
+        "is the share of the words whose syntactic head is found, LAS the share of those whose relation is found, too."
     )
     rows = [
         (row["model"] or "–", row["probe"], *(_share(row, name) for name in ("uas", "las")))
@@ -287,14 +274,14 @@ def _add_probes(page: Page, tables: Mapping[str, Table]) -> None:
     page.table(("Model", "Probe", "UAS", "LAS"), rows)
     trees = [row for row in tables["structural_probe"].rows() if row["layer"] is not None]
     chain = _levels({row["model"]: row["uuas"] for row in tables["structural_probe"].rows() if row["layer"] is None})
-    curves = {name: _points(own, "uuas") for name, own in _by(trees, "model").items()}
+    curves = {name: _points(layers, "uuas") for name, layers in _by(trees, "model").items()}
     page.line_chart(curves, "layer", "structural probe: share of the arcs that are found (UUAS)", chain, shares=True)
-    for task, own in _by(tables["layer_probes"].rows(), "task").items():
-        models = _by(own, "model")
+    for task, rows_of_task in _by(tables["layer_probes"].rows(), "task").items():
+        models = _by(rows_of_task, "model")
         curves = {name: _points(layers, "accuracy") for name, layers in models.items()}
         first = next(iter(models))
         curves[f"{first}, control task"] = _points(models[first], "control_accuracy")
-        usual = _levels({"usual label of the word": own[0]["usual_label"]})
+        usual = _levels({"usual label of the word": rows_of_task[0]["usual_label"]})
         page.line_chart(curves, "layer", f"{task}: accuracy", usual, shares=True)
 
 
@@ -310,11 +297,11 @@ def _share(row: dict[str, Any], name: str) -> str:
     return percent(value) if low is None else f"{percent(value)} ({100 * low:.1f} to {100 * high:.1f})"
 
 
-def _by(rows: TableRows, column: str) -> dict[str, TableRows]:
+def _by(rows: TableRows, column: str) -> dict[Any, TableRows]:
     """Group rows by the value of a column, in order."""
-    groups: dict[str, TableRows] = {}
+    groups: dict[Any, TableRows] = {}
     for row in rows:
-        groups.setdefault(str(row[column]), []).append(row)
+        groups.setdefault(row[column], []).append(row)
     return groups
 
 

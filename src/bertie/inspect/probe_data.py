@@ -1,4 +1,4 @@
-"""What the probes learn from: words of a treebank with their hidden states in all layers, and the attention between them.
+"""Data of the probes: words of a treebank with their hidden states in all layers, and the attention between them.
 
 Everything is computed batch by batch, again in every epoch. Only words and trees are kept for the whole treebank.
 
@@ -131,7 +131,7 @@ ReadVectors = Callable[[list[int], int], Float[Tensor, "S P E"]]
 
 
 def treebank_vectors(model: Model, treebank: EncodedTreebank) -> ReadVectors:
-    """Return what reads the word embeddings of a model, for the words of a treebank, scaled to a mean square of 1.
+    """Return a function that reads the word embeddings of a model for the words of a treebank, with a mean square of 1.
 
     Args:
         model: The model.
@@ -154,10 +154,10 @@ def treebank_vectors(model: Model, treebank: EncodedTreebank) -> ReadVectors:
 
 
 class WordReader:
-    """Computes what a model makes of the words of a treebank."""
+    """Computes the hidden states and the attention of a model for the words of a treebank."""
 
     def __init__(self, model: Model, treebank: EncodedTreebank, vectors: ReadVectors):
-        """Prepare the reading. `vectors` are those of the same sentences, perhaps of another model."""
+        """Prepare the reading. `vectors` reads the same sentences, perhaps with another model."""
         self._model = model.eval()
         self._encoder = require_transformer(model.encoder)
         self._vectors = vectors

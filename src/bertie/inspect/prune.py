@@ -83,16 +83,12 @@ def prune_heads(
         raise UsageError("--lowest needs --text FILE or --task-data FILE, to measure the importance of the heads")
     if (text is not None and task_data is not None) or (text is None and text_column):
         raise UsageError("give either --text FILE, to which --text-column applies, or --task-data FILE")
-    source = find_model_folder(model)
+    source, predictor = find_model_folder(model), load(model)
     if not source.is_dir():
         raise UsageError(f"{model} is a TensorFlow checkpoint: convert it first, with bertie convert --to hf")
-    predictor = load(model)
-    config = require_transformer(predictor.model.encoder).config
-    _require_heads(chosen, lowest, config)
-    losses = None
-    if task_data is not None:
-        losses = task_losses(predictor, Path(task_data), loss_tokens, seed)
-    elif text is not None:
+    _require_heads(chosen, lowest, require_transformer(predictor.model.encoder).config)
+    losses = None if task_data is None else task_losses(predictor, Path(task_data), loss_tokens, seed)
+    if text is not None:
         texts = TextFile(Path(text), predictor.tokenizer, predictor.max_length, text_column)
         losses = text_losses(predictor, first_sequences(texts.blocks(), loss_tokens), seed)
     if lowest and losses is not None:

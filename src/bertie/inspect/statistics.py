@@ -1,4 +1,4 @@
-"""What each head attends to on average, over any amount of text (Clark et al. 2019, sections 3.1 to 3.3).
+"""The mean attention of each head, over any amount of text (Clark et al. 2019, sections 3.1 to 3.3).
 
 A number is a mean over the tokens that could attend to such a key. So a causal model has no attention to the next token,
 the first token of a text has none to the previous one, and a layer with local attention has attention to [SEP] only from the
@@ -39,6 +39,12 @@ STATISTICS = {
     "distance": "mean distance between a token and those that it attends to, in tokens",
 }
 _NAMES = list(STATISTICS)
+_DISTANCE_MEANING = {
+    **HEAD,
+    "distance": "position of the attended token relative to the attending one, in tokens; negative: before it",
+    "attention": "mean attention over the tokens that see a token at this distance; empty where no token does",
+    "uniform": "the same for a head that attends to all tokens equally",
+}
 
 
 def short_name(statistic: str) -> str:
@@ -49,7 +55,7 @@ def short_name(statistic: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Grid:
-    """What the statistics need of a group, the same in all layers."""
+    """Properties of a group that are the same in all layers."""
 
     keys: Float[Tensor, "S 3 K"]
     """1 where a pair of query and key is of a kind: [SEP], punctuation, same token. K: L × L pairs."""
@@ -95,30 +101,18 @@ class HeadStatistics:
         sees = torch.stack([self.sees[window] for window in self.windows])
         means = (self.sums / sees[:, None]).flatten(0, 1).numpy()
         uniform = (self.uniform / self.sees[None]).numpy()
-        distances = self._distance_table(means[:, len(_NAMES) :], uniform[len(_NAMES) :])
-        columns: dict[str, Any] = {name: means[:, i] for i, name in enumerate(_NAMES)}
-        heads = Table("heads", {"layer": layer, "head": head, **columns}, HEAD | STATISTICS)
-        row: dict[str, Any] = {name: uniform[i : i + 1] for i, name in enumerate(_NAMES)}
-        return [heads, Table("uniform_head", row, dict(STATISTICS)), distances]
-
-    def _distance_table(self, means: np.ndarray, uniform: np.ndarray) -> Table:
-        layer, head = head_names(self.encoder)
-        possible = (self.sees[None][len(_NAMES) :] > 0).numpy()
-        distances = np.array(DISTANCES)[possible]
-        columns: dict[str, Any] = {
-            "layer": layer.repeat(len(distances)),
-            "head": head.repeat(len(distances)),
-            "distance": np.tile(distances, len(layer)),
-            "attention": means[:, possible].flatten(),
-            "uniform": np.tile(uniform[possible], len(layer)),
+        columns: dict[str, Any] = {"layer": layer, "head": head, **dict(zip(_NAMES, means.T, strict=False))}
+        row: dict[str, Any] = dict(zip(_NAMES, uniform[:, None], strict=False))
+        tables = [Table("heads", columns, HEAD | STATISTICS), Table("uniform_head", row, STATISTICS)]
+        possible = np.flatnonzero(self.sees[None].numpy()[len(_NAMES) :] > 0)
+        place = np.tile(possible, len(layer))
+        distances = {
+            **{"layer": layer.repeat(len(possible)), "head": head.repeat(len(possible))},
+            "distance": np.array(DISTANCES)[place],
+            "attention": means[:, len(_NAMES) + possible].flatten(),
+            "uniform": uniform[len(_NAMES) + place],
         }
-        meaning = {
-            **HEAD,
-            "distance": "position of the attended token relative to the attending one, in tokens; negative: before it",
-            "attention": "mean attention over the tokens that see a token at this distance; empty where no token does",
-            "uniform": "the same for a head that attends to all tokens equally",
-        }
-        return Table("distances", columns, meaning)
+        return [*tables, Table("distances", distances, _DISTANCE_MEANING)]
 
     def _grid_of(self, group: Group) -> _Grid:
         valid, ids = group.valid, group.input_ids
@@ -144,8 +138,8 @@ def _sees(
         visible = visible.triu(-window).tril(window)
     tokens, sees_kind = valid.sum(), (keys & visible[:, None]).any(-1).sum((0, 2))
     distances = _along_distances(visible.sum(0)[None].double())[0]
-    first, previous, following, own = (visible[:, :, 0].sum(), *(distances[REACH + d] for d in (-1, 1, 0)))
-    numbers = [first, *sees_kind[:2], previous, following, own, sees_kind[2], tokens, len(valid), tokens]
+    first, previous, following, itself = (visible[:, :, 0].sum(), *(distances[REACH + d] for d in (-1, 1, 0)))
+    numbers = [first, *sees_kind[:2], previous, following, itself, sees_kind[2], tokens, len(valid), tokens]
     sees = torch.tensor([float(number) for number in numbers], dtype=torch.float64, device=valid.device)
     return torch.cat([sees, distances])
 
@@ -157,13 +151,9 @@ def punctuation_ids(tokenizer: Tokenizer) -> np.ndarray:
     digits or space. Special tokens are no punctuation.
     """
     special = set(tokenizer.special_ids.tolist())
-    found = []
-    for entry_id, entry in enumerate(tokenizer.vocabulary):
-        if entry_id not in special:
-            text = tokenizer.spelling(entry).decode("utf-8", "replace").strip()
-            if text and all(map(_is_punctuation, text)):
-                found.append(entry_id)
-    return np.array(found, np.int64)
+    texts = (tokenizer.spelling(entry).decode("utf-8", "replace").strip() for entry in tokenizer.vocabulary)
+    ids = [i for i, text in enumerate(texts) if text and i not in special and all(map(_is_punctuation, text))]
+    return np.array(ids, np.int64)
 
 
 def _is_punctuation(character: str) -> bool:
@@ -179,13 +169,13 @@ def _sums(grid: _Grid, probabilities: Float[Tensor, "S N L L"]) -> Float[Tensor,
     logarithms = (probabilities + 1e-30).log_()  # 0 times this is 0
     entropy_SNL = -logarithms.mul_(probabilities).sum(-1)
     distances = _along_distances(total_NLL)
-    previous, following, own = (distances[:, REACH + d] for d in (-1, 1, 0))
+    previous, following, itself = (distances[:, REACH + d] for d in (-1, 1, 0))
     positions = torch.arange(total_NLL.shape[-1], device=total_NLL.device)
     away = (total_NLL * (positions[:, None] - positions).abs()).sum((1, 2))
     entropy = entropy_SNL.sum((0, 2), dtype=torch.float64)
     cls_entropy = entropy_SNL[:, :, 0].sum(0, dtype=torch.float64)
     cls = total_NLL[:, :, 0].sum(-1)
-    columns = [cls, sep, punctuation, previous, following, own, same, entropy, cls_entropy, away]
+    columns = [cls, sep, punctuation, previous, following, itself, same, entropy, cls_entropy, away]
     return torch.cat([torch.stack(columns, -1), distances], -1)
 
 

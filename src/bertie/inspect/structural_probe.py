@@ -117,7 +117,7 @@ class StructuralProbes(nn.Module):
     def predict(self, batch: WordBatch) -> tuple[Float[Tensor, "layers S P P"], Float[Tensor, "layers S P"]]:
         """Return the predicted distances and depths of all places."""
         states = batch.states / self._deviation
-        distance, depth = (torch.einsum("lspd,ldr->lspr", states, each) for each in self.maps)
+        distance, depth = (torch.einsum("lspd,ldr->lspr", states, matrix) for matrix in self.maps)
         squares = distance.square().sum(-1)
         products = distance @ distance.transpose(2, 3)
         return (squares[..., None] + squares[:, :, None] - 2 * products).clamp(min=0), depth.square().sum(-1)
@@ -126,7 +126,7 @@ class StructuralProbes(nn.Module):
         """Return the mean absolute errors: the mean over the words or pairs of a sentence, then over the sentences."""
         distances, depths = self.predict(batch)
         words = batch.words.float()
-        gold_distances, gold_depths = (each.to(words.device) for each in _gold(batch.sentences, words.shape[1]))
+        gold_distances, gold_depths = (gold.to(words.device) for gold in _gold(batch.sentences, words.shape[1]))
         weight = words / words.sum(1, keepdim=True).clamp(min=1) / len(words)
         pairs = words[:, :, None] * weight[:, None] / words.sum(1)[:, None, None].clamp(min=1)
         errors = ((distances - gold_distances).abs() * pairs).sum((1, 2, 3))
@@ -146,8 +146,8 @@ class StructuralProbes(nn.Module):
     def tables(self) -> list[Table]:
         """Return `structural_probe`: a row for every layer and one for the chain."""
         rows = [
-            *({"model": self._name, "layer": layer, **each.summary()} for layer, each in enumerate(self._counts)),
-            *({"model": CHAIN, "layer": None, **each.summary()} for each in self._chain),
+            *({"model": self._name, "layer": i, **counts.summary()} for i, counts in enumerate(self._counts)),
+            *({"model": CHAIN, "layer": None, **counts.summary()} for counts in self._chain),
         ]
         return [Table.of_rows("structural_probe", rows, _MEANING)]
 
@@ -171,7 +171,7 @@ class TreeCounts:
             heads = np.array([0, *(head + 1 for head in sentence.heads)])
             children = [w for w in np.flatnonzero(counted[s]).tolist() if heads[w] > 0 and counted[s, heads[w]]]
             arcs = {frozenset((w, int(heads[w]))) for w in children}
-            found = {frozenset((w, p)) for w, p in enumerate(parents[s].tolist()) if p >= 0}
+            named = {frozenset((w, p)) for w, p in enumerate(parents[s].tolist()) if p >= 0}
             correlations = 0.0, 0, 0.0
             present = np.flatnonzero(words[s])
             if len(present) in LENGTHS:
@@ -183,7 +183,7 @@ class TreeCounts:
             has_root = bool(counted[s].any())
             right_root = has_root and heads[roots[s]] == 0
             self.numbers.append(batch.numbers[s])
-            self.rows.append([len(arcs & found), len(arcs), right_root, has_root, *correlations])
+            self.rows.append([len(arcs & named), len(arcs), right_root, has_root, *correlations])
 
     def summary(self) -> dict[str, float]:
         """Return the measures with their intervals. Rank correlations are averaged by length, then over the lengths."""

@@ -1,4 +1,4 @@
-"""Tables and findings: what every analysis returns, and what the files and the page are made of."""
+"""Tables and findings, which every analysis returns. The files and the page are made of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from bertie import storage
 
 HEAD = {"layer": "layer, from 1", "head": "head in the layer, from 1"}
-"""What the columns `layer` and `head` hold, in a table with a row for every head."""
+"""Meaning of the columns `layer` and `head`, in a table with a row for every head."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class Table:
     columns: dict[str, Many[Any] | np.ndarray]
     """Column -> values: numbers, strings or None."""
     meaning: dict[str, str]
-    """Column -> what it holds, with its unit, in a few words. The page shows it."""
+    """Column -> its meaning, with its unit, in a few words. The page shows it."""
 
     def __post_init__(self) -> None:
         lengths = {name: len(values) for name, values in self.columns.items()}
@@ -85,7 +85,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class InputFindings:
-    """What the analyses of one input found."""
+    """Results of the analyses of one input."""
 
     name: str
     """Name of the input, such as "text": its key in inspect.json."""

@@ -18,7 +18,6 @@ from bertie.inspect.dependency_probes import (
     AttentionProbe,
     AttentionVectorsProbe,
     DependencyProbes,
-    OffsetBaseline,
     baselines,
 )
 from bertie.inspect.probe_data import StateScale, WordBatch
@@ -101,9 +100,9 @@ def test_baselines_by_hand() -> None:
     assert found["best offset"] == [1, 2, 3, -1]
     assert found["best offset for the part of speech"] == found["best offset for the relation"] == [1, 2, -1, 2]
     new = ParsedSentence(("run", "on"), ("V", "X"), (-1, 0), ("root", "compound:prt"), "s")
-    fitted = OffsetBaseline.fit("relation", [sentence])
+    fitted = baselines([sentence])["best offset for the relation"]
     assert fitted.predict(new) == [-1, -1]  # the unknown relation has the usual distance, 1, outside of the sentence
-    assert OffsetBaseline.fit("part of speech", [new]).predict(sentence)[2] == -1
+    assert baselines([new])["best offset for the part of speech"].predict(sentence)[2] == -1
 
 
 def test_words_and_heads_without_a_token(

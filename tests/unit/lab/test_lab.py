@@ -214,8 +214,8 @@ def test_parts_that_do_not_fit_are_refused(finished: Path, lab_data: Path, tmp_p
     refused(UsageError, "task and: no such file: .*parts.txt")
     path.write_text("a\n" * 59)
     refused(UserError, "has 59 lines, and .*dev.tsv has 60 examples: give one line for each example")
-    path.write_text("a\n" * 59 + "\n")
-    refused(UserError, "line 60 is not the name of a part")
+    path.write_text("a\n" * 59 + " \n")
+    refused(UserError, "parts.txt:60: ")
     path.write_text("a\n" * 60)
     file["tasks"][0]["finetune"]["metric"] = "mcc_of_parts"
     refused(UsageError, "metric is 'mcc_of_parts'")
