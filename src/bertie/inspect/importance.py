@@ -150,7 +150,11 @@ def task_losses(predictor: Predictor, path: Path, max_tokens: int, seed: int) ->
     if not chosen:
         raise UserError(f"{path}: no example has a label that the model knows")
     most = len(chosen) // 2 if task.unit == "batch" else len(chosen)  # such a loss compares the examples of a batch
-    batches = [_task_batch(predictor, task, group) for group in _groups(chosen, most)]
+    batches = []
+    for sequences in _groups(chosen, most):
+        batch = collate(sequences, predictor.max_length)
+        index, _ = head_index(task, sequences, predictor.model.encoder.config.pooled_token)
+        batches.append(MicroBatch.of(batch, {task.kind: task.targets(batch, sequences, index)}))
     return HeadLosses(predictor.model, task.kind, batches)
 
 
@@ -176,12 +180,6 @@ def _groups(units: list[list[Sequence]], most: int) -> list[list[Sequence]]:
     """
     parts = np.array_split(np.arange(len(units)), max(1, min(BATCHES, most)))
     return [[sequence for i in part for sequence in units[i]] for part in parts]
-
-
-def _task_batch(predictor: Predictor, task: EncodesExamples, sequences: list[Sequence]) -> MicroBatch:
-    batch = collate(sequences, predictor.max_length)
-    index, _ = head_index(task, sequences, predictor.model.encoder.config.pooled_token)
-    return MicroBatch.of(batch, {task.kind: task.targets(batch, sequences, index)})
 
 
 MEANING = {

@@ -138,12 +138,15 @@ def test_a_model_without_attention_is_refused() -> None:
         require_transformer(StaticEncoder(StaticConfig(hidden_size=8, vocab_size=10)))
 
 
-def _batch(lengths: list[int]) -> Batch:
+def _sequences(lengths: list[int]) -> list[Sequence]:
     rng = np.random.default_rng(0)
-    sequences = [
+    return [
         Sequence(rng.integers(5, 500, n).astype(np.int32), np.zeros(n, np.int32), np.ones(n, bool)) for n in lengths
     ]
-    return collate(sequences, max(lengths)).tensors()
+
+
+def _batch(lengths: list[int]) -> Batch:
+    return collate(_sequences(lengths), max(lengths)).tensors()
 
 
 def own_attention(encoder: TransformerEncoder, sequences: list[Sequence]) -> list[np.ndarray]:
@@ -175,9 +178,7 @@ def test_every_torch_engine_shows_its_attention(
     for parameter in encoder.parameters():
         torch.nn.init.normal_(parameter, std=0.3 if parameter.ndim > 1 else 0.01)
     lengths = [5, 9, 9, 1, 12]
-    sequences = [
-        Sequence(np.arange(3 * n, 3 * n + n, dtype=np.int32), np.zeros(n, np.int32), np.ones(n, bool)) for n in lengths
-    ]
+    sequences = _sequences(lengths)
     with torch.inference_mode():
         expected = own_attention(encoder, sequences)
     built = {
