@@ -92,7 +92,7 @@ class Chosen:
     questions: int
     """Number of questions that the accuracies are measured on."""
     columns: dict[str, float]
-    """The accuracies and their intervals, as `_MEANING` explains them. NaN: there is no question."""
+    """The accuracies and their intervals, as `_MEANING` explains them."""
 
 
 Best = dict[tuple[str, bool], Chosen]

@@ -126,7 +126,7 @@ def read_coreference(path: Path) -> Iterator[MentionText | UserError]:
     if not number:
         raise UserError(f"{path} is empty")
     if str(first).rstrip("\r\n").split("\t") == GAP_COLUMNS:
-        return (parsed(_gap_text, path, *numbered) for numbered in lines)
+        return (parsed(_gap_text, path, number, line) for number, line in lines)
     if str(first).startswith(_BEGIN):
         return (parsed(_conll_text, path, document) for document in _documents(chain([(number, first)], lines)))
     raise UserError(
@@ -150,7 +150,8 @@ def _gap_text(path: Path, number: int, line: str | UserError) -> MentionText:
             raise UserError(f"{place}: {name} is {shorten(row[name])!r}: expected TRUE or FALSE")
     placed = [(*_locate(row, name, spans, place), name) for name in ("Pronoun", "A", "B")]
     placed.sort(key=lambda mention: (mention[0], -mention[1]))
-    mentions = tuple(Mention(*span, "pronoun" if name == "Pronoun" else "proper noun") for *span, name in placed)
+    kinds: dict[str, MentionKind] = {"Pronoun": "pronoun", "A": "proper noun", "B": "proper noun"}
+    mentions = tuple(Mention(first, last, kinds[name]) for first, last, name in placed)
     names = [name for *_, name in placed]
     candidates = tuple(number for number, name in enumerate(names) if name != "Pronoun")
     right = tuple(row[f"{names[number]}-coref"].upper() == "TRUE" for number in candidates)

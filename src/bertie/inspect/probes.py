@@ -123,7 +123,6 @@ def inspect_probes(
         UsageError: There is no such file.
         UserError: The model has no attention, or a file has no sentence that the model can read.
     """
-    require_transformer(predictor.model.encoder)
     treebanks = [_read(path, predictor) for path in (train, test)]
     if train.samefile(test):
         console.warn(f"{test}: the probes are tested on the sentences that they are trained on")
@@ -134,8 +133,8 @@ def inspect_probes(
     tables = []
     for name in (TRAINED_NAME, UNTRAINED_NAME):
         model = predictor.model if name == TRAINED_NAME else untrained(predictor.model, seed)
-        readers = map(partial(WordReader, model), treebanks, embeddings)
-        tables.append(_probe(*readers, epochs, seed, name))
+        train_reader, test_reader = map(partial(WordReader, model), treebanks, embeddings)
+        tables.append(_probe(train_reader, test_reader, epochs, seed, name))
     joined = list(map(Table.join, zip(*tables, strict=True)))
     facts = {
         "train": {"file": train.name, **_facts(treebanks[0])},

@@ -28,11 +28,6 @@ class Table:
     meaning: dict[str, str]
     """Column -> its meaning, with its unit, in a few words. The page shows it."""
 
-    def __post_init__(self) -> None:
-        lengths = {name: len(values) for name, values in self.columns.items()}
-        if len(set(lengths.values())) > 1 or set(self.meaning) != set(self.columns):
-            raise ValueError(f"table {self.name}: columns of lengths {lengths}, meanings of {sorted(self.meaning)}")
-
     @classmethod
     def of_rows(cls, name: str, rows: Many[dict[str, Any]], meaning: dict[str, str]) -> Table:
         """Return a table with the given rows: column -> value, for every column of `meaning`."""

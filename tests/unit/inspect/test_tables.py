@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 from pyarrow import csv, parquet
 
 from bertie.inspect.tables import Table, write_numbers, write_tables
@@ -26,10 +25,3 @@ def test_files_hold_the_numbers(tmp_path: Path) -> None:
     assert csv.read_csv(tmp_path / "heads.csv").to_pydict() == {**expected, "name": ["a", 'b "c"', ""]}
     content = json.loads((tmp_path / "inspect.json").read_text())
     assert content == {"model": "m", "tables": {"heads": {"meaning": TABLE.meaning, "columns": expected}}}
-
-
-def test_every_column_has_a_meaning_and_the_same_length() -> None:
-    with pytest.raises(ValueError, match="table t"):
-        Table("t", {"a": [1, 2], "b": [1]}, {"a": "a", "b": "b"})
-    with pytest.raises(ValueError, match="table t"):
-        Table("t", {"a": [1]}, {})
