@@ -15,9 +15,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from bertie.errors import UserError, raise_error, shorten
+from bertie.base.errors import UserError, raise_error, shorten
+from bertie.examples.rows import parse_index, read_lines, require_file
 from bertie.inspect.texts import parsed
-from bertie.tasks.data.rows import parse_index, read_lines, require_file
 
 Gender = Literal["feminine", "masculine", "neuter"]
 

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bertie import config as configuration
-from bertie import console, storage
-from bertie.errors import UsageError, UserError, naming, raise_error
+from bertie.base import config as configuration
+from bertie.base import console, storage
+from bertie.base.errors import UsageError, UserError, naming, raise_error
+from bertie.examples.rows import read_lines, require_file
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.finetuning.sweep import selection_metric
 from bertie.lab.config import LabConfig
 from bertie.lab.plan import Plan
 from bertie.lab.steps import FinetuneStep
-from bertie.tasks.data.rows import read_lines, require_file
 from bertie.tasks.scoring import labeled_examples, training_examples
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertie.inspect.dependency_probes import (
+from bertie.inspect.probes.dependency_probes import (
     ATTENTION,
     DISTANCES,
     GOLD,
@@ -20,7 +20,7 @@ from bertie.inspect.dependency_probes import (
     DependencyProbes,
     baselines,
 )
-from bertie.inspect.probe_data import StateScale, WordBatch
+from bertie.inspect.probes.probe_data import StateScale, WordBatch
 from bertie.inspect.treebank import ParsedSentence
 
 Train = Callable[..., None]

@@ -11,13 +11,13 @@ from tests.unit.inspect.conftest import rows
 
 from bertie.batches.collate import collate
 from bertie.inspect.attention import observed, read_attention, require_transformer
-from bertie.inspect.relations import DIRECTIONS, Relations, named_words
+from bertie.inspect.heads.relations import DIRECTIONS, Relations, named_words
 from bertie.inspect.tables import Table
 from bertie.inspect.treebank import ParsedSentence
 from bertie.inspect.words import WordGrid, encode_words, words_of
 from bertie.model.model import Model
 from bertie.predict.predictor import Predictor
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from conftest import Plant

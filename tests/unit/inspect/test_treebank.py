@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bertie.errors import UserError
+from bertie.base.errors import UserError
 from bertie.inspect.treebank import ParsedSentence, read_treebank
 
 GOOD = """# text = Don't go

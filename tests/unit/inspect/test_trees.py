@@ -9,7 +9,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 from scipy.stats import spearmanr
 from tests.unit.inspect.conftest import random_heads
 
-from bertie.inspect.structural_probe import rank_correlations, spanning_trees, tree_distances
+from bertie.inspect.probes.structural_probe import rank_correlations, spanning_trees, tree_distances
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 30])
