@@ -1,4 +1,4 @@
-"""What to convert into what, read and checked before anything is written: the job of `convert`."""
+"""The job of `convert`: its source and its target, read and checked before anything is written."""
 
 from __future__ import annotations
 
@@ -32,8 +32,6 @@ ONNX files in fp32, fp16 and q8. tf: a checkpoint for Google's code."""
 LIBRARIES = ("hf", "sentence-transformers", "transformers.js", "tf")
 """The targets without an engine."""
 ExportPrecision = Literal["fp32", "bf16", "int8"]
-
-
 CALIBRATION_SEQUENCES = 128
 """Sequences on which activations are measured."""
 CHECKED_SEQUENCES = 32
@@ -42,7 +40,7 @@ CHECKED_SEQUENCES = 32
 
 @dataclass(frozen=True)
 class Conversion:
-    """What to convert, and on which inputs the result is compared with its source."""
+    """A conversion, and the inputs on which the result is compared with its source."""
 
     out: Path
     """The folder that the result will have."""

@@ -96,6 +96,11 @@ class Refused(Exception):  # noqa: N818 - not every refusal is an error of the s
         return types.get(self.status, "invalid_request_error")
 
 
+def unfit(param: str, problem: str, reason: str = "validation") -> Refused:
+    """Return the refusal of a field, such as "input[3]"."""
+    return Refused(422, reason, f"{param}: {problem}", param)
+
+
 def try_later(status: int, reason: str, problem: str, seconds: float) -> Refused:
     """Return the refusal of a request that may be sent again after some seconds at the earliest.
 

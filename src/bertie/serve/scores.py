@@ -24,7 +24,7 @@ from bertie.tasks.encoding import by_example
 from bertie.tasks.relevance import relevance
 
 ONLY = "LABEL_0"
-"""What transformers calls the only output of a head."""
+"""The name of the only output of a head in transformers."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,7 @@ async def classify(ask: Ask) -> Answered[list[Scores]]:
         message = f"the model {model.name} predicts {task.facts.predicts}, not classes or numbers of texts"
         raise Refused(422, "operation", f"{message}: use /v1/predict", "model")
     job, examples = await run_task(ask, model, task)
-    scores = await ask.call.service.offload(len(job.sequences), _scores, task, job, examples, ask.scale)
-    return answered(ask, model, job, scores)
+    return await answered(ask, model, job, _scores, task, job, examples, ask.scale)
 
 
 def _scores(task: Task, job: QueuedJob, examples: list[Any], scale: ScoreScale) -> list[Scores]:
@@ -82,7 +81,7 @@ async def rank(ask: Ask) -> Answered[list[tuple[int, float]]]:
 
 
 async def score_pairs(ask: Ask) -> Answered[list[float]]:
-    """Return the score of each pair of texts: what a model for pairs says, or else the similarity of vectors.
+    """Return the score of each pair of texts: the score of a model for pairs, or else the similarity of vectors.
 
     The first field has one text, such as a query, or as many as the second.
 
@@ -104,12 +103,9 @@ async def score_pairs(ask: Ask) -> Answered[list[float]]:
     sizes = list(map(len, ask.values))
     ask.check_sizes(sizes)
     job = await run(ask, model, "vectors", model.encode_prompted, texts, sizes)
-    vectors, similarity = np.stack(job.results), model.predictor.text_embedding.similarity
-    count = len(first)
-    scores = await ask.call.service.offload(
-        len(second), _pair_similarities, similarity, vectors[:count], vectors[count:]
-    )
-    return answered(ask, model, job, scores)
+    vectors = np.split(np.stack(job.results), [len(first)])
+    similarity = model.predictor.text_embedding.similarity
+    return await answered(ask, model, job, _pair_similarities, similarity, *vectors)
 
 
 def rank_method(model: ServedModel, label: str) -> str:

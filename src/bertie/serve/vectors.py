@@ -15,7 +15,7 @@ from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError, shorten
 from bertie.predict.predictor import Predictor
 from bertie.serve.ask import Answered, Ask, answered, each_of, run
-from bertie.serve.limits import Refused, too_large
+from bertie.serve.limits import Refused, too_large, unfit
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.queue import QueuedJob
 from bertie.text import truncation
@@ -50,8 +50,7 @@ async def embed(ask: Ask) -> Answered[np.ndarray]:
         remedy = f"can be shortened: give {shown}" if known else "cannot be shortened: omit it"
         raise ask.refused("dimensions", f"the vectors have width {width}, and {remedy}", "dimensions")
     job = await _compute(ask, model, "vectors")
-    vectors = await ask.call.service.offload(len(job.results), _shortened, ask, model, job.results)
-    return answered(ask, model, job, vectors)
+    return await answered(ask, model, job, _shortened, ask, model, job.results)
 
 
 async def embed_tokens(ask: Ask) -> Answered[list[np.ndarray]]:
@@ -68,7 +67,7 @@ async def embed_tokens(ask: Ask) -> Answered[list[np.ndarray]]:
 
     job = await _compute(ask, model, "tokens", check)
     normalize = ask.normalize or model.normalizes
-    return answered(ask, model, job, [unit(each) if normalize else each for each in job.results])
+    return await answered(ask, model, job, lambda: [unit(rows) if normalize else rows for rows in job.results])
 
 
 async def _compute(
@@ -77,12 +76,13 @@ async def _compute(
     if ask.normalize is False and model.normalizes:
         raise ask.refused("normalize", f"the files of {model.name} normalize its vectors: send true, or omit it")
     if has_ids(ask):
-        if named := [name for name in ("prompt_name", "input_type") if getattr(ask, name) is not None]:
-            raise ask.refused(named[0], "token ids have no prompt: give texts")
+        for name in ("prompt_name", "input_type"):
+            if getattr(ask, name) is not None:
+                raise ask.refused(name, "token ids have no prompt: give texts")
         ask = _with_lists(ask, model)
         values, encode = list(enumerate(ask.values)), each_of(ask, model.encode_ids)
     else:
-        values, encode = ask.values, partial(model.encode_texts, prompt=prompt_of(ask, model))
+        values, encode = ask.values, partial(model.predictor.text_sequences, prompt=prompt_of(ask, model))
     sizes = list(map(len, ask.values))
     ask.check_sizes(sizes, "token ids" if has_ids(ask) else "characters")
     return await run(ask, model, operation, encode, values, sizes, check)
@@ -90,26 +90,22 @@ async def _compute(
 
 def has_ids(ask: Ask) -> bool:
     """Return whether a client sends token ids."""
-    return not all(isinstance(each, str) for each in ask.values)
+    return not all(isinstance(value, str) for value in ask.values)
 
 
 def _with_lists(ask: Ask, model: ServedModel) -> Ask:
-    """Return what is asked with lists of token ids. Raises Refused if the client may not send them."""
+    """Return the request with lists of token ids. Raises Refused if the client may not send them."""
     [(param, value)] = ask.fields.items()
     kinds = {type(each) for each in value}
     if kinds not in ({int}, {list}):
-        raise Refused(422, "validation", f"{param} mixes texts and token ids: give texts, or token ids", param)
-    vocabulary = ask.call.request.headers.get(VOCABULARY)
-    if vocabulary is None:
-        # The ids of another vocabulary are other words, and their vector looks like any other.
-        message = (
-            f"{param}: token ids need the header {VOCABULARY} with the fingerprint that /v1/tokenize returns: send texts, in "
-            "LangChain with OpenAIEmbeddings(check_embedding_ctx_length=False)"
+        raise unfit(param, "it mixes texts and token ids: give texts, or token ids")
+    # The ids of another vocabulary are other words, and their vector looks like any other.
+    if ask.call.request.headers.get(VOCABULARY, "").strip() != fingerprint(model):
+        problem = (
+            f"token ids need the header {VOCABULARY} with the fingerprint that /v1/tokenize returns for {model.name}: send it, "
+            "or send texts, in LangChain with OpenAIEmbeddings(check_embedding_ctx_length=False)"
         )
-        raise Refused(422, "vocabulary", message, param)
-    if vocabulary.strip() != fingerprint(model):
-        problem = f"is not the vocabulary of {model.name}: send the fingerprint that /v1/tokenize returns"
-        raise Refused(422, "vocabulary", f"{VOCABULARY} {problem}", param)
+        raise unfit(param, problem, "vocabulary")
     return replace(ask, fields={param: tuple(value) if kinds == {int} else value})  # a list of ids is a single text
 
 
@@ -171,8 +167,8 @@ def shorter_widths(predictor: Predictor, named: tuple[int, ...] = ()) -> Collect
 
     Args:
         predictor: The model.
-        named: What its operator names, instead of its config.json: `matryoshka_dimensions`, or `is_matryoshka` for all
-            widths, as vLLM reads them.
+        named: Widths that its operator names. Without them, config.json has `matryoshka_dimensions`, or `is_matryoshka` for
+            all widths, as vLLM reads them.
 
     Raises:
         UsageError: A named width is not below the width of the vectors.
@@ -219,7 +215,7 @@ def _encode_whole(model: ServedModel, prompt: str, texts: list[str]) -> list[Seq
 
 
 def fingerprint(model: ServedModel) -> str:
-    """Return what tells apart vocabularies: models with the same one give the same ids for every text."""
+    """Return the fingerprint of a vocabulary: models with the same one give the same ids for every text."""
     return model.predictor.text_tokenizer.fingerprint
 
 

@@ -8,15 +8,17 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-import uvicorn
+from scipy.special import expit, softmax
 
 import bertie
 from bertie.checkpoints.folder import write_model
@@ -101,31 +103,41 @@ class Server:
 @contextmanager
 def serving(service: Service, front: Front = Front()) -> Iterator[Server]:
     """Run a server until the end of the block."""
-    listener = listen("127.0.0.1", 0)
-    started = threading.Event()
-    servers: list[uvicorn.Server] = []
+    listener, server = listen("127.0.0.1", 0), start_server(service, front)
 
     async def run() -> None:
-        server = start_server(service, front)
-        servers.append(server)
         service.start()
-        task = asyncio.ensure_future(server._serve(sockets=[listener]))
-        while not server.started:
-            await asyncio.sleep(0.005)
-        started.set()
-        await task
+        await server._serve(sockets=[listener])
 
     thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
     thread.start()
-    assert started.wait(300)
+    wait_until(lambda: server.started or not thread.is_alive())
+    assert thread.is_alive(), "the server did not start"
     try:
-        yield Server(listener.getsockname()[1], service, servers[0].server_state.connections)
+        yield Server(listener.getsockname()[1], service, server.server_state.connections)
     finally:
-        servers[0].should_exit = True
+        server.should_exit = True
         thread.join(300)
         service.stop(5)
         service.log.close()
         assert not thread.is_alive()
+
+
+def close(values: Any, expected: Any, atol: float = 1e-5) -> None:
+    np.testing.assert_allclose(values, expected, atol=atol)
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+def activated(outputs: np.ndarray, name: str) -> np.ndarray:
+    """The scores of a model of `predictors` for the outputs of its head."""
+    return softmax(outputs) if name == "classifier" else expit(outputs)
+
+
+def column(rows: list[dict[str, Any]], name: str) -> list[Any]:
+    return [row[name] for row in rows]
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 300) -> None:
@@ -171,12 +183,16 @@ def predictors(
 
 @pytest.fixture(scope="session")
 def make_service(predictors: dict[str, Predictor]) -> Callable[..., Service]:
-    """Build a service with some of the models."""
+    """Build a service with some of the models, or with others, whose vectors may have some smaller widths."""
 
-    def build(*names: str, keys: ApiKeys = ApiKeys(), **limits: Any) -> Service:
+    def build(
+        *names: str, key: str = "", widths: tuple[int, ...] = (), others: Mapping[str, Predictor] = {}, **limits: Any
+    ) -> Service:
         allowed = Limits(**limits)
-        models = {name: serve_model(name, predictors[name], allowed.queue_tokens) for name in names}
-        return Service(models, allowed, JsonLog(requests=False), keys)
+        models = {name: predictors[name] for name in names} | dict(others)
+        served = {name: serve_model(name, model, allowed.queue_tokens, widths) for name, model in models.items()}
+        keys = ApiKeys((sha256(key.encode()).digest(),)) if key else ApiKeys()
+        return Service(served, allowed, JsonLog(requests=False), keys)
 
     return build
 

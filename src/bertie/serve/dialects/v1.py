@@ -104,10 +104,7 @@ async def models(call: Call, _: None) -> m.ModelList:
 
 async def model(call: Call, _: None) -> m.ModelCard:
     """Describe a model."""
-    name = call.request.path_params["model"]
-    if name not in call.service.models:
-        raise Refused(404, "model", f"no model has this name: the models are {', '.join(call.service.models)}", "model")
-    return _card(call, call.service.models[name])
+    return _card(call, call.service.named(call.request.path_params["model"]))
 
 
 def require_ready(call: Call) -> None:
@@ -224,7 +221,7 @@ def _card(call: Call, model: ServedModel) -> m.ModelCard:
         task=task.kind if task is not None else None,
         labels=list(task.labels) if task is not None else [],
         paired=task.paired if task is not None else None,
-        sentence_vectors=model.sentence_vectors,
+        sentence_vectors=model.predictor.text_embedding.stated,
         mask_token=model.mask_token,
         languages=list(config.languages),
         language=config.language,
