@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -74,10 +75,14 @@ def _scores(task: Task, job: QueuedJob, examples: list[Any], scale: ScoreScale) 
     return [Scores(dict(zip(task.labels or (ONLY,), row, strict=True))) for row in means]
 
 
-async def rank(ask: Ask) -> Answered[list[tuple[int, float]]]:
-    """Return the number of each document and its relevance for the query, most relevant first. Fields and errors as below."""
+async def rank(ask: Ask, most: int | None = None) -> Answered[list[tuple[int, float, str]]]:
+    """Return the number of each document, its relevance for the query and its text, most relevant first.
+
+    Fields and errors as below. most: number of documents to return; None: all.
+    """
     scored = await score_pairs(ask)
-    return scored.with_results(sorted(enumerate(scored.results), key=lambda pair: -pair[1]))
+    ranked = sorted(zip(count(), scored.results, ask.values[1:], strict=False), key=lambda document: -document[1])
+    return scored.with_results(ranked[:most])
 
 
 async def score_pairs(ask: Ask) -> Answered[list[float]]:

@@ -203,6 +203,10 @@ def test_modules_with_weights_survive(pretrained: Path, tmp_path: Path) -> None:
     first, second = (bertie.load(tmp_path / name, threads=1).embed(["a text"]) for name in ("source", "out"))
     assert first.shape == (1, 5)
     assert (first == second).all()
+    pooling = json.loads((tmp_path / "out" / "1_Pooling" / "config.json").read_text())  # for old and new readers
+    assert (pooling["pooling_mode_mean_tokens"], pooling["pooling_mode_cls_token"]) == (True, False)
+    assert pooling["pooling_mode"] == "mean"
+    assert pooling["word_embedding_dimension"] == pooling["embedding_dimension"] == size
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

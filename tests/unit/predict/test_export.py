@@ -57,12 +57,12 @@ def one_layer(
 
 
 @pytest.fixture(scope="module")
-def classifier(sentences: list[str], pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def classifier(sentences: list[str], one_layer: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A fine-tuned run, and its data."""
     folder = tmp_path_factory.mktemp("classifier")
     rows = [{"text": text, "label": "long" if len(text) > 50 else "short"} for text in sentences]
     (folder / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return tuned(Classify(), rows, pretrained, folder / "run"), folder / "dev.jsonl"
+    return tuned(Classify(), rows, one_layer, folder / "run"), folder / "dev.jsonl"
 
 
 def library(target: str) -> None:
@@ -278,21 +278,6 @@ def test_a_head_that_reads_the_mean_of_all_tokens_is_exported(
     found.model.encoder.encoder = None  # pyright: ignore[reportAttributeAccessIssue]  # the library does all the work
     pairs = [[each.probabilities["long"] for each in model.predict(sentences)] for model in (source, found)]
     np.testing.assert_allclose(*pairs, atol=1e-5)
-
-
-def test_the_pooling_is_readable_by_old_and_new_readers(minilm: Path, tmp_path: Path) -> None:
-    pytest.importorskip("sentence_transformers", reason="needs the package sentence-transformers")
-    result = convert(minilm, tmp_path / "out", "sentence-transformers", threads=1)
-    assert result["cosine"] > 0.99999
-    pooling = json.loads((tmp_path / "out" / "1_Pooling" / "config.json").read_text())
-    assert pooling["pooling_mode_mean_tokens"] is True
-    assert pooling["pooling_mode_cls_token"] is False
-    assert pooling["pooling_mode"] == "mean"
-    assert pooling["word_embedding_dimension"] == pooling["embedding_dimension"] == 384
-    texts = ["one text", "another, longer text"]
-    found = bertie.load(tmp_path / "out", threads=1)
-    np.testing.assert_allclose(found.embed(texts), bertie.load(minilm, threads=1).embed(texts), atol=1e-6)
-    assert found.max_length == 256
 
 
 @pytest.mark.parametrize(

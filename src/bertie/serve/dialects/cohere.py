@@ -256,13 +256,12 @@ def _encode(vectors: np.ndarray, types: list[EmbeddingType]) -> CohereVectors:
 
 
 async def _rank(ask: Ask, request: CohereRerankV1 | CohereRerankV2, version: str) -> CohereRanking:
-    ranking = await rank(ask)
+    ranking = await rank(ask, request.top_n)
 
     def shown(document: str | dict[str, str]) -> dict[str, str] | None:
         return None if not request.return_documents else {"text": document} if isinstance(document, str) else document
 
-    best = ranking.results[: request.top_n]
-    results = [CohereResult(i, score, shown(request.documents[i])) for i, score in best]
+    results = [CohereResult(i, score, shown(request.documents[i])) for i, score, _ in ranking.results]
     return CohereRanking(ask.call.id, results, _meta(ranking, version))
 
 

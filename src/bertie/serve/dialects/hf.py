@@ -22,7 +22,7 @@ from bertie.serve import predictions
 from bertie.serve.ask import Ask
 from bertie.serve.dialects import hf_messages as m
 from bertie.serve.dialects.v1 import require_ready
-from bertie.serve.exchange import Call, Dialect, Endpoint, json_response
+from bertie.serve.exchange import Call, Dialect, Endpoint
 from bertie.serve.limits import Refused, unfit
 from bertie.serve.numbers import json_numbers
 from bertie.serve.operations import MAX_TOP_K, Operation, ServedModel
@@ -327,9 +327,7 @@ async def _infer(call: Call, request: m.HfRequest, name: str, task: str) -> Any:
         raise Refused(422, "operation", f"the model {model.name} was not fine-tuned for {task}, but for {own}", "model")
     if wrong := [field for field in given if field not in chosen.parameters]:
         raise unfit(wrong[0], f"{task} has no such parameter: omit it")
-    answer = await chosen.run(ask, request.inputs, given)
-    size = len(answer) if isinstance(answer, list) else 1
-    return await call.service.offload(size, json_response, answer)
+    return await chosen.run(ask, request.inputs, given)
 
 
 def _model(call: Call, name: str) -> ServedModel:

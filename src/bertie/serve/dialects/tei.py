@@ -20,7 +20,7 @@ from bertie.serve import scores, vectors
 from bertie.serve.ask import Answered, Ask
 from bertie.serve.dialects import v1
 from bertie.serve.dialects.v1 import HEALTH
-from bertie.serve.dialects.v1_messages import Texts
+from bertie.serve.dialects.v1_messages import ClassScore, Texts
 from bertie.serve.exchange import Call, Dialect, Endpoint, invalid, json_response
 from bertie.serve.limits import Refused, unfit
 from bertie.serve.numbers import json_numbers, raw
@@ -128,13 +128,6 @@ class TeiRootRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     return_text: bool | UnsetType = UNSET
 
 
-class TeiPrediction(Struct):
-    """A class with its score."""
-
-    score: float
-    label: str
-
-
 class TeiRank(Struct, omit_defaults=True):
     """A text with its relevance."""
 
@@ -194,18 +187,18 @@ async def embed(call: Call, request: TeiEmbedRequest) -> list[list[float]]:
     return await call.service.offload(len(rows), json_numbers, vectors.unit(rows) if request.normalize else rows)
 
 
-async def embed_all(call: Call, request: TeiEmbedAllRequest) -> Annotated[Response, list[list[list[float]]]]:
+async def embed_all(call: Call, request: TeiEmbedAllRequest) -> list[list[list[float]]]:
     """Return the vectors of all tokens of texts, special tokens included, without pooling."""
     embedded = await vectors.embed_tokens(_ask(call, request, {"inputs": request.inputs}))
-    return await call.service.offload(embedded.tokens, lambda: json_response(raw(map(json_numbers, embedded.results))))
+    return await call.service.offload(embedded.tokens, lambda: raw(map(json_numbers, embedded.results)))
 
 
-async def predict(call: Call, request: TeiPredictRequest) -> list[TeiPrediction | list[TeiPrediction]]:
+async def predict(call: Call, request: TeiPredictRequest) -> list[ClassScore | list[ClassScore]]:
     """Return the classes of texts or pairs of texts, most probable first."""
     inputs = _examples(request.inputs)
     scale = "raw" if request.raw_scores else "sigmoid"
     scored = await scores.classify(_ask(call, request, {"inputs": inputs}, scale=scale))
-    results = [[TeiPrediction(score, label) for label, score in each.ranked] for each in scored.results]
+    results = [[ClassScore(score, label) for label, score in each.ranked] for each in scored.results]
     return cast(Any, results if isinstance(inputs, list) else results[0])
 
 
@@ -213,8 +206,7 @@ async def rerank(call: Call, request: TeiRerankRequest) -> list[TeiRank]:
     """Sort texts by their relevance for a query."""
     fields = {"query": request.query, "texts": request.texts}
     ranking = await scores.rank(_ask(call, request, fields, scale="raw" if request.raw_scores else "sigmoid"))
-    shown = request.texts if request.return_text else [None] * len(request.texts)
-    return [TeiRank(i, score, shown[i]) for i, score in ranking.results]
+    return [TeiRank(i, score, text if request.return_text else None) for i, score, text in ranking.results]
 
 
 async def similarity(call: Call, request: TeiSimilarityRequest) -> list[float]:
@@ -343,12 +335,12 @@ def _tokens(texts: list[str], read: Answered[list[Sequence]], special: bool) -> 
     def tokens(text: str, sequence: Sequence) -> list[TeiToken]:
         inside, ids = vectors.text_slice(read.model, sequence), sequence.input_ids.tolist()
         assert sequence.offsets is not None
-        row: list[TeiToken] = []
-        for i, (start, stop) in enumerate(sequence.offsets.tolist()):
-            if inside.start <= i < inside.stop:
-                row.append(TeiToken(ids[i], text[start:stop], False, start, stop))
-            elif special:
-                row.append(TeiToken(ids[i], vocabulary[ids[i]], True, None, None))
-        return row
+        return [
+            TeiToken(ids[i], text[start:stop], False, start, stop)
+            if inside.start <= i < inside.stop
+            else TeiToken(ids[i], vocabulary[ids[i]], True, None, None)
+            for i, (start, stop) in enumerate(sequence.offsets.tolist())
+            if special or inside.start <= i < inside.stop
+        ]
 
     return json_response(raw(map(tokens, texts, read.results)))

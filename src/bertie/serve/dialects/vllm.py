@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from msgspec import Meta, Struct
-from starlette.responses import Response
 
 from bertie.serve.ask import Answered, Ask
 from bertie.serve.dialects.v1 import HEALTH
@@ -20,7 +19,7 @@ from bertie.serve.dialects.v1_messages import (
     coded_form,
     usage,
 )
-from bertie.serve.exchange import Call, Dialect, Endpoint, json_response
+from bertie.serve.exchange import Call, Dialect, Endpoint
 from bertie.serve.limits import Refused, unfit
 from bertie.serve.numbers import base64_of, raw
 from bertie.serve.scores import classify as classified
@@ -186,9 +185,8 @@ class VllmPooling(VllmList, kw_only=True):
 async def rerank(call: Call, request: VllmRerankRequest) -> VllmRanks:
     """Sort documents by their relevance for a query."""
     ask = _ask(call, request, {"query": request.query, "documents": request.documents})
-    ranking, texts, shown = await rank(ask), ask.values[1:], request.return_documents
-    best = ranking.results[: request.top_n or None]
-    results = [RerankResult(i, value, Document(texts[i]) if shown else None) for i, value in best]
+    ranking, shown = await rank(ask, request.top_n or None), request.return_documents
+    results = [RerankResult(i, value, Document(text) if shown else None) for i, value, text in ranking.results]
     return VllmRanks(results=results, **_answer("rerank", call, ranking))
 
 
@@ -214,7 +212,7 @@ async def classify(call: Call, request: VllmClassifyRequest) -> VllmClasses:
     return VllmClasses(data=data, **_listed("classify", call, scored))
 
 
-async def pooling(call: Call, request: VllmPoolingRequest) -> Annotated[Response, VllmPooling]:
+async def pooling(call: Call, request: VllmPoolingRequest) -> VllmPooling:
     """Return vectors of texts, vectors of their tokens, or scores of their classes."""
     ask = _ask(call, request, {"input": request.input}, dimensions=request.dimensions)
     if request.task != "embed" and request.dimensions not in (None, ask.model("vectors").vector_width):
@@ -228,8 +226,8 @@ async def pooling(call: Call, request: VllmPoolingRequest) -> Annotated[Response
     else:
         pooled = await (embed if request.task == "embed" else embed_tokens)(ask)
         rows = pooled.results
-    message = VllmPooling(data=[], **_listed("pool", call, pooled))
-    return await call.service.offload(pooled.tokens, _with_rows, message, rows, request.encoding_format)
+    data = await call.service.offload(pooled.tokens, _pooled, rows, request.encoding_format)
+    return VllmPooling(data=data, **_listed("pool", call, pooled))
 
 
 ENDPOINTS = (
@@ -272,10 +270,10 @@ def _fields(request: VllmScoreRequest) -> tuple[str, str]:
     raise Refused(422, "validation", message, min(named, default=None))
 
 
-def _with_rows(message: VllmPooling, rows: list[np.ndarray], encoding_format: str) -> Response:
+def _pooled(rows: list[np.ndarray], encoding_format: str) -> Any:
+    """Return the numbers of each text, encoded."""
     encode = base64_of if encoding_format == "base64" else np.ndarray.tolist
-    message.data = raw(VllmPooled(number, encode(row)) for number, row in enumerate(rows))
-    return json_response(message)
+    return raw(VllmPooled(number, encode(row)) for number, row in enumerate(rows))
 
 
 def _answer(kind: str, call: Call, answered: Answered[Any]) -> dict[str, Any]:
