@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import NoneType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -55,6 +55,10 @@ class Call:
     """Further facts for the log: model, texts, tokens."""
     reserve: Callable[[int], None] = lambda _: None
     """Counts bytes that the request keeps in memory until its response is complete. Raises Refused, with status 429."""
+    status: int = 200
+    """Status of the response to a request that is not refused."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Headers of this response."""
 
     @property
     def remaining(self) -> float:
@@ -111,9 +115,7 @@ class Endpoint:
 
     @cached_property
     def _types(self) -> list[Any]:
-        # Response: no message. Annotated[Response, M]: the message M, which the handler has encoded.
         types = get_type_hints(self.handler, include_extras=True).values()
-        types = [get_args(kind)[1] if get_origin(kind) is Annotated else kind for kind in types]
         return [None if kind in (NoneType, Response) else kind for kind in types]
 
 
@@ -148,7 +150,8 @@ def exchange(service: Service, name: str, dialect: Dialect, asked: Endpoint) -> 
                 message = await _read(call, decoder) if decoder is not None else None
                 result = await asked.handler(call, message)
                 if not isinstance(result, Response):
-                    result = await service.offload(call.facts.get("texts", 0), json_response, result)
+                    texts = call.facts.get("texts", 0)
+                    result = await service.offload(texts, json_response, result, call.status, call.headers)
                 response = result
         except Refused as refused:
             reason, response = refused.reason, refusal(refused)
@@ -191,9 +194,9 @@ class LargeResponse:
             self.service.buffered -= len(body)
 
 
-def json_response(message: Any, status: int = 200) -> Response:
+def json_response(message: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Return a message as a response."""
-    return Response(_encode(message), status, media_type="application/json")
+    return Response(_encode(message), status, headers, "application/json")
 
 
 def error_response(refused: Refused, form: ErrorForm) -> Response:

@@ -22,7 +22,7 @@ ErrorType = Literal[
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may ask for, and how much work may wait. A request beyond a limit is refused, never slowed down."""
+    """The limits of one request, and of the waiting work. A request beyond a limit is refused, never slowed down."""
 
     max_bytes: Annotated[int, Range(1)] = 4 * 2**20
     """Most bytes in the body of a request (else status 413)."""
@@ -134,7 +134,7 @@ DialectName = Literal["tei", "infinity", "vllm", "hf", "cohere", "ollama"]
 
 @dataclass(frozen=True)
 class Front:
-    """What the server offers besides its models, and to which web pages."""
+    """The offers of the server besides its models, and the web pages that may use it."""
 
     origins: tuple[str, ...] = ()
     """The web pages that browsers let use it."""

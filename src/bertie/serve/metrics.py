@@ -20,7 +20,7 @@ class Metrics:
     """All metrics of one server."""
 
     def __init__(self, shares: Iterable[QueueShare]):
-        """Create them. shares: those of the models."""
+        """Create them. shares: the models' shares of the queue."""
         prometheus.disable_created_metrics()
         self.registry = where = prometheus.CollectorRegistry()
         for collector in (prometheus.PROCESS_COLLECTOR, prometheus.PLATFORM_COLLECTOR, prometheus.GC_COLLECTOR):

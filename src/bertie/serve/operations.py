@@ -68,7 +68,7 @@ class ServedModel:
     @property
     def normalizes(self) -> bool:
         """Whether its files say that its vectors have length 1."""
-        return any(isinstance(each, Normalize) for each in self.predictor.text_embedding.modules)
+        return any(isinstance(module, Normalize) for module in self.predictor.text_embedding.modules)
 
     @property
     def mask_token(self) -> str | None:

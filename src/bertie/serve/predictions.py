@@ -57,7 +57,7 @@ async def run_task(ask: Ask, model: ServedModel, task: Task) -> tuple[QueuedJob,
     inputs = ask.values
     sizes, texts = [characters(value) for value in inputs], sum(map(_texts_in, inputs))
     ask.check_sizes(sizes)
-    if model.predicting.unit == "example":  # each text makes a sequence, with what it belongs to
+    if model.predicting.unit == "example":  # each text makes a sequence
         ask.check_count(texts)
     examples = await ask.call.service.offload(texts, _read, ask, model, inputs)
     return await run(ask, model, "predict", partial(_encode, ask, model, task), examples, sizes), examples
@@ -95,11 +95,11 @@ def characters(value: Any) -> int:
     """Return the characters of an input. An empty word and a number count as one, so that their number is limited too."""
     if isinstance(value, str):
         return len(value)
-    return sum(len(each) or 1 if isinstance(each, str) else 1 for each in _parts(value))
+    return sum(len(part) or 1 if isinstance(part, str) else 1 for part in _parts(value))
 
 
 def _texts_in(value: Any) -> int:
-    return sum(isinstance(each, str) for each in _parts(value))
+    return sum(isinstance(part, str) for part in _parts(value))
 
 
 def _parts(value: Any) -> Iterator[Value]:

@@ -67,7 +67,7 @@ def _scores(task: Task, job: QueuedJob, examples: list[Any], scale: ScoreScale) 
     """Return the scores of examples, from the outputs of the head. The outputs of several windows are averaged."""
     if scale == "model" or (scale == "sigmoid" and task.labels):
         predictions = task.decode(job.results, job.sequences, examples)
-        return [Scores(each.probabilities if task.labels else {ONLY: each.score}) for each in predictions]
+        return [Scores(item.probabilities if task.labels else {ONLY: item.score}) for item in predictions]
     grouped = by_example(job.results, job.sequences, len(examples))
     means: list[list[float]] = json_numbers(np.stack([np.concatenate(rows).mean(0) for rows in grouped]))
     if scale == "sigmoid":
@@ -102,7 +102,7 @@ async def score_pairs(ask: Ask) -> Answered[list[float]]:
         pairs = list(zip(first * len(second) if len(first) == 1 else first, second, strict=True))
         field = {param: pairs if isinstance(documents, list) else pairs[0]}
         scored = await classify(replace(ask, fields=field))
-        return scored.with_results([float(score(each)) for each in scored.results])
+        return scored.with_results(list(map(float, map(score, scored.results))))
     prompts = [named_prompt(model, kind) for kind in ("query", "document")]
     texts = [*((prompts[0], text) for text in first), *((prompts[1], text) for text in second)]
     sizes = list(map(len, ask.values))

@@ -134,8 +134,8 @@ class Service:
     def buffer(self) -> Iterator[Callable[[int], None]]:
         """Yield a function that counts bytes that one request keeps in memory. They are forgotten at the end.
 
-        The function raises Refused: with status 413 if those of this request are too many, and with status 429 if those of
-        all requests together are.
+        The function raises Refused: with status 413 if this request counts too many, and with status 429 if all requests
+        together do.
         """
         counted = 0
 
@@ -254,7 +254,7 @@ class Service:
     def _learn(self, job: QueuedJob) -> None:
         """Learn how wrong the prediction for a job was, now that it is computed, or nobody waits for it.
 
-        Short waits say little: their times are those of the event loop, not of the queue.
+        Short waits say little: the event loop causes their times, not the queue.
         """
         if self.limits.latency_target and job.wait > self.limits.latency_target / 4:
             now = time.monotonic()

@@ -96,7 +96,7 @@ def has_ids(ask: Ask) -> bool:
 def _with_lists(ask: Ask, model: ServedModel) -> Ask:
     """Return the request with lists of token ids. Raises Refused if the client may not send them."""
     [(param, value)] = ask.fields.items()
-    kinds = {type(each) for each in value}
+    kinds = set(map(type, value))
     if kinds not in ({int}, {list}):
         raise unfit(param, "it mixes texts and token ids: give texts, or token ids")
     # The ids of another vocabulary are other words, and their vector looks like any other.
@@ -175,7 +175,7 @@ def shorter_widths(predictor: Predictor, named: tuple[int, ...] = ()) -> Collect
         UserError: config.json has no valid widths.
     """
     width = predictor.vector_width()
-    if wrong := [each for each in named if not 0 < each < width]:
+    if wrong := [other for other in named if not 0 < other < width]:
         problem = f"the vectors of {predictor.folder} have width {width}"
         raise UsageError(f"--dimensions {wrong[0]}: {problem}: give 1 to {width - 1}")
     if named:
@@ -185,9 +185,9 @@ def shorter_widths(predictor: Predictor, named: tuple[int, ...] = ()) -> Collect
     widths = values.get("matryoshka_dimensions")
     if widths is None:
         return range(1, width) if values.get("is_matryoshka") is True else ()
-    if not isinstance(widths, list) or not all(type(each) is int and each > 0 for each in widths):
+    if not isinstance(widths, list) or not all(type(other) is int and other > 0 for other in widths):
         raise UserError(f"{path}: matryoshka_dimensions is {str(widths)[:60]}: expected a list of widths")
-    return tuple(each for each in widths if each < width)
+    return tuple(other for other in widths if other < width)
 
 
 # Tokens

@@ -38,8 +38,8 @@ from bertie.text.truncation import special_tokens
 PIPELINE = "/pipeline/"
 KEYS = {"source_sentence": "sentence-similarity", "question": "question-answering", "text": "text-classification"}
 """The task of inputs that are an object, by one of its keys."""
-Given = dict[str, Any]
-"""The parameters that a request gives, by name."""
+Parameters = dict[str, Any]
+"""The parameters of a request, by name."""
 FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"sigmoid": expit, "softmax": softmax, "none": np.asarray}
 """Functions from the outputs of a head, float [classes], to scores, by the name in a request."""
 OUTSIDE = "O"
@@ -53,7 +53,7 @@ class HfTask:
 
     operation: Operation
     """The operation that a model must offer."""
-    run: Callable[[Ask, m.HfInputs, Given], Awaitable[Any]]
+    run: Callable[[Ask, m.HfInputs, Parameters], Awaitable[Any]]
     """Computes the answer of a model that offers the operation."""
     parameters: tuple[str, ...] = ()
     """Names of its parameters."""
@@ -61,15 +61,15 @@ class HfTask:
     """Whether a model must have been fine-tuned for this task."""
 
 
-async def extract_features(ask: Ask, inputs: m.HfInputs, given: Given) -> Any:
+async def extract_features(ask: Ask, inputs: m.HfInputs, parameters: Parameters) -> Any:
     """Return one vector for each text."""
     names = ("truncate", "prompt_name", "dimensions", "normalize")
-    settings = {name: given[name] for name in names if name in given}
+    settings = {name: parameters[name] for name in names if name in parameters}
     embedded = await embed(replace(ask, fields={"inputs": _texts(inputs)}, **settings))
     return await ask.call.service.offload(len(embedded.results), json_numbers, embedded.results)
 
 
-async def compare_sentences(ask: Ask, inputs: m.HfInputs, given: Given) -> list[float]:  # noqa: ARG001
+async def compare_sentences(ask: Ask, inputs: m.HfInputs, parameters: Parameters) -> list[float]:  # noqa: ARG001
     """Return how similar sentences are to another one."""
     values = _fields(inputs, {"source_sentence": str, "sentences": list})
     if not values["sentences"]:
@@ -80,18 +80,22 @@ async def compare_sentences(ask: Ask, inputs: m.HfInputs, given: Given) -> list[
     return json_numbers(similarities(similarity, rows[:1], rows[1:])[0])
 
 
-async def classify_texts(ask: Ask, inputs: m.HfInputs, given: Given) -> list[list[m.HfLabel]]:
+async def classify_texts(ask: Ask, inputs: m.HfInputs, parameters: Parameters) -> list[list[m.HfLabel]]:
     """Return the classes of each text or pair of texts, most probable first."""
     values = list(map(_text_or_pair, inputs)) if isinstance(inputs, list) else _text_or_pair(inputs)
-    apply = FUNCTIONS.get(given.get("function_to_apply", ""))
+    apply = FUNCTIONS.get(parameters.get("function_to_apply", ""))
     scored = await classify(replace(ask, fields={"inputs": values}, scale="raw" if apply else "model"))
-    return [_labels(each, apply or np.asarray)[: given.get("top_k")] for each in scored.results]
+    return [_labels(text, apply or np.asarray)[: parameters.get("top_k")] for text in scored.results]
 
 
-async def classify_tokens(ask: Ask, inputs: m.HfInputs, given: Given) -> Any:
+async def classify_tokens(ask: Ask, inputs: m.HfInputs, parameters: Parameters) -> Any:
     """Return the entities of each text."""
     model = ask.model("predict")
-    task, strategy, ignored = model.predicting, given.get("aggregation_strategy"), given.get("ignore_labels", [OUTSIDE])
+    task, strategy, ignored = (
+        model.predicting,
+        parameters.get("aggregation_strategy"),
+        parameters.get("ignore_labels", [OUTSIDE]),
+    )
     if strategy is None:
         try:
             strategy = "simple" if with_aggregation(task, "simple") else "none"
@@ -99,7 +103,7 @@ async def classify_tokens(ask: Ask, inputs: m.HfInputs, given: Given) -> Any:
             strategy = "none"
     if OUTSIDE not in ignored:
         raise unfit("ignore_labels", f"words outside of entities are not listed: add {OUTSIDE}")
-    if (stride := given.get("stride")) is not None:
+    if (stride := parameters.get("stride")) is not None:
         window = model.predictor.max_length - special_tokens(model.predictor.tokenizer, 1)
         if strategy == "none":
             raise unfit("stride", "it joins the entities of windows, and aggregation_strategy is none: omit one")
@@ -118,9 +122,9 @@ async def classify_tokens(ask: Ask, inputs: m.HfInputs, given: Given) -> Any:
     return answer[0] if isinstance(inputs, str) else answer
 
 
-async def fill_masks(ask: Ask, inputs: m.HfInputs, given: Given) -> Any:
+async def fill_masks(ask: Ask, inputs: m.HfInputs, parameters: Parameters) -> Any:
     """Return the tokens at the mask of each text, or at each of several masks."""
-    model, top_k, targets = ask.model("fill-mask"), given.get("top_k", 5), given.get("targets")
+    model, top_k, targets = ask.model("fill-mask"), parameters.get("top_k", 5), parameters.get("targets")
     if top_k > MAX_TOP_K:
         raise unfit("top_k", f"give at most {MAX_TOP_K} for tokens at masks")
     offload, candidates = ask.call.service.offload, None
@@ -134,36 +138,36 @@ async def fill_masks(ask: Ask, inputs: m.HfInputs, given: Given) -> Any:
     return answer[0] if isinstance(inputs, str) else answer
 
 
-async def answer_question(ask: Ask, inputs: m.HfInputs, given: Given) -> Any:
+async def answer_question(ask: Ask, inputs: m.HfInputs, parameters: Parameters) -> Any:
     """Return the best answer, or the `top_k` best ones."""
     values = _fields(inputs, {"question": str, "context": str})
-    question, context, top_k = values["question"], values["context"], given.get("top_k", 1)
+    question, context, top_k = values["question"], values["context"], parameters.get("top_k", 1)
     fields = {f"inputs.{name}": value for name, value in values.items()}
     replace(ask, fields=fields).check_sizes(list(map(len, values.values())))
     if top_k > MAX_TOP_K:
         raise unfit("top_k", f"give at most {MAX_TOP_K}")
     predictor, task = (model := ask.model("predict")).predictor, cast(Any, model.predicting)
     most, tokenizer, offload = predictor.max_length, predictor.tokenizer, ask.call.service.offload
-    if given.get("max_seq_len", most) < most:
+    if parameters.get("max_seq_len", most) < most:
         raise unfit("max_seq_len", f"windows have the {most} tokens that the model reads: omit it")
     changes = {
-        "max_answer_length": given.get("max_answer_len", task.max_answer_length),
-        "max_query_length": given.get("max_question_len", task.max_query_length),
+        "max_answer_length": parameters.get("max_answer_len", task.max_answer_length),
+        "max_query_length": parameters.get("max_question_len", task.max_query_length),
         "n_best_size": max(task.n_best_size, top_k),
     }
-    if "handle_impossible_answer" in given:
-        changes["threshold"] = (task.threshold or 0.0) if given["handle_impossible_answer"] else None
-    if "doc_stride" in given:
+    if "handle_impossible_answer" in parameters:
+        changes["threshold"] = (task.threshold or 0.0) if parameters["handle_impossible_answer"] else None
+    if "doc_stride" in parameters:
         [sized] = await offload(len(question), tokenizer.encode, [question])
         room = most - special_tokens(tokenizer, 2)
         window = room - min(len(sized), changes["max_query_length"], room // 2)
-        changes["doc_stride"] = _step(window, given["doc_stride"], "doc_stride")
+        changes["doc_stride"] = _step(window, parameters["doc_stride"], "doc_stride")
     answers = await predict(replace(ask, fields={"inputs": (question, context)}, task=replace(task, **changes)))
     [best] = answers.results
     chosen = SpanCandidate(best.answer, best.start, best.end, 0.0, best.probability)
     others = [guess for guess in best.guesses if (guess.start, guess.end) != (best.start, best.end)]
     words = None
-    if given.get("align_to_words"):
+    if parameters.get("align_to_words"):
         [(_, words)] = await offload(ELSEWHERE, split_and_tokenize, tokenizer, [context])
     spans = [_answer(context, span, words) for span in [chosen, *others][:top_k]]
     return spans if top_k > 1 else spans[0]
@@ -316,18 +320,20 @@ HF = Dialect("hf", "/hf", ENDPOINTS, form, m.HfError)
 
 async def _infer(call: Call, request: m.HfRequest, name: str, task: str) -> Any:
     model = _model(call, name)
-    given = _given(request)
-    task = task or _meant(model, request.inputs, given)
+    parameters = _parameters(request)
+    task = task or _meant(model, request.inputs, parameters)
     if task not in TASKS:
         raise Refused(404, "task", f"there is no task {task[:60]!r}: the tasks are {', '.join(TASKS)}", "task")
     chosen = TASKS[task]
     ask = Ask(call, model.name, {})
-    own = _own_task(ask.model(chosen.operation))
-    if chosen.predicts and own != task:
-        raise Refused(422, "operation", f"the model {model.name} was not fine-tuned for {task}, but for {own}", "model")
-    if wrong := [field for field in given if field not in chosen.parameters]:
+    trained = _own_task(ask.model(chosen.operation))
+    if chosen.predicts and trained != task:
+        raise Refused(
+            422, "operation", f"the model {model.name} was not fine-tuned for {task}, but for {trained}", "model"
+        )
+    if wrong := [field for field in parameters if field not in chosen.parameters]:
         raise unfit(wrong[0], f"{task} has no such parameter: omit it")
-    return await chosen.run(ask, request.inputs, given)
+    return await chosen.run(ask, request.inputs, parameters)
 
 
 def _model(call: Call, name: str) -> ServedModel:
@@ -337,10 +343,10 @@ def _model(call: Call, name: str) -> ServedModel:
     return call.service.model(last if name not in known and last in known else name, "vectors")
 
 
-def _given(request: m.HfRequest) -> dict[str, Any]:
+def _parameters(request: m.HfRequest) -> dict[str, Any]:
     """Return the parameters that are given, within `parameters` or beside `inputs`. Raises Refused if one is given twice."""
-    parameters = request.parameters or m.HfParameters()
-    named = [(name, getattr(request, name)) for name in VECTOR_FIELDS] + list(structs.asdict(parameters).items())
+    nested = request.parameters or m.HfParameters()
+    named = [(name, getattr(request, name)) for name in VECTOR_FIELDS] + list(structs.asdict(nested).items())
     values: dict[str, Any] = {}
     for name, value in named:
         if value is not None:
@@ -355,16 +361,16 @@ def _own_task(model: ServedModel) -> str:
     return model.predicting.facts.hub_tag if "predict" in model.lanes else ""
 
 
-def _meant(model: ServedModel, inputs: m.HfInputs, given: dict[str, Any]) -> str:
+def _meant(model: ServedModel, inputs: m.HfInputs, parameters: dict[str, Any]) -> str:
     """Return the task that a request means which names none."""
     if isinstance(inputs, dict):
         if named := [task for key, task in KEYS.items() if key in inputs]:
             return named[0]
         raise unfit("inputs", f"give a text, texts, or an object with one of {', '.join(KEYS)}")
-    if any(field in VECTOR_FIELDS for field in given):
+    if any(field in VECTOR_FIELDS for field in parameters):
         return "feature-extraction"
-    if own := _own_task(model):
-        return own
+    if trained := _own_task(model):
+        return trained
     texts = inputs if isinstance(inputs, list) else [inputs]
     masks = model.mask_token is not None and any(isinstance(text, str) and model.mask_token in text for text in texts)
-    return "fill-mask" if masks or {"targets", "top_k"} & given.keys() else "feature-extraction"
+    return "fill-mask" if masks or {"targets", "top_k"} & parameters.keys() else "feature-extraction"

@@ -1,7 +1,7 @@
 """The dialect of Ollama's API: vectors and the list of models.
 
-Sources: the client ollama 0.6 and the handlers of Ollama's server, which scales the vectors of /api/embed to length 1, and
-not those of /api/embeddings. Without effect, because no result depends on them: `options` (settings of generation and of the
+Sources: the client ollama 0.6 and the handlers of Ollama's server, which scales the vectors of /api/embed, but not of
+/api/embeddings, to length 1. Without effect, because no result depends on them: `options` (settings of generation and of the
 machine) and `keep_alive` (models stay loaded).
 """
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
-from starlette.responses import Response
 
 from bertie import __version__
 from bertie.contracts import Sequence
@@ -21,7 +20,7 @@ from bertie.serve.ask import Answered, Ask
 from bertie.serve.dialects import v1
 from bertie.serve.dialects.v1 import HEALTH
 from bertie.serve.dialects.v1_messages import ClassScore, Texts
-from bertie.serve.exchange import Call, Dialect, Endpoint, invalid, json_response
+from bertie.serve.exchange import Call, Dialect, Endpoint, invalid
 from bertie.serve.limits import Refused, unfit
 from bertie.serve.numbers import json_numbers, raw
 from bertie.serve.operations import ServedModel
@@ -198,7 +197,7 @@ async def predict(call: Call, request: TeiPredictRequest) -> list[ClassScore | l
     inputs = _examples(request.inputs)
     scale = "raw" if request.raw_scores else "sigmoid"
     scored = await scores.classify(_ask(call, request, {"inputs": inputs}, scale=scale))
-    results = [[ClassScore(score, label) for label, score in each.ranked] for each in scored.results]
+    results = [[ClassScore(score, label) for label, score in text.ranked] for text in scored.results]
     return cast(Any, results if isinstance(inputs, list) else results[0])
 
 
@@ -216,15 +215,14 @@ async def similarity(call: Call, request: TeiSimilarityRequest) -> list[float]:
     return json_numbers(cosines(rows[:1], rows[1:])[0])
 
 
-async def tokenize(call: Call, request: TeiTokenizeRequest) -> Annotated[Response, list[list[TeiToken]]]:
+async def tokenize(call: Call, request: TeiTokenizeRequest) -> list[list[TeiToken]]:
     """Return the tokens of texts. The header X-Vocabulary has the fingerprint that requests with token ids need."""
     ask = _ask(call, request, {"inputs": request.inputs})
     read = await vectors.tokenize(ask)
     prompt = vectors.prompt_of(ask, read.model)
     texts = [prompt + text for text in ask.values]
-    response = await call.service.offload(len(texts), _tokens, texts, read, request.add_special_tokens)
-    response.headers[vectors.VOCABULARY] = vectors.fingerprint(read.model)
-    return response
+    call.headers[vectors.VOCABULARY] = vectors.fingerprint(read.model)
+    return await call.service.offload(len(texts), _tokens, texts, read, request.add_special_tokens)
 
 
 async def root(call: Call, request: TeiRootRequest) -> list[Any]:
@@ -282,7 +280,7 @@ _OF_MODELS = (
 )
 ENDPOINTS = (
     *_OF_MODELS,
-    *(replace(each, path=f"/models/{{model}}{each.path}".rstrip("/"), bare=False) for each in _OF_MODELS),
+    *(replace(item, path=f"/models/{{model}}{item.path}".rstrip("/"), bare=False) for item in _OF_MODELS),
     HEALTH,
     Endpoint("GET", "/metrics", v1.metrics, "Metrics for Prometheus"),
 )
@@ -329,7 +327,8 @@ def _examples(inputs: PredictInput) -> Any:
     return [texts[0] if len(texts) == 1 else texts for texts in inputs]
 
 
-def _tokens(texts: list[str], read: Answered[list[Sequence]], special: bool) -> Response:
+def _tokens(texts: list[str], read: Answered[list[Sequence]], special: bool) -> Any:
+    """Return the tokens of each text, encoded."""
     vocabulary = read.model.predictor.text_tokenizer.vocabulary
 
     def tokens(text: str, sequence: Sequence) -> list[TeiToken]:
@@ -343,4 +342,4 @@ def _tokens(texts: list[str], read: Answered[list[Sequence]], special: bool) -> 
             if special or inside.start <= i < inside.stop
         ]
 
-    return json_response(raw(map(tokens, texts, read.results)))
+    return raw(map(tokens, texts, read.results))

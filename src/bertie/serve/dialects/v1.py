@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import chain
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from starlette.responses import Response
@@ -17,7 +17,7 @@ from bertie.predict.vectors import similarities
 from bertie.serve import predictions, vectors
 from bertie.serve.ask import Answered, Ask
 from bertie.serve.dialects import v1_messages as m
-from bertie.serve.exchange import Call, Dialect, Endpoint, json_response
+from bertie.serve.exchange import Call, Dialect, Endpoint
 from bertie.serve.limits import Refused
 from bertie.serve.numbers import base64_of, json_numbers, raw
 from bertie.serve.operations import ServedModel
@@ -51,13 +51,13 @@ async def similarity(call: Call, request: m.SimilarityRequest) -> m.SimilarityRe
     return m.SimilarityResponse(rows, **_answer(embedded))
 
 
-async def tokenize(call: Call, request: m.TokenizeRequest) -> Annotated[Response, m.TokenizeResponse]:
+async def tokenize(call: Call, request: m.TokenizeRequest) -> m.TokenizeResponse:
     """Return the tokens of texts, and the fingerprint of the vocabulary."""
     ask = Ask(call, request.model, {"texts": request.texts}, prompt_name=request.prompt_name)
     read = await vectors.tokenize(ask)
-    response = await call.service.offload(len(read.results), _with_tokens, read, request.special_tokens)
-    response.headers[VOCABULARY] = fingerprint(read.model)
-    return response
+    call.headers[VOCABULARY] = fingerprint(read.model)
+    results = await call.service.offload(len(read.results), _token_lists, read, request.special_tokens)
+    return m.TokenizeResponse(read.model.name, call.headers[VOCABULARY], results)
 
 
 async def rerank(call: Call, request: m.RerankRequest) -> m.RerankResponse:
@@ -121,12 +121,12 @@ HEALTH = Endpoint("GET", "/health", health, "Health", protected=False, statuses=
 """The probe of services whose answer is empty."""
 
 
-async def livez(call: Call, _: None) -> Annotated[Response, m.Status]:
+async def livez(call: Call, _: None) -> m.Status:
     """Tell whether the process works. If not, restart it."""
     return _status(call, call.service.live_problems())
 
 
-async def readyz(call: Call, _: None) -> Annotated[Response, m.Status]:
+async def readyz(call: Call, _: None) -> m.Status:
     """Tell whether to send requests to this process."""
     return _status(call, call.service.ready_problems())
 
@@ -160,18 +160,18 @@ ENDPOINTS = (
 V1 = Dialect("v1", "", ENDPOINTS, form, m.ErrorResponse)
 
 
-def _with_tokens(read: Answered[list[Sequence]], special: bool) -> Response:
-    model, tokenizer = read.model, read.model.predictor.text_tokenizer
+def _token_lists(read: Answered[list[Sequence]], special: bool) -> Any:
+    """Return the tokens of each text, encoded."""
 
     def tokens(sequence: Sequence) -> m.TokenList:
-        inside = text_slice(model, sequence)
+        inside = text_slice(read.model, sequence)
         shown = range(len(sequence)) if special else range(inside.start, inside.stop)
         assert sequence.offsets is not None
         offsets = [sequence.offsets[i].tolist() if inside.start <= i < inside.stop else None for i in shown]
         ids = sequence.input_ids[shown.start : shown.stop].tolist()
-        return m.TokenList(ids, tokenizer.tokens(ids), offsets)
+        return m.TokenList(ids, read.model.predictor.text_tokenizer.tokens(ids), offsets)
 
-    return json_response(m.TokenizeResponse(model.name, fingerprint(model), raw(map(tokens, read.results))))
+    return raw(map(tokens, read.results))
 
 
 def _candidates(filled: Answered[list[list[list[MaskPrediction]]]]) -> Any:
@@ -226,6 +226,7 @@ def _card(call: Call, model: ServedModel) -> m.ModelCard:
     )
 
 
-def _status(call: Call, problems: list[str]) -> Response:
+def _status(call: Call, problems: list[str]) -> m.Status:
     call.facts["logged"] = False  # probes come every few seconds
-    return json_response(m.Status("unavailable" if problems else "ok", problems), 503 if problems else 200)
+    call.status = 503 if problems else 200
+    return m.Status("unavailable" if problems else "ok", problems)
