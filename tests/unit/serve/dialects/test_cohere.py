@@ -17,7 +17,7 @@ from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.predict.predictor import Predictor
 from bertie.serve.service import Service
 
-from ..conftest import Server, close, column, serving, unit
+from ..conftest import Server, close, serving, unit
 
 TEXTS = ["kopa", "ban the kopa", "the"]
 
@@ -80,26 +80,6 @@ def test_version_2_reads_texts_or_inputs(served: Server, models: dict[str, Predi
     assert answer["meta"]["warnings"] == ["1 of the texts were truncated"]
 
 
-@pytest.mark.parametrize("name", ["mlm", "prompts", "cross-encoder"])
-def test_ranking(served: Server, models: dict[str, Predictor], name: str) -> None:
-    scores = models[name].rerank("kopa", TEXTS)
-    for path in ("/cohere/v1/rerank", "/cohere/v2/rerank"):
-        answer = served.post(path, {"model": name, "query": "kopa", "documents": TEXTS, "top_n": 2}).json
-        results = answer["results"]
-        assert [each["index"] for each in results] == np.argsort(-scores, kind="stable")[:2].tolist()
-        close(column(results, "relevance_score"), np.sort(scores)[::-1][:2], 1e-4)
-        assert all(each.keys() == {"index", "relevance_score"} for each in results)
-        assert answer["meta"]["api_version"] == {"version": path[9]}
-        asked = {
-            "model": name,
-            "query": "kopa",
-            "documents": TEXTS,
-            "return_documents": True,
-        }  # in version 2, of litellm
-        found = served.post(path, asked).json["results"]
-        assert column(found, "document") == [{"text": TEXTS[i]} for i in column(found, "index")]
-
-
 def test_version_1_ranks_objects(served: Server, models: dict[str, Predictor]) -> None:
     documents: list[Any] = [{"title": "the", "text": "kopa", "id": "5"}, {"text": "ban", "title": "kopa"}]
     for fields, texts in ((None, ["kopa", "ban"]), (["title", "text"], ["the\nkopa", "kopa\nban"])):
@@ -108,6 +88,7 @@ def test_version_1_ranks_objects(served: Server, models: dict[str, Predictor]) -
         found = {each["index"]: each for each in answer["results"]}
         close([found[i]["relevance_score"] for i in range(2)], models["mlm"].rerank("kopa", texts), 1e-4)
         assert [found[i]["document"] for i in range(2)] == documents
+        assert answer["meta"]["api_version"] == {"version": "1"}
 
 
 def test_the_path_of_the_own_api_stays(served: Server) -> None:

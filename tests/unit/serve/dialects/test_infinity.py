@@ -13,7 +13,7 @@ import pytest
 from bertie.predict.predictor import Predictor
 from bertie.serve.service import Service
 
-from ..conftest import Answer, Server, activated, close, column, serving
+from ..conftest import Answer, Server, close, serving
 
 Predictors = dict[str, Predictor]
 TEXTS = ["kopa", "ban the kopa", ""]
@@ -46,35 +46,6 @@ def test_the_client_of_openai_works(server: Server, predictors: Predictors) -> N
     assert {each.id for each in client.models.list().data} == set(predictors)
     with pytest.raises(openai.UnprocessableEntityError, match="dimensions: the vectors have width 32, and cannot be"):
         client.embeddings.create(input="kopa", model="mlm", dimensions=16)
-
-
-def test_ranks(server: Server, predictors: Predictors) -> None:
-    for name in ("mlm", "cross-encoder"):
-        expected = predictors[name].rerank("ban", TEXTS)
-        order = np.argsort(-expected, kind="stable").tolist()
-        asked = {"model": name, "query": "ban", "documents": TEXTS}
-        raw = answered(server.post("/infinity/rerank", {**asked, "raw_scores": True, "top_n": None}), "rerank")
-        assert [each["index"] for each in raw["results"]] == order
-        close(column(raw["results"], "relevance_score"), expected[order], 1e-4)
-        assert raw["results"][0]["document"] is None
-        best = answered(server.post("/infinity/rerank", {**asked, "return_documents": True, "top_n": 2}), "rerank")
-        wanted = 1 / (1 + np.exp(-expected[order])) if name == "cross-encoder" else expected[order]
-        close(column(best["results"], "relevance_score"), wanted[:2], 1e-4)
-        assert column(best["results"], "document") == [TEXTS[i] for i in order[:2]]
-
-
-def test_classes(server: Server, predictors: Predictors) -> None:
-    for name in ("classifier", "labels"):
-        expected = [each.probabilities for each in predictors[name].predict(TEXTS)]
-        found, raw = (
-            answered(server.post("/infinity/classify", {"model": name, "input": TEXTS, **more}), "classify")["data"]
-            for more in ({}, {"raw_scores": True})
-        )
-        for mine, before, wanted in zip(found, raw, expected, strict=True):
-            assert {each["label"]: each["score"] for each in mine} == pytest.approx(wanted, abs=1e-5)
-            outputs = np.array(column(before, "score"))
-            assert list(outputs) == sorted(outputs, reverse=True)
-            close(column(mine, "score"), activated(outputs, name))
 
 
 def test_models_and_health(make_service: Callable[..., Service], server: Server, predictors: Predictors) -> None:

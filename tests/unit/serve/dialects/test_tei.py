@@ -17,7 +17,7 @@ from bertie.serve.limits import Front
 from bertie.serve.service import Service
 from bertie.serve.vectors import VOCABULARY
 
-from ..conftest import Answer, Server, activated, close, column, serving, unit
+from ..conftest import Answer, Server, close, serving, unit
 
 Predictors = dict[str, Predictor]
 TEXTS = ["kopa", "ban the kopa", ""]
@@ -95,22 +95,6 @@ def test_tokens(server: Server, predictors: Predictors) -> None:
     assert rows(server.post(f"{MLM}/tokenize", {"inputs": ["ban thekopa"], "add_special_tokens": False})) == [inside]
 
 
-def test_classes_sorted_and_raw(server: Server, predictors: Predictors) -> None:
-    for name in ("classifier", "labels"):
-        expected = [each.probabilities for each in predictors[name].predict(["kopa", "ban the"])]
-        asked = {"inputs": [["kopa"], ["ban the"]]}
-        found = rows(server.post(f"/tei/models/{name}/predict", asked))
-        raw = rows(server.post(f"/tei/models/{name}/predict", {**asked, "raw_scores": True}))
-        for mine, before, wanted in zip(found, raw, expected, strict=True):
-            assert column(mine, "score") == sorted(column(mine, "score"), reverse=True)
-            assert {each["label"]: each["score"] for each in mine} == pytest.approx(wanted, abs=1e-5)
-            assert column(before, "label") == column(mine, "label")
-            close(column(mine, "score"), activated(np.array(column(before, "score")), name))
-        for single in ("kopa", ["kopa"]):
-            mine = rows(server.post(f"/tei/models/{name}/predict", {"inputs": single}))
-            assert {each["label"]: each["score"] for each in mine} == pytest.approx(expected[0], abs=1e-5)
-
-
 def test_a_pair_has_one_score(server: Server, predictors: Predictors) -> None:
     [number] = predictors["cross-encoder"].predict([("ban", "kopa")])
     path = "/tei/models/cross-encoder/predict"
@@ -118,20 +102,6 @@ def test_a_pair_has_one_score(server: Server, predictors: Predictors) -> None:
     assert raw == [{"label": "LABEL_0", "score": pytest.approx(number.score, abs=1e-5)}]
     [scaled] = rows(server.post(path, {"inputs": ["ban", "kopa"]}))
     assert scaled["score"] == pytest.approx(1 / (1 + np.exp(-number.score)), abs=1e-5)
-
-
-def test_ranks(server: Server, predictors: Predictors) -> None:
-    for name in ("mlm", "cross-encoder"):
-        expected = predictors[name].rerank("ban", TEXTS)
-        path, asked = f"/tei/models/{name}/rerank", {"query": "ban", "texts": TEXTS, "return_text": True}
-        raw = rows(server.post(path, {**asked, "raw_scores": True}))
-        assert [each["index"] for each in raw] == np.argsort(-expected, kind="stable").tolist()
-        assert [each["text"] for each in raw] == [TEXTS[each["index"]] for each in raw]
-        close([each["score"] for each in raw], np.sort(expected)[::-1], 1e-4)
-        found = rows(server.post(path, {**asked, "return_text": False}))
-        wanted = 1 / (1 + np.exp(-expected)) if name == "cross-encoder" else expected
-        close([each["score"] for each in found], np.sort(wanted)[::-1], 1e-4)
-        assert "text" not in found[0]
 
 
 def test_the_score_of_a_reranker_with_a_sigmoid_is_that_of_the_model(

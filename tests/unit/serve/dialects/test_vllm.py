@@ -15,7 +15,7 @@ from bertie.model.vector_modules import Normalize
 from bertie.predict.predictor import Predictor
 from bertie.serve.service import Service
 
-from ..conftest import Answer, Server, activated, close, serving, unit
+from ..conftest import Answer, Server, close, serving, unit
 
 Predictors = dict[str, Predictor]
 TEXTS = ["kopa", "ban the kopa", ""]
@@ -28,22 +28,6 @@ def answered(answer: Answer) -> Any:
     assert answer.json["id"].endswith(f"-{answer.headers['x-request-id']}")
     assert answer.json["usage"]["total_tokens"] > 0
     return answer.json
-
-
-def test_ranks(server: Server, predictors: Predictors) -> None:
-    for name in ("mlm", "cross-encoder"):
-        expected = predictors[name].rerank("ban", TEXTS)
-        order = np.argsort(-expected, kind="stable").tolist()
-        asked = {"model": name, "query": "ban", "documents": TEXTS, "user": "me", "request_id": "1", "cache_salt": "x"}
-        for path in ("/vllm/rerank", "/vllm/v1/rerank", "/vllm/v2/rerank"):
-            for most in (0, 1):
-                results = answered(server.post(path, {**asked, "top_n": most}))["results"]
-                shown = order[: most or None]
-                assert [each["index"] for each in results] == shown
-                assert [each["document"] for each in results] == [{"text": TEXTS[i]} for i in shown]
-                close([each["relevance_score"] for each in results], expected[shown], 1e-4)
-        bare = answered(server.post("/vllm/rerank", {**asked, "return_documents": False}))["results"]
-        assert [each.keys() for each in bare] == [{"index", "relevance_score"}] * 3
 
 
 def test_scores_of_pairs(server: Server, predictors: Predictors) -> None:
@@ -71,21 +55,6 @@ def test_the_activation_of_a_reranker_may_be_left_out(
             message = {"text_1": "ban", "text_2": TEXTS, "use_activation": use}
             found = answered(server.post("/vllm/score", message))["data"]
             close([each["score"] for each in found], expected.rerank("ban", TEXTS))
-
-
-def test_classes(server: Server, predictors: Predictors) -> None:
-    for name in ("classifier", "labels"):
-        expected = [each.probabilities for each in predictors[name].predict(TEXTS)]
-        asked = {"model": name, "input": TEXTS}
-        found = answered(server.post("/vllm/classify", asked))["data"]
-        raw = answered(server.post("/vllm/classify", {**asked, "use_activation": False}))["data"]
-        pooled = answered(server.post("/vllm/pooling", {**asked, "task": "classify"}))["data"]
-        for number, (mine, before, wanted) in enumerate(zip(found, raw, expected, strict=True)):
-            assert mine["probs"] == pytest.approx(list(wanted.values()), abs=1e-5)
-            assert pooled[number]["data"] == pytest.approx(mine["probs"], abs=1e-5)
-            best = max(wanted, key=wanted.__getitem__)
-            assert (mine["index"], mine["label"], mine["num_classes"]) == (number, best, len(wanted))
-            close(mine["probs"], activated(np.array(before["probs"]), name))
 
 
 def test_vectors_of_texts_and_of_tokens(server: Server, predictors: Predictors) -> None:
