@@ -17,15 +17,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from scipy.special import expit, softmax
+from tests.unit.predict.small_models import model_of, saved
 
 import bertie
-from bertie.checkpoints.folder import write_model
 from bertie.model.config import TransformerConfig
-from bertie.model.encoder import build_encoder
-from bertie.model.initialization import initialize_weights
-from bertie.model.model import Model
 from bertie.predict.predictor import Predictor
 from bertie.serve.keys import ApiKeys
 from bertie.serve.limits import Front, Limits
@@ -35,7 +31,6 @@ from bertie.serve.server import listen, start_server
 from bertie.serve.service import Service
 from bertie.serve.vectors import VOCABULARY, fingerprint
 from bertie.tasks import AnyTask, Choose, Classify, MultiLabel, Regress, Relate, Span, Tag
-from bertie.tasks.task import build_head
 from bertie.text.added_tokens import with_tokens
 from bertie.text.tokenizer import Tokenizer
 
@@ -167,17 +162,12 @@ def predictors(
     found = {"mlm": bertie.load(pretrained, threads=1)}
     for number, (name, task) in enumerate(tasks.items()):
         folder = tmp_path_factory.mktemp(name)
-        torch.manual_seed(number)
-        markers = task.added_tokens if isinstance(task, Relate) else ()
-        tokenizer = with_tokens(small_tokenizer, markers)
-        config = replace(tiny_config, vocab_size=tokenizer.size)
-        model = Model(build_encoder(config), {task.kind: build_head(task, config, config.hidden_size)})
-        initialize_weights(model, 0.3)
+        tokenizer = with_tokens(small_tokenizer, task.added_tokens if isinstance(task, Relate) else ())
+        model = model_of(replace(tiny_config, vocab_size=tokenizer.size), task, seed=number)
         paired = {"paired": task.paired} if isinstance(task, Classify | MultiLabel | Regress) else {}
         labels: dict[str, Any] = {"labels": list(task.labels)} if task.labels else {}
         labels |= {"markers": task.markers} if isinstance(task, Relate) else {}
-        write_model(folder, model, tokenizer, {"kind": task.kind, "max_length": 64, **paired, **labels})
-        found[name] = bertie.load(folder, threads=1)
+        found[name] = saved(folder, model, tokenizer, {"kind": task.kind, "max_length": 64, **paired, **labels})
     return found
 
 
