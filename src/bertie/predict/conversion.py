@@ -108,13 +108,10 @@ def require_possible(to: ExportTarget, precision: ExportPrecision, data: str | P
     """Check a target and a precision. Raises UsageError if they do not go together, or a package is missing."""
     if to == "transformers.js":
         cpu.require_packages("onnx", "onnx", "onnx", "onnxruntime", "onnxscript")
-        if precision != "fp32":
-            raise UsageError(f"--to {to} writes fp32, fp16 and q8, and --precision is {precision}: omit it")
     if to in LIBRARIES and precision != "fp32":
-        raise UsageError(f"--to {to} keeps the weights as they are, and --precision is {precision}: omit it")
+        raise UsageError(f"--to {to} chooses its precisions, and --precision is {precision}: omit it")
     if to == "onnx" and precision == "bf16":
-        remedy = "use --precision fp32 or int8, or --to openvino"
-        raise UsageError(f"ONNX Runtime does not compute in bf16 on a CPU: {remedy}")
+        raise UsageError("ONNX Runtime has no bf16 on a CPU: use --precision fp32 or int8, or --to openvino")
     if precision == "int8" and data is None:
         raise UsageError("int8 changes the accuracy: give --data FILE, such as the dev set, to measure by how much")
     if to not in LIBRARIES and (engine := choose.named(files.engine_name(to, precision))):

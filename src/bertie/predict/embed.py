@@ -119,7 +119,7 @@ def embed(
         model: A loaded model, or a source as in `load`.
         texts: A file, which is read twice (first to count), or texts or lists of words in memory.
         out: X.npy, or X.parquet with all columns. The columns of words of X.npy are in X.words.parquet.
-        unit: What gets a vector, texts or words, and how it is pooled.
+        unit: Texts or words, and how their vectors are pooled.
         source: Which columns of the file to read.
         dtype: Type of the numbers in the file.
         language: As in `load`. A loaded model has one already.
@@ -152,16 +152,9 @@ def embed(
         if first != total:
             change = f"it had {total:,} texts and now has {first:,}"
             raise UserError(f"{inputs} changed while it was read: {change}: run again")
-        _tell_lost(lost, errors, total)
+        errors = _tell_lost(lost, errors, total)
     seconds = round(time.monotonic() - started, 3)
-    return {
-        "out": str(out),
-        "texts": total,
-        "errors": max(errors, lost),
-        "vectors": count,
-        "width": width,
-        "seconds": seconds,
-    }
+    return {"out": str(out), "texts": total, "errors": errors, "vectors": count, "width": width, "seconds": seconds}
 
 
 def _without_vector(vectors: np.ndarray, first: int, strict: bool) -> int:
@@ -172,12 +165,13 @@ def _without_vector(vectors: np.ndarray, first: int, strict: bool) -> int:
     return missing.size
 
 
-def _tell_lost(lost: int, errors: int, total: int) -> None:
-    """Warn about readable texts without a vector. Raises UserError if no text has a vector."""
+def _tell_lost(lost: int, errors: int, total: int) -> int:
+    """Return the number of texts without a vector, and warn about readable ones. Raises UserError if no text has one."""
     if lost == total:
         raise UserError(f"no text has a vector: {NO_VECTOR}")
     if lost > errors:
         console.warn(f"{lost - errors:,} of {total:,} texts have no vector: {NO_VECTOR}")
+    return max(errors, lost)
 
 
 def vector_blocks(

@@ -129,11 +129,7 @@ def score_candidates(model: TokenModel, text: str, candidates: Many[str], joint:
     _, masks = masked = encode_masked(model, text)
     spelled = [spell_candidates(model, candidates, _at_start(model, place)) for place in masks.tolist()]
     groups = _groups(len(masks), joint)
-    if len(candidates) ** len(groups[0]) > MAX_COMBINATIONS:
-        raise UsageError(
-            f"{len(candidates)} candidates for {len(masks)} masks make more than {MAX_COMBINATIONS:,} combinations: give "
-            "fewer, or score the masks one by one"
-        )
+    _require_few("--candidates", len(candidates), len(groups[0]))
     return [_score_group(model, masked, group, candidates, spelled) for group in groups]
 
 
@@ -166,6 +162,12 @@ def takes_space(tokenizer: Tokenizer) -> bool:
     """Whether the mask token stands for a word with the space before it, as RoBERTa's does."""
     token = tokenizer.backend.engine.get_added_tokens_decoder().get(tokenizer.mask_id)
     return token is not None and token.lstrip
+
+
+def _require_few(flag: str, choices: int, masks: int) -> None:
+    if choices**masks > MAX_COMBINATIONS:
+        problem = f"{choices} for {masks} masks together make more than {MAX_COMBINATIONS:,} combinations"
+        raise UsageError(f"{flag}: {problem}: give fewer, or omit --joint")
 
 
 def _at_start(model: TokenModel, place: int) -> bool:
@@ -209,19 +211,14 @@ def spell_candidates(model: TokenModel, candidates: Many[str], at_start: bool) -
 
 def _best(model: TokenModel, ids: np.ndarray, masks: np.ndarray, group: list[int], how: WordSearch) -> list[Filling]:
     """Return the best fillings of a group of masks, given by their numbers."""
-    lengths = range(1, how.max_pieces + 1)
-    if len(lengths) ** len(group) > MAX_COMBINATIONS:
-        raise UsageError(
-            f"--max-pieces {how.max_pieces} for {len(group)} masks together makes more than {MAX_COMBINATIONS:,} "
-            "combinations of lengths: give less"
-        )
+    _require_few("--max-pieces", how.max_pieces, len(group))
     whole = how.whole_words or how.max_pieces > 1
     if whole:
         model.tokenizer.require_words("filling with whole words (--whole-words, or --max-pieces above 1)")
     pieces = Pieces.of(model.tokenizer)
     best: list[Filling] = []
     width = max(how.beam, how.top_k)
-    for sizes in product(lengths, repeat=len(group)):
+    for sizes in product(range(1, how.max_pieces + 1), repeat=len(group)):
         expanded, slots = _expand(model, ids, masks, dict(zip(group, sizes, strict=True)))
         states = search(model, expanded, slots, pieces, whole, how.order, width)
         fillings = (_to_filling(model, state.ids, slots, state.score, pieces, whole) for state in states)

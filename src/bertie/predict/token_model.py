@@ -149,7 +149,7 @@ class TokenModel:
 
         def choose(wanted: list[_Wanted]) -> _Select:
             candidates = [
-                ids for each in wanted for ids in ([None] * len(each.positions) if each.tokens is None else each.tokens)
+                ids for item in wanted for ids in ([None] * len(item.positions) if item.tokens is None else item.tokens)
             ]
 
             def best(log_p_PV: Tensor, rows: slice) -> list[Tensor]:
@@ -163,7 +163,7 @@ class TokenModel:
 
             return best
 
-        counts = [None if each.tokens is None else each.tokens.shape[1] for each in _wanted(sequences)]
+        counts = [None if item.tokens is None else item.tokens.shape[1] for item in _wanted(sequences)]
         results = zip(self._predict(sequences, choose), counts, strict=True)
         return [(ids_PK[:, :count], log_p_PK[:, :count]) for (ids_PK, log_p_PK), count in results]
 
@@ -217,7 +217,7 @@ class TokenModel:
         """Return the log probabilities of the tokens that each sequence names, float32 [P, K]. K is the same for all."""
 
         def gather(wanted: list[_Wanted]) -> _Select:
-            tokens = np.concatenate([each.tokens for each in wanted if each.tokens is not None]).astype(np.int64)
+            tokens = np.concatenate([item.tokens for item in wanted if item.tokens is not None]).astype(np.int64)
             tokens_PK = torch.from_numpy(tokens).to(self.model.device)
             return lambda log_p_PV, rows: [log_p_PV.gather(1, tokens_PK[rows])]
 
@@ -230,10 +230,10 @@ class TokenModel:
 
         def compute(batch: Batch, members: list[Sequence]) -> list[tuple[np.ndarray, ...]]:
             wanted = _wanted(members)
-            x_PD, select = self._hidden(batch, [each.positions for each in wanted]), selector(wanted)
+            x_PD, select = self._hidden(batch, [item.positions for item in wanted]), selector(wanted)
             parts = [select(log_p_PV[:, : self.tokenizer.size], rows) for rows, log_p_PV in self._chunks(x_PD)]
             columns = [torch.cat(column).cpu().numpy() for column in zip(*parts, strict=True)]
-            bounds = np.cumsum([len(each.positions) for each in wanted])[:-1]
+            bounds = np.cumsum([len(item.positions) for item in wanted])[:-1]
             return list(zip(*(np.split(column, bounds) for column in columns), strict=True))
 
         return infer(self.model, sequences, compute, BATCH_TOKENS)

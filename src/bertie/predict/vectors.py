@@ -249,8 +249,7 @@ def _tokenize_words(
 ) -> list[tuple[list[str], np.ndarray, TokenizedText]]:
     """Return the words of each text, their offsets (int32 [words, 2]) and their pieces."""
     plain = [text for text in texts if isinstance(text, str)]
-    if wrong := [text for text in texts if not isinstance(text, Iterable)]:
-        raise UserError(f"{wrong[0]!r} is neither a text nor a list of words")
+    require_texts(text for text in texts if not isinstance(text, Iterable))
     lists = [list(text) for text in texts if not isinstance(text, str)]
     if plain and lists:
         raise UsageError("expected texts or lists of words, not both in one call")

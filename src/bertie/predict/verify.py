@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -78,12 +77,11 @@ def verify(source: str | Path, against: Library | None = None, *, threads: int =
         UserError: bertie refuses the model, or it is damaged.
     """
     runtime.use_threads(threads)
-    if against is not None and (reason := absent(against)):
-        raise UsageError(f"{against}: {reason}: pip install {against}")
-    if against is not None and not find_model_folder(source).is_dir():
-        raise UsageError(
-            f"{against} reads no TensorFlow checkpoint: convert it first (bertie convert {source} OUT --to hf)"
-        )
+    if against is not None:
+        if reason := absent(against):
+            raise UsageError(f"{against}: {reason}: pip install {against}")
+        if not find_model_folder(source).is_dir():
+            raise UsageError(f"{against} reads no TensorFlow checkpoint: convert it first (bertie convert --to hf)")
     with console.collected() as warnings:
         checkpoint = read_checkpoint(source)
         require_unaltered(checkpoint.folder, "others")
@@ -98,13 +96,10 @@ def verify(source: str | Path, against: Library | None = None, *, threads: int =
 
 
 def absent(library: Library) -> str:
-    """Return why a library cannot be used: it is not installed, or its import fails. Empty: it can."""
-    name = library.replace("-", "_")
-    if importlib.util.find_spec(name) is None:
-        return "not installed"
+    """Return why a library cannot be used: its import fails. Empty: it can."""
     try:
         with quietly():
-            importlib.import_module(name)
+            importlib.import_module(library.replace("-", "_"))
     except Exception as error:  # what the modules of others raise while they are imported
         return f"its import fails ({type(error).__name__}: {' '.join(str(error).split())[:150]})"
     return ""

@@ -153,10 +153,8 @@ def _prompt_name(ask: Ask, model: ServedModel) -> str | None:
         return SEARCH[kind][0]
     if kind in OTHERS and not used:
         return None
-    known = (
-        f"the prompts of the model are {', '.join(used)}" if used else f"give one of {', '.join((*SEARCH, *OTHERS))}"
-    )
-    raise ask.refused("input_type", f"there is no prompt for {shorten(kind)!r}: {known}", "input")
+    known = ", ".join(used or (*SEARCH, *OTHERS))
+    raise ask.refused("input_type", f"there is no prompt for {shorten(kind)!r}: give one of {known}", "input")
 
 
 # Widths

@@ -268,9 +268,9 @@ def test_limits(tiny: Predictor) -> None:
         tiny.score_candidates("the cat sat . . [MASK]", ["a" + "ab" * 5])
     with pytest.raises(UserError, match="the text with 9 more pieces has 15 tokens"):
         tiny.fill_words("the cat sat . . [MASK]", WordSearch(max_pieces=10, beam=5))
-    with pytest.raises(UsageError, match="10 candidates for 4 masks make more than 1,000 combinations"):
+    with pytest.raises(UsageError, match="--candidates: 10 for 4 masks together make more than 1,000"):
         tiny.score_candidates("[MASK] [MASK] [MASK] [MASK]", [f"a{'b' * n}" for n in range(10)], joint=True)
-    with pytest.raises(UsageError, match="--max-pieces 10 for 4 masks together makes more than 1,000"):
+    with pytest.raises(UsageError, match="--max-pieces: 10 for 4 masks together make more than 1,000"):
         tiny.fill_jointly("[MASK] [MASK] [MASK] [MASK]", WordSearch(max_pieces=10))
 
 

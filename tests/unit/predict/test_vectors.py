@@ -199,7 +199,7 @@ def test_word_vectors_pool_the_pieces_of_a_word(predictor: Predictor, layers: Fi
 
 def test_word_vectors_refuse_what_is_no_text(predictor: Predictor) -> None:
     wrong: Any = ["a text", None]
-    with pytest.raises(UserError, match="None is neither a text nor a list of words"):
+    with pytest.raises(UserError, match="None is not a text"):
         predictor.word_vectors(wrong)
 
 

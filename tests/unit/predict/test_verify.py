@@ -138,7 +138,7 @@ def test_a_wrong_call_has_the_exit_code_2(
 ) -> None:
     assert result(tmp_path / "none", capsys)[0] == 2
     assert result(folder, capsys, "--against", "tensorflow")[0] == 2
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     code, found, _ = result(folder, capsys, "--against", "sentence-transformers")
     assert (code, "pip install sentence-transformers" in found["error"]) == (2, True)
 
