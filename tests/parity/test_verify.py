@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.unit.predict.small_models import changed
 
 import bertie
 from bertie.checkpoints import sentence_transformers_format
@@ -38,10 +39,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture
 def folder(pretrained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(pretrained, tmp_path / "model"))
-
-
-def changed(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 def test_a_folder_is_compared_with_transformers(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,6 +39,11 @@ def saved(folder: Path, model: Model, tokenizer: Tokenizer, task: dict[str, Any]
     return bertie.load(folder, threads=1)
 
 
+def changed(path: Path, **values: Any) -> None:
+    """Set values of a JSON file."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
 def close(values: Any, expected: Any, atol: float = 1e-5) -> None:
     np.testing.assert_allclose(values, expected, atol=atol)
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import model_of, run, saved
+from small_models import changed, model_of, run, saved
 
 import bertie
 from bertie.checkpoints.read import read_checkpoint
@@ -296,8 +296,7 @@ def test_a_damaged_folder_of_an_engine_is_refused(
     (out / "graph.bin").write_bytes(b"a graph")
     files.write(files.Exported(out, "torch", files=("graph.bin",)))
     assert bertie.load(out).engine == "torch"
-    engine = json.loads((out / "engine.json").read_text())
-    (out / "engine.json").write_text(json.dumps(engine | change))
+    changed(out / "engine.json", **change)
     with pytest.raises(UserError, match=message):
         bertie.load(out)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from small_models import model_of, saved
+from small_models import changed, model_of, saved
 
 import bertie
 from bertie.checkpoints.find import MODEL_FILES
@@ -85,8 +85,7 @@ def test_fill_mask_ignores_the_padding_of_the_vocabulary(pretrained: Path, tmp_p
     weights[name] = torch.cat([weights[name], weights[name][:12]])
     weights[bias] = torch.cat([weights[bias], torch.full((12,), 50.0)])
     save_file(weights, tmp_path / "model.safetensors")
-    values = json.loads((tmp_path / "config.json").read_text()) | {"vocab_size": 512}
-    (tmp_path / "config.json").write_text(json.dumps(values))
+    changed(tmp_path / "config.json", vocab_size=512)
     [guesses] = load(tmp_path).fill_mask("[MASK]", top_k=1000)
     assert len(guesses) == 500
 
@@ -253,8 +252,7 @@ def test_missing_weights_are_named(tuned: Path, tmp_path: Path, name: str, by_ot
 def test_labels_must_match_the_head(tuned: Path, tmp_path: Path) -> None:
     shutil.copytree(tuned, tmp_path, dirs_exist_ok=True)
     for name, key, value in (("task", "labels", ["a", "b"]), ("config", "id2label", {"0": "a", "1": "b"})):
-        values = json.loads((tmp_path / f"{name}.json").read_text())
-        (tmp_path / f"{name}.json").write_text(json.dumps({**values, key: value}))
+        changed(tmp_path / f"{name}.json", **{key: value})
         with pytest.raises(UserError, match=rf"{name}\.json names 2 labels and the head has 3 outputs"):
             load(tmp_path)
         (tmp_path / "task.json").unlink(missing_ok=True)  # as in other models

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.special import expit, softmax
+from tests.unit.predict.small_models import close as close
 from tests.unit.predict.small_models import model_of, saved
 
 import bertie
@@ -116,10 +117,6 @@ def serving(service: Service, front: Front = Front()) -> Iterator[Server]:
         service.stop(5)
         service.log.close()
         assert not thread.is_alive()
-
-
-def close(values: Any, expected: Any, atol: float = 1e-5) -> None:
-    np.testing.assert_allclose(values, expected, atol=atol)
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -9,8 +12,9 @@ import pytest
 from scipy.special import expit
 
 from bertie.predict.predictor import Predictor
+from bertie.serve.service import Service
 
-from ..conftest import Server, activated, close, column
+from ..conftest import Server, activated, close, column, serving
 
 TEXTS = ["kopa", "ban the kopa", ""]
 RANKS: list[tuple[str, str, dict[str, Any], bool]] = [
@@ -85,3 +89,23 @@ def test_classes(
         close(activated(np.array([output[label] for label in wanted]), name), list(wanted.values()))
         if path == "/vllm/classify":
             assert (row["label"], row["num_classes"]) == (max(wanted, key=wanted.__getitem__), len(wanted))
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "raw"),
+    [
+        ("/tei/rerank", {"query": "ban", "texts": TEXTS}, {"raw_scores": True}),
+        ("/vllm/score", {"text_1": "ban", "text_2": TEXTS, "use_activation": True}, {"use_activation": False}),
+        ("/vllm/score", {"text_1": "ban", "text_2": TEXTS}, {"use_activation": False}),
+    ],
+)
+def test_the_activation_of_a_reranker_may_be_left_out(
+    make_service: Callable[..., Service], predictors: dict[str, Predictor], path: str, asked: Any, raw: dict[str, Any]
+) -> None:
+    plain = predictors["cross-encoder"]
+    model = replace(plain, task=replace(plain.task, activation="sigmoid"))  # type: ignore[type-var]
+    with serving(make_service(others={"it": model})) as server:
+        for message, expected in ((asked, model), (asked | raw, plain)):
+            answer = server.post(path, message).json
+            found = sorted(answer if isinstance(answer, list) else answer["data"], key=itemgetter("index"))
+            close(column(found, "score"), expected.rerank("ban", TEXTS))

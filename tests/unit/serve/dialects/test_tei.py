@@ -104,18 +104,6 @@ def test_a_pair_has_one_score(server: Server, predictors: Predictors) -> None:
     assert scaled["score"] == pytest.approx(1 / (1 + np.exp(-number.score)), abs=1e-5)
 
 
-def test_the_score_of_a_reranker_with_a_sigmoid_is_that_of_the_model(
-    make_service: Callable[..., Service], predictors: Predictors
-) -> None:
-    plain = predictors["cross-encoder"]
-    model = replace(plain, task=replace(plain.task, activation="sigmoid"))  # type: ignore[type-var]
-    with serving(make_service(others={"it": model})) as server:
-        for raw, expected in ((False, model.rerank("ban", TEXTS)), (True, plain.rerank("ban", TEXTS))):
-            found = rows(server.post("/tei/rerank", {"query": "ban", "texts": TEXTS, "raw_scores": raw}))
-            scores = {each["index"]: each["score"] for each in found}
-            close([scores[i] for i in range(3)], expected)
-
-
 @pytest.mark.parametrize(
     ("name", "path", "message", "kind"),
     [

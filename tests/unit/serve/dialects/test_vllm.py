@@ -45,18 +45,6 @@ def test_scores_of_pairs(server: Server, predictors: Predictors) -> None:
         close([each["score"] for each in pair["data"]], matrix[0, :1], 1e-4)
 
 
-def test_the_activation_of_a_reranker_may_be_left_out(
-    make_service: Callable[..., Service], predictors: Predictors
-) -> None:
-    plain = predictors["cross-encoder"]
-    model = replace(plain, task=replace(plain.task, activation="sigmoid"))  # type: ignore[type-var]
-    with serving(make_service(others={"it": model})) as server:
-        for use, expected in ((None, model), (True, model), (False, plain)):
-            message = {"text_1": "ban", "text_2": TEXTS, "use_activation": use}
-            found = answered(server.post("/vllm/score", message))["data"]
-            close([each["score"] for each in found], expected.rerank("ban", TEXTS))
-
-
 def test_vectors_of_texts_and_of_tokens(server: Server, predictors: Predictors) -> None:
     model = predictors["mlm"]
     texts = answered(server.post("/vllm/pooling", {**MLM, "input": TEXTS, "task": "embed", "dimensions": 32}))
