@@ -154,9 +154,7 @@ async def answered(
     truncated = len({_number(i, sequence) for i, sequence in enumerate(job.sequences) if sequence.truncated})
     ask.call.facts["tokens"] = tokens
     ask.call.service.metrics.truncated(model.name, truncated)
-    return Answered(
-        model, await ask.call.service.offload(max(size, len(job.sequences)), finish, *arguments), tokens, truncated
-    )
+    return Answered(model, await ask.call.offload(max(size, len(job.sequences)), finish, *arguments), tokens, truncated)
 
 
 async def run(

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import NoneType
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -24,6 +24,7 @@ from bertie.serve.limits import Refused, too_large, try_later
 from bertie.serve.logs import places
 from bertie.serve.service import ClientGone, Service
 
+R = TypeVar("R")
 LARGE = 64 * 1024  # bytes of a response that do not count as memory
 BUG = "an error in the server: its operator finds the place in the log, under this X-Request-Id"
 OTHER = "other"  # in place of a path that does not exist, for metrics
@@ -59,6 +60,8 @@ class Call:
     """Status of the response to a request that is not refused."""
     headers: dict[str, str] = field(default_factory=dict)
     """Headers of this response."""
+    size: int = 0
+    """Results in the response: a large one is encoded in another thread."""
 
     @property
     def remaining(self) -> float:
@@ -69,6 +72,11 @@ class Call:
     def spent(self) -> float:
         """Seconds since its body was complete: the time that counts for the target. A slow client is none of the server's."""
         return time.monotonic() - self.received
+
+    async def offload(self, size: int, work: Callable[..., R], *arguments: Any) -> R:
+        """Return the result of some work for the response, as `Service.offload`."""
+        self.size = max(self.size, size)
+        return await self.service.offload(size, work, *arguments)
 
     async def gone(self) -> None:
         """Wait until the client goes away."""
@@ -150,8 +158,8 @@ def exchange(service: Service, name: str, dialect: Dialect, asked: Endpoint) -> 
                 message = await _read(call, decoder) if decoder is not None else None
                 result = await asked.handler(call, message)
                 if not isinstance(result, Response):
-                    texts = call.facts.get("texts", 0)
-                    result = await service.offload(texts, json_response, result, call.status, call.headers)
+                    size = max(call.size, call.facts.get("texts", 0))
+                    result = await service.offload(size, json_response, result, call.status, call.headers)
                 response = result
         except Refused as refused:
             reason, response = refused.reason, refusal(refused)

@@ -59,7 +59,7 @@ async def run_task(ask: Ask, model: ServedModel, task: Task) -> tuple[QueuedJob,
     ask.check_sizes(sizes)
     if model.predicting.unit == "example":  # each text makes a sequence
         ask.check_count(texts)
-    examples = await ask.call.service.offload(texts, _read, ask, model, inputs)
+    examples = await ask.call.offload(texts, _read, ask, model, inputs)
     return await run(ask, model, "predict", partial(_encode, ask, model, task), examples, sizes), examples
 
 

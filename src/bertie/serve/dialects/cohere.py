@@ -179,7 +179,7 @@ async def embed_v1(call: Call, request: CohereEmbedV1) -> CohereFloats | CohereB
     if request.embedding_types:
         return await _by_type(ask, request.embedding_types, "1")
     embedded = await embed(ask)
-    rows = await call.service.offload(len(ask.values), json_numbers, embedded.results)
+    rows = await call.offload(len(ask.values), json_numbers, embedded.results)
     return CohereFloats(call.id, rows, ask.values, _meta(embedded, "1"))
 
 
@@ -240,7 +240,7 @@ async def _by_type(ask: Ask, types: list[EmbeddingType], version: str) -> Cohere
         problem = f"bytes have eight signs, and the vectors {width} numbers: ask for float or base64"
         raise unfit("embedding_types", problem)
     embedded = await embed(ask)
-    encoded = await ask.call.service.offload(len(ask.values), _encode, embedded.results, types)
+    encoded = await ask.call.offload(len(ask.values), _encode, embedded.results, types)
     return CohereByType(ask.call.id, encoded, ask.values, _meta(embedded, version))
 
 

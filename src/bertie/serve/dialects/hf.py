@@ -66,7 +66,7 @@ async def extract_features(ask: Ask, inputs: m.HfInputs, parameters: Parameters)
     names = ("truncate", "prompt_name", "dimensions", "normalize")
     settings = {name: parameters[name] for name in names if name in parameters}
     embedded = await embed(replace(ask, fields={"inputs": _texts(inputs)}, **settings))
-    return await ask.call.service.offload(len(embedded.results), json_numbers, embedded.results)
+    return await ask.call.offload(len(embedded.results), json_numbers, embedded.results)
 
 
 async def compare_sentences(ask: Ask, inputs: m.HfInputs, parameters: Parameters) -> list[float]:  # noqa: ARG001
@@ -127,7 +127,7 @@ async def fill_masks(ask: Ask, inputs: m.HfInputs, parameters: Parameters) -> An
     model, top_k, targets = ask.model("fill-mask"), parameters.get("top_k", 5), parameters.get("targets")
     if top_k > MAX_TOP_K:
         raise unfit("top_k", f"give at most {MAX_TOP_K} for tokens at masks")
-    offload, candidates = ask.call.service.offload, None
+    offload, candidates = ask.call.offload, None
     if targets is not None:
         targets = [targets] if isinstance(targets, str) else targets
         replace(ask, fields={"parameters.targets": targets}).check_sizes(list(map(len, targets)))
@@ -147,7 +147,7 @@ async def answer_question(ask: Ask, inputs: m.HfInputs, parameters: Parameters) 
     if top_k > MAX_TOP_K:
         raise unfit("top_k", f"give at most {MAX_TOP_K}")
     predictor, task = (model := ask.model("predict")).predictor, cast(Any, model.predicting)
-    most, tokenizer, offload = predictor.max_length, predictor.tokenizer, ask.call.service.offload
+    most, tokenizer, offload = predictor.max_length, predictor.tokenizer, ask.call.offload
     if parameters.get("max_seq_len", most) < most:
         raise unfit("max_seq_len", f"windows have the {most} tokens that the model reads: omit it")
     changes = {

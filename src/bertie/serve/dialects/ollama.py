@@ -143,7 +143,7 @@ async def embed(call: Call, request: OllamaEmbedRequest) -> OllamaEmbedResponse:
         settings = {"truncate": request.truncate, "dimensions": request.dimensions or None, "normalize": True}
         embedded = await vectors.embed(Ask(call, name, {"input": request.input}, **settings))
         rows, tokens = (
-            await call.service.offload(len(embedded.results), json_numbers, embedded.results),
+            await call.offload(len(embedded.results), json_numbers, embedded.results),
             embedded.tokens,
         )
     seconds = time.monotonic() - call.started

@@ -183,13 +183,13 @@ async def embed(call: Call, request: TeiEmbedRequest) -> list[list[float]]:
     if width is not None and width > (most := ask.model("vectors").vector_width):
         raise ask.refused("dimensions", f"the vectors have {most} numbers: ask for fewer")
     rows = (await vectors.embed(ask)).results[:, :width]
-    return await call.service.offload(len(rows), json_numbers, vectors.unit(rows) if request.normalize else rows)
+    return await call.offload(len(rows), json_numbers, vectors.unit(rows) if request.normalize else rows)
 
 
 async def embed_all(call: Call, request: TeiEmbedAllRequest) -> list[list[list[float]]]:
     """Return the vectors of all tokens of texts, special tokens included, without pooling."""
     embedded = await vectors.embed_tokens(_ask(call, request, {"inputs": request.inputs}))
-    return await call.service.offload(embedded.tokens, lambda: raw(map(json_numbers, embedded.results)))
+    return await call.offload(embedded.tokens, lambda: raw(map(json_numbers, embedded.results)))
 
 
 async def predict(call: Call, request: TeiPredictRequest) -> list[ClassScore | list[ClassScore]]:
@@ -222,7 +222,7 @@ async def tokenize(call: Call, request: TeiTokenizeRequest) -> list[list[TeiToke
     prompt = vectors.prompt_of(ask, read.model)
     texts = [prompt + text for text in ask.values]
     call.headers[vectors.VOCABULARY] = vectors.fingerprint(read.model)
-    return await call.service.offload(len(texts), _tokens, texts, read, request.add_special_tokens)
+    return await call.offload(len(texts), _tokens, texts, read, request.add_special_tokens)
 
 
 async def root(call: Call, request: TeiRootRequest) -> list[Any]:

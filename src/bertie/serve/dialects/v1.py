@@ -47,7 +47,7 @@ async def similarity(call: Call, request: m.SimilarityRequest) -> m.SimilarityRe
     count, others = len(request.texts), len(request.others or request.texts)
     call.reserve(COSINE_BYTES * count * others)
     embedded = await embed(Ask(call, request.model, fields, request.truncate, prompt_name=request.prompt_name))
-    rows = await call.service.offload(len(embedded.results), _similarities, embedded, count)
+    rows = await call.offload(len(embedded.results), _similarities, embedded, count)
     return m.SimilarityResponse(rows, **_answer(embedded))
 
 
@@ -56,7 +56,7 @@ async def tokenize(call: Call, request: m.TokenizeRequest) -> m.TokenizeResponse
     ask = Ask(call, request.model, {"texts": request.texts}, prompt_name=request.prompt_name)
     read = await vectors.tokenize(ask)
     call.headers[VOCABULARY] = fingerprint(read.model)
-    results = await call.service.offload(len(read.results), _token_lists, read, request.special_tokens)
+    results = await call.offload(len(read.results), _token_lists, read, request.special_tokens)
     return m.TokenizeResponse(read.model.name, call.headers[VOCABULARY], results)
 
 
@@ -80,7 +80,7 @@ async def fill_mask(call: Call, request: m.FillMaskRequest) -> m.FillMaskRespons
     """Predict the tokens at masks."""
     filled = await fill_masks(Ask(call, request.model, {"inputs": request.inputs}, top_k=request.top_k))
     count = sum(map(len, chain(*filled.results)))
-    return m.FillMaskResponse(await call.service.offload(count, _candidates, filled), **_answer(filled))
+    return m.FillMaskResponse(await call.offload(count, _candidates, filled), **_answer(filled))
 
 
 async def attention(call: Call, request: m.AttentionRequest) -> m.AttentionResponse:
@@ -90,7 +90,7 @@ async def attention(call: Call, request: m.AttentionRequest) -> m.AttentionRespo
     layers, heads = probabilities.shape[:2]
     names, special = shown_tokens(tokenizer, sequence.input_ids), special_places(tokenizer, sequence.input_ids)
     shown, arguments = with_sources(tokenizer, names, sequence.target), (probabilities, request.encoding_format)
-    encoded = await call.service.offload(probabilities.size, attention_json, *arguments)
+    encoded = await call.offload(probabilities.size, attention_json, *arguments)
     return m.AttentionResponse(names, shown, special, layers, heads, encoded, **_answer(attended))
 
 
@@ -186,7 +186,7 @@ def _candidates(filled: Answered[list[list[list[MaskPrediction]]]]) -> Any:
 async def embedding_list(call: Call, embedded: Answered[np.ndarray], encoding_format: str) -> list[m.Embedding]:
     """Return vectors as OpenAI's API has them. encoding_format: float or base64."""
     encode = (lambda rows: list(map(base64_of, rows))) if encoding_format == "base64" else json_numbers
-    encoded = await call.service.offload(len(embedded.results), encode, embedded.results)
+    encoded = await call.offload(len(embedded.results), encode, embedded.results)
     return [m.Embedding(number, vector) for number, vector in enumerate(encoded)]
 
 

@@ -226,7 +226,7 @@ async def pooling(call: Call, request: VllmPoolingRequest) -> VllmPooling:
     else:
         pooled = await (embed if request.task == "embed" else embed_tokens)(ask)
         rows = pooled.results
-    data = await call.service.offload(pooled.tokens, _pooled, rows, request.encoding_format)
+    data = await call.offload(pooled.tokens, _pooled, rows, request.encoding_format)
     return VllmPooling(data=data, **_listed("pool", call, pooled))
 
 
