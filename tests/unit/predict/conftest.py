@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import bertie
+from bertie.base.contracts import Sequence
 from bertie.batches.collate import collate
-from bertie.contracts import Sequence
 from bertie.predict.predictor import Predictor
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
 

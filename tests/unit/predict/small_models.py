@@ -19,7 +19,7 @@ from bertie.model.model import Model
 from bertie.objectives.heads import build_heads
 from bertie.predict.predictor import Predictor
 from bertie.tasks.task import build_head
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 def model_of(config: Any, *purposes: Any, seed: int = 0, scale: float = 0.3) -> Model:

@@ -15,7 +15,7 @@ from pyarrow import parquet
 from small_models import close, run
 
 import bertie
-from bertie.errors import UsageError, UserError
+from bertie.base.errors import UsageError, UserError
 from bertie.predict import embed as embed_module
 from bertie.predict import vector_files
 from bertie.predict.embed import TextUnit, WordUnit, embed
@@ -42,7 +42,7 @@ def test_stdin_is_read_once(predictor: Predictor, tmp_path: Path, monkeypatch: p
     reading, writing = os.pipe()
     os.write(writing, b"one\n\ntwo words\nbad \xff\n")
     os.close(writing)
-    monkeypatch.setattr("bertie.tasks.data.rows.STDIN_DEVICE", Path(f"/dev/fd/{reading}"))
+    monkeypatch.setattr("bertie.examples.rows.STDIN_DEVICE", Path(f"/dev/fd/{reading}"))
     told = embed(predictor, "-", tmp_path / "a.npy")
     os.close(reading)
     assert (told["texts"], told["errors"], told["vectors"]) == (4, 1, 4)

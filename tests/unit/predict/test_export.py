@@ -18,17 +18,17 @@ import torch
 from small_models import changed, model_of, run, saved
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.read import read_checkpoint
 from bertie.cli import main
-from bertie.errors import UsageError, UserError
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence
-from bertie.predict import compared_texts
+from bertie.predict.convert import compared_texts
+from bertie.predict.convert.export import ExportTarget, convert
 from bertie.predict.engines import cpu, files
-from bertie.predict.export import ExportTarget, convert
 from bertie.tasks import AnyTask, Classify, Span, Tag
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from small_models import model_of, run
 
-from bertie.errors import UsageError, UserError
+from bertie.base.errors import UsageError, UserError
+from bertie.corpus import bpe, word_counts
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
 from bertie.predict.fill_mask import Filling, WordSearch, encode_masked, fill_tokens, takes_space
 from bertie.predict.predictor import Predictor
-from bertie.text import bpe, word_counts
-from bertie.text.special_tokens import Place, Templates
-from bertie.text.tokenizer import ByteLevel, Tokenizer
-from bertie.text.wordpiece_backend import WordPieceBackend
+from bertie.tokenizers.special_tokens import Place, Templates
+from bertie.tokenizers.tokenizer import ByteLevel, Tokenizer
+from bertie.tokenizers.wordpiece_backend import WordPieceBackend
 
 if TYPE_CHECKING:
     from conftest import LogP

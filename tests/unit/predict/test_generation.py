@@ -12,14 +12,14 @@ import pytest
 import torch
 from small_models import model_of, saved
 
-from bertie import seeding
+from bertie.base import seeding
+from bertie.base.errors import UsageError, UserError
 from bertie.cli import main
-from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.objectives import CausalLM
 from bertie.predict.generation import Generation, draw
 from bertie.predict.predictor import Predictor
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from conftest import LogP

@@ -14,7 +14,7 @@ import pytest
 from small_models import run
 
 import bertie
-from bertie.errors import UsageError, UserError
+from bertie.base.errors import UsageError, UserError
 from bertie.predict import minimal_pairs as module
 from bertie.predict.minimal_pairs import MinimalPair, minimal_pairs, read_pairs, score_pairs, wilson_interval
 from bertie.predict.predictor import Predictor

@@ -12,16 +12,16 @@ from safetensors.torch import load_file, save_file
 from small_models import changed, model_of, saved
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.find import MODEL_FILES
 from bertie.cli import main
-from bertie.errors import UsageError, UserError
+from bertie.examples.texts import Example
 from bertie.model.config import TransformerConfig
 from bertie.predict.predictor import Predictor
 from bertie.tasks import Classify
-from bertie.tasks.data.texts import Example
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.tasks.span import Span
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 LABELS = ("bad", "good", "so-so")
 

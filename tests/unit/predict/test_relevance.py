@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from small_models import model_of, saved
 
-from bertie.errors import UsageError
+from bertie.base.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.predict.predictor import Predictor
 from bertie.tasks import Classify, Regress
 from bertie.tasks.relevance import relevance
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 TASKS = {
     "classify": Classify(labels=("no", "yes"), paired=True),

@@ -10,8 +10,8 @@ import pytest
 from small_models import run
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.sentence_transformers_format import Similarity
-from bertie.errors import UsageError, UserError
 from bertie.predict.embed import TextUnit
 from bertie.predict.predictor import Predictor
 from bertie.tasks.inference import SEQUENCES_AT_ONCE

@@ -32,8 +32,8 @@ from bertie.serve.server import listen, start_server
 from bertie.serve.service import Service
 from bertie.serve.vectors import VOCABULARY, fingerprint
 from bertie.tasks import AnyTask, Choose, Classify, MultiLabel, Regress, Relate, Span, Tag
-from bertie.text.added_tokens import with_tokens
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.added_tokens import with_tokens
+from bertie.tokenizers.tokenizer import Tokenizer
 
 RELATION_MARKERS = ("E1", "/E1", "E2", "/E2")
 

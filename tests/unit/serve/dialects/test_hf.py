@@ -12,7 +12,7 @@ from huggingface_hub import InferenceClient
 from scipy.special import expit, softmax
 
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
-from bertie.model.vector_modules import Normalize
+from bertie.model.heads.vector_modules import Normalize
 from bertie.predict.predictor import Predictor
 from bertie.serve.limits import Front
 from bertie.serve.service import Service
