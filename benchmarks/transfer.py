@@ -16,8 +16,7 @@ from pathlib import Path
 from statistics import fmean, variance
 
 from bertie import config, runtime, seeding
-from bertie.checkpoints.checkpoint import Checkpoint
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import Checkpoint, read_checkpoint
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.tasks.data.left_out import valid_examples

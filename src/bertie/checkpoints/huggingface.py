@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bertie import config as configuration
 from bertie import console
-from bertie.checkpoints.families import FAMILIES, family_named, family_of
+from bertie.checkpoints.families import FAMILIES, family_of
 from bertie.checkpoints.families.family import TASK_SHAPES, Family
 from bertie.checkpoints.families.settings import EMPTY, READ, WITHOUT_EFFECT, require_empty
 from bertie.errors import UsageError, UserError
@@ -159,12 +159,12 @@ def from_config_json(values: dict[str, Any], where: str) -> tuple[Family, Encode
 
 def _family(values: dict[str, Any], architectures: list[str], where: str) -> Family:
     """Return the family of a config.json. Old files name no model_type: the class tells, and BERT's had none."""
-    classes = {name: family for family in FAMILIES for name in family.architectures.values()}
+    classes = {name: family for family in FAMILIES.values() for name in family.architectures.values()}
     usual = next((classes[name].model_type for name in architectures if name in classes), "bert")
     model_type = values.get("model_type", usual)
-    family = family_named(model_type) if isinstance(model_type, str) else None
+    family = FAMILIES.get(str(model_type))
     if family is None:
-        known = ", ".join(family.model_type for family in FAMILIES)
+        known = ", ".join(FAMILIES)
         code = ", with code of its own (auto_map), which bertie does not run" if values.get("auto_map") else ""
         raise UserError(f"{where}: model_type is {str(model_type)[:60]!r}{code}; bertie reads {known}")
     return family

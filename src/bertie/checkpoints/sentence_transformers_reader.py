@@ -8,7 +8,7 @@ from typing import Any, get_args
 from torch import Tensor
 
 from bertie import console, untrusted
-from bertie.checkpoints.find import module_paths, root_of
+from bertie.checkpoints.find import PICKLED, SAFETENSORS, module_paths, read_tensors, root_of
 from bertie.checkpoints.sentence_transformers_format import (
     GENERAL,
     LENGTHS,
@@ -18,7 +18,6 @@ from bertie.checkpoints.sentence_transformers_format import (
     SentenceEmbedding,
     Similarity,
 )
-from bertie.checkpoints.weight_files import PICKLED, SAFETENSORS, read_tensors
 from bertie.errors import UserError
 from bertie.files.model_folder import ModelFolder
 from bertie.model.pooling import Pooling

@@ -16,12 +16,10 @@ from torch import Tensor
 
 from bertie import config, console, storage
 from bertie.batches.loader import Position
-from bertie.checkpoints.checkpoint import load_weights
-from bertie.checkpoints.find import list_checkpoints
+from bertie.checkpoints.find import list_checkpoints, read_tensors
 from bertie.checkpoints.folder import MANIFEST, save_tensors, write_manifest, write_model
 from bertie.checkpoints.model_card import About
-from bertie.checkpoints.read import read_folder
-from bertie.checkpoints.weight_files import read_tensors
+from bertie.checkpoints.read import load_weights, read_folder
 from bertie.errors import MachineError, UsageError, UserError, require_range
 from bertie.model.model import Model
 from bertie.text.tokenizer import Tokenizer

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from bertie.checkpoints.checkpoint import Checkpoint
+from bertie.checkpoints.read import Checkpoint
 from bertie.model.encoder import EncoderConfig, build_encoder
 from bertie.model.initialization import no_weights
 from bertie.model.model import Model

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from bertie import console, seeding
-from bertie.checkpoints.checkpoint import Checkpoint
+from bertie.checkpoints.find import weights_fingerprint
+from bertie.checkpoints.read import Checkpoint
 from bertie.checkpoints.vocabulary_growth import with_added_tokens
-from bertie.checkpoints.weight_files import weights_fingerprint
 from bertie.contracts import Sequence
 from bertie.errors import UsageError, UserError, first_few, shorten
 from bertie.finetuning import gpt

@@ -12,11 +12,10 @@ import numpy as np
 
 from bertie import config as configuration
 from bertie import console, runtime, storage
-from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.find import TASK_FILE
 from bertie.checkpoints.hub import hub_id
 from bertie.checkpoints.model_card import About, CardResults
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import Checkpoint, load_weights, read_checkpoint
 from bertie.checkpoints.sentence_transformers_reader import dropped_by_training
 from bertie.errors import UsageError
 from bertie.finetuning.data import Examples, TaskData, load_task_data

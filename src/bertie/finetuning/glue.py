@@ -14,9 +14,8 @@ from typing import Any
 
 from bertie import config as configuration
 from bertie import console, storage
-from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.folder import MANIFEST
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import Checkpoint, read_checkpoint
 from bertie.errors import UsageError, UserError
 from bertie.finetuning.finetune import Finetuned, finetune
 from bertie.finetuning.glue_tasks import SUBMISSION, TASKS, SubmissionFile, TaskFiles, available_tasks, indexed_examples

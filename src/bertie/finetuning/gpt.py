@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bertie import console, runtime, seeding
-from bertie.checkpoints.checkpoint import Checkpoint
+from bertie.checkpoints.read import Checkpoint
 from bertie.checkpoints.vocabulary_growth import rows_by_entry
 from bertie.contracts import Batch, Targets
 from bertie.errors import UsageError

@@ -14,8 +14,8 @@ from torch import nn
 from bertie import console, runtime, seeding
 from bertie.batches.collate import collate, filler
 from bertie.batches.loader import Position, Step
-from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.families import family_of
+from bertie.checkpoints.read import Checkpoint, load_weights
 from bertie.contracts import MicroBatch, Sequence
 from bertie.errors import DivergedError, UsageError, UserError
 from bertie.finetuning import gpt

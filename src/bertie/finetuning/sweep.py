@@ -21,7 +21,7 @@ import torch
 
 from bertie import config as configuration
 from bertie import console, seeding, storage
-from bertie.checkpoints.checkpoint import Checkpoint
+from bertie.checkpoints.read import Checkpoint
 from bertie.errors import DivergedError, UsageError, UserError
 from bertie.finetuning.data import TaskData
 from bertie.finetuning.recipe import FinetuneConfig, GridSearch

@@ -11,8 +11,7 @@ from typing import Any
 
 from bertie import config as configuration
 from bertie import storage
-from bertie.checkpoints.find import find_model_folder
-from bertie.checkpoints.weight_files import weights_files
+from bertie.checkpoints.find import find_model_folder, weights_files
 from bertie.errors import UsageError, naming
 from bertie.files import sources
 from bertie.files.sources import Source

@@ -11,8 +11,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 
 from bertie.batches.layouts import Layout
-from bertie.checkpoints.checkpoint import Checkpoint, load_weights
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import Checkpoint, load_weights, read_checkpoint
 from bertie.config import Range, ranges
 from bertie.contracts import FILLER, Batch, Targets
 from bertie.errors import UsageError

@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from bertie.batches.layouts import Layout
-from bertie.checkpoints.checkpoint import Checkpoint
+from bertie.checkpoints.read import Checkpoint
 from bertie.contracts import Batch
 from bertie.model.attention import AttentionKind
 from bertie.model.config import TransformerConfig

@@ -1,7 +1,7 @@
 """Use a trained model: `bertie.load` returns a `Predictor`.
 
-- load.py, predictor.py: load a model, and everything that it does. checkpoint_task.py reads its task, engines/
-  computes its encoder faster. shared.py: several ranks share its work.
+- load.py, predictor.py: load a model with its task, and everything that it does. engines/ computes its encoder faster.
+  shared.py: several ranks share its work.
 - token_model.py: probabilities of tokens, for fill_mask.py, word_search.py, likelihood.py and generation.py. next_tokens.py:
   those of the next token, for models that read every token once.
   sentence_pairs.py has next sentence prediction.

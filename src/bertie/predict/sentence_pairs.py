@@ -9,12 +9,12 @@ from typing import Literal, cast
 import numpy as np
 
 from bertie.batches.sentence_pairs import IS_NEXT
+from bertie.checkpoints.find import run_settings
 from bertie.contracts import Batch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.model.head_facts import facts_of
 from bertie.model.heads import PooledHead
 from bertie.model.model import Model
-from bertie.predict.checkpoint_task import run_settings
 from bertie.predict.likelihood import with_nan
 from bertie.tasks.encoding import softmax
 from bertie.tasks.inference import infer, require_finite

@@ -10,9 +10,8 @@ import torch
 
 from bertie import config as configuration
 from bertie import console, runtime, seeding
-from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.find import list_checkpoints
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import Checkpoint, load_weights, read_checkpoint
 from bertie.checkpoints.training_state import load_optimizer
 from bertie.checkpoints.vocabulary_growth import grown, rows_by_entry
 from bertie.errors import UsageError, UserError

@@ -17,13 +17,12 @@ import torch
 from bertie import config as configuration
 from bertie import console, runtime
 from bertie.batches.sections import require_sections
-from bertie.checkpoints.checkpoint import Checkpoint
+from bertie.checkpoints.find import weights_fingerprint
 from bertie.checkpoints.folder import MANIFEST
 from bertie.checkpoints.hub import hub_id
 from bertie.checkpoints.model_card import About, CardResults
-from bertie.checkpoints.read import verify
+from bertie.checkpoints.read import Checkpoint, verify
 from bertie.checkpoints.training_state import has_checkpoint
-from bertie.checkpoints.weight_files import weights_fingerprint
 from bertie.contracts import MicroBatch
 from bertie.errors import UserError
 from bertie.model.encoder import spell_entries

@@ -27,10 +27,9 @@ import torch
 
 from bertie import console, storage
 from bertie.batches.loader import Position
-from bertie.checkpoints.checkpoint import load_weights
 from bertie.checkpoints.folder import write_manifest, write_model
 from bertie.checkpoints.model_card import About
-from bertie.checkpoints.read import read_folder
+from bertie.checkpoints.read import load_weights, read_folder
 from bertie.checkpoints.training_state import Counters, StateTensors, copied_tensors, restore_newest, save_state
 from bertie.errors import DivergedError, UserError
 from bertie.training.checkpoint_writer import CheckpointWriter, checkpoint_writer

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertie.checkpoints.checkpoint import load_weights
 from bertie.checkpoints.folder import write_model
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import load_weights, read_checkpoint
 from bertie.errors import UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder

@@ -14,8 +14,7 @@ import torch
 import bertie
 from bertie.batches.loader import Position
 from bertie.checkpoints import sentence_transformers_format
-from bertie.checkpoints.checkpoint import Checkpoint
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import Checkpoint, read_checkpoint
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.checkpoints.training_state import Counters
 from bertie.errors import UsageError, UserError

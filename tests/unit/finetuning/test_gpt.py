@@ -16,10 +16,9 @@ import torch.nn.functional as F
 import bertie
 from bertie import config as configuration
 from bertie.batches.collate import collate
-from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import openai_gpt
 from bertie.checkpoints.folder import write_model
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import Checkpoint, read_checkpoint
 from bertie.contracts import MicroBatch, Sequence
 from bertie.errors import UsageError, UserError
 from bertie.finetuning import gpt
@@ -65,7 +64,7 @@ def start(small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) 
     model = Model(encoder, build_heads((CausalLM(),), encoder))
     initialize_weights(model, 0.1)
     write_model(folder, model, small_tokenizer)
-    assert read_checkpoint(folder).model_type == openai_gpt.FAMILY.model_type
+    assert read_checkpoint(folder).family is openai_gpt.FAMILY
     return folder
 
 

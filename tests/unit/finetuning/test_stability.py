@@ -11,8 +11,7 @@ import pytest
 import torch
 
 import bertie
-from bertie.checkpoints.checkpoint import load_weights
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import load_weights, read_checkpoint
 from bertie.errors import UsageError, UserError
 from bertie.finetuning.data import load_task_data
 from bertie.finetuning.finetune import Finetuned

@@ -15,9 +15,8 @@ import bertie
 from bertie.batches.collate import collate, filler, join
 from bertie.batches.contiguous import FullSentences
 from bertie.batches.layouts import SentencePairs
-from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.folder import write_model
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import Checkpoint, read_checkpoint
 from bertie.contracts import Batch, MicroBatch, Sequence
 from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig

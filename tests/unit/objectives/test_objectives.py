@@ -29,9 +29,8 @@ from bertie.batches.collate import collate, filler, join
 from bertie.batches.fixed_shape import Capacity, padded
 from bertie.batches.layouts import Layout
 from bertie.batches.loader import Position, Step
-from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.folder import write_model
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import Checkpoint, read_checkpoint
 from bertie.contracts import Batch, Loss, MicroBatch, Sequence
 from bertie.model.characters import Characters
 from bertie.model.config import TransformerConfig

@@ -17,9 +17,8 @@ from bertie import config as configuration
 from bertie.batches.collate import collate, filler, join
 from bertie.batches.contiguous import FullSentences
 from bertie.batches.layouts import SentencePairs
-from bertie.checkpoints.checkpoint import load_weights
 from bertie.checkpoints.folder import write_model
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import load_weights, read_checkpoint
 from bertie.cli import main
 from bertie.contracts import Batch, MicroBatch, Sequence
 from bertie.errors import UsageError, UserError

@@ -23,7 +23,7 @@ from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.losses import binary_cross_entropy
 from bertie.model.model import Model
-from bertie.predict.checkpoint_task import checkpoint_task
+from bertie.predict.load import checkpoint_task
 from bertie.tasks import MultiLabel
 from bertie.tasks.data.label_sets import LabelSetExample
 from bertie.tasks.example_sums import scores

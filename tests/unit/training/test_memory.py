@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from bertie.batches.collate import collate, join
-from bertie.checkpoints.checkpoint import Checkpoint
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import Checkpoint, read_checkpoint
 from bertie.contracts import MicroBatch, Sequence
 from bertie.model.config import TransformerConfig
 from bertie.model.model import Model

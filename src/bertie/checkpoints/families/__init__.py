@@ -33,19 +33,16 @@ from bertie.checkpoints.families import (
 from bertie.checkpoints.families.family import Family
 from bertie.model.encoder import EncoderConfig
 
-FAMILIES = (
-    *(roberta.FAMILY, bert.FAMILY, gpt2.FAMILY, distilbert.FAMILY, electra.FAMILY, xlm.FAMILY, modernbert.FAMILY),
-    *(xlnet.FAMILY, albert.FAMILY, xlm_roberta.FAMILY, camembert.FAMILY, mpnet.FAMILY, deberta_v2.FAMILY),
-    *(openai_gpt.FAMILY, nomic_bert.FAMILY, eurobert.FAMILY, reformer.FAMILY, own.FAMILY),
-)
-"""All families. The first one that represents an encoder is the format in which it is saved."""
+FAMILIES: dict[str, Family] = {
+    module.FAMILY.model_type: module.FAMILY
+    for module in (
+        *(roberta, bert, gpt2, distilbert, electra, xlm, modernbert, xlnet, albert, xlm_roberta, camembert, mpnet),
+        *(deberta_v2, openai_gpt, nomic_bert, eurobert, reformer, own),
+    )
+}
+"""All families by model_type. The first one that represents an encoder is the format in which it is saved."""
 
 
 def family_of(config: EncoderConfig) -> Family:
     """Return the family in whose format an encoder is saved."""
-    return next(each for each in FAMILIES if each.settings.fits(config))
-
-
-def family_named(model_type: str) -> Family | None:
-    """Return the family of a config.json. None if bertie does not know it."""
-    return next((family for family in FAMILIES if family.model_type == model_type), None)
+    return next(family for family in FAMILIES.values() if family.settings.fits(config))

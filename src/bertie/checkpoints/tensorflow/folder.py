@@ -16,7 +16,6 @@ from bertie.checkpoints.huggingface import shapes_of, to_config_json, transforme
 from bertie.checkpoints.tensorflow import names
 from bertie.checkpoints.tensorflow.names import OBJECT_GRAPH, VALUE
 from bertie.checkpoints.tensorflow.tensor_bundle import TensorBundle, open_bundle, write_bundle
-from bertie.checkpoints.weight_files import require_valid
 from bertie.errors import UsageError, UserError, naming
 from bertie.files.protobuf import Message
 from bertie.model.model import Model
@@ -116,9 +115,7 @@ def read_weights(prefix: Path) -> dict[str, Tensor]:
     _, theirs = _variables(bundle, *_config(prefix))
     if left_out := [entry for entry in bundle.entries if GENERATOR.match(entry)]:
         console.warn(f"{prefix}: ELECTRA's generator is left out: {console.plural(len(left_out), 'variable')}")
-    read = {name: _oriented(name, bundle.read(entry), transposed) for entry, (name, transposed) in theirs.items()}
-    require_valid(Path(f"{prefix}.index"), read)
-    return read
+    return {name: _oriented(name, bundle.read(entry), transposed) for entry, (name, transposed) in theirs.items()}
 
 
 def _config(prefix: Path) -> tuple[Path, dict[str, Any]]:

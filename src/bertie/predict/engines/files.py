@@ -10,8 +10,7 @@ from torch import Tensor
 
 from bertie import config as configuration
 from bertie import storage, untrusted
-from bertie.checkpoints.find import ENGINE
-from bertie.checkpoints.weight_files import read_tensors
+from bertie.checkpoints.find import ENGINE, read_tensors
 from bertie.errors import UsageError, UserError
 from bertie.files.model_folder import ModelFolder
 

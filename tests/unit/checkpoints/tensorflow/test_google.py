@@ -14,11 +14,10 @@ import torch
 from bundles import Bundle, object_graph
 from torch import Tensor
 
-from bertie.checkpoints.checkpoint import Checkpoint
-from bertie.checkpoints.families import bert, family_named
+from bertie.checkpoints.families import FAMILIES, bert
 from bertie.checkpoints.find import find_model_folder
 from bertie.checkpoints.folder import write_model as write_huggingface
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import Checkpoint, read_checkpoint
 from bertie.checkpoints.tensorflow import names
 from bertie.checkpoints.tensorflow.folder import read_config, write_model
 from bertie.checkpoints.tensorflow.tensor_bundle import open_bundle, write_bundle
@@ -131,8 +130,7 @@ def test_the_names_are_those_of_googles_code(first: Path) -> None:
 @pytest.mark.parametrize("model_type", names.ROWS)
 def test_every_weight_of_the_encoder_has_a_name(model_type: str) -> None:
     """The families' tables are complete, and each name leads back to its weight."""
-    family = family_named(model_type)
-    assert family is not None
+    family = FAMILIES[model_type]
     shapes = {
         "bert": ("masked", "pair", "text", "start_end"),
         "albert": ("masked", "pair", "text"),
