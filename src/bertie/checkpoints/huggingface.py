@@ -133,8 +133,7 @@ def from_config_json(values: dict[str, Any], where: str) -> tuple[Family, Encode
         raise UserError(f"{where}: architectures is {str(architectures)[:60]}: it must be a list of names")
     family = _family(values, architectures, where)
     try:
-        own = family.settings.known or frozenset()
-        require_empty({name: value for name, value in values.items() if name not in own})
+        require_empty({name: value for name, value in values.items() if name not in family.settings.known})
         settings: dict[str, Any] = {"kind": "transformer"} | family.settings.from_config(values)
         if family.positions_after_padding:
             settings["max_position_embeddings"] -= padding_id(family, values) + 1
@@ -150,10 +149,10 @@ def from_config_json(values: dict[str, Any], where: str) -> tuple[Family, Encode
         )
     if len(set(labels)) < len(labels):
         raise UserError(f"{where}: two classes of id2label have the same name: {', '.join(labels)[:200]}")
-    if family.settings.known is not None:
-        unknown = sorted(values.keys() - family.settings.known - {*READ, *WITHOUT_EFFECT, *EMPTY})
-        if unknown:
-            _warn_of(where, tuple(unknown))
+    if unknown := sorted(values.keys() - family.settings.known - {*READ, *WITHOUT_EFFECT, *EMPTY}):
+        names = ", ".join(key[:40] for key in unknown[:10]) + f" and {len(unknown) - 10} others" * (len(unknown) > 10)
+        have = "it has" if len(unknown) == 1 else "they have"
+        console.warn(f"{where}: bertie does not know {names}: if {have} an effect, it is lost", once=True)
     return family, config, labels
 
 
@@ -168,13 +167,6 @@ def _family(values: dict[str, Any], architectures: list[str], where: str) -> Fam
         code = ", with code of its own (auto_map), which bertie does not run" if values.get("auto_map") else ""
         raise UserError(f"{where}: model_type is {str(model_type)[:60]!r}{code}; bertie reads {known}")
     return family
-
-
-def _warn_of(where: str, keys: tuple[str, ...]) -> None:
-    """Warn once of keys that may have an effect in the program that wrote them."""
-    names = ", ".join(key[:40] for key in keys[:10]) + f" and {len(keys) - 10} others" * (len(keys) > 10)
-    have = "it has" if len(keys) == 1 else "they have"
-    console.warn(f"{where}: bertie does not know {names}: if {have} an effect, it is lost", once=True)
 
 
 def class_names(values: dict[str, Any]) -> tuple[str, ...]:

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from bertie.checkpoints.families.family import Family, Module, architectures, joined
-from bertie.checkpoints.families.settings import Settings, require_head_size, rotary_base
-from bertie.errors import UsageError
+from bertie.checkpoints.families.settings import Settings, choice, require_head_size, rotary_base
 from bertie.model.config import ClassifierPooling, TransformerConfig
 
 LAYER = "model.layers.{n}"
@@ -50,13 +49,8 @@ def write_settings(config: TransformerConfig) -> dict[str, Any]:
 def read_settings(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     """Return the base of rotary positions and the pooling."""
     require_head_size(values, known["hidden_size"], known["num_attention_heads"])
-    pooling = values.get("classifier_pooling", "late")
-    if pooling not in POOLING.values():
-        raise UsageError(f"classifier_pooling is {pooling!r}; bertie supports {', '.join(map(repr, POOLING.values()))}")
-    return {
-        "rotary_base": rotary_base(values, BASE),
-        "classifier_pooling": next(ours for ours, theirs in POOLING.items() if theirs == pooling),
-    }
+    pooling = choice(values, "classifier_pooling", "late", POOLING)
+    return {"rotary_base": rotary_base(values, BASE), "classifier_pooling": pooling}
 
 
 def read(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from bertie.checkpoints.families.settings import Settings
 from bertie.errors import UserError
 from bertie.model.head_facts import HeadShape
 
@@ -57,41 +58,6 @@ class Module(NamedTuple):
         return self._replace(theirs=tuple(new + their.removeprefix(base) for their in self.theirs))
 
 
-class ConfigJson(Protocol):
-    """How config.json describes an encoder: `settings.Settings`, or bertie's own way."""
-
-    def fits(self, config: Any) -> bool:
-        """Return whether the family represents an encoder with this configuration."""
-        ...
-
-    def to_config(self, config: Any) -> dict[str, Any]:
-        """Return the keys of config.json that describe an encoder."""
-        ...
-
-    @property
-    def known(self) -> frozenset[str] | None:
-        """The keys that are obeyed, refused, or without effect. None: all."""
-        ...
-
-    @property
-    def without_effect(self) -> tuple[str, ...]:
-        """Keys that cannot change the result, beside those of all families."""
-        ...
-
-    @property
-    def training_only(self) -> dict[str, float | None]:
-        """Keys of dropout probabilities that bertie has not, and what it has in their place; None: hidden_dropout_prob."""
-        ...
-
-    def from_config(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the keys of the encoder's configuration; "kind" may be omitted for a `TransformerConfig`.
-
-        Raises:
-            UsageError: bertie does not support the model.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class Family:
     """A family of Hugging Face checkpoints."""
@@ -106,7 +72,7 @@ class Family:
     """The modules of the encoder."""
     architectures: dict[frozenset[str], str]
     """Hugging Face's class for the shapes of the heads. `frozenset()` is the class of the bare encoder."""
-    settings: ConfigJson
+    settings: Settings
     """How config.json describes an encoder."""
     represents: Callable[[Any, frozenset[str]], bool] = lambda *_: True
     """Whether the class for heads of these shapes computes what bertie's heads on an encoder of this configuration do."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.model.positions import SinusoidalEmbedding
 
+T = TypeVar("T")
 POSITION = "encoder.embeddings.position.weight"
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu"}  # bertie -> Hugging Face
 READ_ACTIVATIONS = {theirs: ours for ours, theirs in ACTIVATIONS.items()} | {
@@ -164,6 +165,14 @@ def require(values: dict[str, Any], supported: dict[str, Any]) -> None:
     for name, value in supported.items():
         if (found := values.get(name, value)) != value:
             raise UsageError(f"{name} is {found!r}; bertie supports {value!r}")
+
+
+def choice(values: dict[str, Any], name: str, default: str, names: Mapping[T, str]) -> T:
+    """Return bertie's name of the value of a key. names: the supported values by bertie's names. Raises UsageError."""
+    ours = {theirs: ours for ours, theirs in names.items()}
+    if (value := values.get(name, default)) not in ours:
+        raise UsageError(f"{name} is {value!r:.60}; bertie supports {' and '.join(map(repr, ours))}")
+    return ours[value]
 
 
 def require_empty(values: dict[str, Any]) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from bertie.checkpoints.families.family import Family, Module, architectures, joined
-from bertie.checkpoints.families.settings import Settings
-from bertie.errors import UsageError
+from bertie.checkpoints.families.settings import Settings, choice, require
 from bertie.model.xlnet import XlnetConfig
 
 LAYER = "transformer.layer.{n}"
@@ -35,11 +34,8 @@ _PARAMETER = re.compile(r"(.*rel_attn\.)(q|k|v|r|o|seg_embed|r_[wrs]_bias)(\.wei
 
 def read_settings(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     """Check the pooled token. Without a dropout probability of its own, attention has the other one."""
-    if (pooled := known["pooled_token"]) not in ("first", "last"):
-        raise UsageError(f"summary_type is {pooled!r}; bertie supports 'first' and 'last'")
-    width, heads = known["hidden_size"], known["num_attention_heads"]
-    if values.get("d_head", width // heads) != width // heads:
-        raise UsageError(f"d_head is {values['d_head']!r}; bertie supports d_model / n_head, {width // heads}")
+    choice(values, "summary_type", "last", {"first": "first", "last": "last"})
+    require(values, {"d_head": known["hidden_size"] // known["num_attention_heads"]})
     return {"attention_probs_dropout_prob": values["dropout"], **known} if "dropout" in values else {}
 
 
