@@ -273,18 +273,15 @@ def weights_files(folder: Path | ModelFolder) -> tuple[Path, ...]:
         raise UserError(
             f"{folder / SAFETENSORS} is missing{also}: bertie reads {SAFETENSORS} or {PICKLED}, whole or in shards"
         )
-    names = [name]
-    if str(name).endswith(INDEX):
-        placed = folder.json(name).get("weight_map")
-        names = list(dict.fromkeys(placed.values())) if isinstance(placed, dict) and placed else [None]
+    where, names = f"{folder / 'config.json'}: transformers_weights", [str(name)]
+    if names[0].endswith(INDEX):
+        where, placed = f"{folder}/{name}: weight_map", folder.json(name).get("weight_map")
+        names = sorted({*map(str, placed.values())}) if isinstance(placed, dict) and placed else ["nothing"]
     for file in names:
-        if not isinstance(file, str) or Path(file).name != file or Path(file).suffix not in (".safetensors", ".bin"):
-            where = "config.json: transformers_weights" if name is file else f"{name}: weight_map"
-            raise UserError(
-                f"{folder}/{where} names {str(file)[:200]!r}: it must name files with weights in the folder"
-            )
+        if Path(file).name != file or not file.endswith((".safetensors", ".bin")):
+            raise UserError(f"{where} names {file[:200]!r}: it must name files with weights in the folder")
     untrusted.require_inside(folder.path, names)
-    return tuple(folder / file for file in sorted(names))
+    return tuple(folder / file for file in names)
 
 
 def weights_fingerprint(files: Iterable[Path]) -> str:

@@ -201,8 +201,8 @@ def test_bad_indices_are_refused(model: Path, weights: dict[str, Tensor], tmp_pa
     some = min(placed)
     save_file({"a": torch.ones(1)}, tmp_path / "outside.safetensors")
     for changed, message in (
-        ({}, "weight_map names 'None'"),
-        ([], "weight_map names 'None'"),
+        ({}, "weight_map names 'nothing'"),
+        ([], "weight_map names 'nothing'"),
         ({some: 3}, "weight_map names '3'"),
         (placed | {some: "../outside.safetensors"}, "in the folder"),
         (placed | {some: str(tmp_path / "outside.safetensors")}, "in the folder"),
