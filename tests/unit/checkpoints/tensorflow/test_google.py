@@ -159,7 +159,7 @@ def test_variables_of_the_optimizer_are_left_out(folder: Path) -> None:
     assert_equal(read_checkpoint(folder), expected)
 
 
-@pytest.mark.parametrize("name", ["bert/encoder/layer_0/adapter/kernel", "x/global_step", "output_kernel", "\n"])
+@pytest.mark.parametrize("name", ["x/global_step", "\n"])
 def test_an_unknown_variable_is_named(folder: Path, name: str) -> None:
     with_variables(folder, variables(folder) | {name: torch.ones(2)})
     with pytest.raises(
@@ -224,9 +224,7 @@ def test_missing_files_are_named(folder: Path) -> None:
         read_checkpoint(folder)
 
 
-@pytest.mark.parametrize(
-    "content", ["", "[]", '{"num_hidden_layers": "2"}', '{"num_hidden_layers": 2, "hidden_size": 0}']
-)
+@pytest.mark.parametrize("content", ["[]", '{"num_hidden_layers": "2"}', '{"hidden_size": 0}'])
 def test_a_damaged_configuration_is_named(folder: Path, content: str) -> None:
     (folder / "bert_config.json").write_text(content)
     with pytest.raises(UserError, match=r"bert_config\.json"):
