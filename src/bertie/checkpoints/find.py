@@ -37,7 +37,7 @@ TASK_FILE = "task.json"
 MODEL_FILES = ("config.json", SAFETENSORS, *tokenizer_folder.FILES)
 TASK_FILES = (TASK_FILE, *sentence_transformers_format.FILES)  # only in folders of fine-tuned models
 MANIFEST, ENGINE = LISTS = ("manifest.json", "engine.json")
-"""Lists of files with their checksums: those of a model, and those of the engine of a converted one."""
+"""Lists of files with their checksums: the files of a model, and the files of the engine of a converted one."""
 DESCRIBING = (
     *(name for name in (*MODEL_FILES, *WHOLE) if name.endswith(INDEX) or name not in WHOLE),
     *(*TASK_FILES, *LISTS, "config.toml", "README.md", ADAPTER, *ADAPTER_WEIGHTS),
@@ -81,7 +81,7 @@ def find_model(source: str | Path) -> tuple[ModelFolder, Path | None]:
     if unfinished and root.has("config.toml"):
         raise UsageError(f"{path} is a run without a checkpoint yet: {GIVE}")
     if path.is_dir():
-        raise UsageError(_no_model(path, [each.relative_to(path).as_posix() for each in path.glob("*/config.json")]))
+        raise UsageError(_no_model(path, [inner.relative_to(path).as_posix() for inner in path.glob("*/config.json")]))
     if exists:
         raise UsageError(f"{path} is a file: give the folder of the model, or the prefix of a TensorFlow checkpoint")
     if name.startswith((".", "/", "~")) or name.count("/") > 1 or (path.parent.is_dir() and "/" in name):
@@ -135,7 +135,7 @@ def run_of(folder: Path) -> Path:
 
 
 def root_of(folder: ModelFolder) -> ModelFolder | None:
-    """Return the folder with the modules.json that names a model folder as that of its Transformer; None: there is none."""
+    """Return the folder whose modules.json names a model folder as its Transformer; None: there is none."""
     if folder.has(MODULES):
         return folder
     inner = transformer_folder(folder.above)
@@ -161,7 +161,7 @@ def transformer_folder(folder: ModelFolder) -> ModelFolder | None:
 
 
 def _require_no_module(folder: ModelFolder) -> None:
-    """Check that a folder is not that of a module after the encoder, such as 1_Pooling. Raises UsageError."""
+    """Check that a folder does not hold a module after the encoder, such as 1_Pooling. Raises UsageError."""
     if folder.above.has(MODULES) and folder.path.absolute().name in module_paths(folder.above)[1:]:
         raise UsageError(f"{folder} is a module of the model in {folder.path.parent}: give that folder")
 
@@ -191,9 +191,9 @@ def _from_hub(name: str) -> tuple[ModelFolder, Path | None]:
         wanted |= _needed(ModelFolder(root / inner), f"{inner}/" if inner else "", names)
         root = hub.download(name, wanted, commit=root.name)
     except UsageError:  # without a connection, an earlier download counts
-        if (found := hub.downloaded(name)) is None:
+        if (cached := hub.downloaded(name)) is None:
             raise
-        root, names = found, [path.relative_to(found).as_posix() for path in found.glob("*/config.json")]
+        root, names = cached, [path.relative_to(cached).as_posix() for path in cached.glob("*/config.json")]
     steps = list_checkpoints(root)
     if (model := _model_in(ModelFolder(root))) is None and not steps:
         raise UsageError(_no_model(Path(name), names))

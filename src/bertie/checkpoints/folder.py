@@ -114,9 +114,9 @@ def _config_json(
 
 
 def _dtype(weights: dict[str, Tensor]) -> str:
-    """Return the dtype that transformers computes in: that of all weights, or float32."""
-    found = {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()}
-    return str(found.pop()).removeprefix("torch.") if len(found) == 1 else "float32"
+    """Return the dtype that transformers computes in: the dtype of all weights, or float32."""
+    dtypes = {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()}
+    return str(dtypes.pop()).removeprefix("torch.") if len(dtypes) == 1 else "float32"
 
 
 def _with_settings(values: dict[str, Any], source: Checkpoint, family: Family) -> dict[str, Any]:

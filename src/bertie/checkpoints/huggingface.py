@@ -170,7 +170,7 @@ def _family(values: dict[str, Any], architectures: list[str], where: str) -> Fam
 
 
 def class_names(values: dict[str, Any]) -> tuple[str, ...]:
-    """Return the class names in config.json, with those of transformers in gaps; () if it has none.
+    """Return the class names in config.json, with transformers' names in gaps; () if it has none.
 
     Raises:
         UsageError, ValueError, TypeError, AttributeError: They are malformed, or contradict problem_type.
@@ -231,30 +231,30 @@ def head_shapes(
         (shapes for shapes, name in family.architectures.items() if name == architecture), frozenset()
     )
     if task.get("kind"):  # a folder of another program, to which a task.json was added, may name no class
-        own: list[HeadShape] = [shape for shape in family.heads if shape in named]
-        own = own or list(_possible(family, values, weights)[:1])
-        return {str(task["kind"]): shape for shape in own}, ()
+        head: list[HeadShape] = [shape for shape in family.heads if shape in named]
+        head = head or list(_possible(family, values, weights)[:1])
+        return {str(task["kind"]): shape for shape in head}, ()
     possible = () if named & {*TASK_SHAPES} else _possible(family, values, weights)
     if wanted in possible:
         possible = (wanted,)
     first = {*named, *possible[:1]}
-    found: dict[str, HeadShape] = {}
+    possible_heads: dict[str, HeadShape] = {}
     taken: set[object] = set()
     for shape in sorted(family.heads, key=lambda shape: shape not in first):  # others may be there under other names
         theirs = {row.theirs for row in family.heads[shape]}
         if taken.isdisjoint(theirs):
             taken |= theirs
-            found[PRETRAINED.get(shape, shape)] = shape
-    return found, possible if len(possible) > 1 else ()
+            possible_heads[PRETRAINED.get(shape, shape)] = shape
+    return possible_heads, possible if len(possible) > 1 else ()
 
 
 def _possible(family: Family, values: dict[str, Any], weights: Mapping[str, Tensor]) -> tuple[HeadShape, ...]:
     """Return what the head of a task can be, from the modules that are there and from the labels in config.json."""
     modules = {name.rpartition(".")[0] for name in weights}
-    found: list[HeadShape] = [shape for shape in TASK_SHAPES if _present(family, shape, modules)]
-    if len(found) < 2:
-        return tuple(found)
-    [out] = [row.theirs for row in family.heads[found[0]] if row.ours == "out"]
+    present: list[HeadShape] = [shape for shape in TASK_SHAPES if _present(family, shape, modules)]
+    if len(present) < 2:
+        return tuple(present)
+    [out] = [row.theirs for row in family.heads[present[0]] if row.ours == "out"]
     outputs = len(weights[f"{out}.weight"]) if f"{out}.weight" in weights else 0
     labels = values.get("id2label")
     names = [str(name) for name in labels.values()] if isinstance(labels, dict) else []
@@ -272,7 +272,7 @@ def _possible(family: Family, values: dict[str, Any], weights: Mapping[str, Tens
         kept = ("text",)
     else:
         kept = ("text", "tokens")
-    return tuple(shape for shape in found if shape in kept) or tuple(found)
+    return tuple(shape for shape in present if shape in kept) or tuple(present)
 
 
 def _present(family: Family, shape: HeadShape, modules: set[str]) -> bool:

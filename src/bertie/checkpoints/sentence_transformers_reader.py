@@ -51,7 +51,7 @@ def read(folder: Path | ModelFolder, hidden_size: int | None = None) -> Sentence
         hidden_size: Width of the hidden states, to check the files. None: they are not compared with it.
 
     Returns:
-        None if the folder lacks modules.json, or has that of a cross-encoder, which scores pairs.
+        None if the folder lacks modules.json, or describes a cross-encoder, which scores pairs.
 
     Raises:
         UserError: A file is damaged, or asks for what bertie does not support.
@@ -125,23 +125,23 @@ def score_activation(folder: Path | ModelFolder, outputs: int) -> str | None:
     folder = ModelFolder.of(folder)
     root, path = root_of(folder), folder / "config.json"
     values = folder.json("config.json")  # Google's folders have none
-    own, old = values.get("sentence_transformers"), values.get("sbert_ce_default_activation_function")
+    nested, old = values.get("sentence_transformers"), values.get("sbert_ce_default_activation_function")
     name, key, marked = None, "", False
     if root is not None and (general := root.json(GENERAL)).get("model_type") == "CrossEncoder":
         _require_cross_encoder(root, general)
         name, key, marked = general.get("activation_fn"), "activation_fn", True
         path = root / GENERAL if name is not None else path
-    if name is None and isinstance(own, dict):
-        name, key, marked = own.get("activation_fn"), "sentence_transformers.activation_fn", True
+    if name is None and isinstance(nested, dict):
+        name, key, marked = nested.get("activation_fn"), "sentence_transformers.activation_fn", True
     if name is None and old is not None:
         name, key, marked = old, "sbert_ce_default_activation_function", True
     if name is None:
         return ("Sigmoid" if outputs == 1 else "Identity") if marked else None
-    found = name.rsplit(".", 1)[-1] if isinstance(name, str) and name.startswith("torch.nn.") else ""
-    if found not in SCORE_ACTIVATIONS or (found != "Identity" and outputs > 1):
+    activation = name.rsplit(".", 1)[-1] if isinstance(name, str) and name.startswith("torch.nn.") else ""
+    if activation not in SCORE_ACTIVATIONS or (activation != "Identity" and outputs > 1):
         scores = console.plural(outputs, "score")
         raise UserError(f"{path}: {key} is {str(name)[:100]!r}, which is not supported for {scores} per pair")
-    return found
+    return activation
 
 
 def max_sequence_length(folder: Path | ModelFolder) -> int | None:
@@ -290,8 +290,8 @@ def _tensors(folder: ModelFolder, wanted: dict[str, int]) -> dict[str, Tensor]:
         raise UserError(f"{folder / SAFETENSORS} is missing: restore it, or {PICKLED}")
     untrusted.require_inside(folder.path, names)
     tensors = read_tensors(folder / names[0])
-    if (found := set(tensors)) != (names_wanted := set(wanted)):
-        first = min(found ^ names_wanted)
+    if (stored := set(tensors)) != (names_wanted := set(wanted)):
+        first = min(stored ^ names_wanted)
         problem = "lacks" if first in names_wanted else "also holds"
         raise UserError(f"{folder / names[0]} {problem} {first[:200]}: it does not fit its config.json")
     for name, dimensions in wanted.items():
@@ -305,10 +305,10 @@ def _width_after(module: VectorModule, width: int | None, folder: ModelFolder) -
     reads = {Dense: lambda m: m.weight.shape[1], LayerNorm: lambda m: len(m.weight)}
     if type(module) not in reads:
         return width
-    own = reads[type(module)](module)
-    if width is not None and own != width:
-        raise UserError(f"{folder} reads vectors of width {own}, and those before it have width {width}")
-    return output_width((module,), own)
+    reads_width = reads[type(module)](module)
+    if width is not None and reads_width != width:
+        raise UserError(f"{folder} reads vectors of width {reads_width}, and those before it have width {width}")
+    return output_width((module,), reads_width)
 
 
 def _warn_unknown(path: Path, values: dict[str, Any], known: tuple[str, ...]) -> None:

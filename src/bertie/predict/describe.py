@@ -1,4 +1,4 @@
-"""What a model folder is, in words: the model, its files, its tokenizer, its vectors, and what other libraries make of it."""
+"""Describe a model folder: the model, its files, its tokenizer, its vectors, and its use in other libraries."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def load(
             other models "plain": torch in fp32, as in training.
         pooling: How to pool tokens into the vector of a text, for a model whose files do not say it. None: for such a model
             what suits its encoder, usually the mean.
-        allow_unused: Ignore weights without a place in the model, such as those of an adapter, instead of refusing them.
+        allow_unused: Ignore weights without a place in the model, such as the weights of an adapter, instead of refusing them.
 
     Returns:
         The model. With the engines plain, auto and cuda, it is on the GPU if there is one.

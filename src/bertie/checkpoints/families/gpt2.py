@@ -39,7 +39,7 @@ def written_layer(config: TransformerConfig) -> dict[str, Any]:
 
 
 def represents(config: TransformerConfig, shapes: frozenset[str]) -> bool:
-    """Return whether the class for heads of these shapes computes what those of bertie do."""
+    """Return whether the class for heads of these shapes computes the same as bertie's heads."""
     return "text" not in shapes or config.pooler_act == "none"
 
 

@@ -65,20 +65,20 @@ SETTINGS = Settings(
 
 
 def read(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return Hugging Face's tensors with those of linear layers and embeddings as matrices, and biases as vectors.
+    """Return Hugging Face's tensors with linear layers and embeddings as matrices, and biases as vectors.
 
     Tensors with another number of dimensions are damaged. They remain, so that a later check names them.
     """
     converted = {}
     for name, tensor in weights.items():
-        found = _PARAMETER.match(name)
+        match = _PARAMETER.match(name)
         if name.endswith("mask_emb") and tensor.ndim == 3:
             converted[f"{name}.weight"] = tensor.flatten(0, 1)
-        elif found and found[2] in BIASES and tensor.ndim == 2:
-            converted[found[1] + BIASES[found[2]]] = tensor.flatten()
-        elif found and tensor.ndim == 3:
+        elif match and match[2] in BIASES and tensor.ndim == 2:
+            converted[match[1] + BIASES[match[2]]] = tensor.flatten()
+        elif match and tensor.ndim == 3:
             matrix = tensor.flatten(1)
-            converted[f"{name}.weight"] = matrix.t().contiguous() if found[2] in ("q", "k", "v", "r") else matrix
+            converted[f"{name}.weight"] = matrix.t().contiguous() if match[2] in ("q", "k", "v", "r") else matrix
         else:
             converted[name] = tensor
     return converted
@@ -89,14 +89,14 @@ def write(config: XlnetConfig, weights: dict[str, Tensor]) -> dict[str, Tensor]:
     heads, theirs = config.num_attention_heads, {ours: name for name, ours in BIASES.items()}
     converted = {}
     for name, tensor in weights.items():
-        found = _PARAMETER.match(name)
+        match = _PARAMETER.match(name)
         base, _, leaf = name.rpartition(".")
         if name.endswith("mask_emb.weight"):
             converted[base] = tensor[None]
         elif leaf in theirs and base.endswith("rel_attn"):
             converted[f"{base}.{theirs[leaf]}"] = tensor.unflatten(0, (heads, -1))
-        elif found:
-            matrix = tensor.t() if found[2] in ("q", "k", "v", "r") else tensor
+        elif match:
+            matrix = tensor.t() if match[2] in ("q", "k", "v", "r") else tensor
             converted[base] = matrix.contiguous().unflatten(1, (heads, -1))
         else:
             converted[name] = tensor

@@ -83,15 +83,15 @@ def build(engine: Engine, name: EngineName, encoder: TransformerEncoder, exporte
         UsageError: It cannot run on this machine, or it needs a converted model.
     """
     engine.require()
-    own = exported if exported is not None and exported.engine == name else None
-    if own is None and engine.precision == "int8":
+    suiting = exported if exported is not None and exported.engine == name else None
+    if suiting is None and engine.precision == "int8":
         raise UsageError(
             f"the engine {name} needs a converted model: run `bertie convert RUN FOLDER --to {engine.kind} "
             "--precision int8 --data FILE` and load FOLDER"
         )
     if not isinstance(engine, CudaEngine) and next(encoder.parameters()).is_cuda:
         encoder.cpu()
-    return engine.build(encoder, own)
+    return engine.build(encoder, suiting)
 
 
 def fastest(encoder: TransformerEncoder, exported: Exported | None) -> EngineName:
