@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bertie import console
 from bertie.checkpoints.families.family import Family, Module, joined
-from bertie.checkpoints.families.settings import ACTIVATIONS, Settings, require
+from bertie.checkpoints.families.settings import ACTIVATIONS, Settings
 from bertie.errors import UsageError
 from bertie.model.reformer_config import ReformerConfig, idle_settings
 
@@ -69,7 +69,8 @@ def read_settings(values: dict[str, Any], known: dict[str, Any]) -> dict[str, An
             class contradicts is_decoder.
     """
     size, layers, buckets = known["hidden_size"], known["attn_layers"], known.get("num_buckets", [])
-    require(values, {"num_hidden_layers": len(layers)})
+    if values.get("num_hidden_layers", len(layers)) != len(layers):
+        raise UsageError(f"num_hidden_layers is {values['num_hidden_layers']!r}, and attn_layers has {len(layers)}")
     buckets = [buckets] if type(buckets) is int else buckets
     if buckets is None or ("lsh" in layers and not buckets):
         raise UsageError(
