@@ -197,11 +197,11 @@ def read_folder(
     weights = _used(source, weights, heads, wrong)
     config = family.without_derived(config, weights)
     generator = _read_generator(folder, config, values, weights)
+    _require_sizes(folder, config, generator, weights)
     tokenizer = Tokenizer.load(folder)
     _require_vocabulary(folder, config, tokenizer)
     if family.positions_after_padding:
         _require_padding(path, pad_id, tokenizer)
-    _require_sizes(folder, config, generator, weights)
     _refuse_unused(source, family, unused)  # last, because what is wrong elsewhere says more
     folder.forget()
     about = (labels, task, generator, skipped, values, unclear, files)
