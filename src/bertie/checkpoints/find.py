@@ -15,15 +15,15 @@ import safetensors
 import torch
 from torch import Tensor
 
-from bertie import config as configuration
-from bertie import storage, untrusted
+from bertie.base import config as configuration
+from bertie.base import storage, untrusted
+from bertie.base.errors import MachineError, UsageError, UserError, first_line, nearest
 from bertie.checkpoints import hub, sentence_transformers_format
 from bertie.checkpoints.pickled import read_pickled
 from bertie.checkpoints.sentence_transformers_format import MODULES
 from bertie.checkpoints.tensorflow import folder as google
-from bertie.errors import MachineError, UsageError, UserError, first_line, nearest
 from bertie.files.model_folder import ModelFolder
-from bertie.text import tokenizer_folder
+from bertie.tokenizers import folder as tokenizer_folder
 
 GIVE = "give a run, a checkpoint folder or a hub id"
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"

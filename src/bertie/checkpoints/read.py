@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from bertie import console, storage, untrusted
+from bertie.base import console, storage, untrusted
+from bertie.base.errors import UsageError, UserError, naming
 from bertie.checkpoints.families.family import Family, canonical_names, from_huggingface, untie
 from bertie.checkpoints.find import (
     MANIFEST,
@@ -25,17 +26,16 @@ from bertie.checkpoints.find import (
 )
 from bertie.checkpoints.huggingface import from_config_json, head_shapes, padding_id
 from bertie.checkpoints.tensorflow import folder as google
-from bertie.errors import UsageError, UserError, naming
 from bertie.files.model_folder import ModelFolder
-from bertie.model.characters import Characters
 from bertie.model.config import TransformerConfig
-from bertie.model.electra import GENERATOR_HEAD, build_generator, generator_config, generator_sizes
 from bertie.model.encoder import EncoderConfig, build_encoder, spell_entries
+from bertie.model.encoders.characters import Characters
+from bertie.model.encoders.electra import GENERATOR_HEAD, build_generator, generator_config, generator_sizes
+from bertie.model.encoders.lstm import LstmConfig
 from bertie.model.head_facts import HeadShape
 from bertie.model.initialization import no_weights
-from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 ABOVE_ENCODER = ("heads.", "reading.", "generator.")  # prefixes of weights that do not belong to the encoder
 ADAPTERS = re.compile(

@@ -14,15 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bertie import config, console, storage
+from bertie.base import config, console, storage
+from bertie.base.errors import MachineError, UsageError, UserError, require_range
 from bertie.batches.loader import Position
 from bertie.checkpoints.find import list_checkpoints, read_tensors
 from bertie.checkpoints.folder import MANIFEST, save_tensors, write_manifest, write_model
 from bertie.checkpoints.model_card import About
 from bertie.checkpoints.read import load_weights, read_folder
-from bertie.errors import MachineError, UsageError, UserError, require_range
 from bertie.model.model import Model
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass

@@ -6,16 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from bertie import console, runtime, storage
+from bertie.base import console, runtime, storage
+from bertie.base.errors import UsageError, UserError, join_names, naming
 from bertie.checkpoints import sentence_transformers_reader
 from bertie.checkpoints.families.family import TASK_SHAPES
 from bertie.checkpoints.find import ENGINE, TASK_FILE, find_model_folder, root_of, run_of, run_settings
 from bertie.checkpoints.huggingface import classes_of
 from bertie.checkpoints.read import Checkpoint, load_weights, read_checkpoint, unused_weights_allowed
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding, embedding_of
-from bertie.errors import UsageError, UserError, join_names, naming
-from bertie.model.electra import build_generator
 from bertie.model.encoder import build_encoder, with_language
+from bertie.model.encoders.electra import build_generator
 from bertie.model.initialization import Uninitialized
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling
@@ -28,7 +28,7 @@ from bertie.tasks import AnyTask
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.task import AddsTokens, Calibratable, added_tokens, build_head
 from bertie.tasks.task_json import features_from_json, task_from_json, with_pooling
-from bertie.text.added_tokens import entry_ids, with_tokens
+from bertie.tokenizers.added_tokens import entry_ids, with_tokens
 
 
 def load(

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import BertTokenizerFast
 
 import bertie
-from bertie import storage
+from bertie.base import storage
 from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.folder import write_manifest
 from bertie.checkpoints.read import read_checkpoint

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from bertie.base.errors import UserError
 from bertie.checkpoints.families.settings import Settings
-from bertie.errors import UserError
 from bertie.model.head_facts import HeadShape
 
 LAYER = "{n}"

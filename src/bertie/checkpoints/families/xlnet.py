@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bertie.checkpoints.families.family import Family, Module, architectures, joined
 from bertie.checkpoints.families.settings import Settings, choice, require
-from bertie.model.xlnet import XlnetConfig
+from bertie.model.encoders.xlnet import XlnetConfig
 
 LAYER = "transformer.layer.{n}"
 KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
