@@ -92,7 +92,10 @@ def field_docs(owner: type) -> dict[str, str]:
     """Return the docstring below each field of a dataclass or message, on one line, or the `Doc` of its type."""
     extras = {name: typing.get_args(hint) for name, hint in typing.get_type_hints(owner, include_extras=True).items()}
     shared = {name: each.text for name, found in extras.items() for each in found if isinstance(each, Doc)}
-    return shared | _field_docs(sys.modules[owner.__module__]).get(owner.__name__, {})
+    for base in reversed(owner.__mro__):
+        if base.__module__.startswith("bertie."):
+            shared |= _field_docs(sys.modules[base.__module__]).get(base.__name__, {})
+    return shared
 
 
 @functools.cache
@@ -125,6 +128,7 @@ class Range:
     low: float
     high: float = MAX_INT32
     above: bool = False
+    multiple: int = 0
 
 
 def check_ranges(where: str, config: object) -> None:

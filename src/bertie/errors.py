@@ -105,7 +105,7 @@ class SaidElsewhereError(UserError):
 
 
 def require_range(
-    where: str, config: object, *names: str, low: float, high: float = MAX_INT32, above: bool = False
+    where: str, config: object, *names: str, low: float, high: float = MAX_INT32, above: bool = False, multiple: int = 0
 ) -> None:
     """Check that settings lie in a range.
 
@@ -116,15 +116,17 @@ def require_range(
         low: Smallest allowed value.
         high: Largest allowed value.
         above: If true, `low` itself is not allowed.
+        multiple: Settings must be multiples of this number. 0: of none.
 
     Raises:
         UsageError: A setting is NaN or out of range. The message names the first one.
     """
     for name in names:
         value = getattr(config, name)
-        if not low <= value <= high or (above and value == low):
+        if not low <= value <= high or (above and value == low) or (multiple and value % multiple):
             least = "a number, " * (value != value) + ("more than" if above else "at least")
             most = "" if high == MAX_INT32 and not value > MAX_INT32 else f", at most {high:,}"
+            most += f", a multiple of {multiple}" * (multiple > 0)
             raise UsageError(f"{f'{where}.{name}'.lstrip('.')} is {value}: give {least} {low:g}{most}")
 
 

@@ -47,15 +47,10 @@ class Characters:
     filters grows with it. 20 suffice for BERT's English vocabularies; other scripts have 2 to 4 bytes per letter."""
 
     def __post_init__(self) -> None:
-        where = "model.input"
         check_ranges("model.input", self)
-        if not 1 <= len(self.filters) <= self.max_characters:
-            raise UsageError(
-                f"{where}.filters has {len(self.filters)} widths, and {where}.max_characters is {self.max_characters}: "
-                "give at least one number of filters, and no more widths than characters"
-            )
-        if not all(1 <= count <= 1_000_000 for count in self.filters):
-            raise UsageError(f"{where}.filters is {list(self.filters)}: give 1 to 1,000,000 filters of each width")
+        if not 1 <= len(self.filters) <= self.max_characters or not all(1 <= n <= 1_000_000 for n in self.filters):
+            expected = f"1 to 1,000,000 filters for each of 1 to max_characters {self.max_characters} widths"
+            raise UsageError(f"model.input.filters is {list(self.filters)}: give {expected}")
 
     @property
     def features(self) -> int:

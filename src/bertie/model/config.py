@@ -114,13 +114,13 @@ class TransformerConfig(EncoderFacts):
     queries and keys (RoPE). alibi: attention scores fall with the distance. none: not at all."""
     rotary_base: Annotated[float, Range(1, above=True)] = 10_000.0
     """Base of rotary positions: the larger it is, the slower the rotation of the slowest pair of dimensions."""
-    local_attention: Annotated[int, Range(0, 1_000_000)] = 0
+    local_attention: Annotated[int, Range(0, 1_000_000, multiple=2)] = 0
     """Tokens that a token sees in local layers, half of them before it and half after it. 0: all layers are global."""
     global_attention_every: Annotated[int, Range(1, 1000)] = 3
     """The first layer and every so many layers after it are global. Only with local_attention."""
     local_rotary_base: Annotated[float, Range(1, above=True)] = 10_000.0
     """Base of rotary positions in local layers."""
-    relative_bias_buckets: int = 0
+    relative_bias_buckets: Annotated[int, Range(0, 1_000_000, multiple=4)] = 0
     """Buckets of distances between tokens. Each has a learned bias of the attention scores of a head, the same in all
     layers, as in MPNet. It must be a multiple of 4. 0: there are no such biases."""
     disentangled_distances: Annotated[int, Range(0, 1_000_000)] = 0
@@ -191,75 +191,48 @@ class TransformerConfig(EncoderFacts):
             object.__setattr__(self, "num_key_value_heads", 0)
         check_ranges("model", self)
         require_range("model", self, "num_hidden_groups", low=0, high=self.num_hidden_layers)
+        heads, size = self.num_attention_heads, self.hidden_size
         if self.shares_layers and (self.local_attention or self.norm_position == "modern"):
-            different = "local_attention" if self.local_attention else "norm_position"
             raise UsageError(
-                f"model.num_hidden_groups is {self.num_hidden_groups}, so layers share their weights, and "
-                f"model.{different} {getattr(self, different)} makes layers differ: change one of them"
+                "model.num_hidden_groups excludes model.local_attention and norm_position modern: remove one"
             )
-        require_range("model", self, "relative_bias_buckets", low=0, high=1_000_000)
-        if self.relative_bias_buckets % 4:
-            raise UsageError(f"model.relative_bias_buckets is {self.relative_bias_buckets}: it must be a multiple of 4")
-        if self.local_attention % 2:
-            raise UsageError(f"model.local_attention is {self.local_attention}: it must be even, half to each side")
-        if self.hidden_size % self.num_attention_heads:
+        if size % heads:
+            raise UsageError(f"model.hidden_size {size} is not a multiple of {heads} heads: change one of them")
+        if self.position_embedding == "rotary" and size // heads % 2:
             raise UsageError(
-                f"model.hidden_size {self.hidden_size} is not a multiple of {self.num_attention_heads} heads: "
-                "change model.hidden_size or model.num_attention_heads"
+                f"model.position_embedding rotary needs even heads, not model.hidden_size {size} / {heads}"
             )
-        self._check_attention()
         if self.pooler_act == "none" and self.norm_position == "modern":
-            raise UsageError(
-                'model.pooler_act is "none", and model.norm_position "modern" normalizes what the pooler makes: set '
-                'model.pooler_act to "gelu"'
-            )
-        if not self.mlm_transform and self.embedding_width != self.hidden_size:
-            raise UsageError(
-                f"model.mlm_transform is false, and model.embedding_size {self.embedding_size} is not model.hidden_size "
-                f"{self.hidden_size}: without its dense layer, the masked-LM head needs equal sizes"
-            )
-        if self.position_embedding == "rotary" and self.hidden_size // self.num_attention_heads % 2:
-            raise UsageError(
-                f"model.position_embedding is rotary, which needs an even head size, and model.hidden_size / "
-                f"model.num_attention_heads is {self.hidden_size // self.num_attention_heads}: change one of them"
-            )
-
+            raise UsageError("model.pooler_act none excludes model.norm_position modern: set model.pooler_act to gelu")
+        if not self.mlm_transform and self.embedding_width != size:
+            raise UsageError(f"model.mlm_transform false needs model.embedding_size {size}, that of model.hidden_size")
+        self._check_attention()
         if (self.languages or self.language) and not self.language_embeddings:
-            key = "languages" if self.languages else "language"
-            raise UsageError(
-                f"model.{key} is for a model with language embeddings, and model.language_embeddings is false: set it to "
-                f"true, or remove model.{key}"
-            )
+            raise UsageError("model.languages and model.language need model.language_embeddings: set it to true")
         if len(set(self.languages)) < len(self.languages):
             raise UsageError(f"model.languages has a name twice: {', '.join(self.languages)}")
         if self.language and self.languages and self.language not in self.languages:
-            raise UsageError(
-                f"model.language is {self.language!r}, and model.languages is {', '.join(self.languages)}: choose one of "
-                "them"
-            )
+            raise UsageError(f"model.language is {self.language!r}: choose from {', '.join(self.languages)}")
 
     def _check_attention(self) -> None:
-        """Check what attention consists of. Raises UsageError."""
-        if self.disentangled_distances and (
-            self.causal
-            or self.local_attention
-            or self.relative_bias_buckets
-            or self.position_embedding in ("rotary", "alibi")
-        ):
+        """Check the settings of attention. Raises UsageError."""
+        heads, groups, kernel = self.num_attention_heads, self.num_key_value_heads, self.conv_kernel_size
+        with_positions = self.position_embedding in ("rotary", "alibi")
+        if self.disentangled and (self.causal or self.local_attention or self.relative_bias_buckets or with_positions):
             raise UsageError(
-                "model.disentangled_distances is for attention among all tokens without other positions in it: remove "
-                "model.causal, local_attention, relative_bias_buckets, and rotary and alibi in position_embedding"
+                "model.disentangled_distances excludes model.causal, local_attention, relative_bias_buckets, and rotary and "
+                "alibi in position_embedding: remove them"
             )
-        if self.conv_kernel_size and not (self.conv_kernel_size % 2 and self.disentangled):
+        if kernel and not (kernel % 2 and self.disentangled):
             raise UsageError(
-                f"model.conv_kernel_size is {self.conv_kernel_size}: it must be odd, and needs model.disentangled_distances"
+                f"model.conv_kernel_size is {kernel}: it must be odd, and needs model.disentangled_distances"
             )
-        if self.disentangled_distances and self.disentangled_buckets == 1:
+        if self.disentangled and self.disentangled_buckets == 1:
             raise UsageError("model.disentangled_buckets is 1: give 0, or 2 or more")
-        if self.num_key_value_heads and (self.num_attention_heads % self.num_key_value_heads or self.disentangled):
+        if groups and (heads % groups or self.disentangled):
             raise UsageError(
-                f"model.num_key_value_heads is {self.num_key_value_heads}: it must divide model.num_attention_heads "
-                f"{self.num_attention_heads}, and does not go together with model.disentangled_distances"
+                f"model.num_key_value_heads is {groups}: it must divide model.num_attention_heads {heads}, and excludes "
+                "model.disentangled_distances"
             )
 
     @property

@@ -65,6 +65,19 @@ class Embeddings(nn.Module):
         return batch.language_ids
 
 
+class WordEmbeddings(nn.Module):
+    """Word embeddings without positions, times a scale, with dropout."""
+
+    def __init__(self, entries: int, size: int, dropout: float = 0.0, scale: float = 1.0):
+        super().__init__()
+        self.word = nn.Embedding(entries, size)
+        self.dropout, self.scale = dropout, scale
+
+    def forward(self, batch: Batch) -> Float[Tensor, "T E"]:
+        x_TE = self.word(batch.input_ids)
+        return drop(x_TE if self.scale == 1 else x_TE * self.scale, self.dropout, self.training)
+
+
 class SharedEmbeddings(nn.Module):
     """The embeddings of another encoder, with a projection of its own to another hidden size."""
 

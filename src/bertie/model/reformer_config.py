@@ -36,7 +36,7 @@ class ReformerConfig(EncoderFacts):
     attn_layers: tuple[LayerKind, ...]
     """Attention of each layer. local: a chunk of neighboring tokens and the chunks beside it. lsh: chunks of tokens with near
     queries, by locality-sensitive hashing."""
-    hidden_size: Annotated[int, Range(2, 1_000_000)]
+    hidden_size: Annotated[int, Range(2, 1_000_000, multiple=2)]
     """Size of the hidden states: both streams, each with half of it. It must be even."""
     num_attention_heads: Annotated[int, Range(1, 1_000_000)]
     """Number of attention heads in each layer."""
@@ -102,77 +102,42 @@ class ReformerConfig(EncoderFacts):
         check_ranges("model", self)
         if not 1 <= len(self.attn_layers) <= 1000:
             raise UsageError(f"model.attn_layers has {len(self.attn_layers)} layers: give 1 to 1000, each local or lsh")
-        if self.hidden_size % 2:
-            raise UsageError(f"model.hidden_size is {self.hidden_size}: it must be even, for two streams of equal size")
         if not self.attention_head_size and self.stream_size % self.num_attention_heads:
             raise UsageError(
-                f"model.hidden_size is {self.hidden_size}, so a stream has {self.stream_size}, which is no multiple of "
-                f"model.num_attention_heads {self.num_attention_heads}: set model.attention_head_size"
+                f"model.hidden_size is {self.hidden_size}, half of which is no multiple of model.num_attention_heads "
+                f"{self.num_attention_heads}: set model.attention_head_size"
             )
-        self._check_idle()
-        self._check_chunks()
-        self._check_positions()
-        if "lsh" in self.attn_layers:
-            self._check_buckets()
-
-    def _check_idle(self) -> None:
-        """Check that settings without effect have their defaults. Raises UsageError."""
         for name, default in idle_settings(self.attn_layers, self.position_embedding).items():
-            if (value := getattr(self, name)) != default:
-                of = next(kind for kind, names in SETTINGS_OF.items() if name in names)
-                what = "axial positions" if of == "axial" else f"{of} layer"
-                value, default = (list(each) if isinstance(each, tuple) else each for each in (value, default))
-                raise UsageError(
-                    f"model.{name} is {value}, which has no effect, because the model has no {what}: set it to {default}"
-                )
+            if getattr(self, name) != default:
+                raise UsageError(f"model.{name} has no effect with these layers and positions: set it to {default}")
+        self._check_chunks()
+        if self.position_embedding == "axial":
+            self._check_positions()
 
     def _check_chunks(self) -> None:
-        """Check the chunks of the kinds of layers that there are. Raises UsageError."""
+        """Check the chunks and the buckets. Raises UsageError."""
+        longest = f"model.max_position_embeddings {self.max_position_embeddings}"
         for kind in self.attn_layers:
-            length = self.chunking(kind).length
-            if self.max_position_embeddings % length:
-                raise UsageError(
-                    f"model.{kind}_attn_chunk_length is {length}: it must divide model.max_position_embeddings "
-                    f"{self.max_position_embeddings}"
-                )
-            if self.causal and (after := self.chunking(kind).after):
-                raise UsageError(
-                    f"model.{kind}_num_chunks_after is {after}, and model.causal is true, so no token sees a later one: set "
-                    "one of them to 0 or false"
-                )
+            chunking = self.chunking(kind)
+            if self.max_position_embeddings % chunking.length:
+                raise UsageError(f"model.{kind}_attn_chunk_length is {chunking.length}: it must divide {longest}")
+            if self.causal and chunking.after:
+                raise UsageError(f"model.{kind}_num_chunks_after is {chunking.after}: model.causal needs 0")
+        wrong = any(factor < 2 or factor % 2 for factor in self.num_buckets)
+        if wrong or self.max_position_embeddings % math.prod(self.num_buckets):
+            raise UsageError(
+                f"model.num_buckets is {list(self.num_buckets)}: give even numbers whose product divides {longest}"
+            )
 
     def _check_positions(self) -> None:
         """Check the grid of positions. Raises UsageError."""
-        if self.position_embedding != "axial":
-            return
         shape, sizes = self.axial_pos_shape, self.axial_pos_embds_dim
-        if len(shape) != 2 or len(sizes) != 2 or min(*shape, *sizes) < 1:
-            raise UsageError(
-                f"model.axial_pos_shape is {list(shape)} and model.axial_pos_embds_dim is {list(sizes)}: give two positive "
-                "numbers each, for rows and columns"
-            )
-        if math.prod(shape) != self.max_position_embeddings:
-            raise UsageError(
-                f"model.axial_pos_shape is {list(shape)}, {math.prod(shape)} positions: it must be "
-                f"model.max_position_embeddings {self.max_position_embeddings}"
-            )
-        if sum(sizes) != self.stream_size:
-            raise UsageError(
-                f"model.axial_pos_embds_dim is {list(sizes)}, together {sum(sizes)}: it must be the size of a stream, half of "
-                f"model.hidden_size, {self.stream_size}"
-            )
-
-    def _check_buckets(self) -> None:
-        """Check the number of buckets. Raises UsageError."""
-        if any(factor < 2 or factor % 2 for factor in self.num_buckets):
-            raise UsageError(
-                f"model.num_buckets is {list(self.num_buckets)}: each number must be even, because a hyperplane has two sides"
-            )
-        if self.max_position_embeddings % math.prod(self.num_buckets):
-            raise UsageError(
-                f"model.num_buckets is {list(self.num_buckets)}, {math.prod(self.num_buckets)} buckets: they must divide "
-                f"model.max_position_embeddings {self.max_position_embeddings}"
-            )
+        if len(shape) != 2 or min(shape) < 1 or math.prod(shape) != self.max_position_embeddings:
+            expected = f"two numbers with the product model.max_position_embeddings {self.max_position_embeddings}"
+            raise UsageError(f"model.axial_pos_shape is {list(shape)}: give {expected}")
+        if len(sizes) != 2 or min(sizes) < 1 or sum(sizes) != self.stream_size:
+            expected = f"two numbers with the sum {self.stream_size}, half of model.hidden_size"
+            raise UsageError(f"model.axial_pos_embds_dim is {list(sizes)}: give {expected}")
 
     @property
     def num_hidden_layers(self) -> int:

@@ -62,14 +62,11 @@ def require_segments(config: Any, layout: Any, longest: int) -> None:
         return
     for key in ("segment_length", "memory_length"):
         if (value := getattr(config, key)) > longest:
-            raise UsageError(
-                f"model.{key} is {value}, and no sequence is longer than layout.max_length {longest}: lower model.{key}, or "
-                "raise layout.max_length"
-            )
+            raise UsageError(f"model.{key} is {value}, longer than layout.max_length {longest}: lower model.{key}")
     if layout.kind != "doc_sentences":
         raise UsageError(
-            f'layout.kind is "{layout.kind}", and model.segment_length {config.segment_length} needs sequences that are '
-            'consecutive text of one document: set layout.kind to "doc_sentences"'
+            f'layout.kind is "{layout.kind}", and model.segment_length {config.segment_length} needs consecutive text of one '
+            'document: set layout.kind to "doc_sentences"'
         )
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from bertie.config import Range
 from bertie.contracts import Batch, Hidden
 from bertie.model.config import EncoderFacts, PooledToken
-from bertie.model.dropout import drop
+from bertie.model.embeddings import WordEmbeddings
 from bertie.model.head_facts import HeadShape
 from bertie.model.relative_parts import Stored, part_of, run_layers
 from bertie.model.segment_memory import parts_of, segments_of
@@ -37,7 +37,7 @@ class TransformerXlConfig(EncoderFacts):
     kind: Literal["transformer_xl"] = field(default="transformer_xl", kw_only=True)
     num_hidden_layers: Annotated[int, Range(1, 1000)]
     """Number of layers."""
-    hidden_size: Annotated[int, Range(1, 1_000_000)]
+    hidden_size: Annotated[int, Range(2, 1_000_000, multiple=2)]
     """Size of the hidden states. It must be even, and a multiple of num_attention_heads."""
     num_attention_heads: Annotated[int, Range(1, 1_000_000)]
     """Number of attention heads in each layer."""
@@ -73,19 +73,6 @@ class TransformerXlConfig(EncoderFacts):
         return relative_products(self, batch, rows, streams=1)
 
 
-class TransformerXlEmbeddings(nn.Module):
-    """Word embeddings times √D, without positions."""
-
-    def __init__(self, config: TransformerXlConfig):
-        super().__init__()
-        self.word = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.dropout = config.hidden_dropout_prob
-
-    def forward(self, batch: Batch) -> Float[Tensor, "T D"]:
-        scaled = self.word(batch.input_ids) * math.sqrt(self.word.embedding_dim)
-        return drop(scaled, self.dropout, self.training)
-
-
 @dataclass(frozen=True, eq=False)
 class TextState:
     """What a model keeps of a text that it has read so far."""
@@ -103,7 +90,8 @@ class TransformerXlEncoder(nn.Module):
     def __init__(self, config: TransformerXlConfig):
         super().__init__()
         self.config = config
-        self.embeddings = TransformerXlEmbeddings(config)
+        size = config.hidden_size
+        self.embeddings = WordEmbeddings(config.vocab_size, size, config.hidden_dropout_prob, math.sqrt(size))
         self.layers = nn.ModuleList(XlnetLayer(config) for _ in range(config.num_hidden_layers))
 
     def forward(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden:

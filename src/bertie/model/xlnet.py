@@ -40,7 +40,7 @@ class XlnetConfig(EncoderFacts):
     kind: Literal["xlnet"] = field(default="xlnet", kw_only=True)
     num_hidden_layers: Annotated[int, Range(1, 1000)]
     """Number of layers."""
-    hidden_size: Annotated[int, Range(1, 1_000_000)]
+    hidden_size: Annotated[int, Range(2, 1_000_000, multiple=2)]
     """Size of the hidden states. It must be even, and a multiple of num_attention_heads."""
     num_attention_heads: Annotated[int, Range(1, 1_000_000)]
     """Number of attention heads in each layer."""
@@ -73,10 +73,7 @@ class XlnetConfig(EncoderFacts):
     def __post_init__(self) -> None:
         check_sizes(self)
         if (self.segment_length > 0) != (self.memory_length > 0):
-            raise UsageError(
-                f"model.segment_length is {self.segment_length} and model.memory_length is {self.memory_length}: give both, "
-                "or none"
-            )
+            raise UsageError("model.segment_length and model.memory_length belong together: give both, or none")
 
     def products(self, batch: Batch, rows: np.ndarray) -> float:
         """Return the multiplications of a forward pass, with an order those of both streams. batch: NumPy arrays."""
@@ -86,11 +83,9 @@ class XlnetConfig(EncoderFacts):
 def check_sizes(config: Any) -> None:
     """Raise UsageError if a setting is out of its range, or if the hidden size cannot be divided. Transformer-XL has it, too."""
     check_ranges("model", config)
-    if config.hidden_size % config.num_attention_heads or config.hidden_size % 2:
-        raise UsageError(
-            f"model.hidden_size is {config.hidden_size}, with {config.num_attention_heads} heads: it must be even and a "
-            "multiple of model.num_attention_heads"
-        )
+    if config.hidden_size % config.num_attention_heads:
+        heads = f"model.num_attention_heads {config.num_attention_heads}"
+        raise UsageError(f"model.hidden_size {config.hidden_size} is not a multiple of {heads}: change one of them")
 
 
 def relative_products(config: Any, batch: Batch, rows: np.ndarray, streams: int) -> float:
@@ -237,12 +232,7 @@ class XlnetEncoder(nn.Module):
 
         Returns:
             Hidden states; `last` is [T, D], or [Q, D] with `rows`. With `order`, `last` is the query stream.
-
-        Raises:
-            ValueError: All layers of a batch with `order`, which has two streams.
         """
-        if all_layers and batch.order is not None:
-            raise ValueError("a batch with an order has two streams: ask for the last layer only")
         config, ordered = self.config, batch.order is not None
         rank = torch.zeros_like(batch.input_ids) if batch.order is None else batch.order
         if ordered and rows is None:

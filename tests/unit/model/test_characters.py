@@ -10,7 +10,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bertie.batches.collate import collate
 from bertie.contracts import Batch, MicroBatch, Sequence, Targets
-from bertie.errors import UsageError
 from bertie.model.characters import ENTRIES_MULTIPLE, GATE_BIAS, CharacterCNN, Characters
 from bertie.model.encoder import build_encoder, spell_entries
 from bertie.model.flops import model_flops
@@ -119,18 +118,3 @@ def test_flops_agree_with_torchs_counter(tokenizer: Tokenizer) -> None:
         model_flops(language_model(CONFIG, tokenizer), micro) - model_flops(language_model(without, tokenizer), micro)
         == 3 * counter.get_total_flops()
     )
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"filters": ()}, r"model\.input\.filters has 0 widths"),
-        ({"filters": (3,) * 9, "max_characters": 8}, r"filters has 9 widths, and model\.input\.max_characters is 8"),
-        ({"filters": (3, 0)}, r"model\.input\.filters is \[3, 0\]: give 1 to"),
-        ({"max_characters": 2}, r"model\.input\.max_characters is 2: give at least 3"),
-        ({"character_size": 0}, r"model\.input\.character_size"),
-    ],
-)
-def test_impossible_settings_are_refused(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        Characters(**changes)  # pyright: ignore[reportArgumentType]

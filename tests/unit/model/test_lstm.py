@@ -76,7 +76,3 @@ def test_models_and_objectives_that_do_not_fit_are_refused() -> None:
     for objective in (MaskedLM(), NextSentence(), CausalLM()):
         with pytest.raises(UsageError, match=rf"objectives\.{objective.kind} .* model\.kind"):
             objective.check(CONFIG, layout, ())
-    with pytest.raises(UsageError, match="hidden_size must be even"):
-        LstmConfig(2, 13, 10)
-    with pytest.raises(UsageError, match="at least half"):
-        LstmConfig(2, 12, 5)

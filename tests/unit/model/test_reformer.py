@@ -11,7 +11,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bertie.batches.collate import collate
 from bertie.contracts import Batch, MicroBatch, Sequence
-from bertie.errors import UsageError
 from bertie.model import lsh_attention, reformer
 from bertie.model.encoder import build_encoder, with_dropout
 from bertie.model.flops import model_flops
@@ -130,55 +129,6 @@ def test_a_causal_sequence_of_one_chunk_sees_no_later_token() -> None:
     first, second = (encoder(collate([each], 64).tensors()).last for each in (sequence, changed))
     torch.testing.assert_close(first[:50], second[:50], atol=1e-5, rtol=0)
     assert (first[50:] - second[50:]).abs().max() > 0.1
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"hidden_size": 33}, "hidden_size is 33: it must be even"),
-        ({"num_attention_heads": 3}, "no multiple of model.num_attention_heads 3"),
-        ({"attn_layers": ()}, "attn_layers has 0 layers"),
-        ({"num_buckets": (3,)}, "must be even"),
-        ({"num_buckets": (2, 0)}, "must be even"),
-        ({"num_buckets": (2, 6)}, "12 buckets: they must divide model.max_position_embeddings 64"),
-        ({"axial_pos_shape": (8, 4)}, "32 positions: it must be model.max_position_embeddings 64"),
-        ({"axial_pos_shape": (64,)}, "give two positive numbers"),
-        ({"axial_pos_embds_dim": (8, 12)}, "together 20: it must be the size of a stream"),
-        ({"local_attn_chunk_length": 7}, "local_attn_chunk_length is 7: it must divide"),
-        ({"lsh_attn_chunk_length": 24}, "lsh_attn_chunk_length is 24: it must divide"),
-        ({"causal": True, "lsh_num_chunks_after": 1}, "lsh_num_chunks_after is 1, and model.causal is true"),
-    ],
-    ids=str,
-)
-def test_settings_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message) as raised:
-        replace(CONFIG, **changes)
-    assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"attn_layers": ("local",), "lsh_num_chunks_after": 1},
-            "lsh_num_chunks_after is 1, .*no lsh layer: set it to 0",
-        ),
-        ({"attn_layers": ("local",), "num_hashes": 3}, "num_hashes is 3, .*no lsh layer: set it to 1"),
-        ({"attn_layers": ("lsh",), "local_attn_chunk_length": 16}, "local_attn_chunk_length is 16, .*no local layer"),
-        (
-            {"position_embedding": "learned", "axial_pos_shape": (3, 3)},
-            r"axial_pos_shape is \[3, 3\].*no axial.*to \[64, 64\]",
-        ),
-    ],
-    ids=str,
-)
-def test_settings_without_effect_are_refused(changes: dict[str, Any], message: str) -> None:
-    """The settings that the other layers or positions have are their defaults."""
-    layers, positions = changes.get("attn_layers", CONFIG.attn_layers), changes.get("position_embedding", "axial")
-    idle = idle_settings(layers, positions)
-    replace(CONFIG, **idle | {"attn_layers": layers, "position_embedding": positions})
-    with pytest.raises(UsageError, match=message):
-        replace(CONFIG, **idle | changes)
 
 
 def test_the_number_of_buckets_follows_the_length() -> None:

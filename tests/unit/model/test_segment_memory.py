@@ -15,7 +15,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bertie.batches.collate import collate
 from bertie.contracts import Batch, MicroBatch, Sequence
-from bertie.errors import UsageError
 from bertie.model import segment_memory, xlnet
 from bertie.model.encoder import build_encoder
 from bertie.model.flops import model_flops
@@ -268,18 +267,3 @@ def test_memory_is_estimated_without_running(config: Any, small_tokenizer: Token
         model(micro.tensors())
     expected = sum(tensor.untyped_storage().nbytes() for key, tensor in saved.items() if key not in own)
     assert expected < estimate_memory(build, config, micro, recompute=False).activations < 4 * expected
-
-
-@pytest.mark.parametrize(
-    ("config", "change", "message"),
-    [
-        (CAUSAL, {"segment_length": 0}, r"model\.segment_length is 0"),
-        (CAUSAL, {"memory_length": -1}, r"model\.memory_length is -1"),
-        (CAUSAL, {"hidden_size": 9}, r"model\.hidden_size is 9, with 2 heads"),
-        (PERMUTED, {"segment_length": 0}, r"segment_length is 0 and model\.memory_length is 6: give both, or none"),
-        (PERMUTED, {"memory_length": 0}, r"segment_length is 4 and model\.memory_length is 0: give both, or none"),
-    ],
-)
-def test_impossible_sizes_are_refused(config: Any, change: dict[str, int], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        replace(config, **change)

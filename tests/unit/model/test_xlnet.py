@@ -13,7 +13,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from bertie import runtime
 from bertie.batches.collate import collate
 from bertie.contracts import Batch, MicroBatch, Sequence
-from bertie.errors import UsageError
 from bertie.model.encoder import build_encoder
 from bertie.model.flops import model_flops
 from bertie.model.initialization import initialize_weights
@@ -142,11 +141,6 @@ def test_rows_that_are_not_predicted_see_the_context() -> None:
     assert torch.equal(first[context], second[context])
 
 
-def test_only_the_last_layer_of_two_streams_is_available() -> None:
-    with pytest.raises(ValueError, match="two streams"):
-        built()(packed((IDS, SEGMENTS, ORDER)), all_layers=True)
-
-
 def test_mixed_precision_is_close_to_single_precision() -> None:
     encoder, batch, rows = built(), packed((IDS, SEGMENTS, ORDER)), torch.tensor([1, 3, 5])
     exact = encoder(batch, rows).last
@@ -178,17 +172,3 @@ def test_flops_agree_with_torchs_counter(small_tokenizer: Tokenizer, ordered: bo
     queries = np.bincount(micro.rows // 64)
     pairs = (3 - 1) * (8 * 64**2 + ordered * 64 * queries.sum()) + 64 * queries.sum()
     assert counter.get_total_flops() - 6 * 64 * pairs == pytest.approx(model_flops(model, micro), rel=0.03)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"hidden_size": 9}, r"model\.hidden_size is 9, with 2 heads"),
-        ({"hidden_size": 9, "num_attention_heads": 3}, "must be even"),
-        ({"num_hidden_layers": 0}, r"model\.num_hidden_layers is 0"),
-        ({"hidden_dropout_prob": 1.0}, r"model\.hidden_dropout_prob is 1"),
-    ],
-)
-def test_impossible_sizes_are_refused(change: dict[str, int], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        replace(CONFIG, **change)  # type: ignore[arg-type]
