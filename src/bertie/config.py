@@ -27,7 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union
 
-from bertie.errors import MAX_INT32, UsageError, nearest, require_range
+from bertie.errors import MAX_INT32, UsageError, did_you_mean, nearest, require_range
 
 C = TypeVar("C")
 UNIONS = (Union, types.UnionType)
@@ -74,8 +74,7 @@ def _missing(given: str, group: str) -> str:
     """Return the message for a name or file that does not exist."""
     what, names = "lab" if group == "lab" else "recipe", shipped(group)
     if given.endswith(".toml"):
-        name = Path(given).stem
-        return f"no such file: {given}" + (f"; the {what} of the package is {name!r}" if name in names else "")
+        return f"no such file: {given}{did_you_mean(Path(given).stem, names)}"
     close = file if Path(file := f"{given}.toml").is_file() else nearest(given, names)
     guess = f"did you mean {close!r}? Or " if close else ""
     return f"no {what} {given!r}: {guess}give a .toml file or one of {', '.join(names)}"

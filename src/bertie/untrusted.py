@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
-import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,6 @@ from bertie.errors import UsageError, UserError
 LARGEST = 128 << 20
 """Bytes of a file that describes a model; the largest, tokenizer.json of 260,000 entries, have 34 million."""
 POINTER = b"version https://git-lfs.github.com/spec/"  # the start of what Git writes in place of a file without Git LFS
-_KEY = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?|[{}]')  # of valid JSON: strings, those with a colon are keys
-_BLANKS = " \t\r\n"  # of JSON
 
 
 def require_inside(folder: Path, names: Iterable[str] | None = None) -> None:
@@ -76,19 +74,18 @@ def require_not_utf16(name: str, line: bytes) -> None:
 
 
 class RepeatedKeyError(ValueError):
-    """An object of JSON has a key twice.
-
-    Attributes:
-        line: The line of the second one, from 1.
-    """
-
-    def __init__(self, key: str, line: int):
-        super().__init__(f"the key {key[:40]!r} stands twice in an object: keep one")
-        self.line = line
+    """An object of JSON has a key twice."""
 
 
-class _RepeatError(ValueError):
-    """Some object has a key twice."""
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
+        raise RepeatedKeyError(f"the key {key[:40]!r} stands twice in an object: keep one")
+    return values
+
+
+_decode = json.JSONDecoder(object_pairs_hook=_distinct).decode  # `json.loads` would build a decoder for every text
 
 
 def parse_json(text: str) -> Any:
@@ -99,38 +96,7 @@ def parse_json(text: str) -> Any:
         ValueError: It is not JSON.
         RecursionError: It is nested too deeply.
     """
-    try:
-        value, end = _decode(text, len(text) - len(text.lstrip(_BLANKS)))
-    except _RepeatError:
-        raise _find_repeated(text) from None
-    if text[end:].strip(_BLANKS):
-        raise json.JSONDecodeError("Extra data", text, end)
-    return value
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        raise _RepeatError
-    return values
-
-
-_decode = json.JSONDecoder(object_pairs_hook=_distinct).raw_decode  # `json.loads` would build a decoder for every text
-
-
-def _find_repeated(text: str) -> RepeatedKeyError:
-    objects: list[set[str]] = []  # the keys of those that are open
-    for found in _KEY.finditer(text):
-        if found[0] == "{":
-            objects.append(set())
-        elif found[0] == "}":
-            objects.pop()
-        elif found[2]:
-            key = json.loads(found[1])
-            if key in objects[-1]:
-                return RepeatedKeyError(key, text.count("\n", 0, found.start()) + 1)
-            objects[-1].add(key)
-    raise AssertionError("no key stands twice")
+    return _decode(text)
 
 
 def read_bytes(path: Path, largest: int | None = LARGEST) -> bytes:
@@ -166,7 +132,7 @@ def parse(path: Path, content: bytes) -> Any:
     try:
         return parse_json(text)
     except RepeatedKeyError as error:
-        raise UserError(f"{path}:{error.line}: {error}") from error
+        raise UserError(f"{path}: {error}") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}") from error
 

@@ -167,17 +167,17 @@ def test_damaged_json_is_named(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "line"),
+    "content",
     [
-        ('{"a": 1,\n "b": {"a": {}}, "a": 1}', 2),
-        ('\n\n[{"b": 1}, {"b": 1},\n {"c": "\\"b\\": }{", "b" \n: [], "\\u0062": "x"}]\n', 5),
-        ('{"b": "a",\n"a":\n{"x": {"y": 1,\n"y"\t: 2}}}', 4),
+        '{"a": 1,\n "b": {"a": {}}, "a": 1}',
+        '\n\n[{"b": 1}, {"b": 1},\n {"c": "\\"b\\": }{", "b" \n: [], "\\u0062": "x"}]\n',
+        '{"b": "a",\n"a":\n{"x": {"y": 1,\n"y"\t: 2}}}',
     ],
 )
-def test_a_key_that_stands_twice_is_named_with_its_line(tmp_path: Path, content: str, line: int) -> None:
+def test_a_key_that_stands_twice_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "x.json").write_text(content)
     read = storage.read_json_list if content.lstrip()[0] == "[" else storage.read_json
-    with pytest.raises(UserError, match=rf"x\.json:{line}: the key '[aby]' stands twice in an object: keep one"):
+    with pytest.raises(UserError, match=r"x\.json: the key '[aby]' stands twice in an object: keep one"):
         read(tmp_path / "x.json")
 
 

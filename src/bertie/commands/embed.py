@@ -76,12 +76,10 @@ def run(args: Args) -> dict[str, Any]:
 
 
 def _unit(args: Args) -> VectorUnit:
+    others = ("word_pooling",) if args.unit == "text" else ("pooling", "prompt_name")
+    for name in others:
+        if getattr(args, name):
+            raise UsageError(f"--{name.replace('_', '-')} has no effect with --unit {args.unit}: remove it")
     if args.unit == "word":
-        if args.pooling:
-            raise UsageError("--pooling applies to texts: with --unit word, use --word-pooling first or mean")
-        if args.prompt_name:
-            raise UsageError("--prompt-name applies to texts: omit it with --unit word")
         return WordUnit(word_pooling=args.word_pooling or "first", layers=args.layers)
-    if args.word_pooling:
-        raise UsageError("--word-pooling applies to words: add --unit word")
     return TextUnit(pooling=args.pooling, layers=args.layers, prompt_name=args.prompt_name)

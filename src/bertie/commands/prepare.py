@@ -71,15 +71,5 @@ def run(args: Args) -> dict[str, Any]:
 
 def _summary(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     """Return the part of the manifest that `--json` prints."""
-    names = (
-        "splits",
-        "documents",
-        "bytes",
-        "skipped",
-        "filtered",
-        "duplicates",
-        "empty",
-        "characters",
-        "unknown_characters",
-    )
-    return {"shards": str(folder), **{name: manifest.get(name) for name in names}}
+    names = ("splits", "documents", "bytes", "skipped", "filtered", "duplicates", "empty", "characters")
+    return {"shards": str(folder), **{name: manifest.get(name) for name in (*names, "unknown_characters")}}

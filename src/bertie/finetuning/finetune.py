@@ -244,25 +244,20 @@ def _advice(config: FinetuneConfig, data: TaskData, hidden_size: int) -> str:
         return ""
     if config.frozen:
         return f"a frozen encoder needs a higher learning rate than {rate:g}: --training.learning-rate 3e-3 to 3e-2"
-    small = hidden_size < BASE_SIZE
     steps = max(count_steps(each, data) for each in expand_grid(config).values())
-    more_epochs = f"more --training.epochs (now {config.training.epochs})" if steps < FEW_STEPS else ""
-    few = f"{console.plural(steps, 'step')}{' are few' if more_epochs else ''}"
-    if small:
-        return (
-            f"this model is small (hidden size {hidden_size}; {few}): it learns little with the learning rate {rate:g}, "
-            f"which suits BERT-base; try --training.learning-rate {SMALL_RATE:g}"
-            + (more_epochs and f" and {more_epochs}")
-        )
-    return more_epochs and f"{few} for a learning rate of {rate:g}: try {more_epochs}"
+    remedies = [f"--training.learning-rate {SMALL_RATE:g}"] * (hidden_size < BASE_SIZE)
+    remedies += [f"more --training.epochs (now {config.training.epochs})"] * (steps < FEW_STEPS)
+    small = f"the small hidden size {hidden_size} and " * (hidden_size < BASE_SIZE)
+    about = f"the learning rate {rate:g} suits BERT-base, not {small}{console.plural(steps, 'step')}"
+    return f"{about}: try {' and '.join(remedies)}" if remedies else ""
 
 
 def _failed_run_warning(config: FinetuneConfig, steps: int) -> str:
     rate = config.training.learning_rate
     hint = f"; small models need {SMALL_RATE:g} or more" * (rate < SMALL_RATE)
     return (
-        "the run failed: its dev scores are no better than those of a constant prediction; try more epochs (training "
-        f"took {console.plural(steps, 'step')}), another --training.learning-rate (now {rate:g}{hint}), or --restarts"
+        f"the run failed: its dev scores are no better than a constant prediction's; try more epochs (now "
+        f"{console.plural(steps, 'step')}), another --training.learning-rate (now {rate:g}{hint}), or --restarts"
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
-from bertie.errors import UsageError, UserError, nearest
+from bertie.errors import UsageError, UserError, did_you_mean
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.text_pooling import for_one_text
 from bertie.tasks.classify import Classify
@@ -136,13 +136,11 @@ def available_tasks(folder: Path, names: Sequence[str], config: FinetuneConfig) 
 
 
 def _select(names: Sequence[str]) -> list[GlueTask]:
-    known = {task.name: task for task in TASKS}
+    known = [task.name for task in TASKS]
     for name in names:
         if name not in known:
-            near = nearest(name, [*known, *(task.folder for task in TASKS)])
-            meant = [f"did you mean {of.name} ({of.folder})? Or " for of in TASKS if near in (of.name, of.folder)]
-            listed = f"choose from {', '.join(known)} (AX comes with mnli)"
-            raise UsageError(f"there is no GLUE task {name!r}: {''.join(meant[:1])}{listed}")
+            listed = f"(of {', '.join(known)}; AX comes with mnli)"
+            raise UsageError(f"there is no GLUE task {name!r} {listed}{did_you_mean(name, known)}")
     return [task for task in TASKS if not names or task.name in names]
 
 

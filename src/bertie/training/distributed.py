@@ -118,7 +118,7 @@ class Ranks:
         """Check that all ranks have the same facts.
 
         Args:
-            facts: Values by their names in the message. The names are the same on all ranks.
+            facts: Values by their names in the message.
             remedy: What to do, for the message.
 
         Raises:
@@ -126,9 +126,9 @@ class Ranks:
         """
         first, *others = self.gather(facts)
         for rank, other in enumerate(others, start=1):
-            for name in first:
-                if other[name] != first[name]:
-                    differs = f"{name} is {other[name]!r} on rank {rank} and {first[name]!r} on rank 0"
+            for name in sorted(first.keys() | other.keys()):
+                if other.get(name) != first.get(name):
+                    differs = f"{name} is {other.get(name)!r} on rank {rank} and {first.get(name)!r} on rank 0"
                     raise UsageError(f"{differs}: {remedy}")
 
     def broadcast_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
