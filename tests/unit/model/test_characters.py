@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from encoders import packed, sequences
 from torch.utils.flop_counter import FlopCounterMode
 
 from bertie.batches.collate import collate
-from bertie.contracts import Batch, MicroBatch, Sequence, Targets
+from bertie.contracts import MicroBatch, Targets
 from bertie.model.characters import ENTRIES_MULTIPLE, GATE_BIAS, CharacterCNN, Characters
 from bertie.model.encoder import build_encoder, spell_entries
 from bertie.model.flops import model_flops
@@ -51,14 +52,6 @@ def language_model(config: LstmConfig, tokenizer: Tokenizer) -> Model:
     return model
 
 
-def sequences(*ids: list[int]) -> list[Sequence]:
-    return [Sequence(np.array(s, np.int32), np.zeros(len(s), np.int32), np.ones(len(s), bool)) for s in ids]
-
-
-def batch(*ids: list[int]) -> Batch:
-    return collate(sequences(*ids), 16).tensors()
-
-
 def test_vectors_are_those_of_the_definition(tokenizer: Tokenizer) -> None:
     """Every product and maximum in a loop over numbers."""
     made, entry = cnn(tokenizer), 5
@@ -96,7 +89,7 @@ def test_the_output_matrix_is_the_heads_own(tokenizer: Tokenizer) -> None:
     model = language_model(CONFIG, tokenizer)
     head, own = model.heads["bilm"], model.state_dict()["heads.bilm.output.weight"]
     assert own.shape == (SIZE, 6)
-    hidden = model.encoder(batch([5, 6, 7]))
+    hidden = model.encoder(packed([5, 6, 7]))
     targets = Targets(torch.arange(3), torch.tensor([[6, 0], [7, 5], [0, 6]]), torch.tensor([[1.0, 0], [1, 1], [0, 1]]))
     log = torch.log_softmax(hidden.last.view(3, 2, 6) @ own.T, 2)
     expected = -(log[0, 0, 6] + log[1, 0, 7] + log[1, 1, 5] + log[2, 1, 6])

@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from encoders import built, sequences
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from bertie.batches.collate import collate
 from bertie.contracts import Batch, MicroBatch, Sequence
 from bertie.model import lsh_attention, reformer
-from bertie.model.encoder import build_encoder, with_dropout
+from bertie.model.encoder import with_dropout
 from bertie.model.flops import model_flops
-from bertie.model.initialization import initialize_weights
 from bertie.model.reformer import ReformerEncoder
 from bertie.model.reformer_config import ReformerConfig, idle_settings
 from bertie.objectives import CausalLM
@@ -38,26 +38,10 @@ CONFIG = ReformerConfig(
 LENGTHS = (3, 20, 40)
 
 
-def built(config: ReformerConfig = CONFIG) -> ReformerEncoder:
-    """An encoder with large weights, so that attention is far from uniform. Biases are random, too."""
-    encoder = build_encoder(config)
-    torch.manual_seed(0)
-    initialize_weights(encoder, 0.5)
-    for parameter in encoder.parameters():
-        if parameter.ndim == 1:
-            parameter.data.add_(torch.randn_like(parameter) * 0.3)
-    assert isinstance(encoder, ReformerEncoder)
-    return encoder.eval()
-
-
 def made(*lengths: int) -> list[Sequence]:
     rng = np.random.default_rng(0)
     ids = [rng.integers(5, 40, n).astype(np.int32) for n in lengths]
-    return [Sequence(own, np.zeros_like(own), np.ones(len(own), bool)) for own in ids]
-
-
-def packed(*lengths: int) -> Batch:
-    return collate(made(*lengths), 64).tensors()
+    return sequences(*ids)
 
 
 def gradients(encoder: ReformerEncoder, batch: Batch, all_layers: bool) -> list[Tensor]:
@@ -73,7 +57,7 @@ def gradients(encoder: ReformerEncoder, batch: Batch, all_layers: bool) -> list[
 def test_gradients_of_reversible_layers_are_those_of_stored_ones(dropout: float, new_hyperplanes: bool) -> None:
     changes: dict[str, Any] = {"new_hyperplanes": new_hyperplanes, "feed_forward_chunk": 25}
     encoder = built(with_dropout(replace(CONFIG, **changes), dropout, dropout)).double().train()  # type: ignore[arg-type]
-    batch = packed(*LENGTHS)
+    batch = collate(made(*LENGTHS), 64).tensors()
     stored, found = (gradients(encoder, batch, all_layers) for all_layers in (True, False))
     assert len(found) == len(list(encoder.parameters()))
     for ours, expected in zip(found, stored, strict=True):
@@ -85,14 +69,14 @@ def test_the_backward_pass_reuses_the_buckets(monkeypatch: pytest.MonkeyPatch) -
     calls = []
     original = lsh_attention.hash_buckets
     monkeypatch.setattr(reformer, "hash_buckets", lambda *given: calls.append(given) or original(*given))
-    encoder = built().train()
-    encoder(packed(*LENGTHS)).last.sum().backward()
+    encoder = built(CONFIG).train()
+    encoder(collate(made(*LENGTHS), 64).tensors()).last.sum().backward()
     assert len(calls) == CONFIG.attn_layers.count("lsh")
 
 
 def test_hyperplanes_are_new_in_every_training_step_and_fixed_in_prediction() -> None:
     for new in (True, False):
-        encoder, batch = built(replace(CONFIG, new_hyperplanes=new)), packed(*LENGTHS)
+        encoder, batch = built(replace(CONFIG, new_hyperplanes=new)), collate(made(*LENGTHS), 64).tensors()
         first, second = (encoder(batch).last.detach() for _ in range(2))
         assert torch.equal(first, second)
         encoder.train()
@@ -104,14 +88,14 @@ def test_hyperplanes_are_new_in_every_training_step_and_fixed_in_prediction() ->
 
 
 def test_sequences_do_not_depend_on_the_batch() -> None:
-    encoder = built().double()
-    together = encoder(packed(*LENGTHS)).last.split(LENGTHS)
+    encoder = built(CONFIG).double()
+    together = encoder(collate(made(*LENGTHS), 64).tensors()).last.split(LENGTHS)
     for sequence, states in zip(made(*LENGTHS), together, strict=True):
         torch.testing.assert_close(encoder(collate([sequence], 64).tensors()).last, states, atol=1e-9, rtol=0)
 
 
 def test_rows_and_all_layers() -> None:
-    encoder, batch = built(), packed(*LENGTHS)
+    encoder, batch = built(CONFIG), collate(made(*LENGTHS), 64).tensors()
     with torch.no_grad():
         whole = encoder(batch, all_layers=True)
         rows = torch.tensor([0, 4, 30])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from encoders import packed
 from torch.utils.flop_counter import FlopCounterMode
 
 import bertie
@@ -148,7 +149,7 @@ def test_calibration_sees_the_inputs_of_all_layers(shared: TransformerConfig) ->
     """The inputs of the first layer alone would fill the usual number of rows."""
     encoder = encoder_of(replace(shared, num_hidden_groups=1))
     ids = np.random.default_rng(0).integers(60, 500, (64, 64)).astype(np.int32)
-    batch = collate([Sequence(row, np.zeros(64, np.int32), np.ones(64, bool)) for row in ids], 64).tensors()
+    batch = packed(*ids)
     seen: list[torch.Tensor] = []
     encoder.layers[0].up.register_forward_hook(lambda _, given, __: seen.append(given[0].abs().amax(0)))
     encoder.requires_grad_(False)
