@@ -346,9 +346,3 @@ def test_fixed_vectors_of_other_layers(layers: Any, pairs: list[dict[str, Any]],
     config = with_task(CONFIG, Classify(), "vectors", lstm_hidden_size=0, frozen=True, layers=layers)
     found = finetune(config, pairs, start, tmp_path / "run")
     assert bertie.load(tmp_path / "run").evaluate(pairs[32:])["scores"] == pytest.approx(found.scores)
-
-
-def test_layers_that_a_gru_cannot_mix_are_refused(pairs: list[dict[str, Any]], gru: Path) -> None:
-    config = with_task(CONFIG, Classify(), "vectors", lstm_hidden_size=0, frozen=True, layers="scalar_mix")
-    with pytest.raises(UsageError, match="embeddings of this gru have 16 numbers and its states 24"):
-        finetune(config, pairs, gru)

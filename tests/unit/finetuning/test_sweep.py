@@ -201,12 +201,11 @@ def test_run_that_learns_nothing_has_failed(
     finetune(replace(CONFIG, training=replace(idle, steps=7), restarts=1), rows, start)
     output = capsys.readouterr().err
     assert "the run failed: its dev scores are no better than a constant prediction's" in output
-    assert "try more epochs (training took 7 steps), another --training.learning-rate (now " in output
     stopping = replace(idle, steps=7, patience=1, eval_every=2)
     finetune(replace(CONFIG, training=stopping, restarts=1), rows, start)
     output = capsys.readouterr().err
     assert "after step 4: no held-out loss" in output
-    assert "(training took 4 steps)" in output
+    assert "(now 4 steps)" in output
 
 
 @pytest.mark.parametrize(
