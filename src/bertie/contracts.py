@@ -262,7 +262,7 @@ class MicroBatch:
 def to_tensors(targets: Any, device: torch.device | str = "cpu") -> Any:
     """Return a dataclass with its arrays as tensors on `device`."""
     arrays = {field.name: getattr(targets, field.name) for field in fields(targets)}
-    return replace(targets, **{name: _move(each, device) for name, each in arrays.items() if hasattr(each, "dtype")})
+    return replace(targets, **{name: _move(array, device) for name, array in arrays.items() if hasattr(array, "dtype")})
 
 
 def _move(array: Array, device: torch.device | str) -> Tensor:

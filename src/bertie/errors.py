@@ -144,17 +144,17 @@ def install(extra: str) -> str:
     return f"pip install '.[{extra}]' in a checkout of bertie"
 
 
-def nearest(given: str, choices: Iterable[object]) -> str:
+def nearest(word: str, choices: Iterable[object]) -> str:
     """Return the choice that a misspelled word most likely means, whatever its case; "" if none is near."""
     names = {str(choice).lower(): str(choice) for choice in choices}
-    close = difflib.get_close_matches(given.lower(), names, n=1)
+    close = difflib.get_close_matches(word.lower(), names, n=1)
     return names[close[0]] if close else ""
 
 
-def did_you_mean(given: str, choices: Iterable[object]) -> str:
+def did_you_mean(word: str, choices: Iterable[object]) -> str:
     """Return the end of a message about a misspelled word: ": did you mean 'mlm'?"; "" if no choice is near."""
-    found = nearest(given, choices)
-    return f": did you mean {found!r}?" if found else ""
+    near = nearest(word, choices)
+    return f": did you mean {near!r}?" if near else ""
 
 
 SHOWN = 3

@@ -144,5 +144,5 @@ def of_kind(path: Path, value: Any, kind: type, expected: str = "") -> Any:
     if not expected:
         raise UserError(f"{path} is damaged: it holds no JSON {'object' if kind is dict else 'array'}")
     keys = f" with the keys {', '.join(list(value)[:5])}" if isinstance(value, dict) and value else ""
-    found = f"a JSON object{keys}" if isinstance(value, dict) else f"a JSON {'list' if kind is dict else 'value'}"
-    raise UserError(f"{path} holds {found}, and must hold {expected}")
+    content = f"a JSON object{keys}" if isinstance(value, dict) else f"a JSON {'list' if kind is dict else 'value'}"
+    raise UserError(f"{path} holds {content}, and must hold {expected}")

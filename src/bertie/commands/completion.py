@@ -46,7 +46,7 @@ def script(shell: Shell) -> str:
 def _add_flags(verb: str, parser: argparse.ArgumentParser) -> None:
     """Add the first argument and the flags of all variants of a verb."""
     every, usual = variants(verb), USUAL.get(verb)
-    known = {argument.name: argument for found in every.values() for argument in found}
+    known = {argument.name: argument for arguments in every.values() for argument in arguments}
     for number, argument in enumerate(sorted(known.values(), key=lambda argument: not argument.positional)):
         about: dict[str, Any] = {} if argument.positional else {"help": _sentence(argument.help).replace("%", "%%")}
         if argument.switch:

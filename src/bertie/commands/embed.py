@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertie import console
-from bertie.commands.common import given, require_one_input
+from bertie.commands.common import require_one_input, selected
 from bertie.commands.flags import Flat, Positional
 from bertie.commands.model_options import ModelOptions
 from bertie.errors import UsageError
@@ -65,7 +65,7 @@ def run(args: Args) -> dict[str, Any]:
         if not share.first:
             list(vector_blocks(shared(load(args.run, **vars(args.how)), share), unit, ()))
             return {}
-        options = given(args, "source", "dtype", "strict") | vars(args.how)
+        options = selected(args, "source", "dtype", "strict") | vars(args.how)
         result = embed(args.run, args.input or args.texts, args.out, unit, **options, share=share)
     rate = result["texts"] / max(result["seconds"], 1e-3)
     console.info(

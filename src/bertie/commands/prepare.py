@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
-from bertie.commands.common import ExecutorOptions, given
+from bertie.commands.common import ExecutorOptions, selected
 from bertie.commands.flags import Flat, Positional
 from bertie.errors import UsageError, UserError
 from bertie.files.store import is_url
@@ -59,7 +59,7 @@ def run(args: Args) -> dict[str, Any]:
         return _summary(folder, manifest)
     if not args.tokenizer or not args.out:
         raise UsageError("bertie prepare needs --tokenizer and --out (see bertie prepare --help)")
-    options = given(args, "eval_share", "language", "filters")
+    options = selected(args, "eval_share", "language", "filters")
     options |= {"reader_options": args.reading, "executor": args.work.build()}
     manifest = prepare(args.text, Tokenizer.load(args.tokenizer), args.out, **options)
     for name, counts in manifest["splits"].items():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
-from bertie.commands.common import given
+from bertie.commands.common import selected
 from bertie.commands.flags import Flat, Positional
 from bertie.errors import UsageError, install
 from bertie.model.pooling import Pooling
@@ -79,11 +79,11 @@ def run(args: Args) -> dict[str, Any]:
         if not ORIGIN.fullmatch(origin):
             raise UsageError(f"--cors {origin}: give an origin as browsers send it, such as https://example.org:8443")
     with listen(args.host, args.port) as listener:  # before models are loaded, which can take long
-        options = given(args, "threads", "engine", "pooling")
+        options = selected(args, "threads", "engine", "pooling")
         loaded = {name: load(source, **options) for name, source in sources.items()}
         models = {
-            name: serve_model(name, each, args.limits.queue_tokens, shorter_widths(each, args.dimensions))
-            for name, each in loaded.items()
+            name: serve_model(name, model, args.limits.queue_tokens, shorter_widths(model, args.dimensions))
+            for name, model in loaded.items()
         }
         service = Service(models, args.limits, JsonLog(not args.no_access_log), keys)
         if not keys.digests and args.host not in ("127.0.0.1", "localhost", "::1"):

@@ -233,10 +233,10 @@ def docstrings(source: bytes) -> list[str]:
 
 def _statements(tree: ast.AST) -> list[ast.AST]:
     """Return a tree's nodes without expressions, which are most of it and have no docstrings."""
-    found = [tree]
-    for node in found:  # grows
-        found += [child for name in _BLOCKS for child in getattr(node, name, ())]
-    return found
+    nodes = [tree]
+    for node in nodes:  # grows
+        nodes += [child for name in _BLOCKS for child in getattr(node, name, ())]
+    return nodes
 
 
 def comments(source: bytes) -> list[str]:

@@ -119,20 +119,20 @@ def available_tasks(folder: Path, names: Sequence[str], config: FinetuneConfig) 
     selected = _select(names)
     if not folder.is_dir():
         raise UsageError(f"no such folder: {folder}; give the folder of GLUE's download, with CoLA, SST-2 … in it")
-    found = []
+    available = []
     for of in selected:
         files, notes = _files(folder, of, _configured(of, config))
         if files is not None:
             without_labels = _check(files, config.strict)
             labeled = {part: path for part, path in files.labeled.items() if part not in without_labels}
-            found.append(replace(files, labeled=labeled))
+            available.append(replace(files, labeled=labeled))
             notes += [f"no labels in {files.labeled[part].name}" for part in without_labels]
         if notes:
             console.info(f"{of.folder}: {'; '.join(notes)}")
-    if not found:
+    if not available:
         expected = ", ".join(of.folder for of in selected)
         raise UsageError(f"{folder} has no task of GLUE: looked for train.tsv and a dev file in {expected}")
-    return found
+    return available
 
 
 def _select(names: Sequence[str]) -> list[GlueTask]:

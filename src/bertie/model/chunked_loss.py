@@ -34,7 +34,7 @@ def chunked_vocabulary_loss(
 ) -> Loss:
     """Return the cross-entropy of the logits x Wᵀ + b, as `losses.cross_entropy` does."""
     inputs = (x_PD, matrix_VD, bias_V)
-    with_gradients = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in inputs)
+    with_gradients = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in inputs)
     total, hits = _ChunkedLoss.apply(*inputs, targets.label, targets.weight, with_gradients)
     return Loss(total, targets.weight.sum(), hits)
 

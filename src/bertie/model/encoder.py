@@ -95,8 +95,8 @@ def with_dropout(
         ("attention_probs_dropout_prob", "lsh_attention_probs_dropout_prob"), attention_probs_dropout_prob
     )
     dropout = {"hidden_dropout_prob": hidden_dropout_prob, **attention}
-    own = {field.name for field in fields(config)}
-    return replace(config, **{name: value for name, value in dropout.items() if name in own})
+    settings = {field.name for field in fields(config)}
+    return replace(config, **{name: value for name, value in dropout.items() if name in settings})
 
 
 def with_language(config: EncoderConfig, language: str) -> EncoderConfig:

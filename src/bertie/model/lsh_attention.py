@@ -107,7 +107,7 @@ def lay_out(ragged: Ragged, tokens: int, chunk_lengths: tuple[int, ...], chunkin
     visible_KC = filled_L.view(-1, length)[within_RKW.flatten(0, 1)] & seen_KW[:, :, None]
     single_T = (padded_S <= length)[owner_T]
     laid = token_L, sequence_L, slot_T, neighbor_KW, visible_KC.flatten(1), single_T
-    return Chunks(*(each.to(device) for each in laid))
+    return Chunks(*(tensor.to(device) for tensor in laid))
 
 
 class SlotOrder(NamedTuple):
@@ -189,17 +189,17 @@ def attend(
         shared: Whether queries are keys, so that a token sees itself only if it sees no other (section 2, "causal masking
             for shared-QK attention").
     """
-    own = order.token.reshape(len(q_NTH), len(chunks.neighbors), -1)
-    others = _Neighbors.apply(own[..., None], chunks.neighbors).flatten(2).masked_fill(~chunks.visible, EMPTY)
-    q, k, v = (_ToSlots.apply(x, order).view(*own.shape, -1) for x in (q_NTH, k_NTH, v_NTH))
+    asking = order.token.reshape(len(q_NTH), len(chunks.neighbors), -1)
+    others = _Neighbors.apply(asking[..., None], chunks.neighbors).flatten(2).masked_fill(~chunks.visible, EMPTY)
+    q, k, v = (_ToSlots.apply(x, order).view(*asking.shape, -1) for x in (q_NTH, k_NTH, v_NTH))
     k, v = (_Neighbors.apply(x, chunks.neighbors).flatten(2, 3) for x in (k, v))
     scores = (q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
     hidden = (others == EMPTY)[:, :, None]
     if causal:
-        hidden = hidden | (own[..., None] < others[:, :, None])
+        hidden = hidden | (asking[..., None] < others[:, :, None])
     scores = scores.masked_fill(hidden, HIDDEN)
     if shared:
-        scores = scores.masked_fill(own[..., None] == others[:, :, None], ONLY_SELF)
+        scores = scores.masked_fill(asking[..., None] == others[:, :, None], ONLY_SELF)
     mass = scores.logsumexp(-1, keepdim=True)
     mixed = drop((scores - mass).exp(), dropout) @ v
     mixed_NRTH = _ToTokens.apply(mixed.view(*order.token.shape, -1), order)

@@ -157,8 +157,8 @@ class ReformerConfig(EncoderFacts):
     @property
     def lsh_dropout(self) -> float:
         """Dropout probability of the attention weights in layers with hashing."""
-        own = self.lsh_attention_probs_dropout_prob
-        return self.attention_probs_dropout_prob if own is None else own
+        dropout = self.lsh_attention_probs_dropout_prob
+        return self.attention_probs_dropout_prob if dropout is None else dropout
 
     @property
     def pooled_token(self) -> PooledToken:
@@ -209,6 +209,6 @@ class ReformerConfig(EncoderFacts):
 
 def idle_settings(attn_layers: Sequence[str], position_embedding: str) -> dict[str, Any]:
     """Return the settings that have no effect with these layers and positions, and their defaults."""
-    defaults = {each.name: each.default for each in fields(ReformerConfig)}
+    defaults = {setting.name: setting.default for setting in fields(ReformerConfig)}
     used = {*attn_layers, position_embedding}
     return {name: defaults[name] for of, names in SETTINGS_OF.items() if of not in used for name in names}

@@ -87,10 +87,10 @@ def part_of(
     first, last = 0, len(rows)
     if tokens.stop - tokens.start < len(rank_T):
         first, last = torch.searchsorted(rows, rows.new_tensor([tokens.start, tokens.stop])).tolist()
-    own = rows[first:last] - tokens.start
-    ragged = Ragged(torch.searchsorted(own, segments.queries.cu_seqlens), segments.queries.max_seqlen)
-    limit = (rank[own] - 1).clamp(min=0) if query_stream else rank[own]
-    return Part(segments, slice(first, last), content, Stream(ragged, segments.position[own], types[own], limit), keys)
+    at = rows[first:last] - tokens.start
+    ragged = Ragged(torch.searchsorted(at, segments.queries.cu_seqlens), segments.queries.max_seqlen)
+    limit = (rank[at] - 1).clamp(min=0) if query_stream else rank[at]
+    return Part(segments, slice(first, last), content, Stream(ragged, segments.position[at], types[at], limit), keys)
 
 
 def run_layers(
@@ -118,7 +118,7 @@ def run_layers(
     stores = stored or [None] * len(layers)
     outputs = [h_TD]
     for layer, store in zip(layers[:-1], stores, strict=False):
-        found = list[tuple[Tensor, ...]]()
+        results = list[tuple[Tensor, ...]]()
         for part, distance_WD in zip(parts, distances, strict=True):
             x_MD, streams = _rows(h_TD, part.segments.tokens), (part.content,)
             sizes = [len(x_MD)]
@@ -126,8 +126,8 @@ def run_layers(
                 own_QD = g_QD[part.rows]
                 x_MD, streams, sizes = torch.cat([x_MD, own_QD]), (*streams, part.selected), [*sizes, len(own_QD)]
             view = View(streams, part.keys, distance_WD, part.segments)
-            found.append(layer(x_MD, _rows(h_TD, part.segments.read), view, store).split(sizes))
-        h_TD, *others = (column[0] if len(column) == 1 else torch.cat(column) for column in zip(*found, strict=True))
+            results.append(layer(x_MD, _rows(h_TD, part.segments.read), view, store).split(sizes))
+        h_TD, *others = (column[0] if len(column) == 1 else torch.cat(column) for column in zip(*results, strict=True))
         g_QD = others[0] if others else None
         outputs.append(h_TD)
     x_QD = g_QD if g_QD is not None else h_TD if rows is None else h_TD[rows]

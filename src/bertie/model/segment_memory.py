@@ -135,7 +135,7 @@ def segments_of(
         stored: How many of them are stored, the last ones. Empty: 0.
     """
     lengths, starts = ragged.lengths, ragged.cu_seqlens[:-1]
-    begin_S, stored_S = (lengths.new_tensor(each) if each else torch.zeros_like(lengths) for each in (begin, stored))
+    begin_S, stored_S = (lengths.new_tensor(size) if size else torch.zeros_like(lengths) for size in (begin, stored))
     # A meta tensor has no values, and so no number of segments: their bound makes an upper bound of the memory.
     bounds = [tokens // segment_length + len(lengths)] if lengths.is_meta else [None]
     bounds += [tokens + memory_length * bounds[0]] if bounds[0] else [None]
@@ -176,14 +176,14 @@ def parts_of(segments: Segments) -> Iterator[Segments]:
         last = first + 1
         while last < len(queries) - 1 and queries[last + 1] - queries[first] <= PART_TOKENS:
             last += 1
-        own, known = slice(queries[first], queries[last]), slice(keys[first], keys[last])
-        read = slice(int(segments.source[known].min()), own.stop)
+        tokens, known = slice(queries[first], queries[last]), slice(keys[first], keys[last])
+        read = slice(int(segments.source[known].min()), tokens.stop)
         yield Segments(
-            tokens=own,
+            tokens=tokens,
             read=read,
             queries=_between(segments.queries, first, last),
             keys=_between(segments.keys, first, last),
-            position=segments.position[own],
+            position=segments.position[tokens],
             source=segments.source[known] - read.start,
             before=segments.before[known],
         )

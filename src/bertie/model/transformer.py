@@ -44,10 +44,10 @@ def run_layers(
         all_layers: Whether to return the embeddings and the output of every layer, instead of that of the last one.
     """
     outputs = []
-    for number, own in enumerate(rotations):
+    for number, rotation in enumerate(rotations):
         if all_layers:
             outputs.append(x_TD)
-        x_TD = layer(number, x_TD, rows if number == len(rotations) - 1 else None, own)
+        x_TD = layer(number, x_TD, rows if number == len(rotations) - 1 else None, rotation)
     return [*outputs, x_TD]
 
 

@@ -107,7 +107,7 @@ class TransformerXlEncoder(nn.Module):
         """
         tokens, config = len(batch.input_ids), self.config
         segments = segments_of(batch.ragged, tokens, config.segment_length, config.memory_length)
-        parts = [part_of(each, *_from_the_left(batch), rows, query_stream=False) for each in parts_of(segments)]
+        parts = [part_of(segment, *_from_the_left(batch), rows, query_stream=False) for segment in parts_of(segments)]
         outputs, last = run_layers(self.layers, self.embeddings(batch), None, rows, parts)
         return Hidden(last, (*outputs, last) if all_layers else None)
 
@@ -128,13 +128,13 @@ class TransformerXlEncoder(nn.Module):
             The output of the last layer, and what is kept now.
         """
         config, tokens = self.config, len(batch.input_ids)
-        begin, counts = [each.tokens for each in readings], [len(each.layers[0]) for each in readings]
+        begin, counts = [reading.tokens for reading in readings], [len(reading.layers[0]) for reading in readings]
         segments = segments_of(batch.ragged, tokens, config.segment_length, config.memory_length, begin, counts)
         part = part_of(segments, *_from_the_left(batch), None, query_stream=False)
-        stores = [Stored(torch.cat(column)) for column in zip(*(each.layers for each in readings), strict=True)]
+        stores = [Stored(torch.cat(column)) for column in zip(*(reading.layers for reading in readings), strict=True)]
         _, last = run_layers(self.layers, self.embeddings(batch), None, None, [part], stores)
-        old = [each.kv[: sum(counts)].split(counts) for each in stores]
-        new = [each.kv[sum(counts) :].split(batch.ragged.lengths.tolist()) for each in stores]
+        old = [store.kv[: sum(counts)].split(counts) for store in stores]
+        new = [store.kv[sum(counts) :].split(batch.ragged.lengths.tolist()) for store in stores]
         grown, lengths = [], batch.ragged.lengths.tolist()
         for number, (reading, length) in enumerate(zip(readings, lengths, strict=True)):
             tokens = reading.tokens + length

@@ -241,7 +241,7 @@ class XlnetEncoder(nn.Module):
             segments = segments_of(batch.ragged, len(rank), config.segment_length, config.memory_length)
         else:
             segments = whole_sequences(batch.ragged, batch.position_ids)
-        parts = [part_of(each, batch.token_type_ids, rank, rows, ordered) for each in parts_of(segments)]
+        parts = [part_of(segment, batch.token_type_ids, rank, rows, ordered) for segment in parts_of(segments)]
         h_TD = self.embeddings(batch)
         g_QD = self.embeddings.queries(rows) if ordered and rows is not None else None
         outputs, last = run_layers(self.layers, h_TD, g_QD, rows, parts)

@@ -228,9 +228,9 @@ def first_difference(old: Any, new: Any, ignored: tuple[str, ...]) -> tuple[str,
     return next(((key, first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)), None)
 
 
-def require_same_settings(own: dict[str, Any], ranks: Ranks, ignored: tuple[str, ...]) -> None:
+def require_same_settings(resolved: dict[str, Any], ranks: Ranks, ignored: tuple[str, ...]) -> None:
     """Raise UsageError, on all ranks, if one has another configuration than rank 0, except for the ignored keys."""
-    settings = {key: value for key, value in flatten(own).items() if key not in ignored}
+    settings = {key: value for key, value in flatten(resolved).items() if key not in ignored}
     ranks.require_same(settings, "start every process with the same command")
 
 
@@ -312,8 +312,8 @@ def short_names(paths: Sequence[str | Path]) -> list[str]:
         UsageError: Two paths are the same.
     """
     parts = [Path(path).absolute().parts for path in paths]
-    for path, found in zip(paths[1:], parts[1:], strict=True):
-        if parts.count(found) > 1:
+    for path, named in zip(paths[1:], parts[1:], strict=True):
+        if parts.count(named) > 1:
             raise UsageError(f"{path} is given twice: compare different ones")
     count = next(n for n in range(1, 1 + max(map(len, parts))) if len({part[-n:] for part in parts}) == len(parts))
     return [str(Path(*part[-count:])) for part in parts]
