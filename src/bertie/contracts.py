@@ -72,7 +72,7 @@ class Sequence:
     example: int = -1
     """Index of the example that this sequence encodes. `FILLER` for filler sequences, -1 if there are no examples."""
     part: int = 0
-    """Index of this sequence among those of its example: window of a long text, answer choice, or text of a pair."""
+    """Index of this sequence in its example: window of a long text, answer choice, or text of a pair."""
     target: Any = None
     """The task's gold label."""
     weight: float = 1.0

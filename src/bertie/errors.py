@@ -83,7 +83,7 @@ class DivergedError(UserError):
 
 
 class NonFiniteError(UserError):
-    """What a model computes is NaN or infinity."""
+    """The output of a model is NaN or infinite."""
 
 
 class UsageError(UserError):

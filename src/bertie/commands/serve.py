@@ -39,7 +39,7 @@ class Args:
     threads: int = 0
     """Processor threads; 0: all that this process may use, by its affinity and its cgroup."""
     engine: EngineName | None = None
-    """What computes the encoders; by default the engine that a converted model was made for, or else plain."""
+    """Engine that computes the encoders; by default the engine that a converted model was made for, or else plain."""
     api_keys: Path | None = None
     """File with the keys that may use the server, one per line. Without it, anyone who can connect may use it."""
     cors: tuple[str, ...] = ()

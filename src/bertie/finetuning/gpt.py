@@ -1,4 +1,4 @@
-"""What fine-tuning takes from GPT (Radford et al. 2018, sections 3.2 and 3.3): its input tokens, and its auxiliary loss.
+"""GPT's part in fine-tuning (Radford et al. 2018, sections 3.2 and 3.3): its input tokens, and its auxiliary loss.
 
 The tokens are a matter of the tokenizer and of the model's settings, which a run saves, so tasks and prediction know nothing
 of them.
@@ -98,7 +98,7 @@ def _require_next_token(config: FinetuneConfig, checkpoint: Checkpoint) -> None:
     with no_weights():
         has_own_head = isinstance(build_encoder(encoder), BringsVocabularyHead)
     if has_own_head or encoder.embedding_width != encoder.hidden_size:
-        raise UsageError(f"lm_weight needs a head of word embeddings alone, unlike that of {where}: set it to 0")
+        raise UsageError(f"lm_weight needs a head of word embeddings alone, unlike {where}: set it to 0")
     pooling = config.task.text_pooling
     pooling = "token" if pooling is None else resolve_pooling(pooling, encoder)
     if pooling != "token" and not pooling_facts(pooling).reads_all:

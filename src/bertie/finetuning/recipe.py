@@ -171,7 +171,7 @@ class FinetuneConfig:
         task, pooling = self.task, self.task.text_pooling
         if self.input_tokens == "gpt" and (pooling is None or not pooling_facts(pooling).one_token):
             raise UsageError(
-                f'input_tokens "gpt" needs a head that reads the state of <extract>, unlike that of {task.kind}: set it to '
+                f'input_tokens "gpt" needs a head that reads the state of <extract>, unlike {task.kind}: set it to '
                 '"model"' + ', or task.pooling to "token"' * (pooling is not None)
             )
         if self.lm_weight and (self.frozen or self.layers != "last" or self.lstm_hidden_size):

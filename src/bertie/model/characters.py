@@ -58,7 +58,7 @@ class Characters:
         return sum(self.filters)
 
     def products(self, size: int) -> int:
-        """Return the multiplications for one entry. size: that of the embeddings."""
+        """Return the multiplications for one entry. size: size of the embeddings."""
         positions = [self.max_characters - width + 1 for width in range(1, len(self.filters) + 1)]
         filters = sum(
             n * count * width for width, (n, count) in enumerate(zip(positions, self.filters, strict=True), 1)

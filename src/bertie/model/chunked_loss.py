@@ -100,7 +100,7 @@ def _add_product(total_VD: Tensor, left_VP: Tensor, right_PD: Tensor, first: boo
 
 
 def product_dtype(x: Tensor) -> torch.dtype:
-    """Return the dtype of matrix products with x: that of autocast where it is enabled."""
+    """Return the dtype of matrix products with x: autocast's dtype where autocast is enabled."""
     kind = x.device.type
     enabled = kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind)
     return torch.get_autocast_dtype(kind) if enabled else x.dtype

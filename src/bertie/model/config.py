@@ -44,7 +44,7 @@ class HeadLayers:
 
 
 class EncoderFacts:
-    """What other rooms ask the configuration of an encoder, with the answers of one that gives no others."""
+    """Facts about an encoder that other rooms use, with defaults for encoders that do not set them."""
 
     hidden_size: int
     vocabulary_heads: tuple[HeadShape, ...] = ()
@@ -102,7 +102,7 @@ class TransformerConfig(EncoderFacts):
     language_embeddings: bool = False
     """Add an embedding of the language to the inputs, as in XLM. The layout must be translations."""
     languages: tuple[str, ...] = ()
-    """Names of the languages, in the order of their embeddings. You may omit them: bertie takes those of the shards."""
+    """Names of the languages, in the order of their embeddings. By default, the languages of the shards."""
     language: str = ""
     """Language of the texts in fine-tuning and prediction, unless you choose another; empty: the first of `languages`."""
     embedding_size: Annotated[int, Range(0, 1_000_000)] = 0
@@ -125,14 +125,14 @@ class TransformerConfig(EncoderFacts):
     layers, as in MPNet. It must be a multiple of 4. 0: there are no such biases."""
     disentangled_distances: Annotated[int, Range(0, 1_000_000)] = 0
     """Distances, to each side, whose embeddings are a part of the attention scores (disentangled attention), as in DeBERTa.
-    Larger distances count as the largest one. 0: attention is that of BERT."""
+    Larger distances count as the largest one. 0: attention as in BERT."""
     disentangled_buckets: Annotated[int, Range(0, 1_000_000)] = 0
     """Embeddings, to each side, for these distances: far ones share them. 0: each distance has its own."""
     disentangled_norm: bool = False
     """Layer normalization of the embeddings of distances."""
     conv_kernel_size: Annotated[int, Range(0, 999)] = 0
-    """Tokens that a convolution of the embeddings sees, an odd number. Its result is added to that of the first layer, as in
-    DeBERTa's largest models. 0: none. It needs disentangled_distances."""
+    """Tokens that a convolution of the embeddings sees, an odd number. Its result is added to the output of the first layer, as
+    in DeBERTa's largest models. 0: none. It needs disentangled_distances."""
     conv_act: PoolerActivation = "tanh"
     """Activation of this convolution."""
     norm_position: NormPosition = "post"
@@ -157,19 +157,19 @@ class TransformerConfig(EncoderFacts):
     """Activation of the pooler of task heads. tanh: BERT and RoBERTa. relu: DistilBERT. gelu: ELECTRA. none: heads for texts are
     one matrix, without a pooler and a bias, as in GPT."""
     classifier_pooling: ClassifierPooling = "token"
-    """What the heads of tasks for whole texts read, unless the task says otherwise; next sentence prediction always reads
+    """Input of the heads of tasks for whole texts, unless the task sets another one; next sentence prediction always reads
     [CLS]. token: the state of [CLS], or of the last token if the model is causal. mean: the mean of the states of all tokens,
     as in the published models of ModernBERT. late: the mean over all tokens of the activations of the head's dense layer, as in
-    those of EuroBERT. In transformers, only these two have mean, and only EuroBERT has late: other models with them are saved in
-    bertie's own format."""
+    EuroBERT's. In transformers, only these two have mean, and only EuroBERT has late: bertie saves other models with them in
+    its own format."""
     mlm_transform: bool = True
     """Give the masked-LM head a dense layer, an activation and layer normalization before the output matrix, as in BERT.
     false: only the output matrix and a bias, as in XLM."""
     mlm_matrix: MlmMatrix = "words"
-    """The output matrix of the masked-LM head. words: that of the word embeddings, with a bias. own: another one, without a
-    bias."""
+    """The output matrix of the masked-LM head. words: the matrix of the word embeddings, with a bias. own: another matrix,
+    without a bias."""
     mlm_act: MlmActivation = "default"
-    """Activation of the heads of pre-training. default: that of the encoder, or GELU if it is gated."""
+    """Activation of the heads of pre-training. default: the activation of the encoder, or GELU if it is gated."""
     hidden_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
     """Dropout probability after the embeddings and after each attention and feed-forward block."""
     attention_probs_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
@@ -205,7 +205,7 @@ class TransformerConfig(EncoderFacts):
         if self.pooler_act == "none" and self.norm_position == "modern":
             raise UsageError("model.pooler_act none excludes model.norm_position modern: set model.pooler_act to gelu")
         if not self.mlm_transform and self.embedding_width != size:
-            raise UsageError(f"model.mlm_transform false needs model.embedding_size {size}, that of model.hidden_size")
+            raise UsageError(f"model.mlm_transform false needs model.embedding_size {size}, equal to model.hidden_size")
         self._check_attention()
         if (self.languages or self.language) and not self.language_embeddings:
             raise UsageError("model.languages and model.language need model.language_embeddings: set it to true")

@@ -1,4 +1,4 @@
-"""The head of knowledge distillation: a student's predictions and hidden states beside those of its teacher.
+"""The head of knowledge distillation: compare a student's predictions and hidden states with its teacher's.
 
 P predictions, D hidden size
 """

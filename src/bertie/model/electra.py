@@ -70,7 +70,7 @@ def fill_masks(generator: TransformerEncoder, head: MaskedLMHead, micro: MicroBa
     """Predict the masked tokens, and replace them by samples from the predicted distributions.
 
     No gradient flows through the samples. The random numbers come with the targets, so the samples depend neither on the
-    micro-batch nor on a generator's state, and those of the evaluation set are fixed.
+    micro-batch nor on a generator's state, and the samples of the evaluation set are fixed.
 
     Args:
         generator: The generator.

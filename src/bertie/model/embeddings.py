@@ -54,7 +54,7 @@ class Embeddings(nn.Module):
         return drop(x_TE if self.norm is None else self.norm(x_TE), self.dropout, self.training)
 
     def _segments(self, batch: Batch) -> Int[Tensor, " T"]:
-        """Return the segment ids: in a model with a single segment, that of every token."""
+        """Return the segment ids: 0 for every token in a model with a single segment."""
         ids = batch.token_type_ids
         return torch.zeros_like(ids) if self.segment is not None and self.segment.num_embeddings == 1 else ids
 

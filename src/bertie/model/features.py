@@ -79,7 +79,7 @@ class FeatureExtractor(nn.Module):
 
     @property
     def all_tokens(self) -> bool:
-        """Whether a trained layer reads all tokens of a sequence: a BiLSTM, one over pooled texts, or that of the head."""
+        """Whether a trained layer reads all tokens of a sequence: a BiLSTM, a layer over pooled texts, or the head's layer."""
         return self.lstm is not None or self.pooled.facts.reads_all
 
     def texts(self, batch: Batch) -> Batch:
@@ -99,7 +99,7 @@ class FeatureExtractor(nn.Module):
         return torch.stack(states, 1) if self.layers == "scalar_mix" else select_layers(self.layers, states)
 
     def forward(self, selected: Tensor, batch: Batch, rows: Int[Tensor, " Q"]) -> Float[Tensor, "Q W"]:
-        """Compute the features at the query rows from the result of `select`. Pooled texts: those of each row's sequence."""
+        """Compute the features at the query rows from the result of `select`. Pooled texts: each row's sequence."""
         x = self.scalar_mix(selected.unbind(1)) if self.scalar_mix else selected
         texts = self._places(batch, rows)
         if self.lstm is not None:

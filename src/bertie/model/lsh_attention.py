@@ -5,9 +5,9 @@ The tokens of a sequence lie in slots, in chunks of equal length. The last chunk
 some chunks before and after it; the first one's neighbor before it is the last one. A sequence of one chunk sees itself only.
 Sequences of a packed batch have chunks of their own, so no token sees another sequence.
 
-In hashed attention, a token's query is also its key. Each round of hashing gives every token a bucket: that of the hyperplanes
-that its query is nearest to. The tokens of a sequence are sorted by bucket before they are cut into chunks, so those with near
-queries are close. The rounds follow each other: the neighbor before the first chunk of a round is the last one of the round
+In hashed attention, a token's query is also its key. Each round of hashing gives every token a bucket: the hyperplanes
+nearest to its query determine it. The tokens of a sequence are sorted by bucket before they are cut into chunks, so
+tokens with near queries are close. The rounds follow each other: the neighbor before the first chunk of a round is the last one of the round
 before.
 
     T  packed tokens    S  sequences    L  slots    C  slots of a chunk    K  chunks    W  chunks that a chunk sees
@@ -129,7 +129,7 @@ def hyperplanes(
 ) -> Float[Tensor, "N H R F"]:
     """Draw random hyperplanes, half as many as the sum of `buckets`, for each head and round, in fp32 on the CPU.
 
-    A seed gives those of transformers with this `hash_seed`.
+    A seed gives the same hyperplanes as this `hash_seed` in transformers.
     """
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(heads, head_size, rounds, sum(buckets) // 2, generator=generator, device="cpu")
@@ -140,8 +140,8 @@ def hash_buckets(
 ) -> Int[Tensor, "N R T"]:
     """Return the bucket of each query in each round (Andoni et al. 2015).
 
-    One factor of `buckets` has as many buckets as directions: each hyperplane's normal and its opposite. A query is in that of
-    the nearest direction. Several factors are hashes of their own, whose combinations are the buckets.
+    One factor of `buckets` has as many buckets as directions: each hyperplane's normal and its opposite. A query is in the
+    bucket of the nearest direction. Several factors are hashes of their own, whose combinations are the buckets.
     """
     near_NRTF = torch.einsum("nth,nhrf->nrtf", query_NTH, planes_NHRF)
     bucket_NRT, scale = torch.zeros(near_NRTF.shape[:3], dtype=torch.int64, device=query_NTH.device), 1
@@ -152,7 +152,7 @@ def hash_buckets(
 
 
 def hashed_order(bucket_NRT: Int[Tensor, "N R T"], chunks: Chunks, count: int) -> SlotOrder:
-    """Sort the tokens of each sequence by bucket, and those of a bucket by position. count: number of buckets."""
+    """Sort the tokens of each sequence by bucket, then by position. count: number of buckets."""
     empty_L = chunks.token == EMPTY
     bucket_NRL = bucket_NRT.long()[:, :, chunks.token].masked_fill(empty_L, count)
     from_NRL = (chunks.sequence * (count + 1) + bucket_NRL).argsort(dim=-1, stable=True)

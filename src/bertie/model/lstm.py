@@ -152,7 +152,7 @@ class LstmEncoder(nn.Module):
 class BidirectionalLMHead(nn.Module):
     """ELMo's head: logits of the next token from one half of the hidden state, and of the previous one from the other.
 
-    Both directions have the same output matrix: that of the word embeddings, or one of its own, as in ELMo.
+    Both directions have the same output matrix: the matrix of the word embeddings, or a separate one, as in ELMo.
     """
 
     def __init__(self, word: nn.Embedding, tied: bool = True):

@@ -1,4 +1,4 @@
-"""What a pooling of texts is, and the poolings with at most the weights of a head: token, mean, late, both orders, vectors.
+"""The interface of text poolings, and the poolings with at most the weights of a head: token, mean, late, both orders, vectors.
 
 A pooling makes one vector of a text, or of a pair of texts, for the head of a task. It is a module with
 
@@ -9,7 +9,7 @@ A pooling makes one vector of a text, or of a pair of texts, for the head of a t
 - `connect(heads)`, which tells it and the heads of a model of each other.
 
 T  packed tokens    S  sequences    Q  query rows    W  size of the states    R  size of the result
-X  texts: S, or 2 S of pairs of which two parts are read separately, where those of pair i are 2 i and 2 i + 1
+X  texts: S, or 2 S of pairs of which two parts are read separately, where pair i has the texts 2 i and 2 i + 1
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from bertie.text.truncation import Separate
 
 @dataclass(frozen=True)
 class PoolingFacts:
-    """What other files ask a pooling."""
+    """Facts about a pooling that other files use."""
 
     separate: Separate = ""
-    """What the encoder reads separately of a pair: nothing, its texts, or its two orders."""
+    """Parts of a pair that the encoder reads separately: none, its texts, or its two orders."""
     reads_all: bool = False
     """Whether something trained reads the states of all tokens, so that a frozen encoder's states are cached for all."""
     for_one_text: str = ""
@@ -78,7 +78,7 @@ class PooledRows:
 
 
 class TextPool(nn.Module):
-    """A pooling, as the top of this file says. Parts that a pooling does not define are those of the simplest one."""
+    """A pooling, as the top of this file says. Methods that a pooling does not define have the simplest behavior."""
 
     facts: ClassVar[PoolingFacts]
 
@@ -94,7 +94,7 @@ class TextPool(nn.Module):
         self.width = width
 
     def reduce(self, x_TW: Float[Tensor, "T W"], texts: PooledRows) -> Tensor:
-        """Return the vector of each row's text or pair, if calling the pooling returns those of the sequences."""
+        """Return the vector of each row's text or pair, if calling the pooling returns one vector per sequence."""
         return self(x_TW, texts.read)[texts.sequence]
 
     def vectors(self, reduced: Tensor) -> Float[Tensor, "Q R"]:

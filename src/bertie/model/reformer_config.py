@@ -43,7 +43,7 @@ class ReformerConfig(EncoderFacts):
     intermediate_size: Annotated[int, Range(1, 1_000_000)]
     """Size of the feed-forward layer inside each layer."""
     attention_head_size: Annotated[int, Range(0, 1_000_000)] = 0
-    """Size of the queries, keys and values of a head. 0: that of a stream, divided by num_attention_heads."""
+    """Size of the queries, keys and values of a head. 0: the size of a stream, divided by num_attention_heads."""
     vocab_size: Annotated[int, Range(0)] = 0
     """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
     max_position_embeddings: Annotated[int, Range(1, 100_000_000)] = 4096
@@ -51,7 +51,7 @@ class ReformerConfig(EncoderFacts):
     causal: bool = False
     """Let each token attend only to itself and earlier tokens."""
     position_embedding: Literal["axial", "learned"] = "axial"
-    """Vectors of positions. axial: that of a row and that of a column of a grid, side by side. learned: one each."""
+    """Vectors of positions. axial: the vectors of a row and a column of a grid, side by side. learned: one each."""
     axial_pos_shape: tuple[int, ...] = (64, 64)
     """Rows and columns of this grid. Their product must be max_position_embeddings."""
     axial_pos_embds_dim: tuple[int, ...] = (64, 192)
@@ -76,7 +76,7 @@ class ReformerConfig(EncoderFacts):
     hash_seed: Annotated[int, Range(0)] = 0
     """Seed of the random hyperplanes of each layer, in prediction."""
     new_hyperplanes: bool = True
-    """Draw new hyperplanes in every training step. false: training has those of hash_seed, too."""
+    """Draw new hyperplanes in every training step. false: training uses the hyperplanes of hash_seed, too."""
     feed_forward_chunk: Annotated[int, Range(0)] = 0
     """Tokens that the feed-forward layer computes at a time, to save memory. 0: all."""
     hidden_act: Literal["gelu", "gelu_tanh", "relu"] = "relu"

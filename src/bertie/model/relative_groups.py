@@ -271,12 +271,12 @@ def _run_of_distances(x_WNH: Tensor, group: _Group) -> Float[Tensor, "W N H"]:
 
 
 def _distances(distance_WNH: Tensor, other_NH: Tensor, group: _Group) -> Float[Tensor, "N W H"]:
-    """Return the vector of the segments, then those of the distances of a group. All multiply the same queries."""
+    """Return the vector of the segments, then the vectors of the distances of a group. All multiply the same queries."""
     return torch.cat([other_NH[None], _run_of_distances(distance_WNH, group)]).transpose(0, 1)
 
 
 def _run_of_keys(every_NRW: Float[Tensor, "N R W"], group: _Group) -> Float[Tensor, "B q t"]:
-    """Return the scores of each query's keys from those of all distances of the group."""
+    """Select the scores of each query's keys from the scores of all distances of the group."""
     n, s, q, t = group.shape
     runs = every_NRW.view(-1).as_strided((every_NRW.numel() - t + 1, t), (1, 1))
     first = torch.arange(n * s * q) * every_NRW.shape[2] + (group.reach - group.position)
@@ -302,9 +302,9 @@ def _run_of_asked(x_WNH: Tensor, group: _Group) -> Float[Tensor, "W N H"]:
 
 
 def _run_of_queries(every_NRW: Tensor, group: _Group) -> Float[Tensor, "B t q"]:
-    """Return the scores of each key's queries from those of all distances of the group, as a view.
+    """Select the scores of each key's queries from the scores of all distances of the group, as a view.
 
-    The first query of the first key is at column t - 1, that of the next key one column before.
+    The first query of the first key is at column t - 1; the next key has its first query one column before.
     """
     n, s, q, t = group.shape
     width = t + q - 1

@@ -1,7 +1,7 @@
 """The passes of XLNet's and Transformer-XL's layers through a batch: which tokens are computed together, and what they see.
 
 T  packed tokens    Q  query rows    W  distances
-D  hidden size      R  stored tokens and those of the pass    C  channels of a key and a value: 2 × D
+D  hidden size      R  stored tokens and tokens of the pass    C  channels of a key and a value: 2 × D
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def part_of(
 ) -> Part:
     """Return a part of a batch. A token sees the memory, and the tokens of its segment whose rank is at most its own.
 
-    A row of a query stream sees those of lower rank. With rank 0, it is not predicted: it sees the tokens of rank 0, because
+    A row of a query stream sees tokens of lower rank. With rank 0, it is not predicted: it sees the tokens of rank 0, because
     every query needs a key.
 
     Args:
@@ -112,7 +112,7 @@ def run_layers(
         stored: Keys and values of earlier passes, for each layer.
 
     Returns:
-        The embeddings and the output of every layer but the last one, each [T, D], and that of the last layer.
+        The embeddings and the output of every layer but the last one, each [T, D], and the output of the last layer.
     """
     distances = [_distances(part.segments.keys, h_TD) for part in parts]
     stores = stored or [None] * len(layers)

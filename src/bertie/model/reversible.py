@@ -1,7 +1,7 @@
 """Reversible layers: the memory of activations does not grow with depth (Gomez et al. 2017; Kitaev et al. 2020, section 3).
 
 A layer has two streams and two branches: y₁ = x₁ + f(x₂), y₂ = x₂ + g(y₁). So x₂ = y₂ − g(y₁), x₁ = y₁ − f(x₂): the backward pass
-computes the inputs of a layer from its outputs, and only those of the last one are stored.
+computes the inputs of a layer from its outputs, so only the last outputs are stored.
 
 T  packed tokens    E  size of a stream
 """

@@ -6,7 +6,7 @@ that the same pass computes for the segments before, and all segments of a seque
 no state is carried from one step of training to the next.
 
     T  packed tokens    S  sequences    G  segments    K  keys of all segments, the memory of each before its own tokens
-    R  rows: stored tokens and those of the pass       D  hidden size    C  channels of a key and a value: 2 × D
+    R  rows: stored tokens and tokens of the pass       D  hidden size    C  channels of a key and a value: 2 × D
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Segments:
     position: Int[Tensor, " tokens"]
     """Position of each token among the keys of its segment."""
     source: Int[Tensor, " K"]
-    """Row of each key: first those of stored tokens, then those of `read`."""
+    """Row of each key: the rows of stored tokens come first, then the rows of `read`."""
     before: Bool[Tensor, " K"] | None = None
     """Whether the key is memory: no gradient flows into its state. None: no segment has a memory."""
     stored: int = 0
@@ -191,7 +191,7 @@ def parts_of(segments: Segments) -> Iterator[Segments]:
 
 
 def keys_seen(cu_seqlens: np.ndarray, rows: np.ndarray, segment_length: int, memory_length: int) -> np.ndarray:
-    """Return the number of keys that each row's product with keys has: those of its segment and its memory.
+    """Return the number of keys that each row attends to: its segment and its memory.
 
     Args:
         cu_seqlens: int [S + 1]: boundaries of the sequences.

@@ -38,7 +38,7 @@ class Logits(NamedTuple):
 
 
 def divergence(student: Logits, teacher: Logits, weight_P: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return the weighted sum of the Kullback–Leibler divergences KL(teacher ‖ student), in nats, and that of the hits.
+    """Return the weighted sum of the Kullback–Leibler divergences KL(teacher ‖ student), in nats, and of the hits.
 
     Args:
         student: The student's logits. They receive gradients.

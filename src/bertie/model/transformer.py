@@ -41,7 +41,7 @@ def run_layers(
         x_TD: The embeddings.
         rotations: Cosines and sines of the rotary positions of each layer.
         rows: Rows of the last layer. None: all.
-        all_layers: Whether to return the embeddings and the output of every layer, instead of that of the last one.
+        all_layers: Whether to return the embeddings and the output of every layer, instead of the last output.
     """
     outputs = []
     for number, rotation in enumerate(rotations):
@@ -54,7 +54,7 @@ def run_layers(
 class Layers(nn.Module):
     """The layers of an encoder, lowest first.
 
-    Layers that share weights are one module, whose number is that of the group. So each weight has one name, and is trained
+    Layers that share weights are one module, numbered by group. So each weight has one name, and is trained
     and saved once.
     """
 

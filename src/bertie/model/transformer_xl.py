@@ -75,7 +75,7 @@ class TransformerXlConfig(EncoderFacts):
 
 @dataclass(frozen=True, eq=False)
 class TextState:
-    """What a model keeps of a text that it has read so far."""
+    """The state of a model after the part of a text that it has read."""
 
     tokens: int
     """Number of these tokens."""
@@ -84,7 +84,7 @@ class TextState:
 
 
 class TransformerXlEncoder(nn.Module):
-    """Transformer-XL's layers are those of XLNet, in one stream: a token sees the tokens before it in its segment, and the
+    """Transformer-XL has XLNet's layers, in one stream: a token sees the tokens before it in its segment, and the
     memory. Dropout is where BERT has it."""
 
     def __init__(self, config: TransformerXlConfig):

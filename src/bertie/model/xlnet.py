@@ -1,7 +1,7 @@
 """XLNet's encoder: a Transformer with relative positions, and with two streams for permutation language modeling (Yang et al.
 2019). `transformer_xl.py` has the same layers, in one stream.
 
-T  packed tokens    Q  query rows    M  rows of a layer: those of one stream or of both    W  distances
+T  packed tokens    Q  query rows    M  rows of a layer, of one stream or both    W  distances
 D  hidden size      N  heads         H  head size                                          t  tokens whose states are read
 R, K, C  rows and keys of `segment_memory.py`, and their channels
 """
@@ -76,7 +76,7 @@ class XlnetConfig(EncoderFacts):
             raise UsageError("model.segment_length and model.memory_length belong together: give both, or none")
 
     def products(self, batch: Batch, rows: np.ndarray) -> float:
-        """Return the multiplications of a forward pass, with an order those of both streams. batch: NumPy arrays."""
+        """Return the multiplications of a forward pass, in both streams if there is an order. batch: NumPy arrays."""
         return relative_products(self, batch, rows, streams=1 if batch.order is None else 2)
 
 

@@ -5,7 +5,7 @@ A recording has fixed shapes and addresses. Therefore micro-batches are padded t
 copied to a fixed place (`static_inputs.py`). Steps whose micro-batches differ in their tokens are not recorded. There are
 three recordings:
 
-    first   sets the gradients to those of a step's first micro-batch
+    first   sets the gradients from a step's first micro-batch
     next    adds the gradients of another micro-batch
     update  clips the gradients and takes an optimizer step
 

@@ -28,7 +28,7 @@ class MemoryEstimate:
     gradients: int
     optimizer: int
     activations: int
-    """What one forward pass keeps for the backward pass."""
+    """Tensors that one forward pass keeps for the backward pass."""
 
     @property
     def fixed(self) -> int:

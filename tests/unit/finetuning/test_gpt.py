@@ -304,9 +304,7 @@ def test_models_that_cannot_have_them_are_refused(start: Path, rows: list[dict[s
     only_loss = replace(CONFIG, input_tokens="model")
     assert f"lm_weight is for causal models, and {start}" in refused(only_loss, both, rows)
     narrow = replace(checkpoint, config=replace(SIZE, embedding_size=16))
-    assert f"lm_weight needs a head of word embeddings alone, unlike that of {start}" in refused(
-        only_loss, narrow, rows
-    )
+    assert f"lm_weight needs a head of word embeddings alone, unlike {start}" in refused(only_loss, narrow, rows)
     segments = replace(both, config=TransformerXlConfig(1, 16, 2, 32, 8, 8, vocab_size=SIZE.vocab_size))
     assert f"needs a causal Transformer, unlike {start}" in refused(CONFIG, segments, rows)
     assert "lm_weight needs a head of word embeddings alone" in refused(only_loss, segments, rows)
