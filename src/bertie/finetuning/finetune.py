@@ -269,9 +269,8 @@ def _several(
     best = done.best
     for runs in done.settings:
         if runs.sd is not None:
-            setting = f"learning rate {runs.learning_rate:g}, batch size {runs.batch_size}, epochs {runs.epochs}"
             score = f"{done.metric} {runs.mean:.4f} ± {runs.sd:.4f}"
-            console.info(f"{setting}: {score} (mean ± sd, {len(runs.scores)} runs)")
+            console.info(f"{runs.name}: {score} (mean ± sd, {len(runs.scores)} runs)")
     if done.failed:
         also_best = ", including the best one" * best.failed
         total = console.plural(len(done.results), "run")

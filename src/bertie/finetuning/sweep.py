@@ -83,6 +83,12 @@ class SettingSummary:
     scores: list[float]
     """The metric on all dev examples of each run that did not diverge."""
 
+    @property
+    def name(self) -> str:
+        """The setting, for people."""
+        epochs = console.plural(self.epochs, "epoch")
+        return f"learning rate {self.learning_rate:g}, batch size {self.batch_size}, {epochs}"
+
 
 @dataclass(frozen=True)
 class Sweep:

@@ -53,6 +53,7 @@ class EncoderFacts:
     """How the states of the tokens become the vector of a text, unless something else is asked for."""
     classifier_pooling: ClassifierPooling = "token"
     head_dropout_prob: float | None = None
+    embedding_size: int = 0
     type_vocab_size: int = 0
     language_embeddings: bool = False
     languages: tuple[str, ...] = ()
@@ -61,7 +62,7 @@ class EncoderFacts:
     @property
     def embedding_width(self) -> int:
         """Size of the word embeddings."""
-        return self.hidden_size
+        return self.embedding_size or self.hidden_size
 
     @property
     def shares_layers(self) -> bool:
@@ -245,11 +246,6 @@ class TransformerConfig(EncoderFacts):
     def language_id(self) -> int:
         """Number of the language of texts whose sequences have no language ids."""
         return self.languages.index(self.language) if self.language and self.languages else 0
-
-    @property
-    def embedding_width(self) -> int:
-        """Size of the word embeddings."""
-        return self.embedding_size or self.hidden_size
 
     @property
     def key_value_heads(self) -> int:

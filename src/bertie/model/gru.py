@@ -51,11 +51,6 @@ class GruConfig(EncoderFacts):
 
     __post_init__ = ranges("model")
 
-    @property
-    def embedding_width(self) -> int:
-        """E, the size of the word embeddings."""
-        return self.embedding_size or self.hidden_size
-
     def products(self, batch: Batch, rows: np.ndarray) -> float:  # noqa: ARG002
         """Return the multiplications of a forward pass in the three gates. batch: NumPy arrays."""
         return float(len(batch.input_ids) * 3 * self.hidden_size * (self.embedding_width + self.hidden_size))

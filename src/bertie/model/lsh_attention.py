@@ -7,8 +7,8 @@ Sequences of a packed batch have chunks of their own, so no token sees another s
 
 In hashed attention, a token's query is also its key. Each round of hashing gives every token a bucket: the hyperplanes
 nearest to its query determine it. The tokens of a sequence are sorted by bucket before they are cut into chunks, so
-tokens with near queries are close. The rounds follow each other: the neighbor before the first chunk of a round is the last one of the round
-before.
+tokens with near queries are close. The rounds follow each other: the neighbor before the first chunk of a round is the last
+one of the round before.
 
     T  packed tokens    S  sequences    L  slots    C  slots of a chunk    K  chunks    W  chunks that a chunk sees
     N  heads            H  head size    R  rounds of hashing    F  hyperplanes of a round

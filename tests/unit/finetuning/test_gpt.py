@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -215,19 +214,6 @@ def test_a_run_is_read_back_and_predicts_the_same(kind: str, start: Path, tmp_pa
     written.mkdir()
     write_model(written, loaded.model, loaded.tokenizer, read_checkpoint(out).task)
     assert bertie.load(written).predict(given) == loaded.predict(given)
-
-
-def test_a_run_resumes_bit_for_bit(run: Path, start: Path, rows: list[dict[str, str]], tmp_path: Path) -> None:
-    copied = Path(shutil.copytree(run, tmp_path / "run"))
-    for name in ("model.safetensors", "manifest.json"):
-        (copied / name).unlink()
-    newest = max((copied / "checkpoints").iterdir())
-    shutil.rmtree(newest)
-    config = replace(CONFIG, training=replace(TRAINING, checkpoint_every=5))
-    if not any((copied / "checkpoints").iterdir()):
-        shutil.rmtree(copied / "checkpoints")
-    bertie.finetune(config, rows[:50], rows[50:], start, copied, threads=1)
-    assert (copied / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
 
 
 def test_a_second_fine_tuning_has_the_entries_of_the_first(run: Path, rows: list[dict[str, str]]) -> None:
