@@ -143,6 +143,4 @@ def of_kind(path: Path, value: Any, kind: type, expected: str = "") -> Any:
         return value
     if not expected:
         raise UserError(f"{path} is damaged: it holds no JSON {'object' if kind is dict else 'array'}")
-    keys = f" with the keys {', '.join(list(value)[:5])}" if isinstance(value, dict) and value else ""
-    content = f"a JSON object{keys}" if isinstance(value, dict) else f"a JSON {'list' if kind is dict else 'value'}"
-    raise UserError(f"{path} holds {content}, and must hold {expected}")
+    raise UserError(f"{path} holds a JSON {'object' if isinstance(value, dict) else 'value'}, and must hold {expected}")

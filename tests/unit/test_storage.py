@@ -195,10 +195,10 @@ def test_read_json_list_requires_an_array(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no JSON array"):
         storage.read_json_list(tmp_path / "a.json")
     storage.write_json(tmp_path / "a.json", {"b": 1, "c": 2})
-    with pytest.raises(UserError, match="holds a JSON object with the keys b, c, and must hold a list of tasks"):
+    with pytest.raises(UserError, match="holds a JSON object, and must hold a list of tasks"):
         storage.read_json_list(tmp_path / "a.json", "a list of tasks")
     (tmp_path / "a.json").write_text("[1]")
-    with pytest.raises(UserError, match="holds a JSON list, and must hold an object"):
+    with pytest.raises(UserError, match="holds a JSON value, and must hold an object"):
         storage.read_json(tmp_path / "a.json", None, "an object")
 
 

@@ -5,13 +5,12 @@ Folders and files have the names of GLUE's own download.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from bertie import console
-from bertie.errors import UsageError, UserError, did_you_mean
+from bertie.errors import UsageError, UserError, did_you_mean, naming
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.text_pooling import for_one_text
 from bertie.tasks.classify import Classify
@@ -188,24 +187,17 @@ def _check(files: TaskFiles, strict: bool) -> list[SubmissionFile]:
 
     Returns the parts after the first whose dev file has no labels: the diagnostic's rarely has.
     """
-    _require(files.train, _labeled_examples(files.train, files, strict), files.task.fit)
-    without_labels = []
+    examples, without_labels = _labeled_examples(files.train, files, strict), []
+    with naming(files.train.parent):  # before the file and the row
+        files.task.fit(examples)
     for part, path in files.labeled.items():
         examples = _labeled_examples(path, files, strict)
         if part != files.of.parts[0] and examples[0].label is None:
             without_labels.append(part)
-        else:
-            _require(path, examples, files.task.validate)
+            continue
+        with naming(path.parent):
+            files.task.validate(examples)
     return without_labels
-
-
-def _require(path: Path, examples: list[Example], check: Callable[[list[Example]], Any]) -> None:
-    if examples[0].label is None:
-        raise UserError(f"{path} has no label column")
-    try:
-        check(examples)
-    except UserError as error:  # its message starts with the file and the row
-        raise UserError(f"{path.parent}: {error}") from error
 
 
 def _labeled_examples(path: Path, files: TaskFiles, strict: bool) -> list[Example]:

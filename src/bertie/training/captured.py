@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,23 +36,6 @@ WARM_UPS = 2  # passes before a recording: compilers, libraries and allocators d
 MOST_RECORDINGS = 8  # of a run and a number of tokens
 
 
-class Recorder(Protocol):
-    """Records work of a GPU."""
-
-    def warm_up(self, work: Callable[[], None]) -> None:
-        """Do the work as it will be recorded."""
-        ...
-
-    def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Return a function that repeats the GPU's part of the work, which is not done now."""
-        ...
-
-    @property
-    def crowded(self) -> bool:
-        """Return whether recordings leave too little memory for anything else."""
-        ...
-
-
 class CudaGraphs:
     """Records CUDA graphs, which share their memory: none of them runs at the same time as another."""
 
@@ -61,12 +44,14 @@ class CudaGraphs:
         self._pool = torch.cuda.graph_pool_handle()
 
     def warm_up(self, work: Callable[[], None]) -> None:
+        """Do the work as it will be recorded."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             work()
         torch.cuda.current_stream(self._device).wait_stream(self._stream)
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Return a function that repeats the GPU's part of the work, which is not done now."""
         graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self._device)
         try:
             # thread_local: other threads of this process may use the GPU meanwhile.
@@ -82,6 +67,7 @@ class CudaGraphs:
 
     @property
     def crowded(self) -> bool:
+        """Return whether recordings leave too little memory for anything else."""
         free, total = torch.cuda.mem_get_info(self._device)
         return free < total / 4
 
@@ -114,7 +100,7 @@ class CapturedSteps:
     later ones are computed by the `StepFunction`.
     """
 
-    def __init__(self, function: StepFunction, recorder: Callable[[], Recorder]):
+    def __init__(self, function: StepFunction, recorder: Callable[[], CudaGraphs]):
         """Set what is recorded. recorder: makes the recorder of one recording."""
         self._function, self._recorder = function, recorder
         self._recording: _Recording | None = None
@@ -171,7 +157,7 @@ class CapturedSteps:
 
 
 def record(
-    function: StepFunction, passes: list[MicroBatch], scalars: dict[str, np.ndarray], recorder: Recorder
+    function: StepFunction, passes: list[MicroBatch], scalars: dict[str, np.ndarray], recorder: CudaGraphs
 ) -> _Recording:
     """Record the parts of a step. Neither the weights nor the optimizer's state change.
 

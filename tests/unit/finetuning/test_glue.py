@@ -398,8 +398,8 @@ def replaced(name: str, old: str, new: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (replaced("RTE/dev.tsv", "\tlabel", "\tnote"), "RTE/dev.tsv has no label column"),
-        (replaced("STS-B/train.tsv", "\tscore", "\tnote"), "STS-B/train.tsv has no label column"),
+        (replaced("RTE/dev.tsv", "\tlabel", "\tnote"), "RTE: dev.tsv:2: no label"),
+        (replaced("STS-B/train.tsv", "\tscore", "\tnote"), "STS-B: train.tsv:2: no "),
         (
             replaced("RTE/dev.tsv", "\tsentence2", "\tother"),
             "RTE/dev.tsv: not the columns of RTE: expected sentence1 and",

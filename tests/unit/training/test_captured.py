@@ -20,7 +20,7 @@ from bertie.objectives import MaskedLM, NextSentence, PermutationLM
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.text.tokenizer import Tokenizer
-from bertie.training.captured import MOST_RECORDINGS, CapturedSteps
+from bertie.training.captured import MOST_RECORDINGS, CapturedSteps, CudaGraphs
 from bertie.training.distributed import SINGLE_PROCESS, LossFunction
 from bertie.training.optimizers import AdamW, Optimizer
 from bertie.training.static_inputs import StaticInputs
@@ -31,7 +31,7 @@ FACTORS, TOKENS = [0.01, 0.1], 256
 
 
 @dataclass
-class Repeated:
+class Repeated(CudaGraphs):
     """In place of CUDA graphs: calls the work again. As with them, recording does nothing yet."""
 
     crowded: bool = False
