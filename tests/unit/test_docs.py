@@ -275,13 +275,7 @@ def test_wrong_usage_is_found() -> None:
 SOURCE = ROOT / "src" / "bertie"
 CODE = sorted(SOURCE.rglob("*.py"))
 ROOMS = sorted(path for path in SOURCE.rglob("__init__.py") if path.parent != SOURCE)
-ELSEWHERE = {
-    "run_glue.py",
-    "run_mlm.py",
-    "run_squad.py",
-    "run_qa.py",
-    "utils_qa.py",
-}  # scripts of transformers and of Google
+ELSEWHERE = {"run_glue.py", "run_mlm.py", "run_squad.py", "run_qa.py", "utils_qa.py"}  # of transformers and of Google
 PLACEHOLDERS = {"NAME"}
 GUIDES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "explanation").glob("*.md"))]
 

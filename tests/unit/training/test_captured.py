@@ -34,9 +34,13 @@ FACTORS, TOKENS = [0.01, 0.1], 256
 class Repeated(CudaGraphs):
     """In place of CUDA graphs: calls the work again. As with them, recording does nothing yet."""
 
-    crowded: bool = False
+    full: bool = False
     records: list[Callable[[], None]] = field(default_factory=list)
     calls: list[int] = field(default_factory=list)
+
+    @property
+    def crowded(self) -> bool:
+        return self.full
 
     def warm_up(self, work: Callable[[], None]) -> None:
         work()
@@ -160,7 +164,7 @@ def test_a_failed_recording_warns_once_and_trains_on(
 
 
 def test_no_recording_stays_that_fills_the_memory(small_tokenizer: Tokenizer, tiny_config: TransformerConfig) -> None:
-    recorder = Repeated(crowded=True)
+    recorder = Repeated(full=True)
     captured = CapturedSteps(function_of(tiny_config, AdamW()), lambda: recorder)
     for step in range(2):
         captured(step, step_of(row(5, step, small_tokenizer)), FACTORS, 1e-3)
