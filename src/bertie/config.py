@@ -249,9 +249,7 @@ def _resolve_extends(
         parent = _find(name, folder, group)
         if not parent.is_file():
             known = ", ".join(shipped(group))
-            raise UsageError(
-                f"{where}: extends {name!r}, but there is no file {folder / name}: give a .toml file or one of {known}"
-            )
+            raise UsageError(f"{where}: extends {name!r}, but there is no file {folder / name}: use one of {known}")
         if parent.resolve() in chain:
             raise UsageError(f"{where}: extends {name!r}, which extends this file in turn: remove one of the two")
         table = _resolve_extends(read(parent), parent.parent, str(parent), group, (*chain, parent.resolve()))

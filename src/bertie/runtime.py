@@ -138,9 +138,7 @@ def require_precision(precision: Resolved, model: torch.nn.Module) -> None:
     if precision == "fp32" or device().type != "cpu" or not any(lstm.proj_size == 0 for lstm in lstms):
         return  # torch has its own LSTM for those with a projection
     if torch.backends.mkldnn.is_available() and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        raise UsageError(
-            "training.precision is bf16, and this processor has no bf16 instructions, which an LSTM needs: set it to auto"
-        )
+        raise UsageError("training.precision bf16 needs a processor with bf16 instructions: set it to auto")
 
 
 @functools.cache  # one answer per process, so that all models of a comparison use the same precision

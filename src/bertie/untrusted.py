@@ -68,9 +68,7 @@ def require_not_utf16(name: str, line: bytes) -> None:
         width = 32 if line.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)) else 16
         raise UserError(f"{name} is in UTF-{width}, as its first bytes say: convert the file to UTF-8 first")
     if len(line) > 3 and line.count(0) >= (len(line) - 1) // 2:  # half of the bytes of ASCII
-        raise UserError(
-            f"{name} looks like UTF-16 or UTF-32 without a byte order mark: convert the file to UTF-8 first"
-        )
+        raise UserError(f"{name} looks like UTF-16 or UTF-32: convert the file to UTF-8 first")
 
 
 class RepeatedKeyError(ValueError):

@@ -46,9 +46,7 @@ def run(args: Args) -> dict[str, Any]:
         if args != Args(check=args.check):
             raise UsageError("--check reads existing shards: remove the other arguments")
         if is_url(args.check):
-            raise UsageError(
-                f"--check {args.check}: give a local folder; files of an object store are checked as fetched"
-            )
+            raise UsageError(f"--check {args.check}: give a local folder, not an object store")
         folder = Path(args.check)
         manifest = open_shards(folder).manifest
         if others := unlisted_files(folder, manifest):

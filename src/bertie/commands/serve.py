@@ -87,9 +87,7 @@ def run(args: Args) -> dict[str, Any]:
         }
         service = Service(models, args.limits, JsonLog(not args.no_access_log), keys)
         if not keys.digests and args.host not in ("127.0.0.1", "localhost", "::1"):
-            console.warn(
-                f"anyone who can connect to {args.host} may use the server: set --api-keys, or a proxy that asks for a key"
-            )
+            console.warn(f"anyone who can connect to {args.host} may use the server: set --api-keys")
         announce(service, args.host, listener.getsockname()[1], not args.no_page)
         serve(service, listener, Front(args.cors, not args.no_page, args.dialect))
     return {"models": list(models)}

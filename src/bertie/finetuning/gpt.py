@@ -67,9 +67,7 @@ def auxiliary_weights(config: FinetuneConfig) -> dict[str, float]:
 def _with_gpt_inputs(config: FinetuneConfig, checkpoint: Checkpoint) -> Checkpoint:
     encoder = checkpoint.config
     if not (isinstance(encoder, TransformerConfig) and encoder.causal):
-        raise UsageError(
-            f'input_tokens "gpt" needs a causal Transformer, unlike {checkpoint.folder}: set it to "model"'
-        )
+        raise UsageError(f"input_tokens gpt needs a causal Transformer, unlike {checkpoint.folder}: set it to model")
     tokenizer = with_gpt_inputs(checkpoint.tokenizer)
     encoder = replace(encoder, pooler_act="none", classifier_pooling="token")
     new = tokenizer.vocabulary[checkpoint.tokenizer.size :]
@@ -102,7 +100,4 @@ def _require_next_token(config: FinetuneConfig, checkpoint: Checkpoint) -> None:
     pooling = config.task.text_pooling
     pooling = "token" if pooling is None else resolve_pooling(pooling, encoder)
     if pooling != "token" and not pooling_facts(pooling).reads_all:
-        raise UsageError(
-            f'lm_weight needs the states of all tokens, and task.pooling "{pooling}" leaves one vector: set task.pooling to '
-            '"token", or lm_weight to 0'
-        )
+        raise UsageError(f"lm_weight needs task.pooling token, not {pooling}: set it, or lm_weight to 0")

@@ -146,9 +146,7 @@ def _head(config: FinetuneConfig, task: Task, size: EncoderConfig, width: int) -
     head = build_head(task, size, width)
     if config.head_dropout_prob is not None:
         if not isinstance(head, PooledHead | TokenHead | SpanPairHead):
-            raise UsageError(
-                f"head_dropout_prob is {config.head_dropout_prob}, but the head of this task has no dropout"
-            )
+            raise UsageError(f"head_dropout_prob is {config.head_dropout_prob}, and the head has no dropout: remove it")
         head.dropout = config.head_dropout_prob
     return head
 

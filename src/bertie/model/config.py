@@ -194,15 +194,11 @@ class TransformerConfig(EncoderFacts):
         require_range("model", self, "num_hidden_groups", low=0, high=self.num_hidden_layers)
         heads, size = self.num_attention_heads, self.hidden_size
         if self.shares_layers and (self.local_attention or self.norm_position == "modern"):
-            raise UsageError(
-                "model.num_hidden_groups excludes model.local_attention and norm_position modern: remove one"
-            )
+            raise UsageError("model.num_hidden_groups excludes local_attention and norm_position modern: change one")
         if size % heads:
             raise UsageError(f"model.hidden_size {size} is not a multiple of {heads} heads: change one of them")
         if self.position_embedding == "rotary" and size // heads % 2:
-            raise UsageError(
-                f"model.position_embedding rotary needs even heads, not model.hidden_size {size} / {heads}"
-            )
+            raise UsageError(f"model.position_embedding rotary needs even heads: model.hidden_size is {size}")
         if self.pooler_act == "none" and self.norm_position == "modern":
             raise UsageError("model.pooler_act none excludes model.norm_position modern: set model.pooler_act to gelu")
         if not self.mlm_transform and self.embedding_width != size:
@@ -220,21 +216,13 @@ class TransformerConfig(EncoderFacts):
         heads, groups, kernel = self.num_attention_heads, self.num_key_value_heads, self.conv_kernel_size
         with_positions = self.position_embedding in ("rotary", "alibi")
         if self.disentangled and (self.causal or self.local_attention or self.relative_bias_buckets or with_positions):
-            raise UsageError(
-                "model.disentangled_distances excludes model.causal, local_attention, relative_bias_buckets, and rotary and "
-                "alibi in position_embedding: remove them"
-            )
+            raise UsageError("model.disentangled_distances excludes causal, local, rotary, alibi and biased attention")
         if kernel and not (kernel % 2 and self.disentangled):
-            raise UsageError(
-                f"model.conv_kernel_size is {kernel}: it must be odd, and needs model.disentangled_distances"
-            )
+            raise UsageError(f"model.conv_kernel_size is {kernel}: give an odd one, with disentangled_distances")
         if self.disentangled and self.disentangled_buckets == 1:
             raise UsageError("model.disentangled_buckets is 1: give 0, or 2 or more")
         if groups and (heads % groups or self.disentangled):
-            raise UsageError(
-                f"model.num_key_value_heads is {groups}: it must divide model.num_attention_heads {heads}, and excludes "
-                "model.disentangled_distances"
-            )
+            raise UsageError(f"model.num_key_value_heads is {groups}: give a divisor of {heads}, and no distances")
 
     @property
     def knows_order(self) -> bool:

@@ -110,7 +110,5 @@ def with_language(config: EncoderConfig, language: str) -> EncoderConfig:
     if not config.languages:
         raise UsageError(f"language is {language!r}, and the model has no language embeddings: omit it")
     if language not in config.languages:
-        raise UsageError(
-            f"language is {language!r}, and the model knows {', '.join(config.languages)}: choose one of them"
-        )
+        raise UsageError(f"language is {language!r}: choose from the model's, {', '.join(config.languages)}")
     return replace(config, language="" if language == config.languages[0] else language)

@@ -62,10 +62,7 @@ class FeatureExtractor(nn.Module):
         self.separate = pairs and kind.facts.separate != ""
         self.text_vector: Pooling = config.text_vector
         if kind.facts.separate == "orders" and config.type_vocab_size > 1:
-            raise UsageError(
-                f'task.pooling is "{pooling}", which reads pairs without segments, and the model has '
-                f'{config.type_vocab_size}: set it to "token"'
-            )
+            raise UsageError(f"task.pooling {pooling} is for models without segments: set it to token")
 
     def connect(self, heads: Iterable[nn.Module]) -> None:
         """Tell the heads of texts and the pooling of each other."""

@@ -125,9 +125,7 @@ class ReformerConfig(EncoderFacts):
                 raise UsageError(f"model.{kind}_num_chunks_after is {chunking.after}: model.causal needs 0")
         wrong = any(factor < 2 or factor % 2 for factor in self.num_buckets)
         if wrong or self.max_position_embeddings % math.prod(self.num_buckets):
-            raise UsageError(
-                f"model.num_buckets is {list(self.num_buckets)}: give even numbers whose product divides {longest}"
-            )
+            raise UsageError(f"model.num_buckets is {list(self.num_buckets)}: give even factors of {longest}")
 
     def _check_positions(self) -> None:
         """Check the grid of positions. Raises UsageError."""

@@ -131,10 +131,7 @@ class CapturedSteps:
         """Record a step of such micro-batches. None: it failed, or is not worthwhile."""
         tokens, *others = {len(micro.batch.input_ids) for micro in passes}
         if others:  # steps of several passes are long: there is little to gain
-            console.warn(
-                "the forward passes of a step have different numbers of rows, training continues without CUDA graphs: a "
-                "--training.micro-batch that divides the rows of a step allows them"
-            )
+            console.warn("no CUDA graphs: give a --training.micro-batch that divides the rows of a step")
             self._gave_up = True
             return None
         self._recorded[tokens] = self._recorded.get(tokens, 0) + 1

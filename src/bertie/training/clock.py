@@ -98,10 +98,7 @@ class Clock:
         self.progress, self._left = progress, self.left
         self._share()
         if self.ranks.broadcast(progress == 0 and self._left <= 0):
-            raise UserError(
-                f"the budget of {console.duration(self.total)} is over before the first step, after "
-                f"{console.duration(self.elapsed)} of preparation: give the run more time"
-            )
+            raise UserError(f"the budget of {console.duration(self.total)} is over before the first step: give more")
         return self.begun
 
     @property

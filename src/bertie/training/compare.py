@@ -77,10 +77,7 @@ def _common_measures(folders: list[Path], records: Records) -> list[str]:
     for folder, record in zip(folders, records, strict=True):
         common = [name for name in common if name in record]
         if not common:
-            raise UsageError(
-                f"{folder} has no loss in common with the runs before it ({folders[0]}: {', '.join(first)}): "
-                "compare runs of the same objectives or the same task"
-            )
+            raise UsageError(f"{folder} has no loss in common with the others ({', '.join(first)}): remove it")
     return common
 
 

@@ -200,7 +200,7 @@ def test_the_dropout_of_the_head_is_that_of_the_checkpoint_unless_it_is_given() 
     for task in (two, Span()):
         assert build_model(given, task, size).heads[task.kind].dropout == 0.2
     assert build_model(CONFIG, Span(), size).heads["span"].dropout == 0.0
-    with pytest.raises(UsageError, match=r"head_dropout_prob is 0\.2, but the head of this task has no dropout"):
+    with pytest.raises(UsageError, match=r"head_dropout_prob is 0\.2, and the head has no dropout"):
         build_model(given, Embed(), size)
 
 

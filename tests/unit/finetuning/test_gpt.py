@@ -260,8 +260,8 @@ def test_auxiliary_losses_suit_tasks_on_tokens(start: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"task": Span()}, 'input_tokens "gpt"'),
-        ({"task": Embed(), "lm_weight": 0.0}, 'input_tokens "gpt"'),
+        ({"task": Span()}, "input_tokens gpt needs"),
+        ({"task": Embed(), "lm_weight": 0.0}, "input_tokens gpt needs"),
         ({"task": Classify(pooling="mean")}, 'task.pooling to "token"'),
         ({"frozen": True}, "lm_weight excludes frozen"),
         ({"lstm_hidden_size": 4}, "lm_weight excludes frozen"),
@@ -295,7 +295,7 @@ def test_models_that_cannot_have_them_are_refused(start: Path, rows: list[dict[s
     assert f"needs a causal Transformer, unlike {start}" in refused(CONFIG, segments, rows)
     assert "lm_weight needs a head of word embeddings alone" in refused(only_loss, segments, rows)
     pooled = replace(checkpoint, config=replace(SIZE, classifier_pooling="mean"))
-    assert 'task.pooling "mean" leaves one vector' in refused(only_loss, pooled, rows)
+    assert "task.pooling token, not mean" in refused(only_loss, pooled, rows)
     frozen = replace(CONFIG, frozen=True, lm_weight=0.0)
     assert "frozen keeps the random vectors of the new tokens <start>, <delimiter>, <extract>" in refused(
         frozen, checkpoint, rows
@@ -401,7 +401,7 @@ def test_both_orders_are_for_pairs_and_models_without_segments(start: Path, rows
     plain = replace(SIMILAR, input_tokens="model", lm_weight=0.0)
     checkpoint = read_checkpoint(start)
     both = replace(checkpoint, config=replace(SIZE, type_vocab_size=2))
-    with pytest.raises(UsageError, match=r'task\.pooling is "both_orders", which reads pairs without segments'):
+    with pytest.raises(UsageError, match=r"task\.pooling both_orders is for models without segments"):
         bertie.finetune(plain, PAIRS, PAIRS, both, threads=1)
     first = replace(checkpoint, config=replace(SIZE, causal=False))
     pairs = [["in and the", "the in"]]
