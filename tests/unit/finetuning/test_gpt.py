@@ -262,7 +262,7 @@ def test_auxiliary_losses_suit_tasks_on_tokens(start: Path, tmp_path: Path) -> N
     [
         ({"task": Span()}, "input_tokens gpt needs"),
         ({"task": Embed(), "lm_weight": 0.0}, "input_tokens gpt needs"),
-        ({"task": Classify(pooling="mean")}, 'task.pooling to "token"'),
+        ({"task": Classify(pooling="mean")}, "input_tokens gpt needs task.pooling token"),
         ({"frozen": True}, "lm_weight excludes frozen"),
         ({"lstm_hidden_size": 4}, "lm_weight excludes frozen"),
         ({"lm_weight": -0.5}, "lm_weight"),

@@ -98,17 +98,6 @@ def test_recipes_that_do_not_fit_are_refused(config: PretrainConfig) -> None:
             replace(config, layout=layout)
     with pytest.raises(UsageError, match=r'objectives\.nsp needs sentence pairs, and layout\.kind is "translations"'):
         replace(config, objectives=(MaskedLM(), NextSentence()))
-    for changes, message in (
-        (
-            {"language_embeddings": False, "languages": ("en",)},
-            r"model\.languages .* model\.language_embeddings is false",
-        ),
-        ({"language_embeddings": False, "language": "en"}, r"model\.language .* model\.language_embeddings is false"),
-        ({"languages": ("en", "en")}, r"model\.languages has a name twice"),
-        ({"languages": ("en", "de"), "language": "fr"}, r"model\.language is 'fr', and model\.languages is en, de"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            replace(config.model, **changes)
 
 
 def test_shards_that_do_not_fit_are_refused_before_the_run_begins(
