@@ -91,10 +91,7 @@ def field_docs(owner: type) -> dict[str, str]:
     """Return the docstring below each field of a dataclass or message, on one line, or the `Doc` of its type."""
     extras = {name: typing.get_args(hint) for name, hint in typing.get_type_hints(owner, include_extras=True).items()}
     shared = {name: part.text for name, parts in extras.items() for part in parts if isinstance(part, Doc)}
-    for base in reversed(owner.__mro__):
-        if base.__module__.startswith("bertie."):
-            shared |= _field_docs(sys.modules[base.__module__]).get(base.__name__, {})
-    return shared
+    return shared | _field_docs(sys.modules[owner.__module__]).get(owner.__name__, {})
 
 
 @functools.cache

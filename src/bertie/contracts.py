@@ -170,35 +170,43 @@ class Targets:
 
 
 @dataclass(frozen=True, eq=False)
-class BoundaryTargets(Targets):
-    """Tokens of spans, each predicted from the two tokens beside its span and from its position in the span.
+class BoundaryTargets:
+    """Tokens of spans, each predicted from the two tokens beside its span and from its position in the span."""
 
-    `index` has [2P] positions, two per prediction: the token before the span and the one after it.
-    """
-
+    index: Array
+    """int64 [2P]: positions as in `Targets.index`, two per prediction: the token before the span and the one after it."""
+    label: Array
+    """int64 [P]: gold classes."""
+    weight: Array
+    """float32 [P]: weight of each prediction in the loss, as in `Targets.weight`."""
     offset: Array
     """int64 [P]: position of each predicted token in its span, from 0."""
 
 
 @dataclass(frozen=True, eq=False)
-class ReplacementTargets(Targets):
-    """Tokens to tell apart after ELECTRA's generator has filled the masks. There is one target per token, in order: P = T.
+class ReplacementTargets:
+    """Tokens to tell apart after ELECTRA's generator has filled the masks. There is one target per token, in order: P = T."""
 
-    `label` has the tokens before masking. A token that differs from it after filling is replaced.
-    """
-
+    index: Array
+    """int64 [P]: positions as in `Targets.index`."""
+    label: Array
+    """int64 [P]: tokens before masking. A token that differs from it after filling is replaced."""
+    weight: Array
+    """float32 [P]: weight of each prediction in the loss, as in `Targets.weight`."""
     draw: Array
     """float32 [P]: uniform random number in [0, 1). At a masked token, it selects the generator's sample."""
 
 
 @dataclass(frozen=True, eq=False)
-class PairTargets(Targets):
-    """Pairs of texts for a contrastive loss, or for a loss on the cosine of each pair.
+class PairTargets:
+    """Pairs of texts for a contrastive loss, or for a loss on the cosine of each pair."""
 
-    `index` has the positions of the tokens that are pooled, `label` the text to which each of them belongs, from 0 and
-    ascending, and `weight`, [B], the weight of each pair.
-    """
-
+    index: Array
+    """int64 [P]: positions of the tokens that are pooled, as in `Targets.index`."""
+    label: Array
+    """int64 [P]: the text to which each of these tokens belongs, from 0 and ascending."""
+    weight: Array
+    """float32 [B]: weight of each pair in the loss."""
     first: Array
     """int64 [B]: number of each pair's first text."""
     second: Array

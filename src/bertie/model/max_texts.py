@@ -18,11 +18,11 @@ from torch.nn.utils.rnn import pad_sequence
 
 from bertie.contracts import Ragged
 from bertie.model.bilstm import BiLstm
-from bertie.model.pooled_texts import PoolingFacts, TextPool
+from bertie.model.pooled_texts import PoolingFacts, as_reduced, leave_heads, of_texts
 from bertie.model.pooling import pool
 
 
-class MaxTexts(TextPool):
+class MaxTexts(nn.Module):
     """The vector of each text, or of each pair of texts, by max pooling.
 
     For a pair, u and v are the vectors of its texts, and the result is a linear projection of [u; v; |u − v|; u ∗ v] to their
@@ -30,9 +30,17 @@ class MaxTexts(TextPool):
     """
 
     facts: ClassVar[PoolingFacts] = PoolingFacts(separate="texts", reads_all=True)
+    reduce, vectors, connect = of_texts, as_reduced, leave_heads
 
     def __init__(self, width: int, pairs: bool):
-        super().__init__(width, pairs)
+        """Create the trainable parts.
+
+        Args:
+            width: Size of the states, W.
+            pairs: Whether sequences are pairs of texts.
+        """
+        super().__init__()
+        self.width = width
         self.combine = nn.Linear(4 * width, width) if pairs else None
 
     def forward(self, x_TW: Float[Tensor, "T W"], texts: Ragged) -> Float[Tensor, "S W"]:
@@ -40,7 +48,7 @@ class MaxTexts(TextPool):
         return _of_maxima(x_TW, texts, self.combine)
 
 
-class AttendingTexts(TextPool):
+class AttendingTexts(nn.Module):
     """The vector of each pair of texts that attend to each other, by max pooling.
 
     Each token gets the weighted mean of the other text's states, with the softmax of its dot products with them as weights. A
@@ -48,9 +56,18 @@ class AttendingTexts(TextPool):
     """
 
     facts: ClassVar[PoolingFacts] = PoolingFacts(separate="texts", reads_all=True, for_one_text="max", bilstm="needed")
+    reduce, vectors, connect = of_texts, as_reduced, leave_heads
 
     def __init__(self, width: int, pairs: bool):
-        super().__init__(width, pairs)
+        """Create the trainable parts.
+
+        Args:
+            width: Size of the states, W, which is even.
+            pairs: Whether sequences are pairs of texts, as they must be.
+        """
+        super().__init__()
+        assert pairs, "single texts do not attend to each other"
+        self.width = width
         self.combine = nn.Linear(4 * width, width)
         self.lstm = BiLstm(2 * width, width // 2)
 
@@ -60,7 +77,7 @@ class AttendingTexts(TextPool):
         return _of_maxima(self.lstm(both_TW, texts), texts, self.combine)
 
 
-class EsimTexts(TextPool):
+class EsimTexts(nn.Module):
     """The vector of each pair of texts by inference between their tokens (Chen et al. 2017, section 3, equations 11 to 20).
 
     The BiLSTM below has read each text: a is the state of a token. ã is the mean of the other text's states, weighted by the
@@ -74,9 +91,18 @@ class EsimTexts(TextPool):
     facts: ClassVar[PoolingFacts] = PoolingFacts(
         separate="texts", reads_all=True, for_one_text="max", bilstm="needed", bilstm_layers=1
     )
+    reduce, vectors, connect = of_texts, as_reduced, leave_heads
 
     def __init__(self, width: int, pairs: bool):
-        super().__init__(width, pairs)
+        """Create the trainable parts.
+
+        Args:
+            width: Size of the states, W, which is even.
+            pairs: Whether sequences are pairs of texts, as they must be.
+        """
+        super().__init__()
+        assert pairs, "a single text has no other to be compared with"
+        self.width = width
         self.projection = nn.Linear(4 * width, width)
         self.lstm = BiLstm(width, width // 2)
         self.combine = nn.Linear(4 * width, width)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -77,59 +77,69 @@ class PooledRows:
         return pool("mean", x_TW, owners_T, len(self.sequences.lengths))[self.sequence]
 
 
-class TextPool(nn.Module):
-    """A pooling, as the top of this file says. Methods that a pooling does not define have the simplest behavior."""
+class TextPool(Protocol):
+    """A pooling, as the top of this file says."""
 
     facts: ClassVar[PoolingFacts]
+    width: int
 
-    def __init__(self, width: int, pairs: bool):
-        """Create the trainable parts.
-
-        Args:
-            width: Size of the states, W.
-            pairs: Whether sequences are pairs of texts, as they must be if `facts.for_one_text` names another pooling.
-        """
-        super().__init__()
-        assert pairs or not self.facts.for_one_text, "the pooling is for pairs of texts"
-        self.width = width
-
-    def reduce(self, x_TW: Float[Tensor, "T W"], texts: PooledRows) -> Tensor:
-        """Return the vector of each row's text or pair, if calling the pooling returns one vector per sequence."""
-        return self(x_TW, texts.read)[texts.sequence]
-
-    def vectors(self, reduced: Tensor) -> Float[Tensor, "Q R"]:
-        """Return the vectors, if `reduce` returns them."""
-        return reduced
-
-    def connect(self, heads: Iterable[nn.Module]) -> None:
-        """Change nothing, if the heads need not know the pooling."""
+    def __init__(self, width: int, pairs: bool): ...
+    def reduce(self, x_TW: Float[Tensor, "T W"], texts: PooledRows) -> Tensor: ...
+    def vectors(self, reduced: Tensor) -> Float[Tensor, "Q R"]: ...
+    def connect(self, heads: Iterable[nn.Module]) -> None: ...
 
 
-class TokenText(TextPool):
+def as_reduced(pooling: Any, reduced: Float[Tensor, "Q R"]) -> Float[Tensor, "Q R"]:  # noqa: ARG001
+    """Return the vectors: `TextPool.vectors` where `reduce` returns them."""
+    return reduced
+
+
+def of_texts(pooling: Any, x_TW: Float[Tensor, "T W"], texts: PooledRows) -> Float[Tensor, "Q W"]:
+    """Return the vector of each row's text or pair: `TextPool.reduce` where calling the pooling gives that of each sequence."""
+    return pooling(x_TW, texts.read)[texts.sequence]
+
+
+def leave_heads(pooling: Any, heads: Iterable[nn.Module]) -> None:
+    """Change nothing: `TextPool.connect` where the heads need not know the pooling."""
+
+
+class TokenText(nn.Module):
     """The state of one token."""
 
     facts: ClassVar[PoolingFacts] = PoolingFacts(one_token=True)
+    vectors, connect = as_reduced, leave_heads
+
+    def __init__(self, width: int, pairs: bool):  # noqa: ARG002
+        super().__init__()
+        self.width = width
 
     def reduce(self, x_TW: Float[Tensor, "T W"], texts: PooledRows) -> Float[Tensor, "Q W"]:
         return x_TW[texts.rows]
 
 
-class MeanText(TextPool):
+class MeanText(nn.Module):
     """The mean of the states of all tokens."""
 
     facts: ClassVar[PoolingFacts] = PoolingFacts(in_transformers=True)
+    vectors, connect = as_reduced, leave_heads
+
+    def __init__(self, width: int, pairs: bool):  # noqa: ARG002
+        super().__init__()
+        self.width = width
 
     def reduce(self, x_TW: Float[Tensor, "T W"], texts: PooledRows) -> Float[Tensor, "Q W"]:
         return texts.mean(x_TW)
 
 
-class LateText(TextPool):
+class LateText(nn.Module):
     """The mean of what the head's dense layer and its activation make of the states of all tokens."""
 
     facts: ClassVar[PoolingFacts] = PoolingFacts(reads_all=True, in_transformers=True)
+    vectors = as_reduced
 
-    def __init__(self, width: int, pairs: bool):
-        super().__init__(width, pairs)
+    def __init__(self, width: int, pairs: bool):  # noqa: ARG002
+        super().__init__()
+        self.width = width
         self.head: tuple[PooledHead, ...] = ()
         """The head, in a tuple, so that it is not a submodule: the model owns and saves it."""
 
@@ -145,7 +155,7 @@ class LateText(TextPool):
         return texts.mean(x_TW)
 
 
-class BothOrders(TextPool):
+class BothOrders(nn.Module):
     """The sum of the states of one token of a pair, and of the pair in the other order: swapping the texts changes nothing.
 
     As in GPT for similarity, whose pairs have no order (Radford et al. 2018, section 3.3).
@@ -155,6 +165,13 @@ class BothOrders(TextPool):
     facts: ClassVar[PoolingFacts] = PoolingFacts(
         separate="orders", reads_all=True, for_one_text="token", one_token=True
     )
+    vectors, connect = as_reduced, leave_heads
+
+    def __init__(self, width: int, pairs: bool):
+        """Create the pooling. width: size of the states, W. pairs: whether sequences are pairs of texts, as they must be."""
+        super().__init__()
+        assert pairs, "a single text has one order"
+        self.width = width
 
     def reduce(self, x_TW: Float[Tensor, "T W"], texts: PooledRows) -> Float[Tensor, "Q W"]:
         """Add the states of both orders: of the first tokens for a row that is the first of its sequence, else the last ones."""
@@ -169,7 +186,7 @@ class BothOrders(TextPool):
         return x_TW[first_Q] + x_TW[second_Q]
 
 
-class TextVectors(TextPool):
+class TextVectors(nn.Module):
     """The vector of a text, u, or for a pair [|u − v|; u ∗ v], without any weights. The head is only an output layer.
 
     So Skip-thoughts were measured (Kiros et al. 2015, section 3.2).
@@ -181,7 +198,13 @@ class TextVectors(TextPool):
     facts: ClassVar[PoolingFacts] = PoolingFacts(separate="texts", bilstm="none")
 
     def __init__(self, width: int, pairs: bool):
-        super().__init__(width, pairs)
+        """Set the sizes.
+
+        Args:
+            width: Size of the states, W.
+            pairs: Whether sequences are pairs of texts.
+        """
+        super().__init__()
         self.parts = 2 if pairs else 1
         self.width = self.parts * width
 

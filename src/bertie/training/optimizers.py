@@ -21,10 +21,10 @@ NO_BIAS_CORRECTION = 8_000_000.0
 
 
 @dataclass(frozen=True)
-class _Adam:
-    """The settings that Adam and its variants share."""
+class AdamW:
+    """Adam with decoupled weight decay and bias correction (Loshchilov & Hutter 2019)."""
 
-    kind: str
+    kind: Literal["adamw"] = "adamw"
     betas: tuple[float, ...] = (0.9, 0.999)
     """Decay rates per step of the running means of the gradient and of its square."""
     eps: Annotated[float, Range(0, above=True)] = 1e-6
@@ -33,13 +33,6 @@ class _Adam:
     """Weight decay of matrices. Biases and LayerNorm weights have none."""
 
     __post_init__ = check
-
-
-@dataclass(frozen=True)
-class AdamW(_Adam):
-    """Adam with decoupled weight decay and bias correction (Loshchilov & Hutter 2019)."""
-
-    kind: Literal["adamw"] = "adamw"
 
     def build(self, model: nn.Module, layer_decay: float = 1.0, embedding_lr_scale: float = 1.0) -> optim.Optimizer:
         """Create the optimizer for the trainable parameters of a model. The training loop sets its learning rate.
@@ -59,10 +52,18 @@ class AdamW(_Adam):
 
 
 @dataclass(frozen=True)
-class BertAdam(_Adam):
+class BertAdam:
     """The optimizer of BERT's release: AdamW without bias correction, which makes early steps larger."""
 
     kind: Literal["bert_adam"] = "bert_adam"
+    betas: tuple[float, ...] = (0.9, 0.999)
+    """Decay rates per step of the running means of the gradient and of its square."""
+    eps: Annotated[float, Range(0, above=True)] = 1e-6
+    """Added to the root of the mean square gradient, to avoid division by zero."""
+    weight_decay: Annotated[float, Range(0)] = 0.01
+    """Weight decay of matrices. Biases and LayerNorm weights have none."""
+
+    __post_init__ = check
 
     def build(self, model: nn.Module, layer_decay: float = 1.0, embedding_lr_scale: float = 1.0) -> optim.Optimizer:
         """Create the optimizer (see `AdamW.build`)."""
@@ -78,13 +79,21 @@ class BertAdam(_Adam):
 
 
 @dataclass(frozen=True)
-class Lamb(_Adam):
+class Lamb:
     """AdamW with the update of each matrix scaled to the norm of the matrix, for very large batches (You et al. 2020).
 
     Biases and LayerNorm weights, which have no weight decay, are not scaled either.
     """
 
     kind: Literal["lamb"] = "lamb"
+    betas: tuple[float, ...] = (0.9, 0.999)
+    """Decay rates per step of the running means of the gradient and of its square."""
+    eps: Annotated[float, Range(0, above=True)] = 1e-6
+    """Added to the root of the mean square gradient, to avoid division by zero."""
+    weight_decay: Annotated[float, Range(0)] = 0.01
+    """Weight decay of matrices. Biases and LayerNorm weights have none."""
+
+    __post_init__ = check
 
     def build(self, model: nn.Module, layer_decay: float = 1.0, embedding_lr_scale: float = 1.0) -> optim.Optimizer:
         """Create the optimizer (see `AdamW.build`)."""
