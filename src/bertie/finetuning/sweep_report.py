@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bertie.base.report import Page
 from bertie.finetuning.sweep import Sweep
-from bertie.report import Page
 from bertie.tasks.metrics import mean_and_interval
 from bertie.training.run_report import learning_section, link_to_dev, provenance_section
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from encoders import built, packed
 
-from bertie.errors import UsageError
+from bertie.base.errors import UsageError
 from bertie.model.encoder import build_encoder
-from bertie.model.gru import GruConfig, TimeSteps
+from bertie.model.encoders.gru import GruConfig, TimeSteps
+from bertie.model.encoders.lstm import LstmConfig
 from bertie.model.initialization import initialize_weights
-from bertie.model.lstm import LstmConfig
 
 CONFIG = GruConfig(6, 4, vocab_size=40, max_position_embeddings=16, hidden_dropout_prob=0.0)
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from bertie.errors import UsageError
-from bertie.model.characters import Characters
+from bertie.base.errors import UsageError
 from bertie.model.config import TransformerConfig
-from bertie.model.lstm import LstmConfig
-from bertie.model.reformer_config import ReformerConfig, idle_settings
-from bertie.model.transformer_xl import TransformerXlConfig
-from bertie.model.xlnet import XlnetConfig
+from bertie.model.encoders.characters import Characters
+from bertie.model.encoders.lstm import LstmConfig
+from bertie.model.encoders.reformer_config import ReformerConfig, idle_settings
+from bertie.model.encoders.transformer_xl import TransformerXlConfig
+from bertie.model.encoders.xlnet import XlnetConfig
 
 BERT = TransformerConfig(6, 16, 4, 24, vocab_size=50)
 SHARED = replace(BERT, num_hidden_groups=2)
