@@ -70,7 +70,7 @@ class Classify:
     @property
     def reader(self) -> Reader:
         columns = (self.text, self.text_pair, self.label)
-        return Reader(LabeledTexts(*columns, paired=self.paired, no_label=self.no_label, classes=self.labels))
+        return LabeledTexts(*columns, paired=self.paired, no_label=self.no_label, classes=self.labels)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

@@ -83,7 +83,7 @@ class Embed:
     @property
     def reader(self) -> Reader:
         labels = tuple(dict.fromkeys((*SCORES, *CLASSES)))
-        return Reader(LabeledTexts(self.text, self.text_pair, self.label, labels, None, True, self.no_label))
+        return LabeledTexts(self.text, self.text_pair, self.label, labels, None, True, self.no_label)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> None:  # noqa: ARG003

@@ -104,7 +104,8 @@ class MultiLabel:
     @property
     def reader(self) -> Reader:
         texts = LabeledTexts(self.text, self.text_pair, label_names=(), paired=self.paired)
-        return Reader(LabelSets(texts, self.label, self.separator, self.labels, self.no_label, self.data_format))
+        settings = (self.label, self.separator, self.labels, self.no_label)
+        return LabelSets(texts, *settings, data_format=self.data_format)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

@@ -63,7 +63,7 @@ class Regress:
 
     @property
     def reader(self) -> Reader:
-        return Reader(LabeledTexts(self.text, self.text_pair, self.label, SCORES, True, self.paired, self.no_label))
+        return LabeledTexts(self.text, self.text_pair, self.label, SCORES, True, self.paired, self.no_label)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

@@ -143,7 +143,7 @@ class Relate:
         types = known if typed and self.markers else None
         settings = (self.text, self.label, self.spans, self.types, self.end, typed)
         labels = (self.no_label, self.labels, self.negative)
-        return Reader(RelationTexts(*settings, types, *labels, self.data_format))  # pyright: ignore
+        return RelationTexts(*settings, types, *labels, data_format=self.data_format)  # pyright: ignore
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

@@ -109,7 +109,7 @@ class Span:
 
     @property
     def reader(self) -> Reader:
-        return Reader(Questions(self.question or "question", self.context or "context", self.answers))
+        return Questions(self.question or "question", self.context or "context", self.answers)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

@@ -114,7 +114,7 @@ class Tag:
         scheme = "bio" if self.scheme in ("", "none") else self.scheme
         form = self.form or TagForm(scheme)
         columns = (self.word, self.tag, self.tokens, self.tags)
-        return Reader(TaggedSentences(*columns, names, form, self.comments, self.labels, self.data_format))
+        return TaggedSentences(*columns, names, form, self.comments, self.labels, data_format=self.data_format)
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

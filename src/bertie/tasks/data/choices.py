@@ -18,10 +18,9 @@ from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.tasks.data.cells import is_written, parse_cell
 from bertie.tasks.data.labels import MARKERS
 from bertie.tasks.data.left_out import ANSWER
-from bertie.tasks.data.reader import DataFormat, columns_of_rows
+from bertie.tasks.data.reader import DataFormat, Reader
 from bertie.tasks.data.rows import (
     Row,
-    convert_rows,
     label_or_none,
     named_columns,
     parse_index,
@@ -106,9 +105,17 @@ class ChoiceColumns(NamedTuple):
         return {use: name for use, name in {**uses, "endings": ", ".join(self.endings)}.items() if name}
 
 
+def _flat(row: Row) -> Row:
+    """Return a row of ARC and CommonsenseQA, whose question holds its text and the choices, with a column for each."""
+    question = row.values.get("question")
+    if not isinstance(question, dict) or not {"stem", "choices"} <= question.keys():
+        return row
+    return row._replace(values={**row.values, "question": question["stem"], "choices": question["choices"]})
+
+
 @dataclass(frozen=True)
-class Choices:
-    """Examples of multiple choice: an `ExampleKind`."""
+class Choices(Reader):
+    """Examples of multiple choice."""
 
     context: str = ""
     """Column of the context (empty: found from the header)."""
@@ -120,9 +127,7 @@ class Choices:
     """Column of a second text, between the context and each ending (empty: question, beside a context)."""
     labels_from: int | None = None
     """Number of the first ending in the labels, 0 or 1 (None: what the file says; 1 in SocialIQA's, 0 where it says nothing)."""
-    data_format: DataFormat = DataFormat()
-    file_columns, same_by_name = columns_of_rows, True
-    label_rules = None
+    examples, flat = (ChoiceExample,), staticmethod(_flat)
 
     def __post_init__(self) -> None:
         for ending in self.endings or ("",):
@@ -138,17 +143,13 @@ class Choices:
 
     @property
     def named(self) -> tuple[str, ...]:
-        return self.context, self.question, self.label or ANSWER, *self.endings
+        return *super().named, self.label or ANSWER, *self.endings
 
     def rows(self, path: Path, labeled: bool) -> Iterator[Any]:  # noqa: ARG002
-        return convert_rows(read_rows(path, _codah_columns), _flat)
+        return read_rows(path, _codah_columns)
 
-    def from_python(self, value: Any, place: str, source: str) -> Row | ChoiceExample:
+    def from_python(self, value: Any, place: str, source: str) -> ChoiceExample:
         """Return the example of a list of a context and its endings."""
-        if isinstance(value, Row):
-            return _flat(value)
-        if isinstance(value, ChoiceExample):
-            return value
         if not isinstance(value, list | tuple):
             expected = 'a context needs endings: give [context, ending, ending …] or {"context": …, "endings": […]}'
             remedy = "On the command line: --one-example CONTEXT ENDING ENDING…, or --input FILE"
@@ -339,14 +340,6 @@ def _endings_of(values: dict[str, Any], columns: Sequence[str], place: str) -> t
         raise UserError(f"{place}: {len(given)} endings to choose among, and at least 2 are needed")
     labels = columns if len(columns) > 1 else [first] * len(given)
     return tuple(require_string(each, name, place) for each, name in zip(given, labels, strict=False)), names
-
-
-def _flat(row: Row) -> Row:
-    """Return a row of ARC and CommonsenseQA, whose question holds its text and the choices, with a column for each."""
-    question = row.values.get("question")
-    if not isinstance(question, dict) or not {"stem", "choices"} <= question.keys():
-        return row
-    return row._replace(values={**row.values, "question": question["stem"], "choices": question["choices"]})
 
 
 def _codah_columns(cells: list[str]) -> list[str] | None:

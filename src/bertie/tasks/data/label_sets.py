@@ -14,7 +14,7 @@ from bertie import console
 from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.tasks.data.cells import is_written, parse_cell
 from bertie.tasks.data.labels import LabelRules
-from bertie.tasks.data.reader import DataFormat, columns_of_rows, rows_or_lines
+from bertie.tasks.data.reader import DataFormat, Reader
 from bertie.tasks.data.rows import Row, parse_label
 from bertie.tasks.data.texts import Example, LabeledTexts, TextColumns, cola_columns
 
@@ -74,8 +74,8 @@ class LabelSetColumns(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LabelSets:
-    """Examples of one or two texts and any number of labels: an `ExampleKind`.
+class LabelSets(Reader):
+    """Examples of one or two texts and any number of labels.
 
     An empty list and an empty cell say that a text has no label. null, NaN and a missing key say that the labels are
     unknown.
@@ -94,23 +94,14 @@ class LabelSets:
     separator: str = ""
     classes: tuple[str, ...] = ()
     no_label: tuple[str, ...] = ()
-    data_format: DataFormat = DataFormat()
-    file_columns, same_by_name = columns_of_rows, True
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        return self.texts.text, self.texts.text_pair, self.label
+    examples, headerless = (LabelSetExample,), staticmethod(cola_columns)
 
     @property
     def label_rules(self) -> LabelRules:
         return LabelRules(self.classes, self.no_label)
 
-    def rows(self, path: Path, labeled: bool) -> Iterator[Any]:
-        return rows_or_lines(self, path, labeled, cola_columns)
-
-    def from_python(self, value: Any, place: str, source: str) -> Row | LabelSetExample:
-        item = value if isinstance(value, LabelSetExample) else self.texts.from_python(value, place, source)
-        return _example(item) if isinstance(item, Example) else item
+    def from_python(self, value: Any, place: str, source: str) -> LabelSetExample:
+        return _example(value if isinstance(value, Example) else self.texts.from_python(value, place, source))
 
     def resolved(self, rows: Iterator[Any], path: Path | None, labeled: bool) -> LabelSets:
         """Find the separator, unless it is named. Reads all rows if the labels are strings."""

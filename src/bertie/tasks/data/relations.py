@@ -28,11 +28,10 @@ from bertie.tasks.data.marked_texts import (
     relation_name,
 )
 from bertie.tasks.data.open_nre import end_by_name, flat
-from bertie.tasks.data.reader import DataFormat, columns_of_rows, rows_or_lines
+from bertie.tasks.data.reader import DataFormat, Reader
 from bertie.tasks.data.rows import (
     PROBED_ROWS,
     Row,
-    convert_rows,
     file_format,
     is_stdin,
     label_or_none,
@@ -71,9 +70,19 @@ class RelationColumns(NamedTuple):
         return {use: name for use, name in uses.items() if name}
 
 
+def _headerless(cells: list[str]) -> list[str] | None:
+    """Recognize tables without a header: a text with tags, and its relation in the cell before or after it."""
+    tagged = [TAG.search(cell) is not None for cell in cells]
+    if len(cells) == 2 and not any(tagged):
+        tagged = [DIRECTED.fullmatch(cell) is None for cell in cells]
+    if len(cells) > 2 or tagged.count(True) != 1:
+        return None
+    return ["text" if is_text else "relation" for is_text in tagged]
+
+
 @dataclass(frozen=True)
-class RelationTexts:
-    """Texts with two spans and the relation between them: an `ExampleKind`.
+class RelationTexts(Reader):
+    """Texts with two spans and the relation between them.
 
     Attributes:
         text: Column of the text or of the tokens. Empty: one of `TEXTS`.
@@ -98,12 +107,7 @@ class RelationTexts:
     no_label: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     negative: str = ""
-    data_format: DataFormat = DataFormat()
-    file_columns, same_by_name = columns_of_rows, True
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        return self.text, self.label
+    flat, headerless = staticmethod(flat), staticmethod(_headerless)
 
     @property
     def label_rules(self) -> LabelRules:
@@ -113,17 +117,15 @@ class RelationTexts:
         if not is_stdin(path):
             require_file(path)
             if path.suffix.lower() == ".json":
-                return convert_rows(read_json_rows(path, "a list of objects, as that of TACRED"), flat)
+                return read_json_rows(path, "a list of objects, as that of TACRED")
             if file_format(path) == "txt" and is_numbered(path):
                 return numbered_rows(path)
-        return convert_rows(rows_or_lines(self, path, labeled, _headerless), flat)
+        return super().rows(path, labeled)
 
     def from_python(self, value: Any, place: str, source: str) -> Row | RelationExample:
         """Return the row of a text with tags, or of OpenNRE's objects."""
         if isinstance(value, RelationExample):
             return self._checked(value, value.source or place)
-        if isinstance(value, Row):
-            return flat(value)
         if not isinstance(value, str):
             expected = "a text with <e1>…</e1> and <e2>…</e2>, or a dict with its columns"
             raise UserError(f"{place}: expected {expected}, got {type(value).__name__}", f"Give {expected}")
@@ -278,13 +280,3 @@ def _cuts(row: Row, columns: RelationColumns, text: str) -> list[str]:
 def _doubt(where: object, name: str, shown: str = "") -> UsageError:
     problem = f"{where}: {name} could be {' or '.join(ENDS.values())}{shown}"
     return UsageError(problem, "Choose with --task.end last, as in TACRED, or --task.end after")
-
-
-def _headerless(cells: list[str]) -> list[str] | None:
-    """Recognize tables without a header: a text with tags, and its relation in the cell before or after it."""
-    tagged = [TAG.search(cell) is not None for cell in cells]
-    if len(cells) == 2 and not any(tagged):
-        tagged = [DIRECTED.fullmatch(cell) is None for cell in cells]
-    if len(cells) > 2 or tagged.count(True) != 1:
-        return None
-    return ["text" if is_text else "relation" for is_text in tagged]

@@ -17,7 +17,7 @@ from bertie.tasks.data.annotations import from_spans, parse_spans
 from bertie.tasks.data.brat import is_brat, read_brat
 from bertie.tasks.data.conll import TAG_KEYS, WORD_KEYS, ConllFile, Keep
 from bertie.tasks.data.label_studio import label_studio_rows
-from bertie.tasks.data.reader import DataFormat, columns_of_rows, rows_or_lines
+from bertie.tasks.data.reader import DataFormat, Reader
 from bertie.tasks.data.rows import (
     STDIN,
     Row,
@@ -63,8 +63,8 @@ class SentenceColumns(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TaggedSentences:
-    """Sentences with a tag for each word: an `ExampleKind`."""
+class TaggedSentences(Reader):
+    """Sentences with a tag for each word."""
 
     word: int = -1
     """Column of the word in a CoNLL file, from 0; -1: the second in .conllu files, else the first."""
@@ -82,20 +82,15 @@ class TaggedSentences:
     """What lines are that begin a sentence with "#"; see `conll`."""
     known: tuple[str, ...] = ()
     """Tags of the training examples, which tell words from comments."""
-    data_format: DataFormat = DataFormat()
-    label_rules, same_by_name = None, False
+    examples, same_by_name = (TaggedSentence,), False
 
     def __post_init__(self) -> None:
         require_range("", self, "word", low=-1)
         require_distinct_columns(tokens=self.tokens, tags=self.tags)
 
-    @property
-    def named(self) -> tuple[str, ...]:
-        return self.tokens, self.tags
-
     def rows(self, path: Path, labeled: bool) -> Iterator[Any]:
         if path == STDIN:
-            return rows_or_lines(self, path, labeled)
+            return super().rows(path, labeled)
         if is_brat(path):
             return read_brat(path, self.form, labeled)
         if file_format(path) in _ROWS:
@@ -119,7 +114,7 @@ class TaggedSentences:
         return ConllFile(path, self.word, self.tag, labeled, self.comments, usual, self.known)
 
     def file_columns(self, path: Path) -> dict[str, str]:
-        return self._conll(path, labeled=True).columns().uses if _is_conll(path) else columns_of_rows(self, path)
+        return self._conll(path, labeled=True).columns().uses if _is_conll(path) else super().file_columns(path)
 
     def _named(self, sentence: TaggedSentence | UserError) -> TaggedSentence | UserError:
         """Return a sentence with the names of the tags that are numbers, or an error in its place."""
@@ -130,10 +125,8 @@ class TaggedSentences:
         except UserError as error:
             return error
 
-    def from_python(self, value: Any, place: str, source: str) -> Row | TaggedSentence:
+    def from_python(self, value: Any, place: str, source: str) -> TaggedSentence:
         """Return the sentence of a text (see `words.split_words`) or of a list of words."""
-        if isinstance(value, Row | TaggedSentence):
-            return value
         if isinstance(value, str):
             sentence = sentence_of_text(require_string(value, TEXT_KEY, place), source)
             if not sentence.words:

@@ -11,7 +11,7 @@ from bertie import storage
 from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.tasks.data.cells import is_written, parse_cell
 from bertie.tasks.data.left_out import ANSWER
-from bertie.tasks.data.reader import DataFormat, columns_of_rows, resolved_alike
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.rows import (
     STDIN,
     Row,
@@ -81,8 +81,8 @@ class QuestionColumns(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Questions:
-    """Questions about a context: an `ExampleKind`. Rows may also have the start of the answer, in answer_start, and an id.
+class Questions(Reader):
+    """Questions about a context. Rows may also have the start of the answer, in answer_start, and an id.
 
     The columns are those of .jsonl, .csv, .tsv and .parquet files. SQuAD's .json has its own names.
 
@@ -96,11 +96,14 @@ class Questions:
     question: str = "question"
     context: str = "context"
     answers: str = ""
-    data_format, label_rules, named = DataFormat(), None, (ANSWER,)
-    file_columns, resolved, same_by_name = columns_of_rows, resolved_alike, True
+    examples = (Question,)
 
     def __post_init__(self) -> None:
         require_distinct_columns(question=self.question, context=self.context, answers=self.answers)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        return (ANSWER,)
 
     def rows(self, path: Path, labeled: bool) -> Iterator[Any]:  # noqa: ARG002
         if path == STDIN:
@@ -117,10 +120,8 @@ class Questions:
             raise UsageError(f"{path}: questions are read from {known}")
         return read_rows(path)
 
-    def from_python(self, value: Any, place: str, source: str) -> Row | Question:
+    def from_python(self, value: Any, place: str, source: str) -> Row:
         """Return the row of a pair of a question and its context."""
-        if isinstance(value, Row | Question):
-            return value
         if isinstance(value, tuple | list) and len(value) == 2:
             return Row({self.question: value[0], self.context: value[1]}, source, place)
         expected = 'a question needs a context: give the pair of both, or {"question": …, "context": …}'

@@ -19,7 +19,7 @@ from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.tasks.data.cells import is_written, parse_cell
 from bertie.tasks.data.in_memory import require_list
 from bertie.tasks.data.labels import MARKERS, LabelRules, among, require_one_type
-from bertie.tasks.data.reader import DataFormat, Reader, columns_of_rows, rows_or_lines
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.rows import (
     PROBED_ROWS,
     Row,
@@ -99,9 +99,15 @@ class TextColumns(NamedTuple):
         return " and ".join(repr(name) for name in self[:2] if name)
 
 
+def cola_columns(cells: list[str]) -> list[str] | None:
+    """Recognize CoLA's files, which have no header."""
+    is_cola = len(cells) == 4 and cells[1] in ("0", "1") and not cells[2].strip("*?")
+    return _COLA if is_cola else None
+
+
 @dataclass(frozen=True)
-class LabeledTexts:
-    """Examples of one or two texts: an `ExampleKind`.
+class LabeledTexts(Reader):
+    """Examples of one or two texts.
 
     Attributes:
         text: Column of the text in a table, or key in a .jsonl file. Empty: found from the header.
@@ -123,26 +129,17 @@ class LabeledTexts:
     paired: bool | None = None
     no_label: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
-    data_format, file_columns, same_by_name = DataFormat(), columns_of_rows, True
+    examples, headerless = (Example,), staticmethod(cola_columns)
 
     def __post_init__(self) -> None:
         require_distinct_columns(text=self.text, text_pair=self.text_pair, label=self.label)
 
     @property
-    def named(self) -> tuple[str, ...]:
-        return self.text, self.text_pair, self.label
-
-    @property
     def label_rules(self) -> LabelRules:
         return LabelRules(self.classes, self.no_label, self.numbers)
 
-    def rows(self, path: Path, labeled: bool) -> Iterator[Any]:
-        return rows_or_lines(self, path, labeled, cola_columns)
-
-    def from_python(self, value: Any, place: str, source: str) -> Row | Example:
+    def from_python(self, value: Any, place: str, source: str) -> Example:
         """Return the example of a text, or of a pair of texts."""
-        if isinstance(value, Row | Example):
-            return value
         if isinstance(value, str):
             self._require_number(TextColumns("text", None, None, ()), f"{place}: ")
             return Example(require_string(value, "text", place), None, None, source)
@@ -304,10 +301,4 @@ def pairs_of(given: Iterable[Any]) -> list[Any]:
     values = list(require_list(given))
     if not any(isinstance(value, dict) for value in values):
         return values
-    return [(each.text, each.text_pair) for each in Reader(LabeledTexts(label_names=(), paired=True)).values(values)]
-
-
-def cola_columns(cells: list[str]) -> list[str] | None:
-    """Recognize CoLA's files, which have no header."""
-    is_cola = len(cells) == 4 and cells[1] in ("0", "1") and not cells[2].strip("*?")
-    return _COLA if is_cola else None
+    return [(each.text, each.text_pair) for each in LabeledTexts(label_names=(), paired=True).values(values)]

@@ -113,7 +113,7 @@ def test_ends_of_columns_of_tacred_are_the_last_tokens(tmp_path: Path) -> None:
     row |= {"relation": "x"}
     reader = Relate().reader
     assert [spans(each) for each in reader.values([row])] == [("a b", "c d")]
-    assert reader.resolve([row]).kind.data_format == DataFormat(end="last")
+    assert reader.resolve([row]).data_format == DataFormat(end="last")
     assert [spans(each) for each in Relate().reader.values(iter([row]))] == [("a b", "c d")]
     for path in (written(tmp_path / "a.json", json.dumps([row])), lines(tmp_path / "a.jsonl", row)):
         assert [spans(each) for each in read(path)] == [("a b", "c d")]
