@@ -24,25 +24,16 @@ from bertie.tasks.example_sums import ExampleSums, class_sums, score_by_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.predictions import ClassPrediction
 from bertie.tasks.relevance import class_relevance
-from bertie.tasks.task import SEQUENCE
 
 
 @dataclass(frozen=True)
-class Classify:
+class Classify(encoding.TextTask):
     """Predict a class for one text or a pair of texts."""
 
     facts = HeadFacts("classification", "classes", "text-classification", "text")
     prediction = ClassPrediction
-    unit = SEQUENCE
     metric = "accuracy"
-    text_pooling = encoding.own_pooling
-    input_form = encoding.text_input_form
-    as_trained = encoding.paired_as_trained
-    encode = encoding.encode_texts
-    decode = encoding.decode_texts
-    head_positions = encoding.pooled_position
     head = classes.class_head
-    predicted = classes.most_probable
     score = score_by_sums
     constant_predictions = classes.constant_classes
     relevance = class_relevance
@@ -87,7 +78,7 @@ class Classify:
         labels = classes.classes_of(self.labels, examples)
         if not self.labels:
             _require_classes(labels, examples[0].source)
-        fitted = replace(self, labels=labels, paired=encoding.are_pairs(self, examples))
+        fitted = replace(self, labels=labels, paired=self.are_pairs(examples))
         fitted.validate(examples)
         counts = Counter(example.label for example in examples)
         return replace(fitted, class_weights=fit_weights(self.class_weights, labels, [counts[each] for each in labels]))
@@ -103,6 +94,9 @@ class Classify:
         """Return the index of each example's label in `labels`, or None without a known label."""
         index = {label: i for i, label in enumerate(self.labels)}
         return [index.get(str(example.label)) for example in examples]
+
+    def predicted(self, logits_C: np.ndarray) -> ClassPrediction:
+        return classes.most_probable(self, logits_C)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         return weigh(encoding.cls_targets(sequences, index, np.int64), self.class_weights, self.labels)

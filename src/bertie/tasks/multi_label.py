@@ -1,7 +1,7 @@
 """Multi-label classification of one text or a pair: for each label a sigmoid on the pooled [CLS], binary cross-entropy.
 
 A label is predicted if its probability reaches the label's threshold, which is tuned on dev examples. Training begins with the
-frequencies of the labels (initial_bias.py).
+frequencies of the labels: see `start_with_frequencies`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
+import torch
 
 from bertie.config import NoFlag, check_ranges
 from bertie.console import percent
@@ -42,13 +43,12 @@ from bertie.tasks.label_sets import (
     tuned_thresholds,
 )
 from bertie.tasks.relevance import class_relevance
-from bertie.tasks.task import SEQUENCE
 
 BASELINES = 10  # constant predictions: up to this many of the most frequent labels
 
 
 @dataclass(frozen=True)
-class MultiLabel:
+class MultiLabel(encoding.TextTask):
     """Predict any number of labels for one text or a pair of texts."""
 
     facts = HeadFacts(
@@ -59,15 +59,9 @@ class MultiLabel:
         "multi_label_classification",
     )
     prediction = LabelSetPrediction
-    unit = SEQUENCE
     metric = "f1"
     scored_apart = True
     tuned = "thresholds"
-    text_pooling = encoding.own_pooling
-    input_form = encoding.text_input_form
-    encode = encoding.encode_texts
-    decode = encoding.decode_texts
-    head_positions = encoding.pooled_position
     score = score_by_sums
     relevance = class_relevance
 
@@ -114,7 +108,7 @@ class MultiLabel:
 
     def as_trained(self, own: MultiLabel) -> MultiLabel:
         """Return the task with the number of texts of the trained one, and the separator of its examples."""
-        return replace(encoding.paired_as_trained(self, own), data_format=own.data_format)
+        return replace(super().as_trained(own), data_format=own.data_format)
 
     def fit(self, examples: list[LabelSetExample]) -> MultiLabel:
         """Return the task with the labels of the training examples, unless `labels` names them.
@@ -128,7 +122,7 @@ class MultiLabel:
             names = join_names(first) or "no label"
             raise UserError(f"every example has the same labels ({examples[0].source} …: {names}): nothing to learn")
         found = {label for example in examples for label in example.labels or ()}
-        fitted = replace(self, labels=self.labels or tuple(sorted(found)), paired=encoding.are_pairs(self, examples))
+        fitted = replace(self, labels=self.labels or tuple(sorted(found)), paired=self.are_pairs(examples))
         fitted.validate(examples)
         counts = fitted._indicators(examples).sum(0).tolist()
         return replace(
@@ -162,7 +156,19 @@ class MultiLabel:
     def head(self, config: EncoderConfig, width: int) -> PooledHead:
         return PooledHead(width, count_labels(self), head_dropout(config), binary_cross_entropy, config.head_layers)
 
+    def start_with_frequencies(self, head: Any, sequences: list[Sequence]) -> None:
+        """Set the output biases of a new head in place, if it has any, from the sequences to train on.
+
+        Where each of many labels is rare, the first steps of training push all logits down. A bias that does so is learned
+        slowly, so the encoder does it, for all texts alike, and may stay there: it tells texts apart no more. With the bias that
+        gives each label its frequency, nothing is left to push (Lin et al. 2017, section 4.1).
+        """
+        if head.out.bias is not None:
+            with torch.no_grad():
+                head.out.bias.copy_(torch.from_numpy(self.initial_bias(sequences)))
+
     def initial_bias(self, sequences: list[Sequence]) -> np.ndarray:
+        """Return the biases of the output layer with the lowest loss on training sequences: float32 [C]."""
         known = [sequence for sequence in sequences if sequence.target is not None]
         has_NC, weight_N = np.stack([sequence.target for sequence in known]) > 0, encoding.example_weights(known)
         odds_C = (weight_N @ has_NC + 0.5) / (weight_N @ ~has_NC + 0.5)

@@ -18,9 +18,9 @@ Fine-tuning calls the methods in this order:
 `bertie predict` uses `reader.stream`, `encode`, `head_positions` and `decode`. `bertie score` needs no model: it uses
 `read_prediction` and `score`. The other members are facts that other rooms ask for.
 
-What several tasks have in common is a function, which they name as their method: `encode = encode_texts`. What only some tasks
-do is a protocol of its own, which callers ask for with isinstance: `Calibratable` and others below, and beside the functions that
-need them (`scoring.py`, `relevance.py`, `aggregation.py`, `initial_bias.py`).
+Tasks on one text or a pair share the methods of `encoding.TextTask`. Other common methods are functions, which tasks name as
+their method: `score = score_by_sums`. Methods of some tasks only are protocols, which callers ask for with isinstance:
+`Calibratable` and others below, and beside the functions that need them (`scoring.py`, `relevance.py`, `aggregation.py`).
 
     C  outputs of the head per token
     P  tokens of a batch that the head reads
@@ -281,6 +281,15 @@ class SkipsSequences(Protocol):
 
     def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
         """Return the sequences to train on."""
+        ...
+
+
+@runtime_checkable
+class KnowsFrequencies(Protocol):
+    """A task whose head begins with the frequencies of the labels."""
+
+    def start_with_frequencies(self, head: Any, sequences: list[Sequence]) -> None:
+        """Set the output biases of a new head in place, from the sequences to train on."""
         ...
 
 
