@@ -25,6 +25,7 @@ import bertie
 from bertie import storage
 from bertie.checkpoints.find import find_model_folder
 from bertie.tasks.data.left_out import valid_examples
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.texts import LabeledTexts
 from results import environment
 from sick import sick
@@ -41,7 +42,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     measured_on = environment(1)
-    sets = {"SST-2": [each.text for each in valid_examples(LabeledTexts().read(args.sst2), str(args.sst2))[:2000]]}
+    sets = {
+        "SST-2": [each.text for each in valid_examples(Reader(LabeledTexts()).read(args.sst2), str(args.sst2))[:2000]]
+    }
     sets["SICK"] = [each.text for each in sick(args.sick, "relatedness_score")[:500]]
     theirs = SentenceTransformer(args.model, device="cpu")
     ours = bertie.load(args.model, threads=1)

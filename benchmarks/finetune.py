@@ -36,6 +36,7 @@ from bertie.finetuning.recipe import FinetuneConfig
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
 from bertie.tasks.data.left_out import valid_examples
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.texts import Example, LabeledTexts
 from bertie.training.run_folder import read_metrics
 from results import environment
@@ -60,7 +61,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = sized(args.model, args.size, Path(folder) / "start") if args.size else args.model
         for task in args.tasks:
-            examples = valid_examples(LabeledTexts().read(args.glue / FILES[task]), task)
+            examples = valid_examples(Reader(LabeledTexts()).read(args.glue / FILES[task]), task)
             seconds = rounds(model, examples, args.precisions, args.steps, args.rounds)
             name = f"{args.size or args.model.name} {task}"
             found[name] = {"environment": environment(threads), "transformers": transformers.__version__}

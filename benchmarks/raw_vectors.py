@@ -29,6 +29,7 @@ from bertie.model.layer_selection import Fixed
 from bertie.model.pooling import Pooling
 from bertie.predict.predictor import Predictor
 from bertie.tasks.data.left_out import valid_examples
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.texts import SCORES, Example, LabeledTexts
 from results import Results
 from sick import sick
@@ -57,7 +58,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     args = parser.parse_args()
     dev, train = (
-        valid_examples(LabeledTexts(label_names=SCORES).read(args.glue / "STS-B" / f"{part}.tsv"), part)
+        valid_examples(Reader(LabeledTexts(label_names=SCORES)).read(args.glue / "STS-B" / f"{part}.tsv"), part)
         for part in ("dev", "train")
     )
     pairs = {"STS-B dev": dev, "SICK": sick(args.sick, "relatedness_score")}

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.texts import Example, LabeledTexts
 
 
@@ -22,7 +23,7 @@ def sick(path: Path, label: str) -> list[Example]:
     with open(path, encoding="utf-8") as file:
         table = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     rows = ({"text": row["sentence_A"], "text_pair": row["sentence_B"], "label": row[label]} for row in table)
-    return list(LabeledTexts().values(rows))
+    return list(Reader(LabeledTexts()).values(rows))
 
 
 def main() -> None:

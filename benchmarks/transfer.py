@@ -21,6 +21,7 @@ from bertie.checkpoints.read import read_checkpoint
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.tasks.data.left_out import valid_examples
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.texts import Example, LabeledTexts
 from bertie.tasks.metrics import mean_and_interval
 from results import Results
@@ -74,7 +75,8 @@ def measure(task: str, glue: Path, checkpoint: Checkpoint, results: Results, sta
     """Train the models that are missing in the results: "task/start/sweep RATE" and "task/start/seed N"."""
     setting = SETTINGS[task]
     train, dev = (
-        valid_examples(LabeledTexts().read(glue / name), name, strict=True) for name in (setting.train, setting.dev)
+        valid_examples(Reader(LabeledTexts()).read(glue / name), name, strict=True)
+        for name in (setting.train, setting.dev)
     )
     order = seeding.generator(0, seeding.SUBSET).permutation(len(train))
     train = [train[i] for i in (order[: setting.examples] if setting.examples else order)]

@@ -33,6 +33,7 @@ from bertie.predict.vectors import head_outputs
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks.classify import Classify
 from bertie.tasks.data.left_out import valid_examples
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.texts import Example, LabeledTexts
 from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
@@ -45,7 +46,7 @@ LENGTHS = (9, 40, 3, 21)
 
 
 def read_examples(path: Path) -> list[Example]:
-    return valid_examples(LabeledTexts().read(path), str(path), strict=True)
+    return valid_examples(Reader(LabeledTexts()).read(path), str(path), strict=True)
 
 
 @pytest.fixture(autouse=True, scope="module")

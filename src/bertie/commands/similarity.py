@@ -14,6 +14,7 @@ from bertie.errors import UsageError
 from bertie.predict.embed import TextUnit
 from bertie.predict.load import load
 from bertie.predict.search import pair_similarities
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.texts import LabeledTexts
 from bertie.text.special_tokens import printable
 
@@ -48,7 +49,7 @@ def run(args: Args) -> dict[str, Any]:
     predictor, unit = load(args.run, **vars(args.how)), args.unit
     if args.input:
         require_stdout("similarities")
-        pairs = LabeledTexts(args.text, args.text_pair, paired=True).stream(args.input)
+        pairs = Reader(LabeledTexts(args.text, args.text_pair, paired=True)).stream(args.input)
         found = pair_similarities(predictor, pairs, unit.pooling, unit.layers, unit.prompt_name)
         return print_lines(found, lambda value: {"similarity": value}, args.input, "pairs", "similarity")
     rows = predictor.similarity(args.texts, None, unit.pooling, unit.layers, unit.prompt_name).tolist()

@@ -157,6 +157,6 @@ def _report(source: Examples, task: Task, examples: list[Any]) -> None:
         shown = [field.name for field in fields(examples[0]) if field.repr and field.name != "source"]
         first = {name: value for name in shown if (value := getattr(examples[0], name)) is not None}
         values = ", ".join(f"{name} {shorten(repr(value))}" for name, value in first.items())
-        uses = ", ".join(f"{use} {name!r}" for use, name in task.reader.file_columns(Path(source)).items())
+        uses = ", ".join(f"{use} {name!r}" for use, name in task.reader.columns(Path(source)).items())
         columns = f"; columns: {uses}" if uses else ""
         console.info(f"{source}: {console.plural(len(examples), 'example')}, the first with {values}{columns}")

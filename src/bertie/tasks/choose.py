@@ -73,7 +73,7 @@ class Choose:
     @property
     def reader(self) -> Reader:
         columns = (self.context, self.label, self.endings, self.question)
-        return Choices(*columns, self.labels_from, data_format=self.data_format)
+        return Reader(Choices(*columns, self.labels_from, data_format=self.data_format))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:

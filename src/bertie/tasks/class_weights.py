@@ -43,16 +43,13 @@ def fit_weights(
         for label, count in zip(labels, counts, strict=True):
             if not 0 < count < n:
                 which = "no training example has" if not count else "all training examples have"
-                raise UserError(
-                    f"task.class_weights is balanced, and {which} {shorten(label)!r}: give a table of weights, or correct "
-                    "task.labels"
-                )
+                problem = f"task.class_weights is balanced, and {which} {shorten(label)!r}"
+                raise UserError(f"{problem}: give a table of weights, or correct task.labels")
         weights = [(n - count) / count if positives_of else n / (len(labels) * count) for count in counts]
         return dict(zip(labels, weights, strict=True))
     if unknown := sorted(given.keys() - set(labels)):
-        raise UsageError(
-            f"task.class_weights has a weight for {shorten(unknown[0])!r}, which is none of the classes {join_names(labels)}"
-        )
+        problem = f"task.class_weights has a weight for {shorten(unknown[0])!r}"
+        raise UsageError(f"{problem}, which is none of the classes {join_names(labels)}")
     if missing := [label for label in labels if label not in given]:
         raise UsageError(f"task.class_weights has no weight for {join_names(missing)}: give one for every class")
     if wrong := [label for label in labels if not 0 < given[label] < math.inf]:

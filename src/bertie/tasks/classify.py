@@ -24,14 +24,23 @@ from bertie.tasks.example_sums import ExampleSums, class_sums, score_by_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.predictions import ClassPrediction
 from bertie.tasks.relevance import class_relevance
+from bertie.tasks.task import SEQUENCE
 
 
 @dataclass(frozen=True)
-class Classify(encoding.TextTask):
+class Classify:
     """Predict a class for one text or a pair of texts."""
 
     facts = HeadFacts("classification", "classes", "text-classification", "text")
     prediction = ClassPrediction
+    unit = SEQUENCE
+    text_pooling = encoding.own_pooling
+    input_form = encoding.text_input_form
+    encode = encoding.encode_texts
+    decode = encoding.decode_texts
+    head_positions = encoding.pooled_position
+    as_trained = encoding.paired_as_trained
+    predicted = classes.most_probable
     metric = "accuracy"
     head = classes.class_head
     score = score_by_sums
@@ -61,7 +70,7 @@ class Classify(encoding.TextTask):
     @property
     def reader(self) -> Reader:
         columns = (self.text, self.text_pair, self.label)
-        return LabeledTexts(*columns, paired=self.paired, no_label=self.no_label, classes=self.labels)
+        return Reader(LabeledTexts(*columns, paired=self.paired, no_label=self.no_label, classes=self.labels))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
@@ -78,7 +87,7 @@ class Classify(encoding.TextTask):
         labels = classes.classes_of(self.labels, examples)
         if not self.labels:
             _require_classes(labels, examples[0].source)
-        fitted = replace(self, labels=labels, paired=self.are_pairs(examples))
+        fitted = replace(self, labels=labels, paired=encoding.are_pairs(self, examples))
         fitted.validate(examples)
         counts = Counter(example.label for example in examples)
         return replace(fitted, class_weights=fit_weights(self.class_weights, labels, [counts[each] for each in labels]))
@@ -94,9 +103,6 @@ class Classify(encoding.TextTask):
         """Return the index of each example's label in `labels`, or None without a known label."""
         index = {label: i for i, label in enumerate(self.labels)}
         return [index.get(str(example.label)) for example in examples]
-
-    def predicted(self, logits_C: np.ndarray) -> ClassPrediction:
-        return classes.most_probable(self, logits_C)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
         return weigh(encoding.cls_targets(sequences, index, np.int64), self.class_weights, self.labels)

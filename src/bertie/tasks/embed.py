@@ -83,7 +83,7 @@ class Embed:
     @property
     def reader(self) -> Reader:
         labels = tuple(dict.fromkeys((*SCORES, *CLASSES)))
-        return LabeledTexts(self.text, self.text_pair, self.label, labels, None, True, self.no_label)
+        return Reader(LabeledTexts(self.text, self.text_pair, self.label, labels, None, True, self.no_label))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> None:  # noqa: ARG003
@@ -115,10 +115,8 @@ class Embed:
     def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """Encode two sequences per pair. The target is the cosine to learn, or None without a score."""
         _require_pairs(examples)
-        sides = [
-            truncation.tokenize(tokenizer, [example.text for example in examples]),
-            truncation.tokenize(tokenizer, [example.text_pair or "" for example in examples]),
-        ]
+        texts = zip(*((example.text, example.text_pair or "") for example in examples), strict=True)
+        sides = [truncation.tokenize(tokenizer, list(side)) for side in texts]
         width = self.highest - self.lowest
         sequences = []
         for number, (example, *each) in enumerate(zip(examples, *sides, strict=True)):
@@ -135,10 +133,8 @@ class Embed:
     def head(self, config: EncoderConfig, width: int) -> PoolingHead:  # noqa: ARG002
         """Return the head. Raises UsageError if it would pool a first token that does not stand for the text."""
         if self.pooling == "cls" and config.pooled_token == "last":
-            raise UsageError(
-                'task.pooling is "cls", the first token, and in this model the last one stands for the text: set task.pooling '
-                'to "lasttoken" or "mean"'
-            )
+            problem = 'task.pooling is "cls", the first token, and in this model the last one stands for the text'
+            raise UsageError(f'{problem}: set task.pooling to "lasttoken" or "mean"')
         return PoolingHead(self.pooling, self.scale)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> PairTargets:  # noqa: ARG002
@@ -192,13 +188,9 @@ class Embed:
 
     def evaluate(self, predictions: list[SimilarityPrediction], examples: list[Example]) -> Evaluation:
         self.validate(examples)
-        scores = [parse_label_number(example.label) for example in examples]
-        known = [score for score in scores if score is not None]
-        return (
-            _evaluate_scored_pairs(known, predictions, examples)
-            if known
-            else _evaluate_retrieval(predictions, examples)
-        )
+        if known := _scores(examples):
+            return _evaluate_scored_pairs(known, predictions, examples)
+        return _evaluate_retrieval(predictions, examples)
 
     def constant_predictions(self, examples: list[Example]) -> list[list[SimilarityPrediction]]:
         """Return one baseline: the same vector for every text."""
@@ -215,10 +207,10 @@ def _scores(examples: list[Example]) -> list[float]:
     scores = [parse_label_number(example.label) for example in examples]
     known = [score for score in scores if score is not None]
     if not known and len({example.label for example in examples}) > 1:
-        raise UserError(
-            f"{examples[0].source}: the label {shorten(str(examples[0].label))!r} is not a score, and other pairs have "
-            "other labels: embed learns from scores, or from positive pairs only; remove the other pairs"
+        problem = (
+            f"{examples[0].source}: the label {shorten(str(examples[0].label))!r} is not a score, and labels differ"
         )
+        raise UserError(f"{problem}: embed learns from scores, or from positive pairs only; remove the other pairs")
     if 0 < len(known) < len(scores):
         bad = examples[scores.index(None)]
         problem = "no score" if bad.label is None else f"the score {describe_bad_number(bad.label)}"
@@ -279,13 +271,10 @@ def _evaluate_retrieval(predictions: list[SimilarityPrediction], examples: list[
     }
     powers = np.floor(np.log2(ranks)).astype(np.int64)
     bars = {f"{2**k:,}–{2 ** (k + 1) - 1:,}" if k else "1": int(n) for k, n in enumerate(np.bincount(powers))}
-    loss, caption = (
-        "number of second texts that are more similar than its own partner",
-        "number of examples, by the rank",
-    )
+    loss = "number of second texts that are more similar than its own partner"
     findings = (
         Table("partners", "Retrieval of the partner", ("", "value"), [(k, float(v)) for k, v in shares.items()]),
-        Histogram("ranks", "Ranks", bars, "rank of the own partner", f"{caption} of the partner"),
+        Histogram("ranks", "Ranks", bars, "rank of the own partner", "number of examples, by the rank of the partner"),
     )
     return Evaluation({"rank": ranks.tolist()}, ranks - 1, loss, findings, passage)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -11,9 +11,31 @@ from bertie.contracts import Sequence, Targets
 from bertie.errors import UsageError, UserError
 from bertie.model.config import PooledToken
 from bertie.model.text_pooling import TaskPooling, for_one_text, pooling_facts
-from bertie.tasks.task import SEQUENCE
+from bertie.text import truncation
 from bertie.text.tokenizer import Tokenizer
-from bertie.text.truncation import Truncation, to_sequences, tokenize
+
+T = TypeVar("T")
+
+
+class TextTask(Protocol):
+    """A task on one text or a pair, whose head reads one vector."""
+
+    @property
+    def truncation(self) -> truncation.Truncation: ...
+    @property
+    def doc_stride(self) -> int: ...
+    @property
+    def pooling(self) -> TaskPooling: ...
+    @property
+    def paired(self) -> bool | None: ...
+
+    def gold(self, examples: list[Any]) -> list[Any]:
+        """Return the target of each example, or None if it has no label."""
+        ...
+
+    def predicted(self, logits_C: np.ndarray) -> Any:
+        """Return the prediction of an example from the outputs of the head, float32 [C]."""
+        ...
 
 
 @property
@@ -22,73 +44,58 @@ def own_pooling(task: Any) -> TaskPooling:
     return task.pooling
 
 
+@property
+def text_input_form(task: TextTask) -> str:
+    """How an input in memory looks: `Task.input_form` of a task on texts."""
+    return {True: "a list of two texts", None: "a text, or a list of two", False: "a text"}[task.paired]
+
+
 def pooled_position(task: object, sequence: Sequence, pooled: PooledToken) -> np.ndarray:  # noqa: ARG001
     """Return the only position that the head of a sequence-level task reads, int64 [1]: [CLS] or the last [SEP]."""
     return np.array([0 if pooled == "first" else len(sequence) - 1], np.int64)
 
 
-class TextTask:
-    """The methods of tasks on one text or a pair, whose head reads one vector. `fit` determines `paired`."""
+def encode_texts(task: TextTask, examples: list[Any], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
+    """Encode examples of one text or a pair, as `Task.encode`: one sequence each, or several windows.
 
-    unit = SEQUENCE
-    head_positions = pooled_position
-    text_pooling = own_pooling
-    truncation: Truncation
-    doc_stride: int
-    pooling: TaskPooling
-    paired: bool | None
+    The target is that of `TextTask.gold`.
 
-    def gold(self, examples: list[Any]) -> list[Any]:
-        """Return the target of each example, or None if it has no label."""
-        raise NotImplementedError
+    Raises:
+        UserError: An example has one text and should have two, or the reverse.
+    """
+    paired = task.paired
+    two_texts = paired if paired is not None else any(example.text_pair is not None for example in examples)
+    for example in examples:
+        if (example.text_pair is not None) != two_texts:
+            others = "the other examples" if paired is None else "the training examples"
+            found, expected = ("one text", "two") if two_texts else ("two texts", "one")
+            raise UserError(f"{example.source}: found {found}, but {others} have {expected}")
+    parts = [truncation.tokenize(tokenizer, [example.text for example in examples])]
+    if two_texts:
+        parts.append(truncation.tokenize(tokenizer, [example.text_pair or "" for example in examples]))
+    return [
+        replace(sequence, example=number, target=target)
+        for number, (target, *each) in enumerate(zip(task.gold(examples), *parts, strict=True))
+        for sequence in truncation.to_sequences(
+            tokenizer, each, max_length, task.truncation, task.doc_stride, pooling_facts(task.pooling).separate
+        )
+    ]
 
-    def predicted(self, logits_C: np.ndarray) -> Any:
-        """Return the prediction of an example from the outputs of the head, float32 [C]."""
-        raise NotImplementedError
 
-    @property
-    def input_form(self) -> str:
-        return {True: "a list of two texts", None: "a text, or a list of two", False: "a text"}[self.paired]
+def decode_texts(
+    task: TextTask, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Any]
+) -> list[Any]:
+    """Return the prediction of each example, as `Task.decode`. The outputs of several windows are averaged."""
+    return [task.predicted(np.concatenate(rows).mean(0)) for rows in by_example(outputs, sequences, len(examples))]
 
-    def as_trained(self, own: Any) -> Any:
-        """Return the task, for as many texts as the trained one."""
-        return replace(cast(Any, self), paired=own.paired if self.paired is None else self.paired)
 
-    def encode(self, examples: list[Any], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
-        """Encode examples of one text or a pair: one sequence each, or several windows. The target is that of `gold`.
-
-        Raises:
-            UserError: An example has one text and should have two, or the reverse.
-        """
-        paired = self.paired
-        two_texts = paired if paired is not None else any(example.text_pair is not None for example in examples)
-        for example in examples:
-            if (example.text_pair is not None) != two_texts:
-                others = "the other examples" if paired is None else "the training examples"
-                found, expected = ("one text", "two") if two_texts else ("two texts", "one")
-                raise UserError(f"{example.source}: found {found}, but {others} have {expected}")
-        parts = [tokenize(tokenizer, [example.text for example in examples])]
-        if two_texts:
-            parts.append(tokenize(tokenizer, [example.text_pair or "" for example in examples]))
-        return [
-            replace(sequence, example=number, target=target)
-            for number, (target, *each) in enumerate(zip(self.gold(examples), *parts, strict=True))
-            for sequence in to_sequences(
-                tokenizer, each, max_length, self.truncation, self.doc_stride, pooling_facts(self.pooling).separate
-            )
-        ]
-
-    def decode(self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[Any]) -> list[Any]:
-        """Return the prediction of each example. The outputs of several windows are averaged."""
-        return [self.predicted(np.concatenate(rows).mean(0)) for rows in by_example(outputs, sequences, len(examples))]
-
-    def are_pairs(self, examples: list[Any]) -> bool:
-        """Return whether training examples have two texts. Raises UsageError if they should attend to each other, and do not."""
-        other = for_one_text(self.pooling)
-        if other != self.pooling and examples[0].text_pair is None:
-            problem = f'task.pooling is "{self.pooling}", which is between two texts, and {examples[0].source} has one'
-            raise UsageError(f'{problem}: set it to "{other}"')
-        return examples[0].text_pair is not None
+def are_pairs(task: TextTask, examples: list[Any]) -> bool:
+    """Return whether training examples have two texts. Raises UsageError if they should attend to each other, and do not."""
+    other = for_one_text(task.pooling)
+    if other != task.pooling and examples[0].text_pair is None:
+        problem = f'task.pooling is "{task.pooling}", which is between two texts, and {examples[0].source} has one'
+        raise UsageError(f'{problem}: set task.pooling to "{other}"')
+    return examples[0].text_pair is not None
 
 
 def count_truncated(sequences: list[Sequence]) -> int:
@@ -122,3 +129,13 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     """Return the softmax over the last axis, float64."""
     exponentials = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
     return exponentials / exponentials.sum(-1, keepdims=True)
+
+
+def as_given(task: T, own: object) -> T:  # noqa: ARG001
+    """Return the task: `Task.as_trained` of a task that needs nothing from training to read and encode examples."""
+    return task
+
+
+def paired_as_trained(task: Any, own: Any) -> Any:
+    """Return the task, for as many texts as the trained one: `Task.as_trained` of a task on texts."""
+    return replace(task, paired=own.paired if task.paired is None else task.paired)

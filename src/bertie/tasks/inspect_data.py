@@ -151,7 +151,7 @@ def inspect_data(
     path = Path(data) if isinstance(data, str | Path) else None
     where, reader, seen = "the examples" if path is None else str(path), task.reader, _Seen()
     seen.counts = task.counts() if isinstance(task, FitsCounts) else None
-    columns = reader.file_columns(path) if path else {}
+    columns = reader.columns(path) if path else {}
     examples = iter(reader.values(cast(Iterable[Any], data), labeled=True) if path is None else reader.read(path))
     with console.progress("read", 0, "rows", passing=True) as bar:
         while part := list(islice(examples, AT_ONCE)):
@@ -188,7 +188,7 @@ def _unknown(task: AnyTask, seen: _Seen, where: str) -> list[str]:
 
     Warns if that is not certain, which fine-tuning refuses.
     """
-    if (rules := task.reader.label_rules) is None or seen.other_labels:
+    if (rules := task.reader.kind.label_rules) is None or seen.other_labels:
         return []
     for label, name in rules.spellings(seen.labels.keys()).items():
         seen.labels[name] += seen.labels.pop(label)

@@ -44,9 +44,7 @@ def marked_text(form: MarkerForm, markers: dict[str, str], example: RelationExam
         if not at <= start < end <= len(text):
             raise UserError(f"{example.source}: a span is empty, overlaps the other one, or is not in the text")
         if unknown := [name for name in names if name not in markers]:
-            raise UserError(
-                f"{example.source}: there is no marker for {unknown[0]!r}: no training example has this type"
-            )
+            raise UserError(f"{example.source}: no marker for {unknown[0]!r}: no training example has this type")
         tokens = [markers[name] for name in names]
         parts += [
             text[at:start].strip(BLANK),

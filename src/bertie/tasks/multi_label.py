@@ -43,12 +43,13 @@ from bertie.tasks.label_sets import (
     tuned_thresholds,
 )
 from bertie.tasks.relevance import class_relevance
+from bertie.tasks.task import SEQUENCE
 
 BASELINES = 10  # constant predictions: up to this many of the most frequent labels
 
 
 @dataclass(frozen=True)
-class MultiLabel(encoding.TextTask):
+class MultiLabel:
     """Predict any number of labels for one text or a pair of texts."""
 
     facts = HeadFacts(
@@ -59,6 +60,12 @@ class MultiLabel(encoding.TextTask):
         "multi_label_classification",
     )
     prediction = LabelSetPrediction
+    unit = SEQUENCE
+    text_pooling = encoding.own_pooling
+    input_form = encoding.text_input_form
+    encode = encoding.encode_texts
+    decode = encoding.decode_texts
+    head_positions = encoding.pooled_position
     metric = "f1"
     scored_apart = True
     tuned = "thresholds"
@@ -99,7 +106,7 @@ class MultiLabel(encoding.TextTask):
     def reader(self) -> Reader:
         texts = LabeledTexts(self.text, self.text_pair, label_names=(), paired=self.paired)
         settings = (self.label, self.separator, self.labels, self.no_label)
-        return LabelSets(texts, *settings, data_format=self.data_format)
+        return Reader(LabelSets(texts, *settings, data_format=self.data_format))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
@@ -108,7 +115,7 @@ class MultiLabel(encoding.TextTask):
 
     def as_trained(self, own: MultiLabel) -> MultiLabel:
         """Return the task with the number of texts of the trained one, and the separator of its examples."""
-        return replace(super().as_trained(own), data_format=own.data_format)
+        return replace(encoding.paired_as_trained(self, own), data_format=own.data_format)
 
     def fit(self, examples: list[LabelSetExample]) -> MultiLabel:
         """Return the task with the labels of the training examples, unless `labels` names them.
@@ -122,7 +129,7 @@ class MultiLabel(encoding.TextTask):
             names = join_names(first) or "no label"
             raise UserError(f"every example has the same labels ({examples[0].source} …: {names}): nothing to learn")
         found = {label for example in examples for label in example.labels or ()}
-        fitted = replace(self, labels=self.labels or tuple(sorted(found)), paired=self.are_pairs(examples))
+        fitted = replace(self, labels=self.labels or tuple(sorted(found)), paired=encoding.are_pairs(self, examples))
         fitted.validate(examples)
         counts = fitted._indicators(examples).sum(0).tolist()
         return replace(
@@ -137,10 +144,8 @@ class MultiLabel(encoding.TextTask):
         known = set(self.labels)
         for example in examples:
             if example.labels is None:
-                raise UserError(
-                    f"{example.source}: its labels are unknown; name their column with --task.label (an empty list or "
-                    "cell says that there is none)"
-                )
+                remedy = "name their column with --task.label (an empty list or cell says that there is none)"
+                raise UserError(f"{example.source}: its labels are unknown; {remedy}")
             if unknown := [label for label in example.labels if label not in known]:
                 raise UserError(f"{example.source}: {none_of(unknown[0], self.labels, 'labels')}")
 

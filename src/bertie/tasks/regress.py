@@ -28,14 +28,21 @@ from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.metrics import regression_scores
 from bertie.tasks.predictions import NumberPrediction
 from bertie.tasks.relevance import no_relevance
+from bertie.tasks.task import SEQUENCE
 
 
 @dataclass(frozen=True)
-class Regress(encoding.TextTask):
+class Regress:
     """Predict a number for one text or a pair of texts."""
 
     facts = HeadFacts("regression", "a number", "text-classification", "text", "regression")
     prediction = NumberPrediction
+    unit = SEQUENCE
+    text_pooling = encoding.own_pooling
+    input_form = encoding.text_input_form
+    encode = encoding.encode_texts
+    decode = encoding.decode_texts
+    head_positions = encoding.pooled_position
     labels = ()
     metric = "spearman"
 
@@ -56,7 +63,7 @@ class Regress(encoding.TextTask):
 
     @property
     def reader(self) -> Reader:
-        return LabeledTexts(self.text, self.text_pair, self.label, SCORES, True, self.paired, self.no_label)
+        return Reader(LabeledTexts(self.text, self.text_pair, self.label, SCORES, True, self.paired, self.no_label))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
@@ -66,7 +73,7 @@ class Regress(encoding.TextTask):
 
     def as_trained(self, own: Regress) -> Regress:
         """Return the task with the activation and the number of texts of the trained one."""
-        return replace(super().as_trained(own), activation=own.activation)
+        return replace(encoding.paired_as_trained(self, own), activation=own.activation)
 
     def fit(self, examples: list[Example]) -> Regress:
         """Return the task, knowing whether examples are pairs.
@@ -77,7 +84,7 @@ class Regress(encoding.TextTask):
         if len({parse_label_number(example.label) for example in examples}) == 1:
             only = f"{examples[0].label} ({examples[0].source} …)"
             raise UserError(f"every example has the score {only}: nothing to learn")
-        return replace(self, paired=self.are_pairs(examples), activation="identity")
+        return replace(self, paired=encoding.are_pairs(self, examples), activation="identity")
 
     def validate(self, examples: list[Example]) -> None:
         """Check that every example has a number that can be learned. Raises UserError for the first that has not."""

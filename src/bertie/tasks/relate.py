@@ -143,15 +143,13 @@ class Relate:
         types = known if typed and self.markers else None
         settings = (self.text, self.label, self.spans, self.types, self.end, typed)
         labels = (self.no_label, self.labels, self.negative)
-        return RelationTexts(*settings, types, *labels, data_format=self.data_format)  # pyright: ignore
+        return Reader(RelationTexts(*settings, types, *labels, data_format=self.data_format))  # pyright: ignore
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
         """Return None: no head says which markers its texts had. Raises UserError for one that must have had some."""
         if head.shape == "text" and head.outputs == TACRED_OUTPUTS and not head.names:
-            raise UserError(
-                f"its head has {TACRED_OUTPUTS} outputs without names, as SpanBERT on TACRED: {cls.beside_head}"
-            )
+            raise UserError(f"its head has {TACRED_OUTPUTS} outputs, as SpanBERT on TACRED: {cls.beside_head}")
         return None
 
     def as_trained(self, own: Relate) -> Relate:

@@ -103,7 +103,7 @@ def score(
     path = Path(data) if isinstance(data, str | Path) else None
     where = "the examples" if path is None else str(path)
     values = scored.reader.values(cast(Iterable[Any], data), labeled=True) if path is None else scored.reader.read(path)
-    every = labels.spelled(rules := scored.reader.label_rules, list(values), where)
+    every = labels.spelled(rules := scored.reader.kind.label_rules, list(values), where)
     examples = labels.labeled(rules, valid_examples(every, where, strict), where)
     if isinstance(scored, FindsLabels) and not scored.labels:
         scored = scored.with_labels_of([row for row in rows if isinstance(row, Row)], examples)
@@ -215,7 +215,7 @@ def labeled_examples(
         UserError: No example can be read.
         UsageError: As `Reader.read` or `Reader.values`.
     """
-    path, rules = Path(source) if isinstance(source, str | Path) else None, reader.label_rules
+    path, rules = Path(source) if isinstance(source, str | Path) else None, reader.kind.label_rules
     where = "the examples" if path is None else str(path)
     examples = reader.read(path) if path else reader.values(cast(Iterable[Any], source), labeled=True)
     known = labels.spelled(rules, valid_examples(examples, where, strict), where)
@@ -232,5 +232,5 @@ def training_examples(
     """
     source = Path(source) if isinstance(source, str | Path) else list(require_list(source))
     reader = task.reader.resolve(source)
-    changes = {"data_format": reader.data_format} if hasattr(task, "data_format") else {}
+    changes = {"data_format": reader.kind.data_format} if hasattr(task, "data_format") else {}
     return replace(task, **changes), labeled_examples(reader, source, strict, training=True)

@@ -27,7 +27,7 @@ from bertie.model.losses import grouped_cross_entropy
 from bertie.tasks.data.prediction_files import answer_of
 from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.squad import Question, Questions, placed
-from bertie.tasks.encoding import by_example, softmax
+from bertie.tasks.encoding import as_given, by_example, softmax
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.evaluation.span import evaluate_answers
 from bertie.tasks.example_sums import ExampleSums, mean_sums
@@ -70,6 +70,7 @@ class Span:
     untrainable = "the answer is not in the context"
     text_pooling = None
     input_form = "a list of a question and its context"
+    as_trained = as_given
     score_with_odds = score_with_odds
 
     kind: Literal["span"] = "span"
@@ -108,14 +109,11 @@ class Span:
 
     @property
     def reader(self) -> Reader:
-        return Questions(self.question or "question", self.context or "context", self.answers)
+        return Reader(Questions(self.question or "question", self.context or "context", self.answers))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
         return cls() if head.shape == "start_end" and head.outputs == 2 else None
-
-    def as_trained(self, own: Span) -> Span:  # noqa: ARG002
-        return self
 
     def fit(self, examples: list[Question]) -> Span:
         """Return the task, with a threshold of 0 if some questions have no answer and none is set.

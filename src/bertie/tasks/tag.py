@@ -114,7 +114,7 @@ class Tag:
         scheme = "bio" if self.scheme in ("", "none") else self.scheme
         form = self.form or TagForm(scheme)
         columns = (self.word, self.tag, self.tokens, self.tags)
-        return TaggedSentences(*columns, names, form, self.comments, self.labels, data_format=self.data_format)
+        return Reader(TaggedSentences(*columns, names, form, self.comments, self.labels, data_format=self.data_format))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
@@ -244,9 +244,8 @@ class Tag:
     def with_aggregation(self, strategy: Strategy) -> Tag:
         """Return the task with another `aggregation_strategy`. Raises UsageError if its tags give no entities."""
         if strategy == "simple" and self.form is None:
-            raise UsageError(
-                f"aggregation_strategy simple joins entities, and the tags mark none: {join_names(self.labels)}"
-            )
+            problem = "aggregation_strategy simple joins entities, and the tags mark none"
+            raise UsageError(f"{problem}: {join_names(self.labels)}")
         return replace(self, aggregation_strategy=strategy)
 
     def prediction_rows(self, path: Path) -> list[Row | UserError]:

@@ -10,23 +10,13 @@ from typing import Literal
 
 from bertie import console
 from bertie.errors import UsageError, UserError, join_names, shorten
-from bertie.tasks.data.tag_form import OUTSIDE, Scheme, TagForm, TagMark
+from bertie.tasks.data.tag_form import LETTERS, OUTSIDE, Scheme, TagForm, TagMark
 from bertie.tasks.data.tagged import TaggedSentence
 
-_FOUND: tuple[Scheme, ...] = (
-    "bio",
-    "iobes",
-    "bilou",
-    "bmes",
-    "biewo",
-    "bmewo",
-)  # by letters alone; the order of the tags tells iob1
-_NAMES = {"bio": "BIO (IOB2)", "iob1": "IOB1", "io": "IO", "iobes": "IOBES", "bilou": "BILOU", "bmes": "BMES"}
-_NAMES |= {"biewo": "BIEWO", "bmewo": "BMEWO"}
-_WAYS = (
-    *((mark, last) for last in (False, True) for mark in "-_:/"),
-    ("", False),
-)  # separator, whether the letter is last
+_FOUND = tuple(LETTERS)[:6]  # by letters alone; the order of the tags tells iob1 and io
+_NAMES = {scheme: scheme.upper() for scheme in LETTERS} | {"bio": "BIO (IOB2)"}
+# separator, whether the letter is last
+_WAYS = (*((mark, last) for last in (False, True) for mark in "-_:/"), ("", False))
 _TYPO = 0.9  # share of the words with tags above which bare letters are a scheme, and the others are mistakes
 _PROBED = 2048  # the most frequent tags decide
 _MOST = 0.5  # the same of letters beside a kind
@@ -193,15 +183,8 @@ def _is_meant(form: TagForm, counts: Counter[str], share: float, found: TagCount
     if share < _MOST:
         like = next(tag for tag in found.tags if form.mark(tag) not in (None, OUTSIDE))
         other = next(tag for tag in counts if form.mark(tag) is None)
-        name = _NAMES[form.scheme].partition(" ")[0]
-        problem = (
-            f"{found.place(like)}: the tag {shorten(like)!r} looks like {name}, "
-            f"and most tags do not, such as {shorten(other)!r}"
-        )
-        words = sum(count for tag, count in counts.items() if tag != form.outside)
-        raise UsageError(
-            f"{problem}: {share * words:.0f} of {console.plural(words, 'word')} with tags", f"Choose: {_REMEDY}"
-        )
+        problem = f"{found.place(like)}: the tag {shorten(like)!r} looks like {form.scheme.upper()}"
+        raise UsageError(f"{problem}, and most tags do not, such as {shorten(other)!r}", f"Choose: {_REMEDY}")
     return True
 
 
@@ -209,15 +192,9 @@ def _refuse(form: TagForm, wrong: list[str], counts: Counter[str], found: TagCou
     """Raise an error that names the first tag without the form. A tag of `labels` alone has no line."""
     first = next((tag for tag in found.tags if tag in wrong), wrong[0])
     fitting = next(tag for tag in counts if form.mark(tag) not in (None, OUTSIDE))
-    words = sum(count for tag, count in counts.items() if tag != form.outside)
-    fit = words - sum(counts[tag] for tag in wrong)
     others = f"; there are {len(wrong)} such tags: {join_names(wrong)}" if len(wrong) > 1 else ""
-    problem = (
-        f"{found.place(first) or 'task.labels'}: the tag {shorten(first)!r} does not fit {_NAMES[form.scheme]}, "
-        f"the scheme of {fit:,} of {console.plural(words, 'word')} with other tags than {form.outside}, "
-        f"such as {shorten(fitting)!r}{others}"
-    )
-    raise UserError(problem, f"Correct it; {_REMEDY}")
+    problem = f"{found.place(first) or 'task.labels'}: the tag {shorten(first)!r} does not fit {_NAMES[form.scheme]}"
+    raise UserError(f"{problem}, the scheme of others such as {shorten(fitting)!r}{others}", f"Correct it; {_REMEDY}")
 
 
 def _by_order(form: TagForm, found: TagCounts, scheme: Scheme) -> TagForm:

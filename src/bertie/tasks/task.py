@@ -18,8 +18,8 @@ Fine-tuning calls the methods in this order:
 `bertie predict` uses `reader.stream`, `encode`, `head_positions` and `decode`. `bertie score` needs no model: it uses
 `read_prediction` and `score`. The other members are facts that other rooms ask for.
 
-Tasks on one text or a pair share the methods of `encoding.TextTask`. Other common methods are functions, which tasks name as
-their method: `score = score_by_sums`. Methods of some tasks only are protocols, which callers ask for with isinstance:
+Methods that several tasks have in common are functions, which they name as their method: `encode = encode_texts`. Methods of
+some tasks only are protocols of their own, which callers ask for with isinstance:
 `Calibratable` and others below, and beside the functions that need them (`scoring.py`, `relevance.py`, `aggregation.py`).
 
     C  outputs of the head per token

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from bertie.errors import UsageError
 from bertie.tasks.aggregation import Strategy, with_aggregation
 from bertie.tasks.classify import Classify
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.sentences import TaggedSentences
 from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.predictions import TagPrediction
@@ -30,7 +31,7 @@ def predict(
 ) -> TagPrediction:
     """Predict from the logits of all subwords of a text, those of special tokens left out."""
     task = with_aggregation(TASK, strategy)
-    examples = list(TaggedSentences().values([text]))
+    examples = list(Reader(TaggedSentences()).values([text]))
     sequences = task.encode(examples, TOKENIZER, max_length)
     assert len(sequences) == 1
     positions = task.head_positions(sequences[0], "first")
@@ -103,7 +104,7 @@ def test_characters_of_a_list_of_words_are_those_of_words_joined_by_blanks() -> 
 
 def test_tags_that_mark_no_entities_give_none() -> None:
     task = Tag(labels=("DET", "NOUN"), scheme="none")
-    examples = list(TaggedSentences().values(["an a"]))
+    examples = list(Reader(TaggedSentences()).values(["an a"]))
     sequences = task.encode(examples, TOKENIZER, 16)
     [found] = task.decode([np.eye(2, dtype=np.float32)], sequences, examples)
     assert (found.tags, found.entities) == (["DET", "NOUN"], None)
@@ -145,7 +146,7 @@ def with_outputs(task: Tag, examples: list[TaggedSentence], max_length: int) -> 
 def test_the_characters_of_an_entity_are_what_was_tagged(text: str, seed: int, max_length: int) -> None:
     """In every text, also where its words are read in several windows."""
     random.seed(seed)
-    [sentence] = TaggedSentences().values([{"text": f"a{text}"}])
+    [sentence] = Reader(TaggedSentences()).values([{"text": f"a{text}"}])
     tags, kinds = [], iter(lambda: random.choice(["O", "B-PER", "B-LOC", "I-PER"]), None)
     for _ in sentence.words:
         tag = next(kinds)

@@ -163,7 +163,7 @@ TAGGED: list[tuple[Scheme, str, str]] = [
         "I without B before it begins an entity, as for conlleval: 1 place, first a.conll:50, 'I-PER'",
     ),
     ("", "B-P L-P O U-P|" * 9 + "O B-P O", "count as none: 1 place, first a.conll:48, 'O' after 'B-P'"),
-    ("", f"{BIO}B-PER I_PER", "a.conll:50: the tag 'I_PER' does not fit BIO (IOB2), the scheme of 25 of 26 words"),
+    ("", f"{BIO}B-PER I_PER", "a.conll:50: the tag 'I_PER' does not fit BIO (IOB2)"),
     ("", f"{BIO}B-PER PER-I|X", "a.conll:50: the tag 'PER-I' does not fit BIO (IOB2)"),
     ("", "N_PL V_SG B_X O|" * 20, "a.conll:3: the tag 'B_X' looks like BIO, and most tags do not, such as 'N_PL'"),
     ("", "I-P E-P|I-P I-P E-P", "the order of the tags does not fit IOBES: a.conll:1, 'I-P' at the start of"),

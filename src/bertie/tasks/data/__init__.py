@@ -1,6 +1,6 @@
 """Examples from files and Python values. A row that cannot be read is returned as an error in its place.
 
-- reader.py: the reader of all tasks, of which each kind of examples is a subclass. Begin there.
+- reader.py: the reader of all tasks, and the contract of a kind of examples. Begin there.
 - rows.py: rows as dicts by column, and checks of their values; in_memory.py: frames, datasets and other values in Python;
   cells.py: lists and dicts that are written as text; left_out.py: rows that their annotator left out, or that are skipped
 - labels.py: labels that mean that the label is unknown, and labels that are written in several ways

@@ -99,17 +99,13 @@ def from_spans(
     placed = sorted({span[:3]: span for span in _placed(text, spans)}.values())  # some tools repeat a span
     for span in placed:
         if span.label in ("O", form.outside):
-            raise UserError(
-                f"{span.where}: the span {span}: {span.label} is the tag of words outside of entities, no kind"
-            )
+            raise UserError(f"{span.where}: the span {span}: {span.label} is the tag of words outside of entities")
     for before, after in pairwise(placed):
         if after.start < before.end:
             how = "is nested in" if after.end <= before.end else "overlaps with"
             raise UserError(f"{after.where}: the span {after} {how} {before}: a word has one tag, so keep one of them")
         if _TAG_PAIR.fullmatch(f"{before.label} {after.label}") and not text[before.end : after.start].strip():
-            problem = (
-                f"the spans {before} and {after} are the tags of words, and a span is a whole entity with its kind"
-            )
+            problem = f"the spans {before} and {after} are tags of words, and a span is a whole entity"
             raise UserError(f"{after.where}: {problem}", "Join such spans, or give tokens and tags")
     tags = [form.outside] * len(places)
     word, kind = 0, ""

@@ -14,7 +14,7 @@ from bertie import console
 from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.tasks.data.cells import is_written, parse_cell
 from bertie.tasks.data.labels import LabelRules
-from bertie.tasks.data.reader import DataFormat, Reader
+from bertie.tasks.data.reader import DataFormat, KindFacts, rows_or_lines
 from bertie.tasks.data.rows import Row, parse_label
 from bertie.tasks.data.texts import Example, LabeledTexts, TextColumns, cola_columns
 
@@ -74,7 +74,7 @@ class LabelSetColumns(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LabelSets(Reader):
+class LabelSets:
     """Examples of one or two texts and any number of labels.
 
     An empty list and an empty cell say that a text has no label. null, NaN and a missing key say that the labels are
@@ -94,7 +94,8 @@ class LabelSets(Reader):
     separator: str = ""
     classes: tuple[str, ...] = ()
     no_label: tuple[str, ...] = ()
-    examples, headerless = (LabelSetExample,), staticmethod(cola_columns)
+    data_format: DataFormat = DataFormat()
+    facts, rows = KindFacts((LabelSetExample,), headerless=cola_columns), rows_or_lines
 
     @property
     def label_rules(self) -> LabelRules:

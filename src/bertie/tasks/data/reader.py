@@ -6,7 +6,7 @@ Four things work together, for every task:
   be read, and goes through all that follows, so that the caller can skip and count it, or raise it.
 - The `Reader` opens the file or takes the values, puts errors in their place, leaves out rows that an annotator left out, and
   finds the columns, of each row where they may differ, else once.
-- Each kind of examples is a subclass, a frozen dataclass in a file of its own. It declares the columns of a row, and the example
+- Each `ExampleKind` is a frozen dataclass in a file of its own. It declares the columns of a row, and the example
   that a row becomes. For files without rows of columns, such as SQuAD's .json or CoNLL's, it has functions from a file to rows or
   examples, in `rows`.
 - The `DataFormat` holds facts that only the whole file tells, such as the separator of labels: `resolved` finds them in a pass
@@ -20,19 +20,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Protocol, TypeVar
 
-from bertie.config import NoFlag
 from bertie.errors import UsageError, UserError, raise_error
 from bertie.files.formats import NamesOfHeaderless
 from bertie.tasks.data.in_memory import require_list
 from bertie.tasks.data.labels import LabelRules
-from bertie.tasks.data.left_out import LeftOutError, leave_out
+from bertie.tasks.data.left_out import ANSWER, LeftOutError, leave_out
 from bertie.tasks.data.rows import PROBED_ROWS, Row, convert_rows, file_format, is_stdin, read_rows, row_from_python
 
+T = TypeVar("T")
 _MOST_COLUMNS = 1000  # in memory, for .jsonl files where each row has other keys
 
 
@@ -50,32 +51,39 @@ class DataFormat:
     """The number of the first ending in the labels of multiple choice."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reader:
-    """Reads the examples of one kind, from files and from Python. The fields of a subclass are the columns that settings name."""
+@dataclass(frozen=True)
+class KindFacts:
+    """Facts of a kind of examples that no setting changes."""
 
-    data_format: NoFlag[DataFormat] = DataFormat()
-    """That of the training file, or of the file that is read once `resolved` has found it."""
-    is_resolved: NoFlag[bool] = False
-    """Whether `data_format` has what all rows together say."""
-    examples: ClassVar[tuple[type, ...]] = ()
+    examples: tuple[type, ...] = ()
     """Classes of Python values that are examples already."""
-    flat: ClassVar[Callable[[Row], Row] | None] = None
+    flat: Callable[[Row], Row] | None = None
     """Replaces nested values of a row by columns."""
-    headerless: ClassVar[NamesOfHeaderless | None] = None
+    headerless: NamesOfHeaderless | None = None
     """Recognizes tables without a header."""
-    same_by_name: ClassVar[bool] = True
+    same_by_name: bool = True
     """Whether rows whose columns have the same names have the same `columns`."""
+    answer: str = ""
+    """The setting that, if empty, may stand for a column `ANSWER`."""
+    columns_of_file: Callable[[Any, Path], dict[str, str]] | None = None
+    """Returns the columns of a file without rows by their use, for a kind; nothing of other files."""
+
+
+class ExampleKind(Protocol):
+    """A kind of examples: a frozen dataclass whose fields are the columns that settings name."""
 
     @property
-    def named(self) -> tuple[str, ...]:
-        """The columns that settings name, among other values of settings."""
-        return tuple(value for value in vars(self).values() if isinstance(value, str))
+    def facts(self) -> KindFacts: ...
+
+    @property
+    def data_format(self) -> DataFormat:
+        """That of the training file, or of the file that is read once `resolved` has found it."""
+        ...
 
     @property
     def label_rules(self) -> LabelRules | None:
         """How to tell labels from those that mean that the label is unknown. None: every label is one."""
-        return None
+        ...
 
     def rows(self, path: Path, labeled: bool) -> Iterator[Any]:
         """Yield the rows of a file, and examples where it has no columns, with an error in place of a bad one.
@@ -84,13 +92,7 @@ class Reader:
             UsageError: The file is missing, or of a format that this kind does not read.
             UserError: It cannot be read as a whole.
         """
-        rows = read_rows(path, self.headerless)
-        if file_format(path) != "txt":
-            return rows
-        if labeled:
-            problem = "a line is a text, without labels, in .txt and stdin"
-            raise UsageError(f"{path}: {problem}: give a .tsv, .csv or .jsonl")
-        return convert_rows(rows, lambda row: self.from_python(row.values["text"], row.place, row.source))
+        ...
 
     def from_python(self, value: Any, place: str, source: str) -> Any:
         """Return a Python value that is no dict, or a line of text, as a row or as an example.
@@ -98,10 +100,10 @@ class Reader:
         Raises:
             UserError: It is neither.
         """
-        raise NotImplementedError
+        ...
 
-    def resolved(self, rows: Iterator[Any], path: Path | None, labeled: bool) -> Self:  # noqa: ARG002
-        """Return the reader with what all rows together say in its `data_format`, or in its settings.
+    def resolved(self, rows: Iterator[Any], path: Path | None, labeled: bool) -> ExampleKind:
+        """Return the kind with what all rows together say in its `data_format`, or in its settings.
 
         Args:
             rows: The rows, as `rows` yields them.
@@ -111,7 +113,7 @@ class Reader:
         Raises:
             UsageError: There is a doubt that matters.
         """
-        return self
+        ...
 
     def columns(self, row: Row, labeled: bool) -> Any:
         """Return the columns of a row. Their `uses` are their names by use: {"text": "sentence", "label": "label"}.
@@ -119,7 +121,7 @@ class Reader:
         Raises:
             UsageError: They are unclear. The message does not name the place.
         """
-        raise NotImplementedError
+        ...
 
     def to_example(self, row: Row, columns: Any, labeled: bool, seen: dict[Any, Any]) -> Any:
         """Return the example of a row.
@@ -134,7 +136,16 @@ class Reader:
             UserError: The row is bad.
             UsageError: It contradicts the rows before, so that the file cannot be read.
         """
-        raise NotImplementedError
+        ...
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads the examples of a kind, from files and from Python."""
+
+    kind: ExampleKind
+    is_resolved: bool = False
+    """Whether `kind` knows what all rows together say."""
 
     def read(self, path: Path) -> Iterator[Any]:
         """Yield the labeled examples of a file, for training, evaluation and scoring, with an error in place of each bad row.
@@ -163,26 +174,33 @@ class Reader:
         for item in self._examples(values, labeled):
             yield item if isinstance(item, LeftOutError) else raise_error(item)
 
-    def file_columns(self, path: Path) -> dict[str, str]:
+    def columns(self, path: Path) -> dict[str, str]:
         """Return the columns of a file by their use: those of its first good row. Nothing of stdin, which is read once."""
-        for row in () if is_stdin(path) else islice(self._rows(path, labeled=False), PROBED_ROWS):
+        if is_stdin(path):
+            return {}
+        of_file = self.kind.facts.columns_of_file
+        if of_file and (columns := of_file(self.kind, path)):
+            return columns
+        for row in islice(self._rows(path, labeled=False), PROBED_ROWS):
             with suppress(UserError):
                 if isinstance(row, Row):
-                    return self.columns(row, labeled=False).uses
+                    return self.kind.columns(row, labeled=False).uses
         return {}
 
-    def resolve(self, source: Path | Iterable[Any], labeled: bool = True) -> Self:
+    def resolve(self, source: Path | Iterable[Any], labeled: bool = True) -> Reader:
         """Return the reader that knows what all rows of a source together say, if it can be read twice. Errors as `read`."""
         path = source if isinstance(source, Path) else None
         twice = isinstance(source, list | tuple) if path is None else not is_stdin(path)
         if self.is_resolved or not twice:
             return self
-        return replace(self.resolved(self._rows(source, labeled), path, labeled), is_resolved=True)
+        return Reader(self.kind.resolved(self._rows(source, labeled), path, labeled), is_resolved=True)
 
     def _rows(self, source: Path | Iterable[Any], labeled: bool) -> Iterator[Any]:
-        rows = self.rows(source, labeled) if isinstance(source, Path) else self._rows_of_values(source)
-        rows = convert_rows(rows, self.flat) if self.flat else rows
-        return leave_out(rows, self.named) if labeled else rows
+        kind, flat, settings = self.kind, self.kind.facts.flat, vars(self.kind)
+        rows = kind.rows(source, labeled) if isinstance(source, Path) else self._rows_of_values(source)
+        rows = convert_rows(rows, flat) if flat else rows
+        is_read = ANSWER in settings.values() or settings.get(kind.facts.answer) == ""
+        return leave_out(rows, is_read) if labeled else rows
 
     def _rows_of_values(self, values: Iterable[Any]) -> Iterator[Any]:
         for number, value in enumerate(values, 1):
@@ -190,7 +208,8 @@ class Reader:
             if isinstance(value, dict):
                 yield row_from_python(value, place)
             else:
-                yield value if isinstance(value, self.examples) else self.from_python(value, place, place)
+                known = isinstance(value, self.kind.facts.examples)
+                yield value if known else self.kind.from_python(value, place, place)
 
     def _examples(self, source: Path | Iterable[Any], labeled: bool) -> Iterator[Any]:
         """Return the example of each row, or an error in its place."""
@@ -198,23 +217,19 @@ class Reader:
         return reader._converted(reader._rows(source, labeled), path, labeled)
 
     def _converted(self, rows: Iterator[Any], path: Path | None, labeled: bool) -> Iterator[Any]:
-        seen: dict[Any, Any] = {}
-        known: dict[tuple[str, ...], Any] = {}
+        kind, seen = self.kind, dict[Any, Any]()
+
+        @lru_cache(_MOST_COLUMNS)
+        def columns_named(names: tuple[str, ...]) -> Any:
+            return kind.columns(Row(dict.fromkeys(names), "", ""), labeled)
 
         def find(row: Row) -> Any:
-            if not self.same_by_name:
-                return self.columns(row, labeled)
-            names = tuple(row.values)
-            if (columns := known.get(names)) is None:
-                if len(known) == _MOST_COLUMNS:
-                    known.clear()
-                columns = known[names] = self.columns(row, labeled)
-            return columns
+            return columns_named(tuple(row.values)) if kind.facts.same_by_name else kind.columns(row, labeled)
 
         for number, (row, columns) in enumerate(_with_columns(rows, path, find), 1):
             seen["number"] = number
             try:
-                example = self.to_example(row, columns, labeled, seen) if isinstance(row, Row) else row
+                example = kind.to_example(row, columns, labeled, seen) if isinstance(row, Row) else row
             except UsageError:
                 raise
             except UserError as error:
@@ -255,3 +270,19 @@ def _with_columns(rows: Iterator[Any], path: Path | None, find: Callable[[Row], 
             break
     if problem is not None and not settled:
         raise problem
+
+
+def resolved_alike(kind: T, rows: Iterator[Any], path: Path | None, labeled: bool) -> T:  # noqa: ARG001
+    """Return the kind: `ExampleKind.resolved` of a kind whose rows say everything by themselves."""
+    return kind
+
+
+def rows_or_lines(kind: ExampleKind, path: Path, labeled: bool) -> Iterator[Any]:
+    """Yield the rows of a file, or the examples that its lines are if it is a .txt: `ExampleKind.rows` of several kinds."""
+    rows = read_rows(path, kind.facts.headerless)
+    if file_format(path) != "txt":
+        return rows
+    if labeled:
+        problem = "a line is a text, without labels, in .txt and stdin"
+        raise UsageError(f"{path}: {problem}: give a .tsv, .csv or .jsonl")
+    return convert_rows(rows, lambda row: kind.from_python(row.values["text"], row.place, row.source))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from bertie import console
 from bertie.errors import UsageError, UserError, join_names, shorten
@@ -28,9 +28,10 @@ from bertie.tasks.data.marked_texts import (
     relation_name,
 )
 from bertie.tasks.data.open_nre import end_by_name, flat
-from bertie.tasks.data.reader import DataFormat, Reader
+from bertie.tasks.data.reader import DataFormat, KindFacts, rows_or_lines
 from bertie.tasks.data.rows import (
     PROBED_ROWS,
+    Header,
     Row,
     file_format,
     is_stdin,
@@ -81,7 +82,7 @@ def _headerless(cells: list[str]) -> list[str] | None:
 
 
 @dataclass(frozen=True)
-class RelationTexts(Reader):
+class RelationTexts:
     """Texts with two spans and the relation between them.
 
     Attributes:
@@ -107,7 +108,8 @@ class RelationTexts(Reader):
     no_label: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     negative: str = ""
-    flat, headerless = staticmethod(flat), staticmethod(_headerless)
+    data_format: DataFormat = DataFormat()
+    facts = KindFacts(flat=flat, headerless=_headerless)
 
     @property
     def label_rules(self) -> LabelRules:
@@ -120,7 +122,7 @@ class RelationTexts(Reader):
                 return read_json_rows(path, "a list of objects, as that of TACRED")
             if file_format(path) == "txt" and is_numbered(path):
                 return numbered_rows(path)
-        return super().rows(path, labeled)
+        return rows_or_lines(self, path, labeled)
 
     def from_python(self, value: Any, place: str, source: str) -> Row | RelationExample:
         """Return the row of a text with tags, or of OpenNRE's objects."""
@@ -166,7 +168,7 @@ class RelationTexts(Reader):
         return replace(self, data_format=DataFormat(end="last" if certain[0] == "last" else "after"))
 
     def columns(self, row: Row, labeled: bool) -> RelationColumns:
-        return _find_columns(self, tuple(row.values), labeled)
+        return _find_columns(self, Header(row.values), labeled)
 
     def to_example(self, row: Row, columns: RelationColumns, labeled: bool, seen: dict[Any, Any]) -> RelationExample:
         values, source, place = row
@@ -204,46 +206,41 @@ class RelationTexts(Reader):
         for number, (side, name) in enumerate(zip(("first", "second"), types, strict=True)) if self.typed else ():
             if name is None:
                 raise UserError(f"{place}: the {side} span has no type", "Name both columns with --task.types")
-            if not name.isprintable():
-                raise UserError(f"{place}: the type {shorten(repr(name))} of the {side} span is no line of text")
             if self.known is not None and name not in self.known[number]:
                 problem = f"the type {shorten(name)!r} of the {side} span is none of those known"
                 raise UserError(f"{place}: {problem}: {join_names(sorted(self.known[number]))}")
         return example
 
 
-def _find_columns(kind: RelationTexts, names: tuple[str, ...], labeled: bool) -> RelationColumns:
-    """Find the columns of a row with these names. labeled: whether that of the label must be clear, if there is one."""
+def _find_columns(kind: RelationTexts, names: Header, labeled: bool) -> RelationColumns:
+    """Find the columns of a row with these names. labeled: whether the column of the label must be clear, if there is one."""
     known = {name.lower(): name for name in names}
 
-    def fail(problem: str, flag: str) -> NoReturn:
-        raise UsageError(f"{problem}; its columns are: {join_names(names)}", f"Choose with --task.{flag}")
-
     def one_of(named: str, usual: tuple[str, ...], use: str, flag: str) -> str | None:
-        if named and named not in names:
-            fail(f"no column {named!r}", flag)
+        names.require(f"--task.{flag}", named)
         candidates = [named] if named else [known[name] for name in usual if name in known]
         if len(candidates) > 1:
-            fail(f"more than one column could be {use} ({', '.join(candidates)})", flag)
+            raise names.unclear(f"more than one column could be {use} ({', '.join(candidates)})", f"--task.{flag}")
         return candidates[0] if candidates else None
 
     def group(named: tuple[str, ...], endings: tuple[str, ...], flag: str) -> tuple[str, ...]:
         if named:
-            if wrong := [name for name in named if name not in names]:
-                fail(f"no column {wrong[0]!r}", flag)
+            names.require(f"--task.{flag}", *named)
             if len(named) != 2 * len(endings):
-                fail(f"{2 * len(endings)} columns are needed", flag)
+                raise names.unclear(f"{2 * len(endings)} columns are needed", f"--task.{flag}")
             return named
         usual = [tuple(f"{side}_{ending}" for side in sides for ending in endings) for sides in PREFIXES]
         complete = [group for group in usual if all(name in known for name in group)]
         if len(complete) > 1:
-            fail(f"more than one set of columns could be the {flag}", flag)
+            raise names.unclear(f"more than one set of columns could be the {flag}", f"--task.{flag}")
         if flag == "spans" and not complete and (part := [n for group in usual for n in group if n in known]):
-            fail(f"a column beside {part[0]} is missing ({', '.join(usual[0] + usual[1])})", flag)
+            raise names.unclear(
+                f"a column beside {part[0]} is missing ({', '.join(usual[0] + usual[1])})", f"--task.{flag}"
+            )
         return tuple(known[name] for name in complete[0]) if complete else ()
 
     if (text := one_of(kind.text, TEXTS, "the text", "text")) is None:
-        fail("cannot tell which column is the text", "text")
+        raise names.unclear("cannot tell which column is the text", "--task.text")
     label = kind.label if kind.label and not labeled else one_of(kind.label, LABELS, "the relation", "label")
     spans, types = group(kind.spans, ("start", "end"), "spans"), group(kind.types, ("type",), "types")
     return RelationColumns(text, spans, types, label if label in names else None)

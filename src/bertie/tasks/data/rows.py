@@ -45,6 +45,19 @@ class Row(NamedTuple):
         return self._replace(values={names.get(name, name): value for name, value in self.values.items()})
 
 
+class Header(tuple[str, ...]):
+    """The names of the columns of a row."""
+
+    def unclear(self, problem: str, flags: str) -> UsageError:
+        """Return the error for columns that are only clear with flags."""
+        return UsageError(f"{problem}; its columns are: {join_names(self)}", f"Choose with {flags}")
+
+    def require(self, flag: str, *names: str) -> None:
+        """Raise a UsageError if a column that a flag names is missing. Empty names are those of flags that are not set."""
+        if missing := [name for name in names if name and name not in self]:
+            raise self.unclear(f"no column {missing[0]!r}", flag)
+
+
 def is_stdin(path: Path | str) -> bool:
     """Whether a name on the command line means stdin: "-" is .txt, "-.jsonl", "-.csv" and "-.tsv" name the format."""
     return str(path) in ("-", "-.jsonl", "-.csv", "-.tsv")

@@ -17,7 +17,7 @@ from bertie.tasks.data.annotations import from_spans, parse_spans
 from bertie.tasks.data.brat import is_brat, read_brat
 from bertie.tasks.data.conll import TAG_KEYS, WORD_KEYS, ConllFile, Keep
 from bertie.tasks.data.label_studio import label_studio_rows
-from bertie.tasks.data.reader import DataFormat, Reader
+from bertie.tasks.data.reader import DataFormat, KindFacts, rows_or_lines
 from bertie.tasks.data.rows import (
     STDIN,
     Row,
@@ -62,8 +62,12 @@ class SentenceColumns(NamedTuple):
         return "tags" if self.of_words else "spans"
 
 
+def _conll_columns(kind: TaggedSentences, path: Path) -> dict[str, str]:
+    return kind._conll(path, labeled=True).columns().uses if _is_conll(path) else {}
+
+
 @dataclass(frozen=True)
-class TaggedSentences(Reader):
+class TaggedSentences:
     """Sentences with a tag for each word."""
 
     word: int = -1
@@ -82,7 +86,8 @@ class TaggedSentences(Reader):
     """What lines are that begin a sentence with "#"; see `conll`."""
     known: tuple[str, ...] = ()
     """Tags of the training examples, which tell words from comments."""
-    examples, same_by_name = (TaggedSentence,), False
+    data_format: DataFormat = DataFormat()
+    facts, label_rules = KindFacts((TaggedSentence,), same_by_name=False, columns_of_file=_conll_columns), None
 
     def __post_init__(self) -> None:
         require_range("", self, "word", low=-1)
@@ -90,7 +95,7 @@ class TaggedSentences(Reader):
 
     def rows(self, path: Path, labeled: bool) -> Iterator[Any]:
         if path == STDIN:
-            return super().rows(path, labeled)
+            return rows_or_lines(self, path, labeled)
         if is_brat(path):
             return read_brat(path, self.form, labeled)
         if file_format(path) in _ROWS:
@@ -112,9 +117,6 @@ class TaggedSentences(Reader):
     def _conll(self, path: Path, labeled: bool) -> ConllFile:
         usual = self.data_format.has_comments
         return ConllFile(path, self.word, self.tag, labeled, self.comments, usual, self.known)
-
-    def file_columns(self, path: Path) -> dict[str, str]:
-        return self._conll(path, labeled=True).columns().uses if _is_conll(path) else super().file_columns(path)
 
     def _named(self, sentence: TaggedSentence | UserError) -> TaggedSentence | UserError:
         """Return a sentence with the names of the tags that are numbers, or an error in its place."""

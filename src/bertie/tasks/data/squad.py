@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertie import storage
-from bertie.errors import UsageError, UserError, join_names, shorten
+from bertie.errors import UsageError, UserError, shorten
 from bertie.tasks.data.cells import is_written, parse_cell
-from bertie.tasks.data.left_out import ANSWER
-from bertie.tasks.data.reader import Reader
+from bertie.tasks.data.reader import DataFormat, KindFacts, resolved_alike
 from bertie.tasks.data.rows import (
     STDIN,
+    Header,
     Row,
     convert_rows,
     file_format,
@@ -81,7 +81,7 @@ class QuestionColumns(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Questions(Reader):
+class Questions:
     """Questions about a context. Rows may also have the start of the answer, in answer_start, and an id.
 
     The columns are those of .jsonl, .csv, .tsv and .parquet files. SQuAD's .json has its own names.
@@ -96,14 +96,11 @@ class Questions(Reader):
     question: str = "question"
     context: str = "context"
     answers: str = ""
-    examples = (Question,)
+    facts, data_format, label_rules = KindFacts((Question,), answer="answers"), DataFormat(), None
+    resolved = resolved_alike
 
     def __post_init__(self) -> None:
         require_distinct_columns(question=self.question, context=self.context, answers=self.answers)
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        return (ANSWER,)
 
     def rows(self, path: Path, labeled: bool) -> Iterator[Any]:  # noqa: ARG002
         if path == STDIN:
@@ -128,13 +125,11 @@ class Questions(Reader):
         raise UserError(f"{place}: {expected}", "On the command line: --one-example QUESTION CONTEXT, or --input FILE")
 
     def columns(self, row: Row, labeled: bool) -> QuestionColumns:  # noqa: ARG002
-        listed = f"; its columns are: {join_names(row.values)}"
-        if missing := [name for name in (self.question, self.context) if name not in row.values]:
-            raise UsageError(f"no {missing[0]!r}{listed}", "Choose with --task.question and --task.context")
+        names = Header(row.values)
+        names.require("--task.question and --task.context", self.question, self.context)
         answers = [self.answers] if self.answers else [name for name in _ANSWERS if name in row.values]
         if len(answers) > 1:
-            problem = f"{' and '.join(map(repr, answers))} could both be the answers"
-            raise UsageError(f"{problem}{listed}", "Choose with --task.answers")
+            raise names.unclear(f"{' and '.join(answers)} could both be the answers", "--task.answers")
         return QuestionColumns(self.question, self.context, answers[0] if answers else "")
 
     def to_example(self, row: Row, columns: QuestionColumns, labeled: bool, seen: dict[Any, Any]) -> Question:

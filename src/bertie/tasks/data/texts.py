@@ -12,16 +12,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from bertie import console
 from bertie.errors import UsageError, UserError, join_names, shorten
 from bertie.tasks.data.cells import is_written, parse_cell
 from bertie.tasks.data.in_memory import require_list
 from bertie.tasks.data.labels import MARKERS, LabelRules, among, require_one_type
-from bertie.tasks.data.reader import Reader
+from bertie.tasks.data.reader import DataFormat, KindFacts, Reader, rows_or_lines
 from bertie.tasks.data.rows import (
     PROBED_ROWS,
+    Header,
     Row,
     describe_bad_number,
     label_or_none,
@@ -106,7 +107,7 @@ def cola_columns(cells: list[str]) -> list[str] | None:
 
 
 @dataclass(frozen=True)
-class LabeledTexts(Reader):
+class LabeledTexts:
     """Examples of one or two texts.
 
     Attributes:
@@ -129,7 +130,7 @@ class LabeledTexts(Reader):
     paired: bool | None = None
     no_label: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
-    examples, headerless = (Example,), staticmethod(cola_columns)
+    facts, data_format, rows = KindFacts((Example,), headerless=cola_columns), DataFormat(), rows_or_lines
 
     def __post_init__(self) -> None:
         require_distinct_columns(text=self.text, text_pair=self.text_pair, label=self.label)
@@ -172,7 +173,7 @@ class LabeledTexts(Reader):
         return replace(self, numbers=2 * sum(map(_is_number, labels)) >= len(labels) > 0)
 
     def columns(self, row: Row, labeled: bool) -> TextColumns:
-        return _find_columns(self, tuple(row.values), labeled)
+        return _find_columns(self, Header(row.values), labeled)
 
     def to_example(self, row: Row, columns: TextColumns, labeled: bool, seen: dict[Any, Any]) -> Example:
         values, source, place = row
@@ -248,22 +249,18 @@ def _only_label(given: Any, name: str, place: str, seen: dict[Any, Any]) -> Any:
     return listed[0]
 
 
-def _find_columns(kind: LabeledTexts, names: tuple[str, ...], labeled: bool) -> TextColumns:
-    """Find the columns of a row with these names. labeled: whether that of the label must be clear, if there is one."""
+def _find_columns(kind: LabeledTexts, names: Header, labeled: bool) -> TextColumns:
+    """Find the columns of a row with these names. labeled: whether the column of the label must be clear, if there is one."""
     known = {name.lower(): name for name in names}
     known |= {name: "" for name, count in Counter(map(str.lower, names)).items() if count > 1}  # Text beside text
 
-    def fail(problem: str, flags: str) -> NoReturn:
-        raise UsageError(f"{problem}; its columns are: {join_names(names)}", f"Choose with {flags}")
-
-    for flag, name in (("--task.text", kind.text), ("--task.text-pair", kind.text_pair)):
-        if name and name not in names:
-            fail(f"no column {name!r}", flag)
+    names.require("--task.text", kind.text)
+    names.require("--task.text-pair", kind.text_pair)
     label_names = kind.label_names
     if kind.text:
         text, pair = kind.text, kind.text_pair or None
     elif kind.text_pair:
-        fail("--task.text-pair without --task.text", "both")
+        raise names.unclear("--task.text-pair without --task.text", "both")
     else:
         layouts = [entry for entry in _LAYOUTS if entry[0] in known and (entry[1] is None or entry[1] in known)]
         if paired := [entry for entry in layouts if entry[1]]:  # one column of a pair is not a layout by itself
@@ -271,23 +268,22 @@ def _find_columns(kind: LabeledTexts, names: tuple[str, ...], labeled: bool) -> 
             layouts = [entry for entry in layouts if entry[1] or entry[0] not in used]
         if len(layouts) != 1:
             problem = "more than one column could be" if layouts else "cannot tell which column is"
-            fail(
-                f"{problem} the text", "--task.text, and for two texts --task.text-pair, and --task.label for the label"
-            )
+            flags = "--task.text, and for two texts --task.text-pair, and --task.label for the label"
+            raise names.unclear(f"{problem} the text", flags)
         [(text_name, pair_name, own_labels)] = layouts
         text, pair = known[text_name], known[pair_name] if pair_name else None
         if not text or pair == "":
-            fail("two columns have the name of the text, in capitals or not", "--task.text")
+            raise names.unclear("two columns have the name of the text, in capitals or not", "--task.text")
         label_names += own_labels
     labels = [known[name] for name in label_names if name in known and known[name] not in (text, pair)]
     if kind.label:
         if kind.label in (text, pair):
-            fail(f"{kind.label!r} is the text, and cannot be the label", "--task.text and --task.label")
-        if labeled and kind.label not in names:
-            fail(f"no column {kind.label!r}", "--task.label")
+            raise names.unclear(f"{kind.label!r} is the text, and cannot be the label", "--task.text and --task.label")
+        if labeled:
+            names.require("--task.label", kind.label)
         labels = [kind.label] if kind.label in names else []
     if labeled and (len(labels) > 1 or "" in labels):
-        fail("more than one column could be the label", "--task.label")
+        raise names.unclear("more than one column could be the label", "--task.label")
     columns = TextColumns(text, pair, labels[0] if len(labels) == 1 and labels[0] else None, names)
     kind._require_number(columns)
     return columns
@@ -301,4 +297,4 @@ def pairs_of(given: Iterable[Any]) -> list[Any]:
     values = list(require_list(given))
     if not any(isinstance(value, dict) for value in values):
         return values
-    return [(each.text, each.text_pair) for each in LabeledTexts(label_names=(), paired=True).values(values)]
+    return [(each.text, each.text_pair) for each in Reader(LabeledTexts(label_names=(), paired=True)).values(values)]

@@ -10,7 +10,7 @@ from typing import Any
 from bertie.errors import UsageError, UserError, join_names
 from bertie.files.sources import FORMATS, KNOWN
 from bertie.tasks.data.conll import ConllFile
-from bertie.tasks.data.reader import Reader
+from bertie.tasks.data.reader import DataFormat, KindFacts, Reader, resolved_alike
 from bertie.tasks.data.rows import (
     Row,
     file_format,
@@ -32,14 +32,23 @@ _KINDS = {str: "a text", list: "a list of words"}
 
 
 @dataclass(frozen=True)
-class UnlabeledReader(Reader):
+class UnlabeledReader:
     """Reads texts. A .txt file, like stdin ("-"), has one text per line. Files of unknown formats are read as CoNLL files."""
 
     text: str = ""
     """Column of the text, or key of a text or a list of words in .jsonl (empty: text, sentence, tokens or words)."""
     word: int = -1
     """Column of the word in a CoNLL file, from 0; -1: the second in .conllu files, else the first."""
-    headerless = staticmethod(cola_columns)
+    facts, data_format, label_rules = KindFacts(headerless=cola_columns), DataFormat(), None
+    resolved = resolved_alike
+
+    def stream(self, path: Path) -> Iterator[Text | UserError]:
+        """Read a file lazily and in order, either texts or lists of words: see `Reader.stream`."""
+        return Reader(self).stream(path)
+
+    def values(self, given: Iterable[Any]) -> Iterator[Any]:
+        """Return texts in memory: the texts of rows, such as dicts and frames, and other values as they are."""
+        return Reader(self).values(given)
 
     def rows(self, path: Path, labeled: bool) -> Iterator[Any]:  # noqa: ARG002
         """Yield rows, or lists of words, lazily and in order."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from bertie.errors import UserError
 from bertie.tasks import MultiLabel
 from bertie.tasks.data.cells import is_written, parse_cell
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.squad import Answer, Question, Questions
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
@@ -43,7 +44,7 @@ def test_what_numpy_prints_and_broken_lists_are_refused(cell: str) -> None:
 
 def read(path: Path, *rows: dict[str, Any]) -> list[Any]:
     path.write_text("".join(json.dumps({"question": "q", "context": "a [b] c d", **row}) + "\n" for row in rows))
-    return list(Questions().read(path))
+    return list(Reader(Questions()).read(path))
 
 
 def answers(found: list[Any]) -> list[tuple[Answer, ...] | None]:

@@ -11,6 +11,7 @@ import pytest
 from bertie.errors import UsageError, UserError
 from bertie.tasks import Choose
 from bertie.tasks.data.choices import ChoiceExample, Choices
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.scoring import training_examples
 
 Q = {"context": "c", "question": "q?"}
@@ -37,7 +38,7 @@ def test_copa(tmp_path: Path) -> None:
         "Why?",
     ]
     assert parts(found)[0] == ("p", "What happened as a result?", ("x", "y"), 1)
-    columns = Choose().reader.file_columns(tmp_path / "a.jsonl")
+    columns = Choose().reader.columns(tmp_path / "a.jsonl")
     uses = {"context": "premise", "before the endings": "question", "endings": "choice1, choice2"}
     assert columns == {**uses, "label": "label (from 0)"}
 
@@ -211,11 +212,11 @@ def test_a_number_that_is_the_text_of_another_ending_is_not_guessed(columns: str
     endings = ["1", "2", "3", "4"]
     named = {ending.format(number): text for number, text in enumerate(endings)} if "{" in ending else {ending: endings}
     (tmp_path / "a.jsonl").write_text(json.dumps({context: "1+1?", **named, "label": 2}))
-    assert "could be the number of an ending or its text" in str(next(Choices().read(tmp_path / "a.jsonl")))
-    [stated] = Choices(labels_from=0).read(tmp_path / "a.jsonl")
+    assert "could be the number of an ending or its text" in str(next(Reader(Choices()).read(tmp_path / "a.jsonl")))
+    [stated] = Reader(Choices(labels_from=0)).read(tmp_path / "a.jsonl")
     swag = {f"ending{number}": text for number, text in enumerate(endings)}
     (tmp_path / "a.jsonl").write_text(json.dumps({"sent1": "1+1", "sent2": "is", **swag, "label": 2}))
-    [known] = Choices().read(tmp_path / "a.jsonl")
+    [known] = Reader(Choices()).read(tmp_path / "a.jsonl")
     assert isinstance(stated, ChoiceExample)
     assert isinstance(known, ChoiceExample)
     assert stated.label == known.label == 2

@@ -17,7 +17,10 @@ SENTENCES = "".join(f"# s{i}\nAnna B-PER\nsmiled O\n\n" for i in range(4))
 
 def read(tmp_path: Path, text: str, comments: Keep = "") -> list[tuple[str, ...]]:
     (tmp_path / "a.conll").write_text(text)
-    return [each.words for each in valid_examples(TaggedSentences(comments=comments).read(tmp_path / "a.conll"), "a")]
+    return [
+        each.words
+        for each in valid_examples(Reader(TaggedSentences(comments=comments)).read(tmp_path / "a.conll"), "a")
+    ]
 
 
 def test_a_doubt_is_resolved_by_the_training_examples(tmp_path: Path) -> None:
@@ -28,7 +31,7 @@ def test_a_doubt_is_resolved_by_the_training_examples(tmp_path: Path) -> None:
     def words(reader: Reader) -> list[tuple[str, ...]]:
         return [each.words for each in valid_examples(reader.read(tmp_path / "a.conll"), "a")]
 
-    assert words(TaggedSentences(known=("O", "s1"))) == [("a",), ("#", "b")]
+    assert words(Reader(TaggedSentences(known=("O", "s1")))) == [("a",), ("#", "b")]
     task, examples = training_examples(Tag(), tmp_path / "train.conll")
     task = task.fit(examples)
     assert words(task.reader) == [("a",), ("b",)]

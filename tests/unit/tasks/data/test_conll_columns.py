@@ -8,6 +8,7 @@ import pytest
 
 from bertie.errors import UsageError
 from bertie.tasks.data.left_out import valid_examples
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.sentences import TaggedSentences
 
 
@@ -15,7 +16,7 @@ def read(path: Path, lines: str, word: int = -1, tag: int = -1) -> list[tuple[tu
     path.write_text(lines.replace("/ ", "\n") + "\n", encoding="utf-8")
     return [
         (each.words, each.tags)
-        for each in valid_examples(TaggedSentences(word, tag).read(path), path.name, strict=True)
+        for each in valid_examples(Reader(TaggedSentences(word, tag)).read(path), path.name, strict=True)
     ]
 
 

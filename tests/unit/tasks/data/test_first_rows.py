@@ -14,6 +14,7 @@ from bertie.errors import UsageError, UserError
 from bertie.tasks import Choose, Embed, Regress
 from bertie.tasks.data.choices import ChoiceExample, Choices
 from bertie.tasks.data.left_out import valid_examples
+from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.rows import PROBED_ROWS
 from bertie.tasks.data.sentences import TaggedSentences
 from bertie.tasks.data.tagged import TaggedSentence
@@ -40,12 +41,12 @@ def errors(found: list[Any]) -> list[str]:
 
 
 READERS = [
-    (LabeledTexts().read, TEXT),
-    (LabeledTexts().stream, TEXT),
+    (Reader(LabeledTexts()).read, TEXT),
+    (Reader(LabeledTexts()).stream, TEXT),
     (Embed().reader.read, PAIR),
     (Regress().reader.read, PAIR),
-    (Choices().read, CHOICE),
-    (Choices().stream, CHOICE),
+    (Reader(Choices()).read, CHOICE),
+    (Reader(Choices()).stream, CHOICE),
     (UnlabeledReader().stream, TEXT),
 ]
 NAMES = ["classify", "classify-stream", "embed", "regress", "choose", "choose-stream", "unlabelled"]
@@ -90,7 +91,7 @@ def test_rows_of_one_text_do_not_determine_the_columns_of_pairs(tmp_path: Path) 
 
 def test_a_named_label_that_the_first_row_lacks_costs_that_row(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", lines({"text": "a"}, {"text": "b", "topic": "x"}))
-    error, example = LabeledTexts(label="topic").read(path)
+    error, example = Reader(LabeledTexts(label="topic")).read(path)
     assert str(error).startswith(f"{path}:1: no column 'topic'")
     assert isinstance(example, Example)
 
@@ -130,9 +131,9 @@ def test_a_carriage_return_in_a_csv_cell_must_be_quoted(tmp_path: Path) -> None:
     for content, line in ((b"bro\rken,1\n", 4), (b'"x\ny",b\rc\n', 5)):
         write(path, b'text,label\n"x\ny",1\n' + content + b"b,0\n")
         with pytest.raises(UserError, match=rf"a\.csv:{line}: .*\\r.* outside quotes: quote the cell, or"):
-            list(LabeledTexts().read(path))
+            list(Reader(LabeledTexts()).read(path))
     write(path, b'text,label\n"bro\rken",1\r\nb,0\r\n')
-    assert [item.text for item in LabeledTexts().read(path) if isinstance(item, Example)] == ["bro\rken", "b"]
+    assert [item.text for item in Reader(LabeledTexts()).read(path) if isinstance(item, Example)] == ["bro\rken", "b"]
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.conll"])
@@ -140,15 +141,15 @@ def test_a_carriage_return_in_a_csv_cell_must_be_quoted(tmp_path: Path) -> None:
 def test_files_whose_lines_end_in_carriage_returns_are_refused(tmp_path: Path, name: str, end: bytes) -> None:
     path = write(tmp_path / name, b"text label\ra 1\rb 2".replace(b" ", b" " if name == "a.conll" else b"\t") + end)
     with pytest.raises(UserError, match=r": its lines end in \\r alone; convert"):
-        list((TaggedSentences() if name == "a.conll" else LabeledTexts()).read(path))
+        list((Reader(TaggedSentences()) if name == "a.conll" else Reader(LabeledTexts())).read(path))
 
 
 def test_a_carriage_return_inside_a_text_is_kept(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", b"te\rxt\tlabel\na\r b\t1\n")
-    [found] = LabeledTexts("te\rxt").read(path)
+    [found] = Reader(LabeledTexts("te\rxt")).read(path)
     assert isinstance(found, Example)
     assert found.text == "a\r b"
-    [line] = LabeledTexts().stream(write(tmp_path / "a.txt", b"a\rb\n"))
+    [line] = Reader(LabeledTexts()).stream(write(tmp_path / "a.txt", b"a\rb\n"))
     assert isinstance(line, Example)
     assert line.text == "a\rb"
 
@@ -159,7 +160,7 @@ def test_a_malformed_first_line_costs_its_sentence(tmp_path: Path, name: str) ->
     bad = "# note\n1 New York B-LOC\n2 x O\n\n" if name == "a.conllu" else "New York x B-LOC\nx x O\n\n"
     path = write(tmp_path / name, bad + good * 3)
     text = UnlabeledReader().stream(path)
-    found = list(TaggedSentences().stream(path))
+    found = list(Reader(TaggedSentences()).stream(path))
     assert [type(item) for item in found] == [UserError] + [TaggedSentence] * 3
     first = 2 if name == "a.conllu" else 1
     message = f"{path}:{first}: 4 columns, where most lines have 3 (the sentence that starts in line {first})"
@@ -168,7 +169,7 @@ def test_a_malformed_first_line_costs_its_sentence(tmp_path: Path, name: str) ->
 
 
 def test_the_header_is_the_first_line_of_the_usual_width(tmp_path: Path) -> None:
-    [error, found] = TaggedSentences().read(write(tmp_path / "a.conll", "made by X\n\nword tag\na O\n\n"))
+    [error, found] = Reader(TaggedSentences()).read(write(tmp_path / "a.conll", "made by X\n\nword tag\na O\n\n"))
     assert "a.conll:1: 3 columns, where most lines have 2" in str(error)
     assert isinstance(found, TaggedSentence)
     assert found.words == ("a",)
@@ -176,9 +177,9 @@ def test_the_header_is_the_first_line_of_the_usual_width(tmp_path: Path) -> None
 
 def test_columns_may_follow_many_empty_lines_and_comments(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conllu", "# c\n" * 200 + "\n" * 200 + "1 a O\n\n" * 200)
-    assert sum(isinstance(item, TaggedSentence) for item in TaggedSentences().stream(path)) == 200
+    assert sum(isinstance(item, TaggedSentence) for item in Reader(TaggedSentences()).stream(path)) == 200
     with pytest.raises(UserError, match=r"b\.conll is empty"):
-        list(TaggedSentences().stream(write(tmp_path / "b.conll", "")))
+        list(Reader(TaggedSentences()).stream(write(tmp_path / "b.conll", "")))
 
 
 def test_conll_files_are_read_lazily(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +195,7 @@ def test_conll_files_are_read_lazily(tmp_path: Path, monkeypatch: pytest.MonkeyP
             yield read, "\n"
 
     monkeypatch.setattr(conll, "read_lines", endless)
-    found = list(islice(TaggedSentences().stream(write(tmp_path / "a.conll", "x")), 1000))
+    found = list(islice(Reader(TaggedSentences()).stream(write(tmp_path / "a.conll", "x")), 1000))
     assert len(found) == 1000
     assert read <= 2000 + 4 * PROBED_ROWS
 
@@ -228,7 +229,7 @@ def test_a_column_of_a_choice_has_one_use(
 
 def test_a_context_column_named_like_a_label(tmp_path: Path) -> None:
     """Another column is then the label, which may be missing for prediction."""
-    reader = Choices(context="answer")
+    reader = Reader(Choices(context="answer"))
     row = {"answer": "a", "endings": ["b", "c"]}
     [found] = reader.read(write(tmp_path / "a.jsonl", lines({**row, "gold": 1})))
     assert isinstance(found, ChoiceExample)
@@ -241,22 +242,22 @@ def test_a_context_column_named_like_a_label(tmp_path: Path) -> None:
 def test_a_column_without_a_name_is_neither_context_nor_label(tmp_path: Path) -> None:
     """pandas writes such a column, with the numbers of the rows."""
     path = write(tmp_path / "a.csv", ",prompt,ending0,ending1\n0,a,b,c\n1,a,b,c\n")
-    for found in Choices().stream(path):
+    for found in Reader(Choices()).stream(path):
         assert isinstance(found, ChoiceExample)
         assert found.label is None
     remedy = "Name the column of the gold ending with --task.label"
-    assert errors(list(Choices().read(path))) == [f"{path}:{line}: no label. {remedy}" for line in (2, 3)]
+    assert errors(list(Reader(Choices()).read(path))) == [f"{path}:{line}: no label. {remedy}" for line in (2, 3)]
     with pytest.raises(UsageError, match="cannot tell which column is the context"):
-        list(Choices().stream(write(path, ",foo,ending0,ending1\n0,a,b,c\n")))
+        list(Reader(Choices()).stream(write(path, ",foo,ending0,ending1\n0,a,b,c\n")))
 
 
 def test_only_regular_files_are_read() -> None:
     reading, writing = os.pipe()
     path = Path(f"/dev/fd/{reading}")
-    for stream in (LabeledTexts().stream, Choices().stream, TaggedSentences().stream):
+    for stream in (Reader(LabeledTexts()).stream, Reader(Choices()).stream, Reader(TaggedSentences()).stream):
         with pytest.raises(UsageError, match=rf"{path} is not a regular file: .*--input -"):
             list(stream(path))
     os.close(reading)
     os.close(writing)
     with pytest.raises(UsageError, match="no such file"):
-        LabeledTexts().stream(path)
+        Reader(LabeledTexts()).stream(path)

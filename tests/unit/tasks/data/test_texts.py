@@ -47,11 +47,11 @@ LABELS = {
 }
 
 
-def read_examples(path: Path, reader: Reader = LabeledTexts()) -> list[Example]:
+def read_examples(path: Path, reader: Reader = Reader(LabeledTexts())) -> list[Example]:
     return labeled_examples(reader, path, strict=True)
 
 
-def as_examples(values: Any, reader: Reader = LabeledTexts()) -> list[Example]:
+def as_examples(values: Any, reader: Reader = Reader(LabeledTexts())) -> list[Example]:
     return list(reader.values(values))
 
 
@@ -93,7 +93,7 @@ def test_mnli_rows_without_a_gold_label_are_left_out_for_training(tmp_path: Path
     rows = "0\ta\t(p)\t(q)\tA man.\tA person.\tneutral\tentailment\tentailment\n1\tb\t(p)\t(q)\tC\tD\tx\ty\t-\n"
     path = write(tmp_path / "dev.tsv", header + rows)
     assert read_examples(path) == [Example("A man.", "A person.", "entailment", "dev.tsv:2")]
-    streamed = list(LabeledTexts().stream(path))  # prediction answers every row
+    streamed = list(Reader(LabeledTexts()).stream(path))  # prediction answers every row
     assert [example.label for example in streamed if isinstance(example, Example)] == ["entailment", None]
 
 
@@ -118,19 +118,19 @@ def test_common_column_names_are_recognized(
 
 def test_named_columns(tmp_path: Path):
     path = write(tmp_path / "x.csv", "headline,body,topic,score,label\nh,b,t,0.5,l\n")
-    (found,) = read_examples(path, LabeledTexts(text="headline", text_pair="body", label="topic"))
+    (found,) = read_examples(path, Reader(LabeledTexts(text="headline", text_pair="body", label="topic")))
     assert (found.text, found.text_pair, found.label) == ("h", "b", "t")
-    (scored,) = read_examples(path, LabeledTexts(text="body", label="score"))
+    (scored,) = read_examples(path, Reader(LabeledTexts(text="body", label="score")))
     assert (scored.text_pair, scored.label) == (None, "0.5")
 
 
 def test_a_named_label_may_be_missing_only_for_prediction(tmp_path: Path):
     path = write(tmp_path / "x.csv", "text\nhello\n")
-    found = next(LabeledTexts(label="topic").stream(path))
+    found = next(Reader(LabeledTexts(label="topic")).stream(path))
     assert isinstance(found, Example)
     assert found.label is None
     with pytest.raises(UsageError, match=r"no column 'topic'; its columns are: text\. Choose with --task\.label"):
-        read_examples(path, LabeledTexts(label="topic"))
+        read_examples(path, Reader(LabeledTexts(label="topic")))
 
 
 @pytest.mark.parametrize(
@@ -138,18 +138,18 @@ def test_a_named_label_may_be_missing_only_for_prediction(tmp_path: Path):
     [
         (
             "headline,topic\na,b\n",
-            LabeledTexts(),
+            Reader(LabeledTexts()),
             r"cannot tell.*headline, topic.*--task\.text.*--task\.text-pair.*--task\.label",
         ),
-        ("text,sentence\na,b\n", LabeledTexts(), "more than one column could be the text"),
-        ("sentence1,label\na,b\n", LabeledTexts(), "cannot tell"),
+        ("text,sentence\na,b\n", Reader(LabeledTexts()), "more than one column could be the text"),
+        ("sentence1,label\na,b\n", Reader(LabeledTexts()), "cannot tell"),
         (
             "text,label,gold_label\na,b,c\n",
-            LabeledTexts(),
+            Reader(LabeledTexts()),
             r"more than one column could be the label.*--task\.label",
         ),
-        ("text,label\na,b\n", LabeledTexts(text="txet"), "no column 'txet'"),
-        ("text,other\na,b\n", LabeledTexts(text_pair="other"), r"--task\.text-pair without --task\.text"),
+        ("text,label\na,b\n", Reader(LabeledTexts(text="txet")), "no column 'txet'"),
+        ("text,other\na,b\n", Reader(LabeledTexts(text_pair="other")), r"--task\.text-pair without --task\.text"),
     ],
 )
 def test_unclear_columns_are_refused(tmp_path: Path, text: str, reader: Reader, message: str):
@@ -194,12 +194,12 @@ def test_an_error_names_the_file_and_the_line(tmp_path: Path, name: str, content
 
 def test_wrong_paths_are_usage_errors(tmp_path: Path):
     with pytest.raises(UsageError, match="no such file"):
-        LabeledTexts().stream(tmp_path / "none.tsv")
+        Reader(LabeledTexts()).stream(tmp_path / "none.tsv")
     with pytest.raises(UsageError, match=r"\.txt, \.jsonl, \.csv, \.tsv, \.parquet"):
         read_examples(write(tmp_path / "x.xlsx", "text\n"))
     (tmp_path / "folder.tsv").mkdir()
     with pytest.raises(UsageError, match=r"folder\.tsv is a folder: give a file"):
-        LabeledTexts().stream(tmp_path / "folder.tsv")
+        Reader(LabeledTexts()).stream(tmp_path / "folder.tsv")
 
 
 def test_tsv_does_not_quote_and_only_line_feeds_end_lines(tmp_path: Path):
@@ -218,7 +218,7 @@ def test_rows_of_empty_cells_are_rows_and_empty_lines_are_none(
     tmp_path: Path, content: str, expected: list[tuple[str, str | None]]
 ):
     for path in (write(tmp_path / "x.tsv", content), write(tmp_path / "x.csv", content.replace("\t", ","))):
-        assert [(e.text, e.label) for e in LabeledTexts().stream(path) if isinstance(e, Example)] == expected
+        assert [(e.text, e.label) for e in Reader(LabeledTexts()).stream(path) if isinstance(e, Example)] == expected
 
 
 @pytest.mark.parametrize("paired", [True, False])
@@ -228,7 +228,7 @@ def test_the_training_examples_decide_whether_texts_are_pairs(tmp_path: Path, pa
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     have, had = ("one text", "two") if paired else ("two texts", "one")
-    error, example = LabeledTexts(paired=paired).stream(path)
+    error, example = Reader(LabeledTexts(paired=paired)).stream(path)
     assert f"a.jsonl:1: {have}, where the training examples have {had}" in str(error)
     assert isinstance(example, Example)
     assert (example.text_pair is not None) == paired
@@ -237,7 +237,7 @@ def test_the_training_examples_decide_whether_texts_are_pairs(tmp_path: Path, pa
         with open(tmp_path / name, "a") as file:
             file.write(("," if name == "a.csv" else "\t").join("xy"[: len(rows[0])]) + "\n")
         with pytest.raises(UsageError, match=f"{name}: {have}"):
-            list(LabeledTexts(paired=paired).stream(tmp_path / name))
+            list(Reader(LabeledTexts(paired=paired)).stream(tmp_path / name))
 
 
 def test_embed_reads_pairs_only(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_embed_reads_pairs_only(tmp_path: Path) -> None:
 def test_labels_that_must_be_numbers(tmp_path: Path):
     rows = "".join(f"t\t{label}\n" for label in ("0.5", "inf", "abc", "1_000", "", "-", "1e3", "x" * 100_000))
     path = write(tmp_path / "x.tsv", "text\tscore\n" + rows)
-    found = list(LabeledTexts(label_names=SCORES, numbers=True).read(path))
+    found = list(Reader(LabeledTexts(label_names=SCORES, numbers=True)).read(path))
     assert [item.label for item in found if isinstance(item, Example)] == ["0.5", "1e3"]
     errors = [str(item).removeprefix(f"{path}:") for item in found if isinstance(item, UserError)]
     assert errors[:3] == [
@@ -261,13 +261,13 @@ def test_labels_that_must_be_numbers(tmp_path: Path):
     assert errors[3] == "6: no label"
     assert max(map(len, errors)) < 100
     assert all(
-        isinstance(item, Example) for item in LabeledTexts(label_names=SCORES, numbers=True).stream(path)
+        isinstance(item, Example) for item in Reader(LabeledTexts(label_names=SCORES, numbers=True)).stream(path)
     )  # labels are not required there
     with pytest.raises(UserError, match=r"x\.tsv:3: the label is 'inf'"):
         valid_examples(Regress().reader.read(path), "x", strict=True)
 
 
-@pytest.mark.parametrize("reader", [LabeledTexts(), Embed().reader, Regress().reader])
+@pytest.mark.parametrize("reader", [Reader(LabeledTexts()), Embed().reader, Regress().reader])
 def test_nan_is_a_missing_label(tmp_path: Path, reader: Reader) -> None:
     """As pandas writes missing values."""
     path = write(tmp_path / "x.csv", "text,text_pair,label\na,b,1\na,b,nan\na,b,NaN\na,b,0\n")
@@ -283,8 +283,8 @@ def test_numpy_numbers_are_labels() -> None:
         ((np.str_("x"),), ["x"]),
     ):
         given = [{"text": "a", "label": value} for value in values]
-        assert [item.label for item in LabeledTexts().values(given)] == labels
-    assert [item.label for item in LabeledTexts().values([{"text": "a", "label": np.float32("nan")}])] == [None]
+        assert [item.label for item in Reader(LabeledTexts()).values(given)] == labels
+    assert [item.label for item in Reader(LabeledTexts()).values([{"text": "a", "label": np.float32("nan")}])] == [None]
 
 
 def test_long_labels_are_shortened_in_messages():
@@ -299,7 +299,7 @@ def test_long_labels_are_shortened_in_messages():
 def test_labels_of_jsonl_become_strings(tmp_path: Path):
     rows = [{"text": "a", "label": label} for label in (1, "x", True, 0.5, None, "")]
     path = write(tmp_path / "x.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    found = [example for example in LabeledTexts().stream(path) if isinstance(example, Example)]
+    found = [example for example in Reader(LabeledTexts()).stream(path) if isinstance(example, Example)]
     assert [example.label for example in found] == ["1", "x", "true", "0.5", None, None]
     write(path, "".join(json.dumps(row) + "\n" for row in rows[1::3]))
     with pytest.raises(UserError, match=r"x\.jsonl:2: no label"):
@@ -307,7 +307,7 @@ def test_labels_of_jsonl_become_strings(tmp_path: Path):
 
 
 def test_streaming_is_lazy(tmp_path: Path):
-    stream = LabeledTexts().stream(write(tmp_path / "x.jsonl", '{"text": "a"}\nbroken\n{"text": "c"}\n'))
+    stream = Reader(LabeledTexts()).stream(write(tmp_path / "x.jsonl", '{"text": "a"}\nbroken\n{"text": "c"}\n'))
     assert next(stream) == Example("a", None, None, "x.jsonl:1")
     bad = next(stream)
     assert isinstance(bad, UserError)
@@ -317,7 +317,7 @@ def test_streaming_is_lazy(tmp_path: Path):
 
 def test_a_line_of_txt_is_a_text_without_a_label(tmp_path: Path):
     path = write(tmp_path / "x.txt", "a\tb\n\nlast")
-    assert list(LabeledTexts().stream(path)) == [
+    assert list(Reader(LabeledTexts()).stream(path)) == [
         Example(text, None, None, f"x.txt:{number}") for number, text in enumerate(["a\tb", "", "last"], 1)
     ]
     for name in (path, Path("-")):
@@ -331,7 +331,7 @@ def test_examples_from_python_values():
     assert found == [Example("a", None, "1", "example 1"), Example("b", None, None, "example 2"), ready]
     (pair,) = as_examples([{"premise": "p", "hypothesis": "h"}])
     assert pair.text_pair == "h"
-    (named,) = as_examples(["plain"], LabeledTexts(text="headline", label="topic"))
+    (named,) = as_examples(["plain"], Reader(LabeledTexts(text="headline", label="topic")))
     assert (named.text, named.label) == ("plain", None)
     assert as_examples([("a", "b")]) == [Example("a", "b", None, "example 1")]
     with pytest.raises(UserError, match="example 1: expected a dict, a string, a pair or an Example, got int"):
@@ -372,7 +372,7 @@ def test_a_list_of_one_label_is_this_label(name: str, tmp_path: Path) -> None:
         (tmp_path / name).write_text("\n".join(lines))
         return tmp_path / name
 
-    reader = LabeledTexts()
+    reader = Reader(LabeledTexts())
     assert [each.label for each in reader.read(write(["pos"], ["neg"])) if isinstance(each, Example)] == ["pos", "neg"]
     assert [each.label for each in reader.values([{"text": "a", "label": np.array(["pos"])}], labeled=True)] == ["pos"]
     skipped = list(reader.read(write([], ["pos"])))
