@@ -14,7 +14,6 @@ from bertie.tasks.data.left_out import valid_examples
 from bertie.tasks.data.reader import Reader
 from bertie.tasks.data.sentences import TaggedSentences
 from bertie.tasks.data.tag_form import Scheme, TagForm
-from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.inspect_data import inspect_data
 from bertie.tasks.tag import Tag
 
@@ -77,13 +76,11 @@ def prodigy() -> dict[str, Any]:
 def test_files_of_annotation_tools(tmp_path: Path, name: str, content: Any) -> None:
     path = write(tmp_path / name, content)
     [found] = Reader(TaggedSentences()).read(path)
-    assert isinstance(found, TaggedSentence)
     assert found.words == tuple(WORDS)
     assert found.tags == tuple(TAGS)
     assert found.text == TEXT
     assert [TEXT[start:end] for start, end in found.places] == WORDS
     [plain] = Reader(TaggedSentences()).stream(path)
-    assert isinstance(plain, TaggedSentence)
     assert plain.words == found.words
 
 
@@ -96,7 +93,6 @@ def test_brat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "a.txt", "Anna was in")
     bad, found = Reader(TaggedSentences()).read(tmp_path)
     assert "a.ann:1: PER 0 4;9 11 is discontinuous" in str(bad)
-    assert isinstance(found, TaggedSentence)
     assert (found.words, found.tags, found.source) == (tuple(WORDS), tuple(TAGS), "b.ann")
     assert "2 lines that annotate no entities are not read" in capsys.readouterr().err
     assert [each.words for each in valid_examples(Reader(TaggedSentences()).stream(tmp_path), "brat")] == [
@@ -156,7 +152,6 @@ def test_spans_that_are_no_tags_of_words_are_refused_by_line(tmp_path: Path, spa
     rows = [{"text": "ok", "entities": []}, {"text": text, "entities": spans}]
     path = write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     good, bad = Reader(TaggedSentences()).read(path)
-    assert isinstance(good, TaggedSentence)
     assert good.tags == ("O",)
     with pytest.raises(UserError, match=rf"a\.jsonl:2: .*{message}"):
         raise bad if isinstance(bad, UserError) else AssertionError(bad)
@@ -268,14 +263,12 @@ def test_label_studio_names_the_text_of_its_regions(tmp_path: Path) -> None:
         region["value"].pop("text", None)
         region["to_name"] = "title"
     [found] = Reader(TaggedSentences()).read(write(tmp_path / "a.json", [one]))
-    assert isinstance(found, TaggedSentence)
     assert (found.words, found.tags) == (("Otto", "is", "here"), ("B-PER", "O", "O"))
     for region in one["annotations"][0]["result"]:
         region["to_name"] = "shown"
     [bad] = Reader(TaggedSentences()).read(write(tmp_path / "a.json", [one]))
     assert "its regions are of 'shown', and the texts are text, title. Choose with --task.tokens" in str(bad)
     [found] = Reader(TaggedSentences(tokens="text")).read(tmp_path / "a.json")
-    assert isinstance(found, TaggedSentence)
     assert found.words == ("Anna", "was", "in")
 
 
@@ -318,5 +311,4 @@ def test_datasets_names_its_numbers_in_parquet(tmp_path: Path) -> None:
     table = pyarrow.table({"tokens": [["a", "b"]], "ner_tags": [[1, 0]]})
     parquet.write_table(table.replace_schema_metadata({"huggingface": json.dumps(written)}), tmp_path / "a.parquet")
     [found] = Tag().reader.read(tmp_path / "a.parquet")
-    assert isinstance(found, TaggedSentence)
     assert found.tags == ("B-X", "O")

@@ -86,15 +86,3 @@ def test_unclear_columns_and_unknown_formats_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         read(tmp_path / name, content, **columns)
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a.tsv", "a.conllu"])
-def test_a_missing_file_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="no such file"):
-        list(UnlabeledReader().stream(tmp_path / name))
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a.tsv", "a.jsonl", "a.conll"])
-def test_files_whose_lines_end_in_carriage_returns_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UserError, match=r"its lines end in \\r alone; convert"):
-        read(tmp_path / name, "text\ra\rb\r")
