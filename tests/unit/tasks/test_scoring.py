@@ -112,12 +112,6 @@ def test_gold_label_without_a_predicted_probability_is_refused() -> None:
         bertie.score("classify", classes(), said)
 
 
-def test_duplicate_ids_are_refused() -> None:
-    asked = [Question("x", "who", "the cat", (Answer("cat", 4),), f"here:{i}") for i in (1, 2)]
-    with pytest.raises(UserError, match="here:2: duplicate id 'x'"):
-        Span().fit(asked)
-
-
 def test_answers_without_ids_are_refused() -> None:
     asked = [Question("x", "who", "the cat", (Answer("cat", 4),), "here:1")]
     with pytest.raises(UserError, match="prediction 1: no id of the question"):

@@ -36,8 +36,6 @@ def require_list(given: Any) -> Iterable[Any]:
     kind = type(given).__name__
     if isinstance(given, set | frozenset):
         raise UsageError(f"a {kind} has no order: give a list")
-    if kind.endswith("GroupBy"):
-        raise UsageError(f"a {kind} has groups, not rows: give the frame")
     if hasattr(given, "collect"):  # before a look at its columns, of which polars warns
         raise UsageError(f"a {kind} has not been computed: give {kind}.collect()")
     if isinstance(given, dict):

@@ -124,25 +124,18 @@ def test_half_of_a_pair_of_brat_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     ("spans", "message"),
     [
         ([[0, 10, "PER"], [5, 9, "PER"]], "the span PER 5–9 is nested in PER 0–10"),
-        ([[0, 10, "PER"], [0, 10, "LOC"]], "is nested in"),
         ([[5, 14, "PER"], [0, 6, "PER"]], "the span PER 5–14 overlaps with PER 0–6"),
         ([[0, 500, "PER"]], "the span PER 0–500 is not in the text, which has 62 characters"),
         ([[-1, 4, "PER"]], "a span starts at -1 and ends at 4: expected numbers of characters, from 0"),
-        ([[4, 4, "PER"]], "is not in the text"),
         ([[4, 5, "PER"]], "the span PER 4–5 covers no word"),
         ([[0, 3, "PER"]], r"the span PER 0–3 cuts the word 'Anna' \(0–4\)"),
-        ([[2, 10, "PER"]], "cuts the word 'Anna'"),
         ([[0, 4, ""]], "the span 0–4 has no label"),
         ([[0, 4]], r"a span is \[start, end, label\]"),
-        ([[0.5, 4, "PER"]], "a span starts at 0.5 and ends at 4"),
-        ([[0, True, "PER"]], "a span starts at 0 and ends at True"),
         ([[0, 4, "O"]], "the span O 0–4: O is the tag of words outside of entities"),
         (
             [[0, 4, "B-PER"], [5, 10, "I-PER"]],
             "the spans B-PER 0–4 and I-PER 5–10 are tags of words.* tokens and tags",
         ),
-        ([[0, 4, "b_per"], [5, 10, "l_per"]], "are tags of words"),
-        ([[0, 4, "PER-B"], [5, 10, "PER-E"]], "are tags of words"),
         ([{"start": 0, "end": 4, "labels": ["A", "B"]}], "a span has the labels .* give one"),
         ([{"start": 0, "end": 4, "label": "A", "text": "Otto"}], "the span A 0–4 .'Otto'. has another text .*: 'Anna'"),
     ],
@@ -223,12 +216,11 @@ def test_rows_that_could_be_read_in_two_ways_are_asked_about(tmp_path: Path, row
         valid_examples(Reader(TaggedSentences()).read(write(tmp_path / "a.jsonl", row)), "a")
 
 
-@pytest.mark.parametrize("kind", ["tag", "relate", "span"])
-def test_json_in_utf16_is_named(tmp_path: Path, kind: str) -> None:
+def test_json_in_utf16_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('[{"text": "a"}]', encoding="utf-16")
     with pytest.raises(UserError, match=r"a\.json is in UTF-16, as its first bytes say: convert the file to UTF-8"):
-        inspect_data(kind, path)
+        inspect_data("tag", path)
 
 
 def test_what_is_annotated_decides_between_text_and_words() -> None:

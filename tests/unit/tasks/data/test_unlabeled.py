@@ -75,10 +75,8 @@ def test_bad_rows_stay_in_their_place(tmp_path: Path) -> None:
             {},
             "cannot tell which column is the text; its columns are: a, b. Name one with --text",
         ),
-        ("a.tsv", "text\tsentence\n1\t2\n", {}, "cannot tell which column"),
         ("a.jsonl", lines({"text": "x"}), {"text": "y"}, "no column 'y'; its columns are: text"),
         ("a.json", "", {}, r"give a file of one of these formats: \.txt, \.jsonl, .*; or \.conllu"),
-        ("a.zip", "", {}, "give a file of one of these formats"),
     ],
 )
 def test_unclear_columns_and_unknown_formats_are_refused(
