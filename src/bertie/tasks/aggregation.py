@@ -186,8 +186,8 @@ def _of_words(strategy: Strategy, numbers: np.ndarray, probabilities_WC: np.ndar
 def _entities(
     tags: list[str], probabilities: list[float], places: Many[tuple[int, int]], form: TagForm, text: str
 ) -> list[Entity]:
-    found = []
+    result = []
     for kind, first, last in entities(tags, form):
         start, end = places[first][0], places[last - 1][1]
-        found.append(Entity(text[start:end], start, end, kind, float(np.mean(probabilities[first:last]))))
-    return found
+        result.append(Entity(text[start:end], start, end, kind, float(np.mean(probabilities[first:last]))))
+    return result

@@ -89,9 +89,9 @@ class Embed:
     def from_head(cls, head: ForeignHead) -> None:  # noqa: ARG003
         return None  # it has no weights
 
-    def as_trained(self, own: Embed) -> Embed:
+    def as_trained(self, trained: Embed) -> Embed:
         """Return the task for pairs with scores or without, and with their range, as the trained one."""
-        return replace(self, scored=own.scored, lowest=own.lowest, highest=own.highest)
+        return replace(self, scored=trained.scored, lowest=trained.lowest, highest=trained.highest)
 
     def fit(self, examples: list[Example]) -> Embed:
         """Return the task with the range of the scores, if the pairs have any.
@@ -119,10 +119,10 @@ class Embed:
         sides = [truncation.tokenize(tokenizer, list(side)) for side in texts]
         width = self.highest - self.lowest
         sequences = []
-        for number, (example, *each) in enumerate(zip(examples, *sides, strict=True)):
+        for number, (example, *pair) in enumerate(zip(examples, *sides, strict=True)):
             score = parse_label_number(example.label)
             target = None if score is None or not width else (score - self.lowest) / width
-            for part, pieces in enumerate(each):
+            for part, pieces in enumerate(pair):
                 [sequence] = truncation.to_sequences(tokenizer, [pieces], max_length)
                 sequences.append(replace(sequence, example=number, part=part, target=target))
         return sequences
@@ -235,7 +235,7 @@ def _evaluate_scored_pairs(
     """
     from scipy.stats import rankdata
 
-    gold, cosines = np.array(scores), np.array([each.similarity for each in predictions])
+    gold, cosines = np.array(scores), np.array([prediction.similarity for prediction in predictions])
     by_gold, by_cosine = ((rankdata(values) - 0.5) / len(values) for values in (gold, cosines))
     losses = np.abs(by_cosine - by_gold)
 
@@ -255,11 +255,11 @@ def _evaluate_retrieval(predictions: list[SimilarityPrediction], examples: list[
     candidates = len({example.text_pair for example in examples})
 
     def passage(i: int) -> Passage:
-        own, other = examples[i].text_pair or "", examples[nearest[i]].text_pair or ""
+        partner, other = examples[i].text_pair or "", examples[nearest[i]].text_pair or ""
         cosine = float(predictions[i].vectors[0] @ predictions[nearest[i]].vectors[1])
         texts = [
             shortened([TextSpan(examples[i].text)]),
-            shortened([TextSpan(own, "gold", f"{predictions[i].similarity:.3f}")]),
+            shortened([TextSpan(partner, "gold", f"{predictions[i].similarity:.3f}")]),
             shortened([TextSpan(other, "wrong", f"{cosine:.3f}")]),
         ]
         return Passage({"rank of its own partner": f"{ranks[i]:,} of {candidates:,}"}, texts[: 2 + (ranks[i] > 1)])
@@ -330,8 +330,8 @@ def partner_ranks(
         cosines = first_ND[start : start + 1024] @ second_ND.T
         number = np.arange(start, start + len(cosines))
         cosines[_masked(first_N, second_N, range(start, start + len(cosines)))] = -np.inf
-        own = cosines[np.arange(len(cosines)), number][:, None]
-        ranks.append((cosines >= own).sum(1))
+        own_cosine = cosines[np.arange(len(cosines)), number][:, None]
+        ranks.append((cosines >= own_cosine).sum(1))
         cosines[np.arange(len(cosines)), number] = np.where(ranks[-1] == 1, np.inf, -np.inf)
         nearest.append(cosines.argmax(1))
     return np.concatenate(ranks), np.concatenate(nearest)

@@ -98,7 +98,7 @@ def tag_sums(gold: list[list[str]], predicted: list[list[str]], form: TagForm | 
     if form is None:
         return sums
     sides = [[set(entities(tags, form)) for tags in side] for side in (gold, predicted)]
-    rows = [[len(right & found), len(right), len(found)] for right, found in zip(*sides, strict=True)]
+    rows = [[len(right & guessed), len(right), len(guessed)] for right, guessed in zip(*sides, strict=True)]
     return sums | f1_sums(np.array(rows, float))
 
 

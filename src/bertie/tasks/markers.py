@@ -20,11 +20,11 @@ BLANK = " "  # a line break may be a token, and stays
 
 def marker_names(form: MarkerForm, example: RelationExample) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of the markers of the first span, and of the second one: the opening one, then the closing one."""
-    found = []
+    names = []
     for side, kind in (("E1", example.first_type), ("E2", example.second_type)):
         name = side if form == "markers" else f"{side}:{kind}"
-        found.append((name,) if form == "masked" else (name, f"/{name}"))
-    return found[0], found[1]
+        names.append((name,) if form == "masked" else (name, f"/{name}"))
+    return names[0], names[1]
 
 
 def marked_text(form: MarkerForm, markers: dict[str, str], example: RelationExample) -> str:

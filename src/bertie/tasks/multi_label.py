@@ -113,9 +113,9 @@ class MultiLabel:
         known = head.shape == "text" and head.problem_type == cls.facts.problem_type
         return cls(labels=head.labels) if known else None
 
-    def as_trained(self, own: MultiLabel) -> MultiLabel:
+    def as_trained(self, trained: MultiLabel) -> MultiLabel:
         """Return the task with the number of texts of the trained one, and the separator of its examples."""
-        return replace(encoding.paired_as_trained(self, own), data_format=own.data_format)
+        return replace(encoding.paired_as_trained(self, trained), data_format=trained.data_format)
 
     def fit(self, examples: list[LabelSetExample]) -> MultiLabel:
         """Return the task with the labels of the training examples, unless `labels` names them.
@@ -190,28 +190,28 @@ class MultiLabel:
         p_C = 0.5 * (1 + np.tanh(0.5 * logits_C.astype(np.float64)))  # the sigmoid, without overflow
         probabilities = dict(zip(self.labels, p_C.tolist(), strict=True))
         limits = self._thresholds()
-        found = [label for (label, p), limit in zip(probabilities.items(), limits, strict=True) if p >= limit]
-        return LabelSetPrediction(found, probabilities)
+        labels = [label for (label, p), limit in zip(probabilities.items(), limits, strict=True) if p >= limit]
+        return LabelSetPrediction(labels, probabilities)
 
     def _thresholds(self) -> tuple[float, ...]:
         return self.thresholds or (DEFAULT_THRESHOLD,) * len(self.labels)
 
     def calibrate(self, predictions: list[LabelSetPrediction], examples: list[LabelSetExample]) -> MultiLabel:
-        p_NC = np.array([[each.probabilities[label] for label in self.labels] for each in predictions])
+        p_NC = np.array([[prediction.probabilities[label] for label in self.labels] for prediction in predictions])
         return replace(self, thresholds=tuned_thresholds(p_NC, self._indicators(examples)))
 
     def with_labels_of(self, rows: list[Row], examples: list[LabelSetExample]) -> MultiLabel:
         gold = {label for example in examples for label in example.labels or ()}
         if not (labels := named_labels(rows)):
-            found = {label for row in rows for label in self._predicted(row.values, row.place)}
-            labels = tuple(sorted(gold | {class_of(label, gold) for label in found}))
+            predicted = {label for row in rows for label in self._predicted(row.values, row.place)}
+            labels = tuple(sorted(gold | {class_of(label, gold) for label in predicted}))
         return replace(self, labels=labels)
 
     def _predicted(self, values: dict[str, Any], place: str) -> tuple[str, ...]:
-        found = parse_labels(answer_of(values, "labels", place), "labels", place, self.separator, self.labels)
-        if found is None:
+        labels = parse_labels(answer_of(values, "labels", place), "labels", place, self.separator, self.labels)
+        if labels is None:
             raise UserError(f"{place}: no prediction")
-        return tuple(class_of(label, self.labels) for label in found)
+        return tuple(class_of(label, self.labels) for label in labels)
 
     def read_prediction(self, values: dict[str, Any], example: LabelSetExample, place: str) -> LabelSetPrediction:  # noqa: ARG002
         predicted = self._predicted(values, place)
@@ -223,7 +223,7 @@ class MultiLabel:
     def sums(self, predictions: list[LabelSetPrediction], examples: list[LabelSetExample]) -> dict[str, ExampleSums]:
         self.validate(examples)
         return label_set_sums(
-            self._indicators(examples), indicators([each.labels for each in predictions], self.labels)
+            self._indicators(examples), indicators([prediction.labels for prediction in predictions], self.labels)
         )
 
     def _indicators(self, examples: list[LabelSetExample]) -> np.ndarray:

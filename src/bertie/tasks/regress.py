@@ -71,9 +71,9 @@ class Regress:
         sigmoid = head.activation == "Sigmoid"
         return cls(activation="sigmoid" if sigmoid else "identity") if head.shape == "text" and known else None
 
-    def as_trained(self, own: Regress) -> Regress:
+    def as_trained(self, trained: Regress) -> Regress:
         """Return the task with the activation and the number of texts of the trained one."""
-        return replace(encoding.paired_as_trained(self, own), activation=own.activation)
+        return replace(encoding.paired_as_trained(self, trained), activation=trained.activation)
 
     def fit(self, examples: list[Example]) -> Regress:
         """Return the task, knowing whether examples are pairs.

@@ -152,13 +152,14 @@ class Relate:
             raise UserError(f"its head has {TACRED_OUTPUTS} outputs, as SpanBERT on TACRED: {cls.beside_head}")
         return None
 
-    def as_trained(self, own: Relate) -> Relate:
+    def as_trained(self, trained: Relate) -> Relate:
         for name, usual in (("form", "markers"), ("reads", "automatic")):
-            if getattr(self, name) not in (usual, getattr(own, name)):
-                raise UsageError(f'task.{name}: the model was trained with "{getattr(own, name)}": use it')
-        negative = self.negative or own.negative
-        kept = replace(self, form=own.form, reads=own.reads, markers=own.markers, negative=negative)
-        return replace(kept, data_format=own.data_format if own.end == "automatic" else DataFormat(end=own.end))
+            if getattr(self, name) not in (usual, getattr(trained, name)):
+                raise UsageError(f'task.{name}: the model was trained with "{getattr(trained, name)}": use it')
+        negative = self.negative or trained.negative
+        kept = replace(self, form=trained.form, reads=trained.reads, markers=trained.markers, negative=negative)
+        data_format = trained.data_format if trained.end == "automatic" else DataFormat(end=trained.end)
+        return replace(kept, data_format=data_format)
 
     def fit(self, examples: list[RelationExample]) -> Relate:
         """Return the task with the labels and the markers of the training examples, unless settings name them.
@@ -189,8 +190,8 @@ class Relate:
     @property
     def _scored(self) -> tuple[list[str], str]:
         """The relations that F1 counts, and the negative class; "" if there is none."""
-        found = self._negative_of(self.labels)
-        negative = found if found in self.labels else ""
+        negative_class = self._negative_of(self.labels)
+        negative = negative_class if negative_class in self.labels else ""
         return relations_of(self.labels, negative), negative
 
     def validate(self, examples: list[RelationExample]) -> None:
@@ -278,12 +279,12 @@ class Relate:
         relations = self._by_relation(*classes.gold_and_predicted(predictions, examples))
         return classes.evaluate_classes(self.labels, predictions, examples, lambda i: [_marked(examples[i])], relations)
 
-    def _by_relation(self, gold: list[str], found: list[str]) -> Table:
+    def _by_relation(self, gold: list[str], predicted: list[str]) -> Table:
         relations, negative = self._scored
         note = "A relation with the wrong direction is wrong. macro_f1 is the mean of this F1, f1 that of all together"
         note += f", without {negative}." if negative else "."
         header = ("relation", "precision", "recall", "f1", "support", "found")
-        members = relation_counts(gold, found, relations, negative).sum(0).astype(int)
+        members = relation_counts(gold, predicted, relations, negative).sum(0).astype(int)
         return member_table("relations", "By relation", header, relations, members, note)
 
 

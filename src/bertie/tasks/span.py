@@ -204,7 +204,7 @@ class Span:
     ) -> list[SpanPrediction]:
         """Return the best span of each question over all its windows, or no answer if τ says so."""
         windows = by_example(list(zip(outputs, sequences, strict=True)), sequences, len(examples))
-        return [self._decode(each, example) for each, example in zip(windows, examples, strict=True)]
+        return [self._decode(question, example) for question, example in zip(windows, examples, strict=True)]
 
     def _decode(self, windows: list[tuple[np.ndarray, Sequence]], example: Question) -> SpanPrediction:
         null = min(self._null(logits, sequence.target.null) for logits, sequence in windows)
@@ -285,7 +285,7 @@ class Span:
     def score(self, predictions: list[SpanPrediction], examples: list[Question]) -> dict[str, float]:
         """Return exact_match and f1, 0 to 1, as `squad_scores`. Raises UserError as `validate`."""
         self.validate(examples)
-        return squad_scores({found.id: found.answer for found in predictions}, examples)
+        return squad_scores({prediction.id: prediction.answer for prediction in predictions}, examples)
 
     def sums(self, predictions: list[SpanPrediction], examples: list[Question]) -> dict[str, ExampleSums]:
         self.validate(examples)
@@ -308,7 +308,7 @@ class Span:
 
 def _opening(example: Question, words: int) -> SpanPrediction:
     """The prediction of the first words of the context; 0: no answer."""
-    end = max((found.end() for found in islice(re.finditer(r"\S+", example.context), words)), default=0)
+    end = max((word.end() for word in islice(re.finditer(r"\S+", example.context), words)), default=0)
     return SpanPrediction(example.id, example.context[:end], 0, end, 1.0, 0.0 if end else 1.0, [])
 
 

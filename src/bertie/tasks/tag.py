@@ -120,10 +120,10 @@ class Tag:
     def from_head(cls, head: ForeignHead) -> Self | None:
         return cls(labels=head.labels) if head.shape == "tokens" else None
 
-    def as_trained(self, own: Tag) -> Tag:
+    def as_trained(self, trained: Tag) -> Tag:
         """Return the task with the scheme of the trained one, unless it names one, and how that read labels and comments."""
-        scheme = self.scheme or own.scheme
-        return replace(self, scheme=scheme, sorted_labels=own.sorted_labels, data_format=own.data_format)
+        scheme = self.scheme or trained.scheme
+        return replace(self, scheme=scheme, sorted_labels=trained.sorted_labels, data_format=trained.data_format)
 
     def fit(self, examples: list[TaggedSentence]) -> Tag:
         """Return the task with the tags of the training examples, unless `labels` names them, and with their scheme.
@@ -139,27 +139,27 @@ class Tag:
         """Count the tags of examples."""
         return TagCounts(examples)
 
-    def fit_counts(self, found: TagCounts) -> Tag:
+    def fit_counts(self, tag_counts: TagCounts) -> Tag:
         """Return the task as `fit`, which raises the same errors, from the counts of the examples."""
-        if found.untagged:
-            raise _without_tags(found.untagged)
+        if tag_counts.untagged:
+            raise _without_tags(tag_counts.untagged)
         if len(self.labels) == 1:
             only = shorten(self.labels[0])
             raise UsageError(f"task.labels names one tag, {only!r}: name all tags, or omit it to detect them")
-        counts = found.tags
+        counts = tag_counts.tags
         labels = self.labels or tuple(sorted(counts))
         if len(labels) < 2:
             only = min(labels)
-            raise UserError(f"every word has the tag {shorten(only)!r} ({found.place(only)} …): nothing to learn")
+            raise UserError(f"every word has the tag {shorten(only)!r} ({tag_counts.place(only)} …): nothing to learn")
         if not self.labels and all(parse_finite(label) is not None for label in labels):
             remedy = "name them in the order of their numbers with --task.labels, or name the numbers to keep them"
             raise UsageError(f"the tags are numbers ({join_names(labels)}): {remedy}")
         known = set(labels)
         if unknown := [tag for tag in counts if tag not in known]:
-            problem = f"{found.place(unknown[0])}: the tag {shorten(unknown[0])!r} is not in task.labels"
+            problem = f"{tag_counts.place(unknown[0])}: the tag {shorten(unknown[0])!r} is not in task.labels"
             raise UserError(f"{problem}: {join_names(labels)}")
         weights = fit_weights(self.class_weights, labels, [counts[label] for label in labels])
-        form = find_form(found, self.scheme, self.labels)
+        form = find_form(tag_counts, self.scheme, self.labels)
         scheme: Scheme = form.scheme if form else "none"
         return replace(self, labels=labels, class_weights=weights, scheme=scheme, sorted_labels=not self.labels)
 
@@ -237,8 +237,8 @@ class Tag:
         default = outside if outside in self.labels else self.labels[0]
         windows = by_example(list(zip(outputs, sequences, strict=True)), sequences, len(examples))
         return [
-            aggregation.aggregate(self.aggregation_strategy, form, self.labels, default, *each)
-            for each in zip(windows, examples, strict=True)
+            aggregation.aggregate(self.aggregation_strategy, form, self.labels, default, *pair)
+            for pair in zip(windows, examples, strict=True)
         ]
 
     def with_aggregation(self, strategy: Strategy) -> Tag:
@@ -254,10 +254,10 @@ class Tag:
             return read_predictions(path)
         file = ConllFile(path, self.word, self.tag if path.suffix == ".conllu" else -1)
         return [
-            each
-            if isinstance(each, UserError)
-            else Row({"tokens": each.words, "tags": each.tags}, each.source, each.source)
-            for each in file.sentences()
+            sentence
+            if isinstance(sentence, UserError)
+            else Row({"tokens": sentence.words, "tags": sentence.tags}, sentence.source, sentence.source)
+            for sentence in file.sentences()
         ]
 
     def with_labels_of(self, rows: list[Row], examples: list[TaggedSentence]) -> Tag:  # noqa: ARG002
@@ -274,8 +274,8 @@ class Tag:
         if len(tags) != len(example.words):
             raise UserError(f"{place}: {len(tags)} tags for the {len(example.words)} words of {example.source}")
         if different := [(a, b) for a, b in zip(words, example.words, strict=False) if a != b]:
-            found, expected = different[0]
-            raise UserError(f"{place}: the word is {found!r}, but {example.source} has {expected!r}")
+            predicted, expected = different[0]
+            raise UserError(f"{place}: the word is {predicted!r}, but {example.source} has {expected!r}")
         form = self.form
         if form and (wrong := [tag for tag in tags if form.mark(tag) is None]):
             raise UserError(f"{place}: the predicted tag {shorten(wrong[0])!r} does not fit the scheme {form.scheme}")

@@ -89,11 +89,11 @@ def form_of(labels: tuple[str, ...], scheme: Scheme = "") -> TagForm | None:
     return form if form is not None and (scheme or share >= 0.5) else None
 
 
-def find_form(found: TagCounts, scheme: Scheme, labels: Iterable[str] = ()) -> TagForm | None:
+def find_form(tag_counts: TagCounts, scheme: Scheme, labels: Iterable[str] = ()) -> TagForm | None:
     """Find how the tags of labeled examples mark entities, and say it in one line.
 
     Args:
-        found: The tags of the examples.
+        tag_counts: The tags of the examples.
         scheme: The scheme that the user names; empty: found from all tags.
         labels: Further tags.
 
@@ -107,23 +107,23 @@ def find_form(found: TagCounts, scheme: Scheme, labels: Iterable[str] = ()) -> T
     if scheme == "none":
         return None
     counts = Counter(dict.fromkeys(labels, 0))
-    counts.update(found.tags)
+    counts.update(tag_counts.tags)
     form, share = _best_form(counts, scheme)
     if form is not None and form.whole and (other := form_of(tuple(counts))) is not None:
         raise UsageError(f'task.scheme is "io", and the tags are {_NAMES[other.scheme]}: {join_names(counts)}')
-    if form is not None and form.strict and not scheme and _are_broken(form, found):
+    if form is not None and form.strict and not scheme and _are_broken(form, tag_counts):
         looser, most = _best_form(counts, "bio")  # E or S instead of I or B is a mistake
         form, share = (looser, most) if looser is not None and most >= _TYPO else (form, share)
     wrong = [tag for tag in counts if form is not None and form.mark(tag) is None]
-    if form is None or (wrong and not scheme and not _is_meant(form, counts, share, found)):
+    if form is None or (wrong and not scheme and not _is_meant(form, counts, share, tag_counts)):
         if scheme:
             raise UsageError(f'task.scheme is "{scheme}", and no tag has its letters: {join_names(counts)}')
         remedy = "--task.scheme io takes equal tags in a row as one entity"
         console.info(f"tags: they mark no entities, so the metric is the accuracy of words ({remedy})")
         return None
     if wrong:
-        _refuse(form, wrong, counts, found)
-    form = _by_order(form, found, scheme)
+        _refuse(form, wrong, counts, tag_counts)
+    form = _by_order(form, tag_counts, scheme)
     kinds = sorted({mark[1] for tag in counts if (mark := form.mark(tag)) is not None and mark != OUTSIDE})
     example = next(tag for tag in counts if form.mark(tag) not in (None, OUTSIDE))
     name = f"{_NAMES[form.scheme]}{', the letter last' * form.suffix}"
@@ -131,7 +131,7 @@ def find_form(found: TagCounts, scheme: Scheme, labels: Iterable[str] = ()) -> T
     return form
 
 
-def require_complete(form: TagForm, found: TagCounts) -> None:
+def require_complete(form: TagForm, tag_counts: TagCounts) -> None:
     """Check the entities of labeled examples in a scheme in which they must be complete. Warns if some are not.
 
     Raises:
@@ -139,17 +139,17 @@ def require_complete(form: TagForm, found: TagCounts) -> None:
     """
     if not form.strict:
         return
-    bad = _breaks(form, found, "strict")
-    if _are_broken(form, found):
-        raise UsageError(f"the order of the tags does not fit {_NAMES[form.scheme]}: {found.first(bad)}", _REMEDY)
+    bad = _breaks(form, tag_counts, "strict")
+    if _are_broken(form, tag_counts):
+        raise UsageError(f"the order of the tags does not fit {_NAMES[form.scheme]}: {tag_counts.first(bad)}", _REMEDY)
     if bad:
-        places = _places(found, bad)
+        places = _places(tag_counts, bad)
         console.warn(f"tags that make no complete entity in {_NAMES[form.scheme]} count as none: {places}", once=True)
 
 
-def _places(found: TagCounts, pairs: set[_Pair]) -> str:
+def _places(tag_counts: TagCounts, pairs: set[_Pair]) -> str:
     """Say how often some pairs occur, and where first."""
-    return f"{console.plural(sum(found.pairs[pair] for pair in pairs), 'place')}, first {found.first(pairs)}"
+    return f"{console.plural(sum(tag_counts.pairs[pair] for pair in pairs), 'place')}, first {tag_counts.first(pairs)}"
 
 
 def _best_form(counts: Counter[str], scheme: Scheme) -> tuple[TagForm | None, float]:
@@ -157,7 +157,7 @@ def _best_form(counts: Counter[str], scheme: Scheme) -> tuple[TagForm | None, fl
     schemes: tuple[Scheme, ...] = _FOUND if not scheme else () if scheme == "none" else (scheme,)
     outside = "o" if counts["o"] > counts["O"] or ("o" in counts and "O" not in counts) else "O"
     forms = [
-        TagForm(each, *way, lower, outside=outside) for way in _WAYS for lower in (False, True) for each in schemes
+        TagForm(known, *way, lower, outside=outside) for way in _WAYS for lower in (False, True) for known in schemes
     ]
     if scheme == "io":
         forms.append(TagForm("io", "", whole=True, outside=outside))
@@ -170,7 +170,7 @@ def _best_form(counts: Counter[str], scheme: Scheme) -> tuple[TagForm | None, fl
     return best, most
 
 
-def _is_meant(form: TagForm, counts: Counter[str], share: float, found: TagCounts) -> bool:
+def _is_meant(form: TagForm, counts: Counter[str], share: float, tag_counts: TagCounts) -> bool:
     """Whether tags of which some do not have the form are meant to have it. One-letter tags are also parts of speech.
 
     Raises:
@@ -181,9 +181,9 @@ def _is_meant(form: TagForm, counts: Counter[str], share: float, found: TagCount
     if not any((form.mark(tag) or OUTSIDE)[0] in "BS" for tag in counts) or share < 1 - _TYPO:
         return False
     if share < _MOST:
-        like = next(tag for tag in found.tags if form.mark(tag) not in (None, OUTSIDE))
+        like = next(tag for tag in tag_counts.tags if form.mark(tag) not in (None, OUTSIDE))
         other = next(tag for tag in counts if form.mark(tag) is None)
-        problem = f"{found.place(like)}: the tag {shorten(like)!r} looks like {form.scheme.upper()}"
+        problem = f"{tag_counts.place(like)}: the tag {shorten(like)!r} looks like {form.scheme.upper()}"
         raise UsageError(f"{problem}, and most tags do not, such as {shorten(other)!r}", f"Choose: {_REMEDY}")
     return True
 
@@ -197,7 +197,7 @@ def _refuse(form: TagForm, wrong: list[str], counts: Counter[str], found: TagCou
     raise UserError(f"{problem}, the scheme of others such as {shorten(fitting)!r}{others}", f"Correct it; {_REMEDY}")
 
 
-def _by_order(form: TagForm, found: TagCounts, scheme: Scheme) -> TagForm:
+def _by_order(form: TagForm, tag_counts: TagCounts, scheme: Scheme) -> TagForm:
     """Return the form with iob1 told from bio by the order of the tags, and warn of tags in an impossible order.
 
     Raises:
@@ -206,24 +206,24 @@ def _by_order(form: TagForm, found: TagCounts, scheme: Scheme) -> TagForm:
     if form.scheme == "io":
         return form
     if form.strict:
-        require_complete(form, found)
+        require_complete(form, tag_counts)
         return form
-    bad, other = (_breaks(form, found, rules) for rules in ("bio", "iob1"))
+    bad, other = (_breaks(form, tag_counts, rules) for rules in ("bio", "iob1"))
     if (scheme == "iob1" and other and not bad) or (scheme == "bio" and bad and not other):
         fits, against = ("bio", other) if scheme == "iob1" else ("iob1", bad)
-        place = found.first(against)
+        place = tag_counts.first(against)
         raise UsageError(f'task.scheme is "{scheme}", and the tags are {_NAMES[fits]}: {place}', "Name that, or none")
     if bad and not other:
         return replace(form, scheme="iob1")
     if bad and scheme != "iob1":
-        console.warn(f"I without B before it begins an entity, as for conlleval: {_places(found, bad)}")
+        console.warn(f"I without B before it begins an entity, as for conlleval: {_places(tag_counts, bad)}")
     return replace(form, scheme=scheme or "bio")
 
 
-def _are_broken(form: TagForm, found: TagCounts) -> bool:
+def _are_broken(form: TagForm, tag_counts: TagCounts) -> bool:
     """Whether many of the entities of a strict scheme are incomplete."""
-    begun = sum(count for pair, count in found.pairs.items() if (_marks(form, pair)[1][0]) in "BS")
-    return sum(found.pairs[pair] for pair in _breaks(form, found, "strict")) > (1 - _TYPO) * begun
+    begun = sum(count for pair, count in tag_counts.pairs.items() if (_marks(form, pair)[1][0]) in "BS")
+    return sum(tag_counts.pairs[pair] for pair in _breaks(form, tag_counts, "strict")) > (1 - _TYPO) * begun
 
 
 def _marks(form: TagForm, pair: _Pair) -> tuple[TagMark, TagMark]:
@@ -232,10 +232,10 @@ def _marks(form: TagForm, pair: _Pair) -> tuple[TagMark, TagMark]:
     return before, after
 
 
-def _breaks(form: TagForm, found: TagCounts, rules: Literal["bio", "iob1", "strict"]) -> set[_Pair]:
+def _breaks(form: TagForm, tag_counts: TagCounts, rules: Literal["bio", "iob1", "strict"]) -> set[_Pair]:
     """Return the pairs of tags that cannot follow each other."""
     bad = set()
-    for pair in found.pairs:
+    for pair in tag_counts.pairs:
         before, after = _marks(form, pair)
         same = before[1] == after[1] and before[0] != "O"
         goes_on = after[0] in "IE"

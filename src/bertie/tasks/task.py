@@ -66,10 +66,10 @@ class ReadsExamples(Protocol):
         """The reader of this task's examples, with the columns that the configuration names."""
         ...
 
-    def as_trained(self, own: Any) -> Task:
+    def as_trained(self, trained: Any) -> Task:
         """Return the task with what only training decides about reading and encoding, from the task of a trained model.
 
-        Raises UsageError if a setting contradicts it. own: the task of the model, of the same kind.
+        Raises UsageError if a setting contradicts it. trained: the task of the model, of the same kind.
         """
         ...
 

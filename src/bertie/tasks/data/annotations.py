@@ -141,16 +141,16 @@ def _placed(text: str, spans: list[LabeledSpan]) -> list[LabeledSpan]:
         if not 0 <= span.start < span.end <= len(text):
             raise UserError(f"{span.where}: the span {span} is not in the text, which has {len(text):,} characters")
         if not _fits(text, span):
-            found = shorten(text[span.start : span.end])
-            raise UserError(f"{span.where}: the span {span} has another text in the document: {found!r}")
+            covered = shorten(text[span.start : span.end])
+            raise UserError(f"{span.where}: the span {span} has another text in the document: {covered!r}")
     return spans
 
 
 def _fits(text: str, span: LabeledSpan) -> bool:
     """Whether a span has the annotated text. Tools write line breaks as spaces or in other ways."""
-    found = text[span.start : span.end] if 0 <= span.start <= span.end else ""
-    surfaces = ("".join(each.split()) for each in (span.surface, span.surface.replace("\\n", "\n")))
-    return not span.surface or "".join(found.split()) in surfaces
+    covered = text[span.start : span.end] if 0 <= span.start <= span.end else ""
+    surfaces = ("".join(surface.split()) for surface in (span.surface, span.surface.replace("\\n", "\n")))
+    return not span.surface or "".join(covered.split()) in surfaces
 
 
 def _tags_of(span: LabeledSpan, size: int, form: TagForm, follows: bool) -> list[str]:

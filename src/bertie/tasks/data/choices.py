@@ -161,7 +161,7 @@ class Choices:
         if self.labels_from is not None or not labeled or self.data_format.first_ending is not None:
             return self
         zero, last, doubtful, usual = "", "", "", 0  # the place of the first such label
-        for row in (each for each in rows if isinstance(each, Row)):
+        for row in (item for item in rows if isinstance(item, Row)):
             with suppress(UserError):
                 columns = self.columns(row, labeled)
                 endings, names = _endings_of(row.values, columns.endings, row.place)
@@ -241,9 +241,9 @@ def _read_label(row: Row, columns: ChoiceColumns, endings: tuple[str, ...], name
         return None
     whole = text if text in names else text.removesuffix(".0")  # pandas writes 1.0 for 1 if other rows have none
     named = names.index(whole) if whole in names else None
-    own = bool(names) and all(map(str.isdecimal, names))
-    number = None if own or named is not None else parse_index(whole)
-    return _Label(text, named, number, [at for at, ending in enumerate(endings) if ending.strip() == text], own)
+    numbered = bool(names) and all(map(str.isdecimal, names))
+    number = None if numbered or named is not None else parse_index(whole)
+    return _Label(text, named, number, [at for at, ending in enumerate(endings) if ending.strip() == text], numbered)
 
 
 def _find_columns(kind: Choices, names: Header, labeled: bool) -> ChoiceColumns:
@@ -323,8 +323,8 @@ def _endings_of(values: dict[str, Any], columns: Sequence[str], place: str) -> t
             given.pop()
     else:
         given = parse_cell(given, first, place) if is_written(given) else given
-        if isinstance(given, list) and given and all(isinstance(each, dict) for each in given):
-            given = {key: [each.get(key) for each in given] for key in ("text", "label")}
+        if isinstance(given, list) and given and all(isinstance(ending, dict) for ending in given):
+            given = {key: [ending.get(key) for ending in given] for key in ("text", "label")}
         if isinstance(given, dict):  # {"text": […], "label": […]}, or {"A": …, "B": …}
             texts, letters = (given["text"], given.get("label")) if "text" in given else ([*given.values()], [*given])
             if not isinstance(texts, list) or not isinstance(letters, list) or len(texts) != len(letters):
@@ -335,7 +335,7 @@ def _endings_of(values: dict[str, Any], columns: Sequence[str], place: str) -> t
     if len(given) < 2:
         raise UserError(f"{place}: {len(given)} endings to choose among, and at least 2 are needed")
     labels = columns if len(columns) > 1 else [first] * len(given)
-    return tuple(require_string(each, name, place) for each, name in zip(given, labels, strict=False)), names
+    return tuple(require_string(ending, name, place) for ending, name in zip(given, labels, strict=False)), names
 
 
 def _codah_columns(cells: list[str]) -> list[str] | None:

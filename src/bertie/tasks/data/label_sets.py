@@ -153,8 +153,8 @@ class LabelSets:
         value = parse_label(row.values[name], name, row.place)
         if (number := (value or "").lower()) in (*_TRUE, *_FALSE):
             return number in _TRUE
-        found = "an empty cell" if value is None else repr(shorten(value))
-        problem = f"{row.place}: the column {name!r} has {found}, and a label has 0 or 1"
+        shown = "an empty cell" if value is None else repr(shorten(value))
+        problem = f"{row.place}: the column {name!r} has {shown}, and a label has 0 or 1"
         if self.classes:
             raise UserError(problem)
         raise UsageError(problem, _REMEDY)  # of the file: it may be no label at all
@@ -201,7 +201,7 @@ def find_separator(cells: dict[str, str], known: tuple[str, ...]) -> str:
             if separator in cell and (len(used) > 1 or not labels <= alone):
                 raise _doubt(cell, place, separator)
     parts = [(cell.split(used[0]) if used else [cell], place) for cell, place in doubtful.items()]
-    for label, place in [(part.strip(), place) for own, place in parts for part in own]:
+    for label, place in [(part.strip(), place) for labels_of_cell, place in parts for part in labels_of_cell]:
         for separator in {c for c in label if not (c.isalnum() or c in _IN_NAMES)} if label not in known else ():
             if not alone.isdisjoint(part.strip() for part in label.split(separator) if part.strip()):
                 raise _doubt(label, place, separator)
@@ -239,10 +239,10 @@ def parse_labels(
         elif cell.lower() == "nan":
             return None
         else:
-            found = separator or find_separator({cell: place}, known)
-            if found == ONE and cell.isascii():
+            mark = separator or find_separator({cell: place}, known)
+            if mark == ONE and cell.isascii():
                 return (cell,)
-            value = [cell] if found == ONE or cell in known else cell.split(found)
+            value = [cell] if mark == ONE or cell in known else cell.split(mark)
     if not isinstance(value, list | tuple):
         single = parse_label(value, name, place)
         return None if single is None else (single,)

@@ -141,7 +141,7 @@ class RelationTexts:
         """
         places: dict[str | None, str] = {}
         name, texts, cuts = "", 0, list[str]()
-        for row in (each for each in rows if isinstance(each, Row)) if self.end == "automatic" else ():
+        for row in (item for item in rows if isinstance(item, Row)) if self.end == "automatic" else ():
             with suppress(UserError):
                 columns = self.columns(row, labeled=False)
                 if not columns.spans or texts == PROBED_ROWS:

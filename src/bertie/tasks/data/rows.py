@@ -271,14 +271,14 @@ def parse_position(value: Any) -> int | None:
 
 def none_of(label: str | None, labels: Iterable[str], what: str) -> str:
     """Say, for an error message, that a label is none of a task's, or missing. what: "classes", "relations" or "labels"."""
-    found = "no label" if label is None else f"the label {shorten(label)!r} is none of the {what}"
-    return f"{found}; the {what} are {join_names(labels)}"
+    problem = "no label" if label is None else f"the label {shorten(label)!r} is none of the {what}"
+    return f"{problem}; the {what} are {join_names(labels)}"
 
 
 def named_columns(names: Iterable[str], wanted: tuple[str, ...]) -> list[str]:
     """Return the columns with one of these names, in the order of `wanted`, whatever their case."""
-    found = [(wanted.index(name.lower()), name) for name in names if name.lower() in wanted]
-    return [name for _, name in sorted(found, key=lambda each: each[0])]
+    ranked = [(wanted.index(name.lower()), name) for name in names if name.lower() in wanted]
+    return [name for _, name in sorted(ranked, key=lambda pair: pair[0])]
 
 
 def require_distinct_columns(**columns: str) -> None:

@@ -147,8 +147,8 @@ class TaggedSentences:
 
     def columns(self, row: Row, labeled: bool) -> SentenceColumns:
         values, words = row.values, self._words_key(row.values)
-        given = values[words]
-        of_words = isinstance(given, list) and not any(isinstance(word, dict) for word in given[:1])
+        content = values[words]
+        of_words = isinstance(content, list) and not any(isinstance(word, dict) for word in content[:1])
         names = (self.tags,) if self.tags else TAG_KEYS if of_words else SPAN_KEYS
         tags = [name for name in names if isinstance(values.get(name), list)]
         columns = SentenceColumns(words, tags[0] if len(tags) == 1 else None, of_words)
@@ -183,13 +183,13 @@ class TaggedSentences:
 
     def to_example(self, row: Row, columns: SentenceColumns, labeled: bool, seen: dict[Any, Any]) -> TaggedSentence:  # noqa: ARG002
         values, source, place = row
-        given, tags = values[columns.words], values[columns.tags] if columns.tags else None
+        content, tags = values[columns.words], values[columns.tags] if columns.tags else None
         text, places, words = None, None, ()
         if columns.of_words:
-            words = _words(given, columns.words, place)
+            words = _words(content, columns.words, place)
         else:
-            text = require_string(given if isinstance(given, str) else values.get(TEXT_KEY), TEXT_KEY, place)
-            places = None if isinstance(given, str) else _token_places(given, text, place)
+            text = require_string(content if isinstance(content, str) else values.get(TEXT_KEY), TEXT_KEY, place)
+            places = None if isinstance(content, str) else _token_places(content, text, place)
         if (
             labeled and tags is None and places is None
         ):  # Prodigy, whose rows bring tokens, leaves out the key without spans

@@ -110,8 +110,8 @@ class Questions:
             require_file(path)
         if path.suffix == ".json":
             names = {"question": self.question, "context": self.context, "answers": self.answers or "answers"}
-            own = all(name == usual for usual, name in names.items())
-            return _read_squad(path) if own else convert_rows(_read_squad(path), lambda row: row.renamed(names))
+            usual_names = all(name == usual for usual, name in names.items())
+            return _read_squad(path) if usual_names else convert_rows(_read_squad(path), lambda row: row.renamed(names))
         if file_format(path) not in ("jsonl", "csv", "tsv", "parquet"):
             known = "SQuAD's .json, or from .jsonl, .csv, .tsv and .parquet files"
             raise UsageError(f"{path}: questions are read from {known}")
@@ -138,8 +138,8 @@ class Questions:
         context = require_string(values[columns.context], columns.context, place)
         if not context.strip():
             raise UserError(f"{place}: the context is empty")
-        given = seen["number"] if values.get("id") is None else values["id"]
-        identifier = require_string(str(given), "id", place)
+        number = seen["number"] if values.get("id") is None else values["id"]
+        identifier = require_string(str(number), "id", place)
         answers = label_or_none(lambda: _answers_of(row, columns.answers, context), labeled)
         if labeled and answers is None:
             remedy = "Name their column with --task.answers; an empty text or list says that there is none"
@@ -152,33 +152,33 @@ class Questions:
 def _answers_of(row: Row, name: str, context: str) -> tuple[Answer, ...] | None:
     """Return the answers of a row, which are in the column `name`; None if they are unknown."""
     values, place = row.values, row.place
-    given, start = values.get(name), values.get("answer_start")
+    cell, start = values.get(name), values.get("answer_start")
     impossible = _is_impossible(values.get("is_impossible"), place)
     if is_written(start):
         start = parse_cell(start, "answer_start", place)
-    if is_written(given) and given.strip() not in context:
-        given = parse_cell(given, name, place)
-    elif isinstance(given, str):
-        given = [{"text": given, "answer_start": start}]
-    elif isinstance(given, list) and isinstance(start, list):
-        given = {"text": given, "answer_start": start}
-    answers = _parse_answers(given, place)
+    if is_written(cell) and cell.strip() not in context:
+        cell = parse_cell(cell, name, place)
+    elif isinstance(cell, str):
+        cell = [{"text": cell, "answer_start": start}]
+    elif isinstance(cell, list) and isinstance(start, list):
+        cell = {"text": cell, "answer_start": start}
+    answers = _parse_answers(cell, place)
     if impossible:
-        answers = tuple(each for each in answers or () if not _may_be_none(each, context))
-    if unclear := [each for each in answers or () if _may_be_none(each, context)]:
+        answers = tuple(answer for answer in answers or () if not _may_be_none(answer, context))
+    if unclear := [answer for answer in answers or () if _may_be_none(answer, context)]:
         remedy = "leave the cell empty if there is none, or give its answer_start"
         raise UserError(f"{place}: the answer {unclear[0].text.strip()!r} could mean that there is none: {remedy}")
     if answers is not None and impossible is (answers != ()):
-        found = f"the answer is {shorten(answers[0].text)!r}" if answers else "there is no answer"
-        raise UserError(f"{place}: is_impossible is {str(impossible).lower()}, and {found}")
-    return answers and tuple((placed(each, context) if each.start >= 0 else None) or each for each in answers)
+        said = f"the answer is {shorten(answers[0].text)!r}" if answers else "there is no answer"
+        raise UserError(f"{place}: is_impossible is {str(impossible).lower()}, and {said}")
+    return answers and tuple((placed(answer, context) if answer.start >= 0 else None) or answer for answer in answers)
 
 
 def _is_impossible(flag: Any, place: str) -> bool | None:
     """Return SQuAD 2.0's flag that the context has no answer; None if there is none."""
-    if (given := parse_label(flag, "is_impossible", place)) is None:
+    if (label := parse_label(flag, "is_impossible", place)) is None:
         return None
-    value = given.lower()
+    value = label.lower()
     if value not in (*_TRUE, *_FALSE):
         raise UserError(f"{place}: is_impossible is {shorten(value)!r}, and must be true or false")
     return value in _TRUE

@@ -82,8 +82,8 @@ def _mark(form: TagForm, tag: str) -> TagMark | None:
         return "I", tag
     letter, kind = tag, ENTITY
     if form.separator:
-        kind, found, letter = tag.rpartition(form.separator) if form.suffix else tag.partition(form.separator)[::-1]
-        if not found or not kind:
+        kind, separator, letter = tag.rpartition(form.separator) if form.suffix else tag.partition(form.separator)[::-1]
+        if not separator or not kind:
             return None
     if letter != (letter.lower() if form.lower else letter.upper()):
         return None

@@ -149,7 +149,7 @@ class LabeledTexts:
         if len(value) != 2:
             raise UsageError(f"{place}: a pair has two texts and this one has {len(value)}: {str(value)[:60]}")
         text, pair = (
-            require_string(each, name, place) for each, name in zip(value, ("text", "text_pair"), strict=True)
+            require_string(part, name, place) for part, name in zip(value, ("text", "text_pair"), strict=True)
         )
         return Example(text, pair, None, source)
 
@@ -188,17 +188,17 @@ class LabeledTexts:
             if labeled and "label" in seen:
                 raise UserError(f"{place}: no label")
             return Example(text, pair, None, source)
-        given = values[name]
+        cell = values[name]
         if not labeled:
-            label = label_or_none(lambda: parse_label(given, name, place), strict=False)
+            label = label_or_none(lambda: parse_label(cell, name, place), strict=False)
             return Example(text, pair, None if (name, label) == ("gold_label", _NO_AGREEMENT) else label, source)
         seen["label"] = name
-        if isinstance(given, list) or is_written(given):
-            given = _only_label(given, name, place, seen)
-        if (label := parse_label(given, name, place)) is None:
+        if isinstance(cell, list) or is_written(cell):
+            cell = _only_label(cell, name, place, seen)
+        if (label := parse_label(cell, name, place)) is None:
             raise UserError(f"{place}: no label")
         if self.numbers is False:
-            require_one_type(seen, given, place)
+            require_one_type(seen, cell, place)
         elif self.numbers and not _is_number(label) and not among([label], self.no_label):
             raise UserError(f"{place}: the label is {describe_bad_number(label)}")
         return Example(text, pair, label, source)
@@ -217,33 +217,33 @@ class LabeledTexts:
     def _require_number(self, columns: TextColumns, place: str = "") -> None:
         """Raise a UsageError if a row has one text and the training examples two, or the other way round."""
         if self.paired is not None and self.paired != (columns.text_pair is not None):
-            found, expected = ("one text", "two") if self.paired else ("two texts", "one")
-            raise UsageError(f"{place}{found}, where the training examples have {expected}; found {columns}")
+            actual, expected = ("one text", "two") if self.paired else ("two texts", "one")
+            raise UsageError(f"{place}{actual}, where the training examples have {expected}; found {columns}")
 
 
 def _is_number(label: str) -> bool:
     return parse_label_number(label) is not None
 
 
-def _only_label(given: Any, name: str, place: str, seen: dict[Any, Any]) -> Any:
+def _only_label(cell: Any, name: str, place: str, seen: dict[Any, Any]) -> Any:
     """Return the label in a list of one, and None for an empty list. A text with a bracket at its end may be no list.
 
     Raises:
         UserError: It has several labels. UsageError: It has, and another row has a list of one, or the other way round.
     """
-    listed = given
-    if isinstance(given, str):
+    listed = cell
+    if isinstance(cell, str):
         with suppress(UserError):
-            listed = parse_cell(given, name, place)
+            listed = parse_cell(cell, name, place)
     if not isinstance(listed, list) or not listed:
-        return given if listed else None
+        return cell if listed else None
     seen.setdefault(("a list of several", several := len(listed) > 1), place)
     if other := seen.get(("a list of several", not several)):
         with_several, with_one = (place, other) if several else (other, place)
         problem = f"{with_several}: {name!r} is a list of several labels, and that of {with_one} has one"
         raise UsageError(problem, "multi_label learns several; leave out or split such rows to learn one")
     if several:
-        problem = f"the label is a list, {shorten(str(given))}, and a text has one label here"
+        problem = f"the label is a list, {shorten(str(cell))}, and a text has one label here"
         raise UserError(f"{place}: {problem}: multi_label learns several")
     console.info_once(f"{name!r} is a list of one label in each row")
     return listed[0]
@@ -289,12 +289,12 @@ def _find_columns(kind: LabeledTexts, names: Header, labeled: bool) -> TextColum
     return columns
 
 
-def pairs_of(given: Iterable[Any]) -> list[Any]:
+def pairs_of(pairs: Iterable[Any]) -> list[Any]:
     """Return pairs of texts in memory: those of rows, such as dicts and frames, and other values as they are.
 
     Raises UsageError if the columns are unclear, and UserError if a row has no two texts.
     """
-    values = list(require_list(given))
+    values = list(require_list(pairs))
     if not any(isinstance(value, dict) for value in values):
         return values
     return [(each.text, each.text_pair) for each in Reader(LabeledTexts(label_names=(), paired=True)).values(values)]

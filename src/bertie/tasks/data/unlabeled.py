@@ -46,9 +46,9 @@ class UnlabeledReader:
         """Read a file lazily and in order, either texts or lists of words: see `Reader.stream`."""
         return Reader(self).stream(path)
 
-    def values(self, given: Iterable[Any]) -> Iterator[Any]:
+    def values(self, texts: Iterable[Any]) -> Iterator[Any]:
         """Return texts in memory: the texts of rows, such as dicts and frames, and other values as they are."""
-        return Reader(self).values(given)
+        return Reader(self).values(texts)
 
     def rows(self, path: Path, labeled: bool) -> Iterator[Any]:  # noqa: ARG002
         """Yield rows, or lists of words, lazily and in order."""
@@ -58,7 +58,7 @@ class UnlabeledReader:
             raise UsageError(f"{path}: give a file of one of these formats: {KNOWN}; or .conllu")
         require_file(path)
         sentences = ConllFile(path, self.word, tagged=False).sentences()
-        return (each.words if isinstance(each, TaggedSentence) else each for each in sentences)
+        return (sentence.words if isinstance(sentence, TaggedSentence) else sentence for sentence in sentences)
 
     def from_python(self, value: Any, place: str, source: str) -> Any:  # noqa: ARG002
         return value
