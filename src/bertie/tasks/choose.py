@@ -68,7 +68,7 @@ class Choose:
     """Number of the first ending in the labels, 0 or 1; None: what the file says, else 1 in SocialIQA's files, 0 in others."""
     pooling: text_options.HeadReads = "model"
     data_format: NoFlag[DataFormat] = DataFormat()
-    """What the training file said about how to read it, for other files that leave a doubt."""
+    """How the training file is read, for other files that leave a doubt."""
 
     @property
     def reader(self) -> Reader:

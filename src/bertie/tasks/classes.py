@@ -1,4 +1,4 @@
-"""What tasks with one class per example share: `Classify` and `Relate` name these functions as their methods, or call them."""
+"""Functions of tasks with one class per example: `Classify` and `Relate` name them as their methods, or call them."""
 
 from __future__ import annotations
 

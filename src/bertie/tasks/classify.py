@@ -110,9 +110,7 @@ class Classify:
     def with_labels_of(self, rows: list[Row], examples: list[Example]) -> Classify:
         labels = classes.labels_in(rows, examples)
         if len(labels) == 2:
-            console.info(
-                f"f1 is that of {shorten(labels[1])!r}; --task.labels names the classes, if there are others too"
-            )
+            console.info(f"f1 scores {shorten(labels[1])!r}; --task.labels names the classes, if there are others too")
         return replace(self, labels=labels)
 
     def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> ClassPrediction:  # noqa: ARG002

@@ -58,7 +58,7 @@ def pooled_position(task: object, sequence: Sequence, pooled: PooledToken) -> np
 def encode_texts(task: TextTask, examples: list[Any], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
     """Encode examples of one text or a pair, as `Task.encode`: one sequence each, or several windows.
 
-    The target is that of `TextTask.gold`.
+    `TextTask.gold` gives the target.
 
     Raises:
         UserError: An example has one text and should have two, or the reverse.

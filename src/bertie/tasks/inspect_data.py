@@ -1,4 +1,4 @@
-"""What a task reads from a file of examples: columns, labels, lengths, first examples, and what is skipped and why."""
+"""Summary of a file of examples as a task reads it: columns, labels, lengths, first examples, and skipped rows with reasons."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONGEST = 1 << 16  # longer texts count as this long in the quantiles
 
 
 class InspectedExample(Protocol):
-    """What is shown of an example, whatever its task."""
+    """The parts of an example to show, whatever its task."""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ class Lengths:
 
 @dataclass
 class _Seen:
-    """What was seen of a file so far, in fixed memory."""
+    """Summary of the rows of a file so far, in fixed memory."""
 
     examples: int = 0
     skipped: int = 0

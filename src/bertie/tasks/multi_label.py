@@ -76,12 +76,12 @@ class MultiLabel:
     text: text_options.TextColumn = ""
     text_pair: text_options.PairColumn = ""
     label: str = ""
-    """Column of the labels; empty: labels or label, or else all columns but those of texts and ids, with 0 and 1."""
+    """Column of the labels; empty: labels or label, or else all columns of 0 and 1, without texts and ids."""
     separator: str = ""
-    """What stands between the labels of a cell, such as a comma; none: a cell is one label; empty: found if the data leave no
+    """Separator of the labels of a cell, such as a comma; none: a cell is one label; empty: found if the data leave no
     doubt."""
     labels: tuple[str, ...] = ()
-    """The labels, which may be columns of 0 and 1; empty: those of the training examples, sorted."""
+    """The labels, which may be columns of 0 and 1; empty: the labels of the training examples, sorted."""
     class_weights: ClassWeights = "none"
     """Weights of the positive examples of each label in the loss. balanced: negative by positive training examples of the
     label. A table: one weight for each label."""
@@ -93,7 +93,7 @@ class MultiLabel:
     thresholds: NoFlag[tuple[float, ...]] = ()
     """The smallest probability of each label that predicts it; empty: 0.5. Tuned on dev examples."""
     data_format: NoFlag[DataFormat] = DataFormat()
-    """What the training file said about how to read it, for other files that leave a doubt."""
+    """How the training file is read, for other files that leave a doubt."""
 
     def __post_init__(self) -> None:
         check_ranges("task", self)
@@ -137,7 +137,7 @@ class MultiLabel:
         )
 
     def validate(self, examples: list[LabelSetExample]) -> None:
-        """Check that the labels of every example are known, and among those of the task.
+        """Check that the labels of every example are known, and among the labels of the task.
 
         Raises UserError for the first example whose labels are not.
         """

@@ -57,7 +57,7 @@ class Regress:
     pooling: text_options.HeadReads = "model"
     paired: text_options.ArePairs = None
     activation: NoFlag[Literal["identity", "sigmoid"]] = "identity"
-    """What turns the output into the number; set from the files of a cross-encoder of sentence-transformers."""
+    """Function that turns the output into the number; set from the files of a cross-encoder of sentence-transformers."""
 
     __post_init__ = ranges("task")
 

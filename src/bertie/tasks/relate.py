@@ -72,7 +72,7 @@ class Relate:
     """How the spans are marked. markers: [E1] … [/E1] and [E2] … [/E2]. typed: the same with the type of the span, such as
     [E1:PERSON] … [/E1:PERSON]. masked: the type in place of the span, [E1:PERSON]."""
     reads: RelationReads = "automatic"
-    """What the head reads. markers: the concatenated states of the two opening markers. cls: the pooled [CLS]. automatic: cls if
+    """Input of the head. markers: the concatenated states of the two opening markers. cls: the pooled [CLS]. automatic: cls if
     the form is masked, else markers."""
     text: str = ""
     """Column of the text with its tags, or of the tokens; empty: text, sentence, token, tokens or words."""
@@ -85,7 +85,7 @@ class Relate:
     types: tuple[str, ...] = ()
     """Columns of the types of both spans; empty: e1_type and e2_type, subj_type and obj_type, or head_type and tail_type."""
     end: SpanEnd = "automatic"
-    """What the end of a span names: its last token or character, or the one after it. automatic: of characters, the one after; of
+    """Meaning of the end of a span: its last token or character, or the one after it. automatic: of characters, the one after; of
     tokens, what the data leave no doubt about, and the last one for TACRED's columns."""
     negative: str = ""
     """The class that says "no relation", which F1 leaves out; empty: no_relation or Other, if it is one of the labels. none:
@@ -94,11 +94,11 @@ class Relate:
     """Labels that mean that the label is unknown, such as -1; such examples are left out. Empty: found, if the other labels leave
     no doubt."""
     labels: tuple[str, ...] = ()
-    """The relations; empty: those of the training examples, sorted."""
+    """The relations; empty: the labels of the training examples, sorted."""
     markers: NoFlag[dict[str, str]] = field(default_factory=dict)
     """The token of each marker, by its name: E1, /E1, E1:PERSON, … Empty: the name in brackets."""
     data_format: NoFlag[DataFormat] = DataFormat()
-    """What the training file said about how to read it, for other files that leave a doubt."""
+    """How the training file is read, for other files that leave a doubt."""
 
     def __post_init__(self) -> None:
         classes.require_distinct(self.labels)
@@ -115,7 +115,7 @@ class Relate:
 
     @property
     def facts(self) -> HeadFacts:
-        """A head that reads [CLS] is that of transformers' classes for texts, which are given the marked text."""
+        """A head that reads [CLS] works in transformers' classes for texts, which are given the marked text."""
         shape = "text" if self._reads_cls else None
         return HeadFacts("relations", "the relation between two marked spans", "text-classification", shape)
 
@@ -243,7 +243,7 @@ class Relate:
         return SpanPairHead(width, classes.count_labels(self), head_dropout(config))
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
-        """Return one target per sequence. index: for markers those of the first and the second span of each sequence."""
+        """Return one target per sequence. index: for markers, the first and the second span of each sequence."""
         labels = np.array([sequence.target.label for sequence in sequences], np.int64)
         if not self._reads_cls:
             pairs = index.reshape(-1, 2)

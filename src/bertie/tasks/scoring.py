@@ -44,7 +44,7 @@ class FindsLabels(Task, Protocol):
     """A task with classes."""
 
     def with_labels_of(self, rows: list[Row], examples: list[Any]) -> Task:
-        """Return the task, which has no classes yet, with those of the predictions or else of the labeled examples."""
+        """Return the task, which has no classes yet, with the classes of the predictions or else of the labeled examples."""
         ...
 
 
@@ -74,7 +74,7 @@ def score(
     """Score predictions on labeled examples.
 
     Args:
-        task: A task or its kind. If it has no labels, those of the predictions or of the examples are used.
+        task: A task or its kind. If it has no labels, it takes them from the predictions or the examples.
         data: The labeled examples: a file, or Python values, as for `Predictor.evaluate`.
         predictions: A file of `bertie predict` or the list that `Predictor.predict` returned: one per example in the
             same order, or by id for questions. Also GLUE's .tsv; for questions SQuAD's {id: answer}; for tags a CoNLL

@@ -3,7 +3,7 @@
 A start vector and an end vector score every token. The answer is the span of the context whose start and end scores
 have the largest sum. Long contexts are read in overlapping windows; an answer may start only in the window where its
 first token has the most context on both sides. In SQuAD 2.0, [CLS] stands for "no answer": it is predicted if its score
-exceeds that of the best span by more than τ (`threshold`), which is tuned on the dev questions.
+exceeds the best span's by more than τ (`threshold`), which is tuned on the dev questions.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Span:
     conditional: bool = False
     """Predict the end of the answer given its start. In the paper, the two are independent."""
     threshold: float | None = None
-    """τ of SQuAD 2.0, tuned on the dev set: predict no answer if its score exceeds that of the best span by more than τ.
+    """τ of SQuAD 2.0, tuned on the dev set: predict no answer if its score exceeds the best span's by more than τ.
 
     None: always answer.
     """
@@ -173,7 +173,7 @@ class Span:
         return sequences
 
     def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
-        """Return the windows to train on: all but those of questions whose gold answer was not found in the context.
+        """Return the windows to train on: without questions whose gold answer was not found in the context.
 
         BERT's code leaves these out too.
         """
@@ -254,7 +254,7 @@ class Span:
         ]
 
     def _null(self, logits_TC: np.ndarray, null: int) -> float:
-        """Return the score of no answer in a window: that of a span of [CLS] alone."""
+        """Return the score of no answer in a window: a span of [CLS] alone."""
         return float(logits_TC[null, 0] + self._ends(logits_TC[:, 1:], slice(null, null + 1))[0, null])
 
     def _ends(self, logits_TC: np.ndarray, starts: slice) -> np.ndarray:

@@ -91,7 +91,7 @@ class Tag:
     sorted_labels: NoFlag[bool] = False
     """Whether the labels are the tags of the training examples, sorted. Numbers in other data are then no indices of them."""
     data_format: NoFlag[DataFormat] = DataFormat()
-    """What the training file said about how to read it, for other files that leave a doubt."""
+    """How the training file is read, for other files that leave a doubt."""
     aggregation_strategy: NoFlag[Strategy] = "first"
     """How predictions for subwords become entities: see `aggregation`."""
 
@@ -169,7 +169,7 @@ class Tag:
         Raises:
             UserError: A sentence has no tags, an unknown tag does not fit the scheme, or not a single tag is one of the
                 task's.
-            UsageError: The entities are those of another scheme.
+            UsageError: The entities have another scheme.
         """
         _require_tags(examples)
         counted, known, form = TagCounts(examples), set(self.labels), self.form
@@ -267,7 +267,7 @@ class Tag:
         return replace(self, labels=tuple(sorted(counts.tags)), scheme=form.scheme if form else "none")
 
     def read_prediction(self, values: dict[str, Any], example: TaggedSentence, place: str) -> TagPrediction:
-        """Rebuild a prediction. If the object has words, they must be those of the example."""
+        """Rebuild a prediction. If the object has words, they must be the words of the example."""
         tags, words = answer_of(values, "tags", place), values.get("tokens") or example.words
         if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) for tag in tags):
             raise UserError(f"{place}: the tags must be a list of strings, found {str(tags)[:40]!r}")

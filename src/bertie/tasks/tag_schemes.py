@@ -29,7 +29,7 @@ class TagCounts:
 
     Attributes:
         pairs: The count of each pair, in the order of the first ones.
-        places: The place of the second tag of the first such pair; at the end of a sentence, that of its last word.
+        places: The place of the second tag of the first such pair; at the end of a sentence, the place of its last word.
         tags: The count of each tag, in the order of the first ones.
         untagged: The source of the first example without tags; empty: all have them.
     """

@@ -59,9 +59,9 @@ def piece_places(tokenizer: Tokenizer, texts: Many[Many[str]]) -> list[list[list
 
 
 def split_and_tokenize(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[TokenizedText, np.ndarray]]:
-    """Tokenize raw texts. Their words are those of BERT's pre-tokenization: split at whitespace and punctuation.
+    """Tokenize raw texts. Their words follow BERT's pre-tokenization: split at whitespace and punctuation.
 
-    With byte-level BPE they are those of GPT-2's pattern, with others those of `word_numbers`. Tokens of white space alone,
+    With byte-level BPE they follow GPT-2's pattern, with others `word_numbers`. Tokens of white space alone,
     such as the line break, are left out.
 
     Returns:

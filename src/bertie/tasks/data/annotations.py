@@ -1,7 +1,7 @@
 """Annotated spans of texts as tags of words: rows of doccano, Prodigy and others, Label Studio's tasks, brat's files.
 
-A span is the characters from its start to its end (exclusive), counted as Unicode's code points. The words of a text are
-those of `words.split_words`; Prodigy's rows bring their own. A span covers whole words. Spaces, and characters without width,
+A span is the characters from its start to its end (exclusive), counted as Unicode's code points. `words.split_words` finds the
+words of a text; Prodigy's rows bring their own. A span covers whole words. Spaces, and characters without width,
 at its ends do not count.
 """
 
@@ -87,7 +87,7 @@ def from_spans(
 
     Args:
         text: The text.
-        words: The places of its words; None: those of `split_words`.
+        words: The places of its words; None: as `split_words` finds them.
         spans: The annotated spans, in any order.
         form: How tags mark entities.
         source: The file and line, for messages.

@@ -67,7 +67,7 @@ class ConllFile:
     tagged: bool = True
     """Whether tags are needed."""
     comments: Keep = ""
-    """What lines are that could be comments or words, if the user says it."""
+    """How to read lines that could be comments or words; empty: found, or asked."""
     usual: bool | None = None
     """Whether they are comments in this file or in the training file, if that is certain."""
     known: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ _MISSING = ("NAType", "NaTType")  # types of pandas for a missing value
 
 
 def require_list(values: Any) -> Iterable[Any]:
-    """Return examples in memory as Python values, one per example; those of a generator lazily.
+    """Return examples in memory as Python values, one per example; a generator is read lazily.
 
     Args:
         values: A list, or another ordered iterable of values; a frame of pandas or polars, a `datasets.Dataset`, a table of
@@ -69,7 +69,7 @@ def _is_row(series: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """Return a cell with the numbers, arrays and missing values of NumPy, torch and pandas as those of Python."""
+    """Return a cell with the numbers, arrays and missing values of NumPy, torch and pandas as values of Python."""
     if type(value) is str:
         return value
     if isinstance(value, np.generic):
@@ -131,7 +131,7 @@ def _rows_of_dataset(dataset: Any) -> Iterator[dict[str, Any]]:
 
 
 def parquet_names(path: Path) -> dict[str, list[str]]:
-    """Return the names of the numbers in columns of a .parquet file, as `datasets` writes those of its ClassLabels."""
+    """Return the names of the numbers in columns of a .parquet file, as `datasets` writes its ClassLabels."""
     from pyarrow import ArrowException, parquet
 
     try:
@@ -156,7 +156,7 @@ def with_names(row: dict[str, Any], named: dict[str, list[str]]) -> dict[str, An
 
 
 def _named(value: Any, names: list[str]) -> Any:
-    """Return the name of a number, or those of a list. −1 is a missing label there, as in unlabeled test splits."""
+    """Return the name of a number, or the names of a list. −1 is a missing label there, as in unlabeled test splits."""
     value = plain(value)
     if isinstance(value, list):
         return [_named(item, names) for item in value]

@@ -86,7 +86,7 @@ class LabelSets:
         separator: What stands between the labels of a cell. `ONE`: a cell is one label. Empty: found if the data leave no
             doubt.
         classes: All labels, if they are known.
-        no_label: The labels that mean that those of a text are unknown. Empty: see `labels`.
+        no_label: The labels that mean that a text has unknown labels. Empty: see `labels`.
     """
 
     texts: LabeledTexts
@@ -135,7 +135,7 @@ class LabelSets:
             console.info_once(f"{row.place}: each of these columns is a label: {join_names(columns.labels)}")
         first = seen.setdefault("labels", columns) if columns.labels else columns
         if not self.classes and (first.each_a_label, {*first.labels}) != (columns.each_a_label, {*columns.labels}):
-            raise UsageError(f"{row.place}: its labels are in other columns than those of the rows before", _REMEDY)
+            raise UsageError(f"{row.place}: its labels are in other columns than in the rows before", _REMEDY)
         labels = None
         if columns.each_a_label:
             if self.classes and (missing := [name for name in self.classes if name not in columns.labels]):

@@ -175,7 +175,7 @@ class Reader:
             yield item if isinstance(item, LeftOutError) else raise_error(item)
 
     def columns(self, path: Path) -> dict[str, str]:
-        """Return the columns of a file by their use: those of its first good row. Nothing of stdin, which is read once."""
+        """Return the columns of a file by their use, from its first good row. Nothing for stdin, which is read once."""
         if is_stdin(path):
             return {}
         of_file = self.kind.facts.columns_of_file

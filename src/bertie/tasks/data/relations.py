@@ -47,7 +47,7 @@ from bertie.tasks.data.semeval import is_numbered, numbered_rows
 TEXTS = ("text", "sentence", "token", "tokens", "words")
 LABELS = ("relation", "label")
 PREFIXES = (("subj", "obj"), ("e1", "e2"), ("head", "tail"), ("h", "t"))
-"""What the names of columns for the first and the second span begin with: e1_start, e1_end, e1_type."""
+"""Beginnings of the names of columns for the first and the second span: e1_start, e1_end, e1_type."""
 TACRED = "subj_start"
 NO_RELATION = frozenset(marker for marker in MARKERS if any(map(str.isalpha, marker)))
 """Labels such as "NA" that mean here that there is no relation, and elsewhere that the label is unknown."""
@@ -119,7 +119,7 @@ class RelationTexts:
         if not is_stdin(path):
             require_file(path)
             if path.suffix.lower() == ".json":
-                return read_json_rows(path, "a list of objects, as that of TACRED")
+                return read_json_rows(path, "a list of objects, as in TACRED")
             if file_format(path) == "txt" and is_numbered(path):
                 return numbered_rows(path)
         return rows_or_lines(self, path, labeled)
@@ -137,7 +137,7 @@ class RelationTexts:
         """Find out what the ends of spans of tokens name, if no setting says it: a span of one token tells.
 
         Raises:
-            UsageError: It is not certain, or positions in a text cut words, so that they are not those of characters.
+            UsageError: It is not certain, or positions in a text cut words, so that they do not count characters.
         """
         places: dict[str | None, str] = {}
         name, texts, cuts = "", 0, list[str]()
@@ -247,7 +247,7 @@ def _find_columns(kind: RelationTexts, names: Header, labeled: bool) -> Relation
 
 
 def _tokens(row: Row, columns: RelationColumns) -> str | list[str]:
-    """Return the text, or its tokens. Cells may have them as a list. TACRED's brackets become those of text."""
+    """Return the text, or its tokens. Cells may have them as a list. TACRED's brackets become plain ones."""
     value = row.values[columns.text]
     if columns.text.lower() in TEXTS[2:] and is_written(value):
         value = parse_cell(value, columns.text, row.place)

@@ -53,7 +53,7 @@ class Header(tuple[str, ...]):
         return UsageError(f"{problem}; its columns are: {join_names(self)}", f"Choose with {flags}")
 
     def require(self, flag: str, *names: str) -> None:
-        """Raise a UsageError if a column that a flag names is missing. Empty names are those of flags that are not set."""
+        """Raise a UsageError if a column that a flag names is missing. A name is empty if the flag is not set."""
         if missing := [name for name in names if name and name not in self]:
             raise self.unclear(f"no column {missing[0]!r}", flag)
 

@@ -45,11 +45,11 @@ class SentenceColumns(NamedTuple):
     """The keys of a row."""
 
     words: str
-    """That of the words, or of the text."""
+    """Key of the words, or of the text."""
     tags: str | None
-    """That of the tags of words, or of the spans of a text."""
+    """Key of the tags of words, or of the spans of a text."""
     of_words: bool
-    """Whether tags are those of words."""
+    """Whether the tags belong to words."""
 
     @property
     def uses(self) -> dict[str, str]:
@@ -83,7 +83,7 @@ class TaggedSentences:
     form: TagForm = TagForm("bio")
     """How to tag the words of annotated spans."""
     comments: Keep = ""
-    """What lines are that begin a sentence with "#"; see `conll`."""
+    """How to read lines that begin a sentence with "#"; see `conll`."""
     known: tuple[str, ...] = ()
     """Tags of the training examples, which tell words from comments."""
     data_format: DataFormat = DataFormat()

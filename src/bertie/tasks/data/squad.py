@@ -84,7 +84,7 @@ class QuestionColumns(NamedTuple):
 class Questions:
     """Questions about a context. Rows may also have the start of the answer, in answer_start, and an id.
 
-    The columns are those of .jsonl, .csv, .tsv and .parquet files. SQuAD's .json has its own names.
+    The columns are for .jsonl, .csv, .tsv and .parquet files. SQuAD's .json has its own names.
 
     Attributes:
         question: Column of the question.

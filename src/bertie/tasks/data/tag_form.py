@@ -42,7 +42,7 @@ class TagForm:
     scheme: Scheme
     """The scheme."""
     separator: str = "-"
-    """What stands between letter and kind. Empty: the tag is the letter, or with `whole` the kind."""
+    """The separator of letter and kind. Empty: the tag is the letter, or with `whole` the kind."""
     suffix: bool = False
     """Whether the letter follows the kind (PER-B)."""
     lower: bool = False

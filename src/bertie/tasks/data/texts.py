@@ -290,7 +290,7 @@ def _find_columns(kind: LabeledTexts, names: Header, labeled: bool) -> TextColum
 
 
 def pairs_of(pairs: Iterable[Any]) -> list[Any]:
-    """Return pairs of texts in memory: those of rows, such as dicts and frames, and other values as they are.
+    """Return pairs of texts in memory: of rows, such as dicts and frames; other values as they are.
 
     Raises UsageError if the columns are unclear, and UserError if a row has no two texts.
     """
