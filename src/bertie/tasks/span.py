@@ -125,9 +125,8 @@ class Span:
         if not any(example.answers for example in examples):
             raise UserError(f"no question has an answer ({examples[0].source} …): nothing to learn")
         if several := sum(len({answer.text for answer in example.answers or ()}) > 1 for example in examples):
-            console.info(
-                f"{several:,} of {len(examples):,} questions have several answers: the first of each is trained on"
-            )
+            shown = f"{several:,} of {len(examples):,} questions"
+            console.info(f"{shown} have several answers: the first of each is trained on")
         unanswerable = any(not example.answers for example in examples)
         return replace(self, threshold=0.0) if unanswerable and self.threshold is None else self
 

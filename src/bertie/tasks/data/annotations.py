@@ -21,9 +21,8 @@ from bertie.tasks.data.words import TextRange, split_words
 _STARTS = ("start", "start_offset")
 _ENDS = ("end", "end_offset")
 _LABELS = ("label", "entity_group", "type")
-_TAG_PAIR = re.compile(
-    r"B([-_:/].+) [ILEM]\1|(.+[-_:/])B \2[ILEM]", re.IGNORECASE
-)  # the start of an entity, and the next word
+# the start of an entity, and the next word
+_TAG_PAIR = re.compile(r"B([-_:/].+) [ILEM]\1|(.+[-_:/])B \2[ILEM]", re.IGNORECASE)
 
 
 class LabeledSpan(NamedTuple):

@@ -251,20 +251,16 @@ def _find_columns(kind: Choices, names: Header, labeled: bool) -> ChoiceColumns:
 
     context, lead, used = _find_texts(kind, names)
     endings = list(kind.endings) or _find_endings(names)
-    names.require("--task.endings", *endings)
+    names.require("endings", *endings)
     if repeated := [name for name in endings if name in used]:
-        raise names.unclear(
-            f"{repeated[0]!r} is the context, and cannot be an ending", "--task.context and --task.endings"
-        )
+        raise names.unclear(f"{repeated[0]!r} is the context, and cannot be an ending", "context", "endings")
     labels = [kind.label] if kind.label else named_columns(names, _LABELS)
     free = [name for name in labels if name not in used and name not in endings]
     if labels and not free and (kind.label or labeled):
         use = "is the context" if labels[0] in used else "holds endings"
-        raise names.unclear(
-            f"{labels[0]!r} {use}, and cannot be the label", "--task.context, --task.endings and --task.label"
-        )
+        raise names.unclear(f"{labels[0]!r} {use}, and cannot be the label", "context", "endings", "label")
     if len(free) > 1 and labeled:
-        raise names.unclear("more than one column could be the label", "--task.label")
+        raise names.unclear("more than one column could be the label", "label")
     first = _FIRST.get(tuple(name.lower() for name in (context, lead or "", *endings)))
     counted = first is not None or names == _CODAH or [context, lead] == named_columns(names, ("sent1", "sent2"))
     return ChoiceColumns(context, lead, tuple(endings), free[0] if len(free) == 1 else None, first, counted)
@@ -272,8 +268,8 @@ def _find_columns(kind: Choices, names: Header, labeled: bool) -> ChoiceColumns:
 
 def _find_texts(kind: Choices, names: Header) -> tuple[str, str | None, set[str]]:
     """Return the columns of the context and of the text before each ending, and the columns that these use."""
-    names.require("--task.context", kind.context)
-    names.require("--task.question", kind.question)
+    names.require("context", kind.context)
+    names.require("question", kind.question)
     contexts = [kind.context] if kind.context else named_columns(names, _CONTEXTS)
     if len(contexts) > 1:
         contexts = [name for name in contexts if name not in (kind.question, kind.label, *kind.endings)]
@@ -288,9 +284,7 @@ def _find_texts(kind: Choices, names: Header) -> tuple[str, str | None, set[str]
         return sentences[0], sentences[1], {*contexts, *sentences}  # SWAG splits the first phrase in two
     if len(contexts) != 1:
         problem = "more than one column could be" if contexts else "cannot tell which column is"
-        raise names.unclear(
-            f"{problem} the context", "--task.context, and --task.question for a second text before the endings"
-        )
+        raise names.unclear(f"{problem} the context", "context", "question")
     return contexts[0], lead, {contexts[0], lead or contexts[0]}
 
 
@@ -304,12 +298,11 @@ def _find_endings(names: Header) -> list[str]:
             groups.setdefault(word + "0" * number.isdecimal(), []).append((at, name))
     if len(groups) != 1:
         none = "no endings to choose among, in columns ending0, ending1 … or a list"
-        raise names.unclear(f"{join_names(groups)} could all be the endings" if groups else none, "--task.endings")
+        raise names.unclear(f"{join_names(groups)} could all be the endings" if groups else none, "endings")
     [columns] = map(sorted, groups.values())
     if [at for at, _ in columns] != list(range(columns[0][0], columns[0][0] + len(columns))):
-        raise names.unclear(
-            f"one of the endings {join_names(name for _, name in columns)} is missing", "--task.endings"
-        )
+        listed = join_names(name for _, name in columns)
+        raise names.unclear(f"one of the endings {listed} is missing", "endings")
     return [name for _, name in columns]
 
 

@@ -209,10 +209,8 @@ def find_separator(cells: dict[str, str], known: tuple[str, ...]) -> str:
 
 
 def _doubt(cell: str, place: str, separator: str) -> UsageError:
-    return UsageError(
-        f"{place}: {shorten(cell)!r} could be one label or several",
-        f"Say so with --task.separator '{separator}', or --task.separator {ONE} if a cell is one label",
-    )
+    remedy = f"Say so with --task.separator '{separator}', or --task.separator {ONE} if a cell is one label"
+    return UsageError(f"{place}: {shorten(cell)!r} could be one label or several", remedy)
 
 
 def parse_labels(
@@ -251,9 +249,7 @@ def parse_labels(
         raise UserError(f"{place}: a label in {name!r} is empty")
     if len(set(labels)) < len(labels) and {str(label) for label in labels} <= {*_TRUE, *_FALSE}:
         problem = f"{place}: {name!r} has 0 or 1 for each label, {shorten(str(value))}"
-        raise UsageError(
-            problem, "Write the names of the labels that a text has, or a column of 0 and 1 for each label"
-        )
+        raise UsageError(problem, "Write the names of a text's labels, or a column of 0 and 1 for each label")
     if len(set(labels)) < len(labels):
         [(twice, _)] = Counter(labels).most_common(1)
         raise UserError(f"{place}: the label {shorten(str(twice))!r} is there twice")

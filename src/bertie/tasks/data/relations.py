@@ -217,30 +217,28 @@ def _find_columns(kind: RelationTexts, names: Header, labeled: bool) -> Relation
     known = {name.lower(): name for name in names}
 
     def one_of(named: str, usual: tuple[str, ...], use: str, flag: str) -> str | None:
-        names.require(f"--task.{flag}", named)
+        names.require(flag, named)
         candidates = [named] if named else [known[name] for name in usual if name in known]
         if len(candidates) > 1:
-            raise names.unclear(f"more than one column could be {use} ({', '.join(candidates)})", f"--task.{flag}")
+            raise names.unclear(f"more than one column could be {use} ({', '.join(candidates)})", flag)
         return candidates[0] if candidates else None
 
     def group(named: tuple[str, ...], endings: tuple[str, ...], flag: str) -> tuple[str, ...]:
         if named:
-            names.require(f"--task.{flag}", *named)
+            names.require(flag, *named)
             if len(named) != 2 * len(endings):
-                raise names.unclear(f"{2 * len(endings)} columns are needed", f"--task.{flag}")
+                raise names.unclear(f"{2 * len(endings)} columns are needed", flag)
             return named
         usual = [tuple(f"{side}_{ending}" for side in sides for ending in endings) for sides in PREFIXES]
         complete = [group for group in usual if all(name in known for name in group)]
         if len(complete) > 1:
-            raise names.unclear(f"more than one set of columns could be the {flag}", f"--task.{flag}")
+            raise names.unclear(f"more than one set of columns could be the {flag}", flag)
         if flag == "spans" and not complete and (part := [n for group in usual for n in group if n in known]):
-            raise names.unclear(
-                f"a column beside {part[0]} is missing ({', '.join(usual[0] + usual[1])})", f"--task.{flag}"
-            )
+            raise names.unclear(f"a column beside {part[0]} is missing ({', '.join(usual[0] + usual[1])})", flag)
         return tuple(known[name] for name in complete[0]) if complete else ()
 
     if (text := one_of(kind.text, TEXTS, "the text", "text")) is None:
-        raise names.unclear("cannot tell which column is the text", "--task.text")
+        raise names.unclear("cannot tell which column is the text", "text")
     label = kind.label if kind.label and not labeled else one_of(kind.label, LABELS, "the relation", "label")
     spans, types = group(kind.spans, ("start", "end"), "spans"), group(kind.types, ("type",), "types")
     return RelationColumns(text, spans, types, label if label in names else None)

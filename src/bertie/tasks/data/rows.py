@@ -48,9 +48,10 @@ class Row(NamedTuple):
 class Header(tuple[str, ...]):
     """The names of the columns of a row."""
 
-    def unclear(self, problem: str, flags: str) -> UsageError:
-        """Return the error for columns that are only clear with flags."""
-        return UsageError(f"{problem}; its columns are: {join_names(self)}", f"Choose with {flags}")
+    def unclear(self, problem: str, *flags: str) -> UsageError:
+        """Return the error for columns that are only clear with flags, named without --task."""
+        choice = " and ".join(f"--task.{flag}" for flag in flags)
+        return UsageError(f"{problem}; its columns are: {join_names(self)}", f"Choose with {choice}")
 
     def require(self, flag: str, *names: str) -> None:
         """Raise a UsageError if a column that a flag names is missing. A name is empty if the flag is not set."""

@@ -105,9 +105,7 @@ class TaggedSentences:
             tasks = storage.read_json_list(path, "a list, of Label Studio's tasks or other objects")
             return label_studio_rows(tasks, path, self.tokens)
         if file_format(path) in _NOT_CONLL:
-            known = (
-                "files with columns between blanks or tabs (CoNLL), .jsonl, .parquet, .json (Label Studio), .ann (brat)"
-            )
+            known = "columns between blanks or tabs (CoNLL), .jsonl, .parquet, .json (Label Studio), .ann (brat)"
             raise UsageError(f"{path}: sentences are read from {known}")
         if file_format(path) == "txt" and not labeled:
             remedy = "Rename it to .conll for columns; pipe sentences: --input -"

@@ -126,10 +126,11 @@ class Questions:
 
     def columns(self, row: Row, labeled: bool) -> QuestionColumns:  # noqa: ARG002
         names = Header(row.values)
-        names.require("--task.question and --task.context", self.question, self.context)
+        names.require("question", self.question)
+        names.require("context", self.context)
         answers = [self.answers] if self.answers else [name for name in _ANSWERS if name in row.values]
         if len(answers) > 1:
-            raise names.unclear(f"{' and '.join(answers)} could both be the answers", "--task.answers")
+            raise names.unclear(f"{' and '.join(answers)} could both be the answers", "answers")
         return QuestionColumns(self.question, self.context, answers[0] if answers else "")
 
     def to_example(self, row: Row, columns: QuestionColumns, labeled: bool, seen: dict[Any, Any]) -> Question:

@@ -254,13 +254,13 @@ def _find_columns(kind: LabeledTexts, names: Header, labeled: bool) -> TextColum
     known = {name.lower(): name for name in names}
     known |= {name: "" for name, count in Counter(map(str.lower, names)).items() if count > 1}  # Text beside text
 
-    names.require("--task.text", kind.text)
-    names.require("--task.text-pair", kind.text_pair)
+    names.require("text", kind.text)
+    names.require("text-pair", kind.text_pair)
     label_names = kind.label_names
     if kind.text:
         text, pair = kind.text, kind.text_pair or None
     elif kind.text_pair:
-        raise names.unclear("--task.text-pair without --task.text", "both")
+        raise names.unclear("--task.text-pair without --task.text", "text")
     else:
         layouts = [entry for entry in _LAYOUTS if entry[0] in known and (entry[1] is None or entry[1] in known)]
         if paired := [entry for entry in layouts if entry[1]]:  # one column of a pair is not a layout by itself
@@ -268,22 +268,21 @@ def _find_columns(kind: LabeledTexts, names: Header, labeled: bool) -> TextColum
             layouts = [entry for entry in layouts if entry[1] or entry[0] not in used]
         if len(layouts) != 1:
             problem = "more than one column could be" if layouts else "cannot tell which column is"
-            flags = "--task.text, and for two texts --task.text-pair, and --task.label for the label"
-            raise names.unclear(f"{problem} the text", flags)
+            raise names.unclear(f"{problem} the text", "text", "text-pair", "label")
         [(text_name, pair_name, own_labels)] = layouts
         text, pair = known[text_name], known[pair_name] if pair_name else None
         if not text or pair == "":
-            raise names.unclear("two columns have the name of the text, in capitals or not", "--task.text")
+            raise names.unclear("two columns have the name of the text, in capitals or not", "text")
         label_names += own_labels
     labels = [known[name] for name in label_names if name in known and known[name] not in (text, pair)]
     if kind.label:
         if kind.label in (text, pair):
-            raise names.unclear(f"{kind.label!r} is the text, and cannot be the label", "--task.text and --task.label")
+            raise names.unclear(f"{kind.label!r} is the text, and cannot be the label", "text", "label")
         if labeled:
-            names.require("--task.label", kind.label)
+            names.require("label", kind.label)
         labels = [kind.label] if kind.label in names else []
     if labeled and (len(labels) > 1 or "" in labels):
-        raise names.unclear("more than one column could be the label", "--task.label")
+        raise names.unclear("more than one column could be the label", "label")
     columns = TextColumns(text, pair, labels[0] if len(labels) == 1 and labels[0] else None, names)
     kind._require_number(columns)
     return columns

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie.errors import UsageError, UserError, join_names
+from bertie.errors import UsageError, UserError, join_names, naming
 from bertie.files.sources import FORMATS, KNOWN
 from bertie.tasks.data.conll import ConllFile
+from bertie.tasks.data.in_memory import require_list
 from bertie.tasks.data.reader import DataFormat, KindFacts, Reader, resolved_alike
 from bertie.tasks.data.rows import (
     Row,
@@ -18,6 +19,7 @@ from bertie.tasks.data.rows import (
     read_rows,
     require_file,
     require_string,
+    row_from_python,
 )
 from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.data.texts import cola_columns
@@ -47,8 +49,19 @@ class UnlabeledReader:
         return Reader(self).stream(path)
 
     def values(self, texts: Iterable[Any]) -> Iterator[Any]:
-        """Return texts in memory: the texts of rows, such as dicts and frames, and other values as they are."""
-        return Reader(self).values(texts)
+        """Return texts in memory: the texts of rows, such as dicts and frames, and other values, also errors, as they are.
+
+        Raises:
+            UsageError: The column of the text is unclear.
+            UserError: A row has no text.
+        """
+        for number, value in enumerate(require_list(texts), 1):
+            if isinstance(value, dict):
+                row = row_from_python(value, f"text {number}")
+                with naming(row.place):
+                    column = self.columns(row, labeled=False)
+                value = self.to_example(row, column, False, {})
+            yield value
 
     def rows(self, path: Path, labeled: bool) -> Iterator[Any]:  # noqa: ARG002
         """Yield rows, or lists of words, lazily and in order."""

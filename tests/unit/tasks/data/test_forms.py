@@ -139,7 +139,7 @@ def test_conll_of_2003_and_parts_of_speech(tmp_path: Path, shared_data: Path) ->
 def test_other_formats_of_sentences_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(
         UsageError,
-        match=r"sentences are read from files with columns between blanks or tabs \(CoNLL\), \.jsonl, \.parquet, \.json \(Lab",
+        match=r"sentences are read from columns between blanks or tabs \(CoNLL\), \.jsonl, \.parquet, \.json \(Lab",
     ):
         list(Reader(TaggedSentences()).stream(write(tmp_path / name, "a b\n")))
 

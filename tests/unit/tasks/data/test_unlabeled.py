@@ -50,6 +50,11 @@ def test_formats(tmp_path: Path, name: str, content: str, expected: list[Any]) -
     assert read(tmp_path / name, content) == expected
 
 
+def test_errors_among_values_stay() -> None:
+    error = UserError("a broken row")
+    assert list(UnlabeledReader().values([{"text": "a"}, error, ("b",)])) == ["a", error, ("b",)]
+
+
 def test_named_columns(tmp_path: Path) -> None:
     assert read(tmp_path / "a.tsv", "text\tother\nx\ty\n", text="other") == ["y"]
     assert read(tmp_path / "a.conll", "1 a\n2 b\n", word=1) == [("a", "b")]
