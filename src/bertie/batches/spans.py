@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bertie.contracts import Sequence
-from bertie.text.corpus import Corpus
+from bertie.base.contracts import Sequence
+from bertie.corpus.token_corpus import Corpus
 
 WINDOW = 8192  # sequences that are paired and packed together; resuming rebuilds one window
 

@@ -8,13 +8,13 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from torch import nn
 
+from bertie.base.config import Range, ranges
+from bertie.base.contracts import FILLER, Batch, Targets
+from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
-from bertie.config import Range, ranges
-from bertie.contracts import FILLER, Batch, Targets
-from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.encoders.lstm import BidirectionalLMHead, LstmEncoder
 from bertie.model.head_facts import HeadFacts
-from bertie.model.lstm import BidirectionalLMHead, LstmEncoder
 from bertie.objectives.initialization import Vectors, counted_embeddings, initialize_embeddings
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 

@@ -7,13 +7,13 @@ from typing import Annotated, ClassVar, Literal
 
 from torch import nn
 
+from bertie.base.config import Range, ranges
+from bertie.base.contracts import Batch
+from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
-from bertie.config import Range, ranges
-from bertie.contracts import Batch
-from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
-from bertie.model.vocabulary_heads import BringsVocabularyHead, VocabularyHead, next_token_targets
+from bertie.model.heads.vocabulary_heads import BringsVocabularyHead, VocabularyHead, next_token_targets
 from bertie.objectives.initialization import Vectors, counted_embeddings, initialize_embeddings
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
 from bertie.objectives.requirements import require_vocabulary_head

@@ -12,13 +12,13 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
+from bertie.base.config import Range, check_ranges
+from bertie.base.contracts import Batch
+from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
-from bertie.config import Range, check_ranges
-from bertie.contracts import Batch
-from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
-from bertie.model.vocabulary_heads import MaskedLMHead
+from bertie.model.heads.vocabulary_heads import MaskedLMHead
 from bertie.objectives.initialization import Vectors, counted_embeddings, initialize_output
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits

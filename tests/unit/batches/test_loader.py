@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertie.base.contracts import FILLER, Batch, Sequence
+from bertie.base.errors import UserError
 from bertie.batches import spans as layout_spans
 from bertie.batches.loader import Loader, Position, StepPlan, StepShape
 from bertie.batches.packing import pack
 from bertie.batches.sentence_pairs import PairSpan, SentencePairs
 from bertie.batches.spans import LayoutEpoch
-from bertie.contracts import FILLER, Batch, Sequence
-from bertie.errors import UserError
-from bertie.text.shards import Shards, open_shards
+from bertie.corpus.shards import Shards, open_shards
 
 
 @pytest.fixture(scope="module")

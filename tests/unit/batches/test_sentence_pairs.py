@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertie.base.errors import UsageError, UserError
 from bertie.batches import spans as layout_spans
 from bertie.batches.sentence_pairs import (
     IS_RANDOM,
@@ -17,11 +18,10 @@ from bertie.batches.sentence_pairs import (
     SentencePairs,
 )
 from bertie.batches.spans import LayoutEpoch
-from bertie.errors import UsageError, UserError
-from bertie.text import bpe, word_counts
-from bertie.text.corpus import Corpus
-from bertie.text.shards import Shards, open_shards
-from bertie.text.tokenizer import ByteLevel, Tokenizer
+from bertie.corpus import bpe, word_counts
+from bertie.corpus.shards import Shards, open_shards
+from bertie.corpus.token_corpus import Corpus
+from bertie.tokenizers.tokenizer import ByteLevel, Tokenizer
 
 
 @pytest.fixture(scope="module")

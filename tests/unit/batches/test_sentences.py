@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertie.base.contracts import Sequence
+from bertie.base.errors import UsageError, UserError
 from bertie.batches.sentences import Sentences
-from bertie.contracts import Sequence
-from bertie.errors import UsageError, UserError
-from bertie.text.corpus import Corpus
-from bertie.text.tokenizer import Tokenizer
+from bertie.corpus.token_corpus import Corpus
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 def corpus_of(documents: list[list[int]], word_starts: np.ndarray | None = None) -> Corpus:

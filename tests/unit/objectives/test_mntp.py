@@ -11,21 +11,21 @@ import pytest
 import torch
 
 import bertie
-from bertie import config
+from bertie.base import config
+from bertie.base.contracts import Sequence
+from bertie.base.errors import UsageError
 from bertie.batches.collate import collate
 from bertie.checkpoints.folder import write_model
-from bertie.contracts import Sequence
-from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
+from bertie.model.heads.vocabulary_heads import MaskedLMHead
 from bertie.model.initialization import initialize_weights
-from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives import CausalLM, MaskedLM, MaskedNextToken
 from bertie.objectives.objective import Labeling
 from bertie.predict.predictor import Predictor
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig
-from bertie.text import truncation
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers import truncation
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -3,17 +3,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bertie.base.contracts import Batch, Sequence
+from bertie.base.errors import UsageError
 from bertie.batches.collate import collate, filler
 from bertie.batches.contiguous import DocSentences
 from bertie.batches.sentence_pairs import SentencePairs
-from bertie.contracts import Batch, Sequence
-from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
-from bertie.model.lstm import LstmConfig
-from bertie.model.xlnet import XlnetConfig
+from bertie.model.encoders.lstm import LstmConfig
+from bertie.model.encoders.xlnet import XlnetConfig
 from bertie.objectives import BidirectionalLM, MaskedLM, NextSentence, PermutationLM
 from bertie.objectives.objective import Labeling
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 CONFIG = XlnetConfig(
     2, 32, 4, 64, vocab_size=500, max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0

@@ -3,15 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bertie.base.contracts import Batch, Sequence, Targets
+from bertie.base.errors import UsageError
 from bertie.batches.collate import collate, filler
 from bertie.batches.layouts import SentencePairs
-from bertie.contracts import Batch, Sequence, Targets
-from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, SpanBoundary
 from bertie.objectives.masking import MaskedRow, MaskedSpans
 from bertie.objectives.objective import Labeling
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 RNG = np.random.default_rng(0)
 

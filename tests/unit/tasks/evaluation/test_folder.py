@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertie.errors import UsageError
+from bertie.base.errors import UsageError
+from bertie.examples.squad import Answer, Question
+from bertie.examples.tagged import TaggedSentence
+from bertie.examples.texts import Example
 from bertie.tasks import Classify, Embed, Regress, Span, Tag, Task
-from bertie.tasks.data.squad import Answer, Question
-from bertie.tasks.data.tagged import TaggedSentence
-from bertie.tasks.data.texts import Example
 from bertie.tasks.evaluation.folder import PAGE, PREDICTIONS, SCORES, evaluation_folder, write
 from bertie.tasks.predictions import (
     ClassPrediction,
