@@ -165,8 +165,7 @@ class BPEBackend:
     def extensible(self) -> NoReturn:
         """Raise UserError: entries of byte-level BPE come from merges, so words cannot be appended."""
         raise UserError(
-            "this tokenizer is byte-level BPE, whose entries come from merges: bertie adds words only to WordPiece "
-            "vocabularies. Train a new vocabulary with `bertie tokenizer train --algorithm bpe`"
+            "this tokenizer is byte-level BPE, and words can be added only to WordPiece: train a new vocabulary"
         )
 
     def spelling(self, entry: str) -> bytes:
@@ -225,7 +224,7 @@ def _offsets_without_spaces(add_prefix_space: bool) -> Any:
 
 
 def is_byte_level(engine: tokenizers.Tokenizer) -> bool:
-    """Return whether an engine is byte-level BPE like those of GPT-2, RoBERTa and ModernBERT."""
+    """Return whether an engine is byte-level BPE as in GPT-2, RoBERTa and ModernBERT."""
     model, splitter = engine.model, engine.pre_tokenizer
     return (
         isinstance(model, models.BPE)

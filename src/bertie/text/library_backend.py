@@ -191,10 +191,8 @@ class LibraryBackend:
 
     def extensible(self) -> NoReturn:
         """Raise UserError: entries have scores or merges, so words cannot be appended."""
-        raise UserError(
-            f"this tokenizer is of the kind {type(self.engine.model).__name__}: bertie adds words only to WordPiece "
-            "vocabularies. Train a new vocabulary with `bertie tokenizer train`"
-        )
+        kind = type(self.engine.model).__name__
+        raise UserError(f"this tokenizer is {kind}, and words can be added only to WordPiece: train a new vocabulary")
 
     def spelling(self, entry: str) -> bytes:
         """Return the text of an entry as UTF-8. "▁" and "Ġ" are a space; "##" and "</w>" are no text."""
@@ -240,15 +238,8 @@ def unigram_splitter(prefix: str = "always") -> Any:
     return pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace])
 
 
+_METASPACE = {"type": "Metaspace", "replacement": BLANK, "prepend_scheme": "always", "split": True}
 UNIGRAM_RULES = LibraryRules(
     json.dumps({"type": "NFKC"}),
-    json.dumps(
-        {
-            "type": "Sequence",
-            "pretokenizers": [
-                {"type": "WhitespaceSplit"},
-                {"type": "Metaspace", "replacement": BLANK, "prepend_scheme": "always", "split": True},
-            ],
-        }
-    ),
+    json.dumps({"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, _METASPACE]}),
 )

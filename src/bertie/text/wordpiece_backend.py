@@ -128,22 +128,22 @@ class WordPieceBackend:
     def config(self) -> dict[str, Any]:
         """Return the entries of tokenizer_config.json, without the special tokens."""
         clean_text, max_word_characters = self.rules[-2:]
-        own = clean_text and max_word_characters == MAX_WORD_CHARACTERS and not self.normalization.drop_punctuation
+        usual = clean_text and max_word_characters == MAX_WORD_CHARACTERS and not self.normalization.drop_punctuation
         inputs = ["input_ids", "token_type_ids", "attention_mask"]
         berts = self._berts
         if self.templates.without_types() == self.templates:
             inputs.remove("token_type_ids")
             berts = berts.without_types()
-        own = own and self.templates == berts
+        usual = usual and self.templates == berts
         config: dict[str, Any] = {
             "tokenizer_class": "BertTokenizer",
             "do_lower_case": self.engine.normalizer.lowercase,
             "strip_accents": self.engine.normalizer.strip_accents,
             "tokenize_chinese_chars": self.engine.normalizer.handle_chinese_chars,
         }
-        if not own:  # BertTokenizer ignores these settings in tokenizer.json
+        if not usual:  # BertTokenizer ignores these settings in tokenizer.json
             config["tokenizer_class"] = "PreTrainedTokenizerFast"
-        if not own or len(inputs) == 2:
+        if not usual or len(inputs) == 2:
             config["model_input_names"] = inputs
         if self.normalization.drop_punctuation:
             config["drop_punctuation"] = True
@@ -163,7 +163,7 @@ class WordPieceBackend:
         """Return the backend. Raises UserError if the tokenizer has settings that `build` does not support."""
         if self.special != BERT:
             raise UserError(
-                f"this tokenizer has not BERT's special tokens {' '.join(SPECIAL_TOKENS)}: bertie cannot change it"
+                f"this tokenizer lacks special tokens of BERT ({' '.join(SPECIAL_TOKENS)}): take another one"
             )
         if not self.engine.normalizer.clean_text:
             raise UserError("this tokenizer keeps control characters: bertie cannot change its vocabulary")
@@ -238,7 +238,7 @@ def is_wordpiece(engine: tokenizers.Tokenizer) -> bool:
 
 
 def _drops_punctuation(engine: tokenizers.Tokenizer) -> bool:
-    """Return whether the engine's splitter is that of `NormalizerOptions.drop_punctuation`."""
+    """Return whether the engine has the splitter of `NormalizerOptions.drop_punctuation`."""
     splitter, expected = engine.pre_tokenizer, NormalizerOptions(drop_punctuation=True).splitter()
     return isinstance(splitter, pre_tokenizers.Sequence) and splitter.__getstate__() == expected.__getstate__()
 

@@ -263,7 +263,5 @@ def test_invalid_settings_and_shards_without_languages_are_refused(small_shards:
     with pytest.raises(UsageError, match=r"layout\.translation_prob is 1\.1"):
         Translations(translation_prob=1.1)
     opened = open_shards(small_shards)
-    with pytest.raises(
-        UserError, match=r'layout\.kind is "translations", and the shards have no languages: .*--languages'
-    ):
+    with pytest.raises(UserError, match=r'layout\.kind "translations" .*--languages'):
         Translations().epoch(opened.train, opened.tokenizer, 0, 0)
