@@ -35,7 +35,8 @@ def model_size(config: PretrainConfig, start: Checkpoint | None, out: Path, rank
     if not config.init_from:
         return config.model
     size = start.config if start else config.model
-    sizes = [f"{model.num_hidden_layers} layers of {model.hidden_size}" for model in (size, config.model)]
+    models = (size, config.model)
+    sizes = [f"{console.plural(model.num_hidden_layers, 'layer')} of {model.hidden_size}" for model in models]
     if sizes[0] != sizes[1]:
         console.info(f"the model has the size of {config.init_from}: {sizes[0]}, not {sizes[1]} as in the recipe")
     if ranks.first and start is None:  # a resumed run has saved the size, and its initial checkpoint may be gone

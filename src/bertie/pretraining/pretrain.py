@@ -309,7 +309,8 @@ class Setup:
         problem = f"out of memory with {console.plural(micro_batch, 'row')} per forward pass"
         if fitting > 0:
             return f"{problem}: --training.micro-batch {fitting} should fit"
-        return f"{problem}: try --training.activation-checkpointing, a smaller model, or a lower --training.row-tokens"
+        recompute = "--training.activation-checkpointing, " * (not self.config.training.activation_checkpointing)
+        return f"{problem}: try {recompute}a smaller model, or a lower --training.row-tokens"
 
     def about(self, base_model: str, last: dict[str, Any]) -> About:
         """Return what the report and the model card say. base_model: hub id, if any. last: the last evaluation."""

@@ -16,10 +16,10 @@ from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
 import tokenizers
-from tokenizers import AddedToken, Encoding, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertie.errors import UserError
-from bertie.text.engines import add_user_tokens, added_texts
+from bertie.text.engines import EngineBackend, add_user_tokens
 from bertie.text.special_tokens import LINE_BREAK, SpecialTokens, Templates, bert_templates, ids_of, read_templates
 
 ROBERTA = SpecialTokens(cls="<s>", sep="</s>", pad="<pad>", unk="<unk>", mask="<mask>")
@@ -70,18 +70,9 @@ def split_at_spaces(text: str) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class BPEBackend:
-    """A byte-level BPE tokenizer.
+class BPEBackend(EngineBackend):
+    """A byte-level BPE tokenizer."""
 
-    Attributes:
-        engine: The tokenizer of the library `tokenizers` that does the work.
-        templates: Where special tokens stand in a sequence.
-        special: The special tokens.
-    """
-
-    engine: tokenizers.Tokenizer
-    templates: Templates
-    special: SpecialTokens
     algorithm: ClassVar = "bpe"
     word_mark: ClassVar = "Ġ"
     end_mark: ClassVar = ""
@@ -106,11 +97,10 @@ class BPEBackend:
     @cached_property
     def rules(self) -> list[Any]:
         """Every setting besides vocabulary, merges and user tokens that determines ids, for comparisons."""
-        names = [f"{role}={token}" for role, token in self.special.names().items()]
         nfc = ["nfc"] if self.normalization.nfc else []
         around = [] if self._has_known_ids else [self.templates.ids]
         settings = ["bpe", self.engine.pre_tokenizer.add_prefix_space, self._whole_words, self.templates.separators]
-        return [*settings, *names, *nfc, *around]
+        return [*settings, *self.roles, *nfc, *around]
 
     @property
     def _has_known_ids(self) -> bool:
@@ -158,10 +148,6 @@ class BPEBackend:
             "merges.txt": f"#version: 0.2\n{merges}",
         }
 
-    def encode(self, method: str, texts: Any, **options: bool) -> list[Encoding]:
-        """Tokenize texts by a method of the engine, which takes no role in a text for one."""
-        return getattr(self.engine, method)(texts, **options)
-
     def extensible(self) -> NoReturn:
         """Raise UserError: entries of byte-level BPE come from merges, so words cannot be appended."""
         raise UserError(
@@ -170,12 +156,8 @@ class BPEBackend:
 
     def spelling(self, entry: str) -> bytes:
         """Return the bytes that an entry stands for. Entries that are no such pieces, such as user tokens, are text."""
-        added = entry in self._added or not all(character in _BYTE_OF for character in entry)
+        added = entry in self.added or not all(character in _BYTE_OF for character in entry)
         return entry.encode() if added else bytes(_BYTE_OF[character] for character in entry)
-
-    @cached_property
-    def _added(self) -> set[str]:
-        return added_texts(self.engine)
 
     def split_entry(self, entry: str) -> list[int]:
         """Split an entry of another vocabulary into the ids of the pieces of its text."""

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import tokenizers
-from tokenizers import AddedToken, Encoding, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertie.errors import UserError
-from bertie.text.engines import add_user_tokens
+from bertie.text.engines import EngineBackend, add_user_tokens
 from bertie.text.special_tokens import LINE_BREAK, SpecialTokens, Templates, bert_templates, ids_of, printable
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -60,13 +60,10 @@ class NormalizerOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class WordPieceBackend:
+class WordPieceBackend(EngineBackend):
     """A WordPiece tokenizer. `BPEBackend` and `LibraryBackend` have the same members.
 
     Attributes:
-        engine: The tokenizer of the library `tokenizers` that does the work.
-        templates: Where special tokens stand in a sequence.
-        special: The special tokens.
         algorithm: "wordpiece", "bpe" (byte-level), "unigram", or "other".
         word_mark: The mark of word boundaries: "##", "Ġ", "▁", "</w>", or "" if there is none.
         end_mark: The mark at the end of words, "</w>", or "" if there is none.
@@ -76,9 +73,6 @@ class WordPieceBackend:
         merges: The merges of byte-level BPE in order, such as "Ġ t"; else none.
     """
 
-    engine: tokenizers.Tokenizer
-    templates: Templates
-    special: SpecialTokens = BERT
     algorithm: ClassVar = "wordpiece"
     word_mark: ClassVar = CONTINUATION
     end_mark: ClassVar = ""
@@ -108,7 +102,7 @@ class WordPieceBackend:
         flags = [normalizer.lowercase, strip, normalizer.handle_chinese_chars, normalizer.clean_text]
         # Named only if it is in force, so that the fingerprints of other tokenizers stay as they were without the option.
         punctuation = ["drop_punctuation"] if self.normalization.drop_punctuation else []
-        names = [] if self.special == BERT else [f"{role}={token}" for role, token in self.special.names().items()]
+        names = [] if self.special == BERT else self.roles
         places = [] if self.templates.ids == self._berts.ids else [self.templates.ids]
         return [*punctuation, *names, *places, *flags, self.max_word_length]
 
@@ -154,10 +148,6 @@ class WordPieceBackend:
     def vocabulary_files(self, vocabulary: list[str]) -> dict[str, str]:
         """Return the files that list the vocabulary: name -> contents."""
         return {"vocab.txt": "".join(f"{printable(word)}\n" for word in vocabulary)}
-
-    def encode(self, method: str, texts: Any, **options: bool) -> list[Encoding]:
-        """Tokenize texts by a method of the engine, which takes no role in a text for one."""
-        return getattr(self.engine, method)(texts, **options)
 
     def extensible(self) -> WordPieceBackend:
         """Return the backend. Raises UserError if the tokenizer has settings that `build` does not support."""
@@ -223,7 +213,7 @@ def build(
     )
     backend.add_special_tokens(list(SPECIAL_TOKENS))
     add_user_tokens(backend, user_tokens)
-    return WordPieceBackend(backend, bert_templates(vocabulary[CLS], vocabulary[SEP]))
+    return WordPieceBackend(backend, bert_templates(vocabulary[CLS], vocabulary[SEP]), BERT)
 
 
 def is_wordpiece(engine: tokenizers.Tokenizer) -> bool:

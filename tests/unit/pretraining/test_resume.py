@@ -139,6 +139,7 @@ def stopped_after(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             yield
 
 
+CHARACTERS = Characters(filters=(4, 4, 8), character_size=4, max_characters=12)
 CHANGES: dict[str, Callable[[TransformerConfig], dict[str, Any]]] = {
     "full_sentences": lambda _: {"layout": FullSentences(max_length=32), "objectives": (MaskedLM(),)},
     "doc_sentences": lambda _: {"layout": DocSentences(max_length=32), "objectives": (MaskedLM(),)},
@@ -153,7 +154,7 @@ CHANGES: dict[str, Callable[[TransformerConfig], dict[str, Any]]] = {
     },
     "reformer": lambda _: {"model": REFORMER, "layout": DocSentences(max_length=32), "objectives": (CausalLM(),)},
     "characters": lambda _: {
-        "model": LstmConfig(2, 16, 12, max_position_embeddings=64, input=Characters((4, 4, 8), 4, 12)),
+        "model": LstmConfig(2, 16, 12, max_position_embeddings=64, input=CHARACTERS),
         "layout": DocSentences(max_length=32),
         "objectives": (BidirectionalLM(),),
     },

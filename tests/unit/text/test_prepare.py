@@ -313,7 +313,7 @@ def test_killed_run_resumes_with_the_same_bytes(
 
 def test_changed_settings_or_files_do_not_resume(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path = corpus(tmp_path / "a.jsonl", TEXTS)
-    start([path], tokenizer, tmp_path / "out", 1)
+    start([path], tokenizer, tmp_path / "out", 0)
     with pytest.raises(UserError, match=r"other settings or inputs, eval_share \(was 0.1, is 0.2\)"):
         prepare([path], tokenizer, tmp_path / "out", eval_share=0.2)
     corpus(path, TEXTS[:-1])
