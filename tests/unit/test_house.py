@@ -312,3 +312,5 @@ def test_a_test_that_skips_names_a_need_that_is_documented() -> None:
     guide = (TESTS.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
     needs = {line.split("|")[1].strip() for line in guide.splitlines() if line.startswith("| needs ")}
     assert set(skip_reasons()) == needs
+
+

@@ -15,7 +15,7 @@ from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.lstm import BidirectionalLMHead, LstmConfig, LstmEncoder
 from bertie.objectives.initialization import Vectors
-from bertie.objectives.objective import Labeled, Labeling, Objective
+from bertie.objectives.objective import Labeled, Labeling, Objective, Weight
 from bertie.objectives.requirements import require_encoder
 
 
@@ -25,6 +25,7 @@ class BidirectionalLM(Objective):
 
     facts: ClassVar = HeadFacts("LM in both directions", "the next word and the previous one")
     kind: Literal["bilm"] = "bilm"
+    weight: Weight = 1.0
     initialization: Vectors = "random"
     """Initial word embeddings, which are the output matrix, too. random: as in the model's paper. cooccurrence: co-occurrence
     vectors of the corpus."""

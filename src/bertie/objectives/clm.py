@@ -14,7 +14,7 @@ from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.vocabulary_heads import BringsVocabularyHead, VocabularyHead, next_token_targets
 from bertie.objectives.initialization import Vectors
-from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
 from bertie.objectives.requirements import refuse_others, require_vocabulary_head
 
 
@@ -25,6 +25,7 @@ class CausalLM(Objective):
     facts: ClassVar = HeadFacts("causal LM", "the next word", "text-generation", "next")
     traits: ClassVar = Traits(predicts_text=True)
     kind: Literal["clm"] = "clm"
+    weight: Weight = 1.0
     allow_bidirectional: bool = False
     """Allow a model that is not causal. It sees the tokens that it predicts, so its loss goes to zero and it learns
     nothing. This is for experiments."""

@@ -26,7 +26,7 @@ from bertie.model.transformer import TransformerEncoder
 from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives.initialization import Pending
 from bertie.objectives.mlm import MaskedLM, masked_row
-from bertie.objectives.objective import Labeled, Labeling, Objective
+from bertie.objectives.objective import Labeled, Labeling, Objective, Weight
 from bertie.objectives.requirements import before, refuse_others, require_transformer
 from bertie.text.shards import Shards
 from bertie.text.tokenizer import Tokenizer
@@ -54,6 +54,7 @@ class Distillation(Objective):
 
     facts: ClassVar = HeadFacts("distillation", "what its teacher predicts")
     kind: Literal["distil"] = "distil"
+    weight: Weight = 1.0
     teacher: str = ""
     """Model to imitate: run folder, checkpoint folder or hub id. It needs a masked-LM head and the vocabulary of the
     shards."""

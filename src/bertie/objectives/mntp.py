@@ -20,7 +20,7 @@ from bertie.model.head_facts import HeadFacts
 from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives.initialization import Vectors, initialize_output
 from bertie.objectives.mlm import MaskedLM
-from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
 from bertie.objectives.requirements import refuse_others, require_both_sides, require_replacements, require_transformer
 
 
@@ -33,6 +33,7 @@ class MaskedNextToken(Objective):
     traits: ClassVar = Traits(predicts_text=True, masks=True)
     initialize = initialize_output
     kind: Literal["mntp"] = "mntp"
+    weight: Weight = 1.0
     mntp_probability: Annotated[float, Range(0, 1, above=True)] = 0.15
     """Share of tokens to predict, at least one per sequence. Special tokens are never selected."""
     mntp_probability_end: Annotated[float | None, Range(0, 1, above=True)] = None

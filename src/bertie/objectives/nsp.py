@@ -16,7 +16,7 @@ from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads import PooledHead
-from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
 from bertie.objectives.requirements import require_transformer
 
 
@@ -33,6 +33,7 @@ class NextSentence(Objective):
     )
     traits: ClassVar = Traits(reads_pairs=True)
     kind: Literal["nsp"] = "nsp"
+    weight: Weight = 1.0
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the sequences are no sentence pairs, or if [CLS] cannot see them."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -77,9 +77,8 @@ class Traits:
 Weight = Annotated[float, Range(0), Doc("Weight of this loss in the total loss.")]
 
 
-@dataclass(frozen=True)
-class Objective:
-    """The base of every objective."""
+class Objective(Protocol):
+    """What pre-training needs from an objective, with the answers of one that needs nothing special."""
 
     facts: ClassVar[HeadFacts]
     """Facts about its head, for other rooms."""
@@ -87,9 +86,10 @@ class Objective:
     """Its properties that the rest of a recipe depends on."""
     counted = counted_embeddings
     initialize = initialize_embeddings
-    kind: str = ""
+    kind: Any
     """The key of its head and its losses, and its `kind` in TOML."""
-    weight: Weight = 1.0
+    weight: Weight
+    """Weight of its loss in the total loss."""
 
     def __post_init__(self) -> None:
         check_ranges(f"objectives.{self.kind}", self)
@@ -105,7 +105,7 @@ class Objective:
         Raises:
             UsageError: Says what does not fit, and what to do.
         """
-        raise NotImplementedError
+        ...
 
     def label(self, batch: Batch, labeling: Labeling) -> Labeled:
         """Corrupt a row and return it with the targets. The row is not changed in place.
@@ -116,7 +116,7 @@ class Objective:
             batch: A row of T packed tokens, as NumPy arrays.
             labeling: The tokenizer, the random numbers, and the notes of the objectives before this one.
         """
-        raise NotImplementedError
+        ...
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> nn.Module:
         """Build the head, untrained.
@@ -129,7 +129,7 @@ class Objective:
             A module whose `forward(hidden, targets)` returns a `Loss`. For a head that runs another encoder on the same
             batch, such as a teacher, `hidden` has the batch and the rows.
         """
-        raise NotImplementedError
+        ...
 
     def hold(self, model: Model, tokenizer: Tokenizer, optimizer: torch.optim.Optimizer) -> None:
         """Keep weights as they are that this objective does not train. For every call that trains a run."""

@@ -22,7 +22,7 @@ from bertie.model.losses import vocabulary_loss
 from bertie.model.vocabulary_heads import VocabularyHead
 from bertie.model.xlnet import XlnetConfig
 from bertie.objectives.masking import select
-from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
 from bertie.objectives.requirements import refuse_others, require_encoder
 
 LONGEST_SPAN = 5  # words; section 3.1
@@ -35,6 +35,7 @@ class PermutationLM(Objective):
     facts: ClassVar = HeadFacts("permutation LM", "masked words, in any order", "text-generation", "permutation")
     traits: ClassVar = Traits(predicts_text=True)
     kind: Literal["plm"] = "plm"
+    weight: Weight = 1.0
     plm_probability: Annotated[float, Range(0, 0.99, above=True)] = 0.1667
     """Share of tokens to predict, at least one per sequence; XLNet's is 1/6 (K = 6). Special tokens are never selected."""
     masking: Literal["spans", "tokens"] = "spans"

@@ -19,7 +19,7 @@ from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.span_boundary import POSITIONS, SpanBoundaryHead
 from bertie.objectives.mlm import MaskedLM, masked_row
-from bertie.objectives.objective import Labeled, Labeling, Objective
+from bertie.objectives.objective import Labeled, Labeling, Objective, Weight
 from bertie.objectives.requirements import before, require_transformer
 
 
@@ -29,6 +29,7 @@ class SpanBoundary(Objective):
 
     facts: ClassVar = HeadFacts("span boundary", "words from the words beside them")
     kind: Literal["sbo"] = "sbo"
+    weight: Weight = 1.0
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if no objective before this one masks spans."""

@@ -16,7 +16,7 @@ from bertie.model.gru import GruConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.skip_decoders import SkipThoughtHead
 from bertie.objectives.initialization import Vectors, initialize_output
-from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
 from bertie.objectives.requirements import refuse_others, require_encoder
 
 
@@ -28,6 +28,7 @@ class SkipThoughts(Objective):
     traits: ClassVar = Traits(predicts_text=True)
     initialize = initialize_output
     kind: Literal["skip"] = "skip"
+    weight: Weight = 1.0
     blind: bool = False
     """Give the decoders zeros in place of the sentence's vector. What they cannot predict then is what the vector is for. This is
     the baseline of experiments: the encoder learns nothing."""

@@ -16,10 +16,10 @@ from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Encoding, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertie.errors import UserError
-from bertie.text.engines import EngineBackend, add_user_tokens
+from bertie.text.engines import add_user_tokens, added_texts
 from bertie.text.special_tokens import LINE_BREAK, SpecialTokens, Templates, bert_templates, ids_of, read_templates
 
 ROBERTA = SpecialTokens(cls="<s>", sep="</s>", pad="<pad>", unk="<unk>", mask="<mask>")
@@ -70,9 +70,14 @@ def split_at_spaces(text: str) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class BPEBackend(EngineBackend):
+class BPEBackend:
     """A byte-level BPE tokenizer."""
 
+    engine: tokenizers.Tokenizer
+    """The tokenizer of the library `tokenizers` that does the work."""
+    templates: Templates
+    """Where special tokens stand in a sequence."""
+    special: SpecialTokens
     algorithm: ClassVar = "bpe"
     word_mark: ClassVar = "Ġ"
     end_mark: ClassVar = ""
@@ -100,7 +105,7 @@ class BPEBackend(EngineBackend):
         nfc = ["nfc"] if self.normalization.nfc else []
         around = [] if self._has_known_ids else [self.templates.ids]
         settings = ["bpe", self.engine.pre_tokenizer.add_prefix_space, self._whole_words, self.templates.separators]
-        return [*settings, *self.roles, *nfc, *around]
+        return [*settings, *self.special.rules(), *nfc, *around]
 
     @property
     def _has_known_ids(self) -> bool:
@@ -148,15 +153,23 @@ class BPEBackend(EngineBackend):
             "merges.txt": f"#version: 0.2\n{merges}",
         }
 
+    def encode(self, method: str, texts: Any, **options: bool) -> list[Encoding]:
+        """Tokenize texts by a method of the engine, which takes no role in a text for one."""
+        return getattr(self.engine, method)(texts, **options)
+
     def extensible(self) -> NoReturn:
         """Raise UserError: entries of byte-level BPE come from merges, so words cannot be appended."""
         raise UserError(
             "this tokenizer is byte-level BPE, and words can be added only to WordPiece: train a new vocabulary"
         )
 
+    @cached_property
+    def _added(self) -> set[str]:
+        return added_texts(self.engine)
+
     def spelling(self, entry: str) -> bytes:
         """Return the bytes that an entry stands for. Entries that are no such pieces, such as user tokens, are text."""
-        added = entry in self.added or not all(character in _BYTE_OF for character in entry)
+        added = entry in self._added or not all(character in _BYTE_OF for character in entry)
         return entry.encode() if added else bytes(_BYTE_OF[character] for character in entry)
 
     def split_entry(self, entry: str) -> list[int]:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, Encoding
+from tokenizers import AddedToken
 
 from bertie.errors import UserError
-from bertie.text.special_tokens import SpecialTokens, Templates
 
 
 @contextmanager
@@ -64,39 +61,6 @@ def add_user_tokens(engine: tokenizers.Tokenizer, user_tokens: Sequence[str | Ad
     """Add entries that the engine matches in the raw text, and let special tokens in a text be text."""
     engine.add_tokens([t if isinstance(t, AddedToken) else AddedToken(t, normalized=False) for t in user_tokens])
     engine.encode_special_tokens = True
-
-
-@dataclass(frozen=True, eq=False)
-class EngineBackend:
-    """A tokenizer of the library, and where special tokens stand: the base of the backends.
-
-    Attributes:
-        engine: The tokenizer of the library `tokenizers` that does the work.
-        templates: Where special tokens stand in a sequence.
-        special: The special tokens.
-    """
-
-    engine: tokenizers.Tokenizer
-    templates: Templates
-    special: SpecialTokens
-
-    @cached_property
-    def added(self) -> set[str]:
-        """The texts of the added tokens."""
-        return added_texts(self.engine)
-
-    @property
-    def roles(self) -> list[str]:
-        """The special tokens, for comparisons."""
-        return [f"{role}={token}" for role, token in self.special.names().items()]
-
-    def encode(self, method: str, texts: Any, **options: bool) -> list[Encoding]:
-        """Tokenize texts by a method of the engine, which takes no role in a text for one."""
-        return getattr(self.engine, method)(texts, **options)
-
-    def vocabulary_files(self, vocabulary: list[str]) -> dict[str, str]:  # noqa: ARG002 - WordPiece needs it
-        """Return the files that list the vocabulary: name -> contents. None by default: tokenizer.json lists it."""
-        return {}
 
 
 def to_json(engine: tokenizers.Tokenizer, extra: Collection[str]) -> str:

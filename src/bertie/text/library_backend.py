@@ -24,8 +24,8 @@ from tokenizers import AddedToken, Encoding, Regex, decoders, models, normalizer
 
 from bertie.errors import UserError
 from bertie.text.bpe_backend import BYTE_CHARACTERS, BYTE_ORDER, WORD_BEGINNINGS
-from bertie.text.engines import EngineBackend, add_user_tokens, added_tokens, copy_engine
-from bertie.text.special_tokens import SpecialTokens, read_templates
+from bertie.text.engines import add_user_tokens, added_texts, added_tokens, copy_engine
+from bertie.text.special_tokens import SpecialTokens, Templates, read_templates
 
 BLANK = "▁"  # SentencePiece writes the space before a word so
 ROLES = SpecialTokens(cls="<s>", sep="</s>", pad="<pad>", unk="<unk>", mask="<mask>")
@@ -64,9 +64,14 @@ class LibraryRules:
 
 
 @dataclass(frozen=True, eq=False)
-class LibraryBackend(EngineBackend):
+class LibraryBackend:
     """Any tokenizer of the library `tokenizers`."""
 
+    engine: tokenizers.Tokenizer
+    """The tokenizer of the library `tokenizers` that does the work."""
+    templates: Templates
+    """Where special tokens stand in a sequence."""
+    special: SpecialTokens
     unknown_unit: ClassVar = "tokens"
     merges: ClassVar[list[str]] = []
 
@@ -122,11 +127,11 @@ class LibraryBackend(EngineBackend):
             # tokenizer.json may change the last bit of a score each time that it is read.
             model["scores"] = np.array([score for _, score in self._parts["model"]["vocab"]], np.float32).tolist()
         parts = [self._parts[name] for name in ("normalizer", "pre_tokenizer")]
-        return ["library", model, *parts, self.templates.ids, *self.roles]
+        return ["library", model, *parts, self.templates.ids, *self.special.rules()]
 
     def starts_word(self, entry: str) -> bool:
         """Return whether an entry starts a word. For entries that end words, whether it follows from the entry alone."""
-        if entry in self.added or not self.word_mark or self.end_mark:
+        if entry in self._added or not self.word_mark or self.end_mark:
             return True
         if self.word_mark == BLANK:
             text = entry.removeprefix(BLANK)
@@ -171,14 +176,22 @@ class LibraryBackend(EngineBackend):
             inputs.remove("token_type_ids")
         return {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
 
+    def vocabulary_files(self, vocabulary: list[str]) -> dict[str, str]:  # noqa: ARG002 - WordPiece needs it
+        """Return no files: tokenizer.json lists the vocabulary."""
+        return {}
+
     def extensible(self) -> NoReturn:
         """Raise UserError: entries have scores or merges, so words cannot be appended."""
         kind = type(self.engine.model).__name__
         raise UserError(f"this tokenizer is {kind}, and words can be added only to WordPiece: train a new vocabulary")
 
+    @cached_property
+    def _added(self) -> set[str]:
+        return added_texts(self.engine)
+
     def spelling(self, entry: str) -> bytes:
         """Return the text of an entry as UTF-8. "▁" and "Ġ" are a space; "##" and "</w>" are no text."""
-        if entry in self.added:
+        if entry in self._added:
             return entry.encode()
         if self.word_mark == BLANK:
             return entry.replace(BLANK, " ").encode()

@@ -49,6 +49,10 @@ class SpecialTokens:
         roles |= {"extract": self.extract, "bos": self.bos, "eos": self.eos}
         return {f"{role}_token": token for role, token in roles.items() if token is not None}
 
+    def rules(self) -> list[str]:
+        """Return the roles, for comparisons of tokenizers."""
+        return [f"{role}={token}" for role, token in self.names().items()]
+
 
 class Place(NamedTuple):
     """A place in a sequence: a special token, or a text."""

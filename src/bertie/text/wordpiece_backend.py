@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Encoding, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertie.errors import UserError
-from bertie.text.engines import EngineBackend, add_user_tokens
+from bertie.text.engines import add_user_tokens
 from bertie.text.special_tokens import LINE_BREAK, SpecialTokens, Templates, bert_templates, ids_of, printable
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -60,7 +60,7 @@ class NormalizerOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class WordPieceBackend(EngineBackend):
+class WordPieceBackend:
     """A WordPiece tokenizer. `BPEBackend` and `LibraryBackend` have the same members.
 
     Attributes:
@@ -73,6 +73,11 @@ class WordPieceBackend(EngineBackend):
         merges: The merges of byte-level BPE in order, such as "Ġ t"; else none.
     """
 
+    engine: tokenizers.Tokenizer
+    """The tokenizer of the library `tokenizers` that does the work."""
+    templates: Templates
+    """Where special tokens stand in a sequence."""
+    special: SpecialTokens
     algorithm: ClassVar = "wordpiece"
     word_mark: ClassVar = CONTINUATION
     end_mark: ClassVar = ""
@@ -102,7 +107,7 @@ class WordPieceBackend(EngineBackend):
         flags = [normalizer.lowercase, strip, normalizer.handle_chinese_chars, normalizer.clean_text]
         # Named only if it is in force, so that the fingerprints of other tokenizers stay as they were without the option.
         punctuation = ["drop_punctuation"] if self.normalization.drop_punctuation else []
-        names = [] if self.special == BERT else self.roles
+        names = [] if self.special == BERT else self.special.rules()
         places = [] if self.templates.ids == self._berts.ids else [self.templates.ids]
         return [*punctuation, *names, *places, *flags, self.max_word_length]
 
@@ -148,6 +153,10 @@ class WordPieceBackend(EngineBackend):
     def vocabulary_files(self, vocabulary: list[str]) -> dict[str, str]:
         """Return the files that list the vocabulary: name -> contents."""
         return {"vocab.txt": "".join(f"{printable(word)}\n" for word in vocabulary)}
+
+    def encode(self, method: str, texts: Any, **options: bool) -> list[Encoding]:
+        """Tokenize texts by a method of the engine, which takes no role in a text for one."""
+        return getattr(self.engine, method)(texts, **options)
 
     def extensible(self) -> WordPieceBackend:
         """Return the backend. Raises UserError if the tokenizer has settings that `build` does not support."""
