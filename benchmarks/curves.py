@@ -15,7 +15,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-from bertie import storage
+from bertie.base import storage
 from bertie.training.run_folder import read_metrics
 
 COLUMNS = ("step", "tokens", "seconds", "mlm_loss", "mlm_accuracy", "nsp_accuracy")

@@ -22,11 +22,11 @@ import torch
 from sentence_transformers import SentenceTransformer  # pyright: ignore[reportMissingImports]
 
 import bertie
-from bertie import storage
+from bertie.base import storage
 from bertie.checkpoints.find import find_model_folder
-from bertie.tasks.data.left_out import valid_examples
-from bertie.tasks.data.reader import Reader
-from bertie.tasks.data.texts import LabeledTexts
+from bertie.examples.left_out import valid_examples
+from bertie.examples.reader import Reader
+from bertie.examples.texts import LabeledTexts
 from results import environment
 from sick import sick
 

@@ -32,9 +32,9 @@ from typing import Any
 
 import tomli_w
 
-from bertie import config, runtime, storage
+from bertie.base import config, runtime, storage
+from bertie.corpus.shards import open_shards
 from bertie.lab.config import LabConfig
-from bertie.text.shards import open_shards
 from bertie.training.run_folder import read_metrics
 from results import environment
 from speedrun import SETS, held_out_loss

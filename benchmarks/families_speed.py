@@ -26,13 +26,13 @@ import torch
 import transformers  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 
-from bertie import storage
+from bertie.base import storage
+from bertie.base.contracts import Sequence
 from bertie.batches.collate import collate
 from bertie.checkpoints.families import family_named
 from bertie.checkpoints.families.family import from_huggingface
 from bertie.checkpoints.huggingface import from_config_json
 from bertie.checkpoints.weight_files import read_tensors
-from bertie.contracts import Sequence
 from bertie.model.encoder import build_encoder
 from inference import mix, vocabulary
 from results import environment

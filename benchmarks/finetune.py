@@ -28,16 +28,16 @@ import datasets
 import torch
 import transformers
 
-from bertie import config, runtime, storage
+from bertie.base import config, runtime, storage
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
+from bertie.examples.left_out import valid_examples
+from bertie.examples.reader import Reader
+from bertie.examples.texts import Example, LabeledTexts
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
-from bertie.tasks.data.left_out import valid_examples
-from bertie.tasks.data.reader import Reader
-from bertie.tasks.data.texts import Example, LabeledTexts
 from bertie.training.run_folder import read_metrics
 from results import environment
 

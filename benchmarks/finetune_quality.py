@@ -19,11 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertie import config, runtime, seeding
+from bertie.base import config, runtime, seeding
 from bertie.checkpoints.read import read_checkpoint
+from bertie.examples.left_out import valid_examples
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig
-from bertie.tasks.data.left_out import valid_examples
 from finetune_settings import SETTINGS, WARMUP, Setting
 from results import Results
 

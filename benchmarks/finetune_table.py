@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bertie import storage
+from bertie.base import storage
 from finetune_settings import SETTINGS
 
 TITLES = {

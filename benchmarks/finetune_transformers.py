@@ -17,7 +17,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from bertie.tasks.data.tag_form import TagForm
+from bertie.examples.tag_form import TagForm
 from bertie.tasks.example_sums import class_sums, scores, tag_sums
 from bertie.tasks.metrics import regression_scores
 from bertie.tasks.predictions import SpanCandidate, SpanPrediction

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from bertie import config, runtime, seeding
+from bertie.base import config, runtime, seeding
+from bertie.examples.left_out import valid_examples
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig, GridSearch
 from bertie.finetuning.sweep import RunResult, Sweep
-from bertie.tasks.data.left_out import valid_examples
 from results import Results
 from sick import sick
 

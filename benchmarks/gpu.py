@@ -47,11 +47,11 @@ from typing import Any
 import torch
 
 import weight_parts
-from bertie import runtime
+from bertie.base import runtime
 from bertie.batches.loader import Step
-from bertie.model.flash_attention import use_flash_attention_3
+from bertie.model.attention.flash_attention import use_flash_attention_3
 from bertie.model.flops import model_flops
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.run_folder import read_metrics
 from gpu_peers import DISTINCT, Bench, Case, Lengths, check_attention, shape, tokenizer_of
 from gpu_run import Budget, OutOfTime, Report, dtype, free_memory, short, synchronize

@@ -25,21 +25,21 @@ import torch
 import transformers
 from torch import Tensor
 
-from bertie import config, runtime, seeding
+from bertie.base import config, runtime, seeding
+from bertie.base.contracts import FILLER, Batch, MicroBatch, Ragged, Sequence
 from bertie.batches.collate import collate, filler, join
 from bertie.batches.loader import Position, Step
 from bertie.batches.packing import pack
 from bertie.checkpoints.families import family_of
 from bertie.checkpoints.families.family import to_huggingface
 from bertie.checkpoints.huggingface import shapes_of, to_config_json, transformers_heads
-from bertie.contracts import FILLER, Batch, MicroBatch, Ragged, Sequence
-from bertie.model.attention import automatic, eager
-from bertie.model.attention_window import AttentionInput, Pattern
+from bertie.model.attention.attention import automatic, eager
+from bertie.model.attention.window import AttentionInput, Pattern
 from bertie.model.config import TransformerConfig
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
-from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertie.tokenizers.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.memory import is_out_of_memory, rows_that_fit
 from gpu_run import dtype, free_memory, short, synchronize

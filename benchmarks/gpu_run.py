@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import transformers
 
-from bertie import runtime, storage
+from bertie.base import runtime, storage
 from results import environment
 
 

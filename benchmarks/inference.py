@@ -164,7 +164,7 @@ def vocabulary(data: Path) -> Any:
     """Return BERT's uncased tokenizer."""
     import tempfile
 
-    from bertie.text.tokenizer import Tokenizer
+    from bertie.tokenizers.tokenizer import Tokenizer
 
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "vocab.txt").write_bytes((data / "vocab" / "bert-base-uncased.txt").read_bytes())
@@ -221,8 +221,8 @@ def batches(model: Path, texts: list[str], inputs: str, naive: bool) -> list[tup
         shape = (BATCH[inputs], int(inputs))
         ids = np.random.default_rng(1).integers(1000, 30000, shape)
         return [(ids, np.ones_like(ids))] * 2
-    from bertie.text.tokenizer import Tokenizer
-    from bertie.text.truncation import encode
+    from bertie.tokenizers.tokenizer import Tokenizer
+    from bertie.tokenizers.truncation import encode
 
     sequences = encode(Tokenizer.load(model), texts, None, max_length=384)
     size = NAIVE_BATCH if naive else len(sequences)
@@ -239,7 +239,7 @@ def batches(model: Path, texts: list[str], inputs: str, naive: bool) -> list[tup
 def our_step(work: Path, name: str, grids: list[tuple[np.ndarray, np.ndarray]], cell: dict[str, Any]) -> Any:
     """Return a function that encodes all sequences with one of our engines, as every command does."""
     import bertie
-    from bertie.contracts import Sequence
+    from bertie.base.contracts import Sequence
     from bertie.tasks.inference import infer
 
     source: Any = work / ("model" if name == "plain" else name)

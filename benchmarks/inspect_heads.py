@@ -23,18 +23,18 @@ from typing import Any
 
 import torch
 
-from bertie import runtime, storage
+from bertie.base import runtime, storage
+from bertie.base.contracts import Sequence
 from bertie.batches.collate import collate
-from bertie.contracts import Sequence
 from bertie.inspect.attention import Group, read_attention
-from bertie.inspect.clusters import HeadDivergence
-from bertie.inspect.statistics import HeadStatistics
+from bertie.inspect.heads.clusters import HeadDivergence
+from bertie.inspect.heads.statistics import HeadStatistics
 from bertie.inspect.texts import TextFile
 from bertie.model.config import TransformerConfig
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
-from bertie.text import truncation
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers import truncation
+from bertie.tokenizers.tokenizer import Tokenizer
 from results import environment
 
 BATCH = 32

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import bertie
-from bertie import runtime, storage
-from bertie.inspect.layers import inspect_layers
-from bertie.inspect.probes import RANK, inspect_probes
+from bertie.base import runtime, storage
+from bertie.inspect.heads.layers import inspect_layers
+from bertie.inspect.probes.probes import RANK, inspect_probes
 from bertie.inspect.tables import InputFindings
 from bertie.inspect.texts import TextFile
 from bertie.predict.predictor import Predictor

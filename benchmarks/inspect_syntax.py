@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import bertie
-from bertie import runtime, storage
-from bertie.inspect.heads import inspect_coreference, inspect_relations
+from bertie.base import runtime, storage
+from bertie.inspect.heads.heads import inspect_coreference, inspect_relations
 from bertie.predict.predictor import Predictor
 from results import Results
 

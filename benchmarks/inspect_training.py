@@ -23,12 +23,12 @@ import torch
 from torch import Tensor
 
 import bertie
-from bertie import runtime, storage
+from bertie.base import runtime, storage
 from bertie.inspect.attention import Group, read_attention, require_transformer
-from bertie.inspect.heads import inspect_coreference, inspect_relations
-from bertie.inspect.importance import first_sequences, text_losses
-from bertie.inspect.layers import inspect_layers
-from bertie.inspect.statistics import HeadStatistics
+from bertie.inspect.heads.heads import inspect_coreference, inspect_relations
+from bertie.inspect.heads.importance import first_sequences, text_losses
+from bertie.inspect.heads.layers import inspect_layers
+from bertie.inspect.heads.statistics import HeadStatistics
 from bertie.inspect.tables import Table
 from bertie.inspect.texts import TextFile
 from bertie.inspect.treebank import ParsedSentence, read_treebank

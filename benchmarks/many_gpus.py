@@ -11,7 +11,7 @@ import argparse
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from bertie import config
+from bertie.base import config
 from bertie.model.initialization import no_weights
 from bertie.model.matrices import HasMatrices
 from bertie.objectives import MaskedLM

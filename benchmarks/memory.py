@@ -29,8 +29,8 @@ import numpy as np
 from scipy import stats
 
 import bertie
-from bertie import storage
-from bertie.text.shards import open_shards
+from bertie.base import storage
+from bertie.corpus.shards import open_shards
 from bertie.training.run_folder import read_metrics
 from results import environment
 

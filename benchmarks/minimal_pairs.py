@@ -33,10 +33,10 @@ import torch
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
 import bertie
-from bertie import storage
+from bertie.base import storage
+from bertie.examples.left_out import valid_examples
 from bertie.predict.minimal_pairs import MinimalPair, ScoredPair, read_pairs, score_pairs
 from bertie.predict.predictor import Predictor
-from bertie.tasks.data.left_out import valid_examples
 from results import environment
 
 TOLERANCE = 1e-3  # of a sum over the tokens of a sentence, in nats

@@ -19,16 +19,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertie import config, runtime, storage
+from bertie.base import config, runtime, storage
 from bertie.batches.loader import Position, Step
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
+from bertie.corpus.shards import open_shards
 from bertie.model.encoder import spell_entries
 from bertie.model.flops import model_flops
 from bertie.pretraining.feed import Feed
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
-from bertie.text.shards import open_shards
 from bertie.training.distributed import SINGLE_PROCESS
 from pretrain_speed import spread, stepper
 from results import environment

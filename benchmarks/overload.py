@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 import bertie
-from bertie import storage
+from bertie.base import storage
 from results import environment
 from serve import Client, texts_of
 

@@ -29,9 +29,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bertie import runtime, storage
-from bertie.text.sentences import split_sentences
-from bertie.text.tokenizer import NormalizerOptions, Tokenizer
+from bertie.base import runtime, storage
+from bertie.corpus.sentences import split_sentences
+from bertie.tokenizers.tokenizer import NormalizerOptions, Tokenizer
 from results import environment
 
 CHARACTERS = 2_000_000  # per call of the peer

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import torch
 
-from bertie import runtime, storage
+from bertie.base import runtime, storage
 from bertie.model.config import TransformerConfig
 from bertie.pretraining.initial_weights import new_model
 from pretrain_speed import BATCH, feed, stepper, their_stepper

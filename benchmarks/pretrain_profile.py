@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from bertie import runtime, storage
+from bertie.base import runtime, storage
 from bertie.model.config import TransformerConfig
 from bertie.model.flops import model_flops
 from bertie.pretraining.initial_weights import new_model

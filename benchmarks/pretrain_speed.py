@@ -26,15 +26,15 @@ import torch
 import transformers
 from torch import Tensor
 
-from bertie import config, runtime, storage
+from bertie.base import config, runtime, storage
+from bertie.base.contracts import FILLER, MicroBatch
 from bertie.batches.loader import Position, Step
-from bertie.contracts import FILLER, MicroBatch
+from bertie.corpus.shards import open_shards
 from bertie.model.config import TransformerConfig
 from bertie.model.model import Model
 from bertie.pretraining.feed import Feed
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
-from bertie.text.shards import open_shards
 from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.length import StepCount
 from bertie.training.loop import LoopSettings, train_steps

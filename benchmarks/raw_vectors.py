@@ -22,15 +22,15 @@ import numpy as np
 from scipy.stats import spearmanr
 
 import bertie
-from bertie import config, runtime
+from bertie.base import config, runtime
+from bertie.examples.left_out import valid_examples
+from bertie.examples.reader import Reader
+from bertie.examples.texts import SCORES, Example, LabeledTexts
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig
-from bertie.model.layer_selection import Fixed
+from bertie.model.heads.layer_selection import Fixed
 from bertie.model.pooling import Pooling
 from bertie.predict.predictor import Predictor
-from bertie.tasks.data.left_out import valid_examples
-from bertie.tasks.data.reader import Reader
-from bertie.tasks.data.texts import SCORES, Example, LabeledTexts
 from results import Results
 from sick import sick
 

@@ -29,14 +29,14 @@ import numpy as np
 from torch import Tensor, nn
 
 import bertie
-from bertie import config, runtime, storage
+from bertie.base import config, runtime, storage
+from bertie.base.contracts import Batch, Hidden
 from bertie.checkpoints.find import list_checkpoints
 from bertie.checkpoints.read import read_checkpoint
-from bertie.contracts import Batch, Hidden
+from bertie.corpus.document_blocks import Filters
+from bertie.corpus.shards import Shards, open_shards
 from bertie.model.model import Model
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
-from bertie.text.document_blocks import Filters
-from bertie.text.shards import Shards, open_shards
 from bertie.training.job import TrainingJob
 from bertie.training.run_folder import read_metrics
 from results import environment

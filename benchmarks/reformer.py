@@ -28,13 +28,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertie import config, runtime, storage
+from bertie.base import config, runtime, storage
+from bertie.base.contracts import Batch, Sequence
 from bertie.batches.collate import collate
-from bertie.contracts import Batch, Sequence
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig, build_encoder
+from bertie.model.encoders.reformer_config import ReformerConfig
 from bertie.model.initialization import initialize_weights
-from bertie.model.reformer_config import ReformerConfig
 from bertie.pretraining.recipe import PretrainConfig
 from results import environment
 

@@ -38,19 +38,19 @@ import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
 
-from bertie import config, runtime, seeding, storage
+from bertie.base import config, runtime, seeding, storage
+from bertie.base.contracts import FILLER, Sequence
 from bertie.batches.collate import collate, filler, join
 from bertie.batches.loader import Position, Step
 from bertie.checkpoints.folder import write_model
-from bertie.contracts import FILLER, Sequence
-from bertie.model.electra import sample
+from bertie.corpus.shards import Shards, open_shards
 from bertie.model.encoder import build_encoder, with_dropout
+from bertie.model.encoders.electra import sample
 from bertie.model.flops import model_flops
 from bertie.model.model import Model
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
-from bertie.text.shards import Shards, open_shards
 from pretrain_speed import Precision, grid, masked_labels, plain_stepper, spread, stepper
 from results import environment
 

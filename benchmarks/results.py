@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bertie import runtime, storage
+from bertie.base import runtime, storage
+from bertie.base.errors import UsageError
 from bertie.checkpoints.find import find_model_folder
-from bertie.errors import UsageError
 
 
 def environment(threads: int) -> dict[str, Any]:

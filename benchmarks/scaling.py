@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import bertie
-from bertie import config, runtime, storage
+from bertie.base import config, runtime, storage
+from bertie.corpus.shards import open_shards
 from bertie.model.config import TransformerConfig
 from bertie.pretraining import scaling
 from bertie.pretraining.recipe import PretrainConfig
-from bertie.text.shards import open_shards
 from results import environment
 from speedrun import held_out_loss
 

@@ -34,7 +34,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 import bertie
-from bertie import runtime
+from bertie.base import runtime
 
 CONNECTIONS = 900  # the server accepts 1,024
 TOLERANCE = 1e-4  # between an answer and the offline vector: batches are summed in another order

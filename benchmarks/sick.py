@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bertie.tasks.data.reader import Reader
-from bertie.tasks.data.texts import Example, LabeledTexts
+from bertie.examples.reader import Reader
+from bertie.examples.texts import Example, LabeledTexts
 
 
 def sick(path: Path, label: str) -> list[Example]:

@@ -29,7 +29,8 @@ import numpy as np
 import torch
 
 import bertie
-from bertie import config, runtime, storage
+from bertie.base import config, runtime, storage
+from bertie.corpus.shards import open_shards
 from bertie.finetuning.recipe import FinetuneConfig, GridSearch
 from bertie.objectives import SkipThoughts
 from bertie.predict.load import load
@@ -37,7 +38,6 @@ from bertie.pretraining.eval_set import eval_batches
 from bertie.pretraining.glove import GloveConfig
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.tasks import Regress
-from bertie.text.shards import open_shards
 from results import environment
 
 EVAL_TOKENS = 400_000

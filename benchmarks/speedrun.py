@@ -29,13 +29,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bertie import config, console, runtime, storage
+from bertie.base import config, console, runtime, storage
 from bertie.batches.contiguous import DocSentences
 from bertie.batches.loader import Position
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.find import list_checkpoints
 from bertie.checkpoints.read import read_checkpoint
+from bertie.corpus.shards import Shards, open_shards
 from bertie.model.encoder import build_encoder
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM
@@ -44,7 +45,6 @@ from bertie.pretraining.eval_set import eval_batches
 from bertie.pretraining.feed import Feed
 from bertie.pretraining.pretrain import set_up
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
-from bertie.text.shards import Shards, open_shards
 from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.job import TrainingJob
 from bertie.training.loop import evaluate, train_steps

@@ -25,11 +25,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bertie import storage
-from bertie.tasks.data.left_out import valid_examples
-from bertie.tasks.data.squad import Question
+from bertie.base import storage
+from bertie.examples.left_out import valid_examples
+from bertie.examples.squad import Question
 from bertie.tasks.span import Span
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from results import environment
 
 LENGTH, STRIDE = 384, 128

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from bertie import runtime, seeding, storage
-from bertie.text.shard_format import SPLITS, TOKENIZER
-from bertie.text.shard_writer import TokenizedDocuments, write_manifest, write_shard
-from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertie.base import runtime, seeding, storage
+from bertie.corpus.shard_format import SPLITS, TOKENIZER
+from bertie.corpus.shard_writer import TokenizedDocuments, write_manifest, write_shard
+from bertie.tokenizers.tokenizer import SPECIAL_TOKENS, Tokenizer
 from results import environment
 
 SHARD_TOKENS = 15_000_000  # about as many as 64 MB of text have

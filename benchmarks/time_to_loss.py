@@ -35,15 +35,15 @@ from typing import Any
 import torch
 import transformers
 
-from bertie import config, runtime, storage
+from bertie.base import config, runtime, storage
 from bertie.batches.loader import Position, Step
 from bertie.checkpoints.folder import write_model
+from bertie.corpus.shards import Shards, open_shards
 from bertie.objectives import MaskedLM
 from bertie.pretraining.feed import Feed
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.pretrain import pretrain
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
-from bertie.text.shards import Shards, open_shards
 from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.loop import LoopSettings, train_steps
 from bertie.training.run_folder import read_metrics

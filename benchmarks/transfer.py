@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, variance
 
-from bertie import config, runtime, seeding
+from bertie.base import config, runtime, seeding
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.read import read_checkpoint
+from bertie.examples.left_out import valid_examples
+from bertie.examples.reader import Reader
+from bertie.examples.texts import Example, LabeledTexts
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig
-from bertie.tasks.data.left_out import valid_examples
-from bertie.tasks.data.reader import Reader
-from bertie.tasks.data.texts import Example, LabeledTexts
 from bertie.tasks.metrics import mean_and_interval
 from results import Results
 

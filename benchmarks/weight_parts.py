@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from bertie import storage
+from bertie.base import storage
 from bertie.checkpoints.find import MODEL_FILES, find_model_folder
 
 PART = 15 << 20  # bytes

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import bertie
-from bertie import config
+from bertie.base import config
+from bertie.base.config import REQUIRED
 from bertie.commands import VERBS, module
 from bertie.commands.flags import Argument, Output, kind_of, tables, variants
-from bertie.config import REQUIRED
 from bertie.lab.config import Axis, Budget, LabConfig, LabTask, LabText, Variant
 from bertie.serve.openapi import openapi
 from reference_checkpoints import checkpoints

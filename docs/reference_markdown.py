@@ -8,7 +8,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from bertie.config import REQUIRED
+from bertie.base.config import REQUIRED
 
 TYPES = {
     dict[str, Any]: "table",

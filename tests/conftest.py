@@ -18,7 +18,7 @@ from hypothesis import settings
 
 if TYPE_CHECKING:  # not at run time: pytest's hook has to see bertie.model imported (--jaxtyping-packages)
     from bertie.model.config import TransformerConfig
-    from bertie.text.tokenizer import Tokenizer
+    from bertie.tokenizers.tokenizer import Tokenizer
 
 settings.register_profile("busy", deadline=None)  # slow tests on a busy machine must not fail
 settings.load_profile("busy")
@@ -29,7 +29,7 @@ SHAPES = (TESTS / "unit" / "model", TESTS / "parity")
 
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than cores: it computes while others wait for a browser or for a process that they started."""
-    from bertie.threads import cpu_quota
+    from bertie.base.threads import cpu_quota
 
     return cpu_quota() + 1
 
@@ -103,8 +103,8 @@ def small_texts() -> list[str]:
 @pytest.fixture(scope="session")
 def small_tokenizer(small_texts: list[str]) -> Tokenizer:
     """A tokenizer with 500 subwords of the synthetic language."""
-    from bertie.text import word_counts, wordpiece
-    from bertie.text.tokenizer import Tokenizer
+    from bertie.corpus import word_counts, wordpiece
+    from bertie.tokenizers.tokenizer import Tokenizer
 
     return Tokenizer.build(wordpiece.train(word_counts.count_words(small_texts).counts, vocab_size=500))
 
@@ -112,7 +112,7 @@ def small_tokenizer(small_texts: list[str]) -> Tokenizer:
 @pytest.fixture(scope="session")
 def small_shards(small_texts: list[str], small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Shards of the synthetic documents: about 40,000 training tokens, with a tenth of the documents held out."""
-    from bertie.text.prepare import prepare
+    from bertie.corpus.prepare import prepare
 
     folder = tmp_path_factory.mktemp("small")
     (folder / "text.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in small_texts))
@@ -126,10 +126,10 @@ def translated_shards(small_texts: list[str], tmp_path_factory: pytest.TempPathF
 
     A word of the language "xb" is a word of "xa" from right to left. Some documents lack one language.
     """
-    from bertie.text import word_counts, wordpiece
-    from bertie.text.prepare import prepare
-    from bertie.text.readers import ReaderOptions
-    from bertie.text.tokenizer import Tokenizer
+    from bertie.corpus import word_counts, wordpiece
+    from bertie.corpus.prepare import prepare
+    from bertie.corpus.readers import ReaderOptions
+    from bertie.tokenizers.tokenizer import Tokenizer
 
     folder = tmp_path_factory.mktemp("translated")
     reversed_texts = [re.sub(r"\w+", lambda word: word[0].lower()[::-1].capitalize(), text) for text in small_texts]
@@ -151,8 +151,8 @@ def wiki_shards(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     import lzma
     from itertools import islice
 
-    from bertie.text.prepare import prepare
-    from bertie.text.tokenizer import Tokenizer
+    from bertie.corpus.prepare import prepare
+    from bertie.tokenizers.tokenizer import Tokenizer
 
     folder = tmp_path_factory.mktemp("wiki")
     (folder / "tokenizer").mkdir()
@@ -206,7 +206,7 @@ def pretrained(
 @pytest.fixture(scope="session")
 def without_special_tokens(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same checkpoint with a tokenizer that adds no special tokens, so that an empty text has no token at all."""
-    from bertie import storage
+    from bertie.base import storage
 
     folder = tmp_path_factory.mktemp("bare") / "model"
     shutil.copytree(pretrained, folder)

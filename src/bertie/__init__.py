@@ -13,37 +13,37 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from bertie import threads as threads  # sets environment variables that torch reads when it loads
+from bertie.base import threads as threads  # sets environment variables that torch reads when it loads
 
 if TYPE_CHECKING:
+    from bertie.base.errors import UsageError as UsageError
+    from bertie.base.errors import UserError as UserError
+    from bertie.corpus.prepare import prepare as prepare
+    from bertie.corpus.vocabulary import extend_tokenizer as extend_tokenizer
+    from bertie.corpus.vocabulary import train_tokenizer as train_tokenizer
     from bertie.demo.main import demo as demo
-    from bertie.errors import UsageError as UsageError
-    from bertie.errors import UserError as UserError
     from bertie.finetuning.finetune import finetune as finetune
     from bertie.finetuning.glue import glue as glue
+    from bertie.inspect.heads.prune import prune_heads as prune_heads
     from bertie.inspect.inspect import Inspection as Inspection
     from bertie.inspect.inspect import inspect_model as inspect_model
-    from bertie.inspect.prune import prune_heads as prune_heads
     from bertie.lab.lab import run_lab as run_lab
+    from bertie.predict.convert.export import convert as convert
+    from bertie.predict.convert.verify import verify as verify
     from bertie.predict.embed import embed as embed
-    from bertie.predict.export import convert as convert
     from bertie.predict.fill_mask import WordSearch as WordSearch
     from bertie.predict.generation import Generation as Generation
     from bertie.predict.load import load as load
     from bertie.predict.minimal_pairs import minimal_pairs as minimal_pairs
     from bertie.predict.predictor import Predictor as Predictor
     from bertie.predict.search import search as search
-    from bertie.predict.verify import verify as verify
     from bertie.pretraining.budget_plan import plan as plan
     from bertie.pretraining.glove import GloveConfig as GloveConfig
     from bertie.pretraining.glove import glove as glove
     from bertie.pretraining.pretrain import pretrain as pretrain
     from bertie.tasks.inspect_data import inspect_data as inspect_data
     from bertie.tasks.scoring import score as score
-    from bertie.text.prepare import prepare as prepare
-    from bertie.text.tokenizer import Tokenizer as Tokenizer
-    from bertie.text.vocabulary import extend_tokenizer as extend_tokenizer
-    from bertie.text.vocabulary import train_tokenizer as train_tokenizer
+    from bertie.tokenizers.tokenizer import Tokenizer as Tokenizer
     from bertie.training.compare import compare as compare
 
 __version__ = "0.1.0"
@@ -52,15 +52,15 @@ _HOMES = {
     "GloveConfig": "bertie.pretraining.glove",
     "Inspection": "bertie.inspect.inspect",
     "Predictor": "bertie.predict.predictor",
-    "Tokenizer": "bertie.text.tokenizer",
-    "UsageError": "bertie.errors",
-    "UserError": "bertie.errors",
+    "Tokenizer": "bertie.tokenizers.tokenizer",
+    "UsageError": "bertie.base.errors",
+    "UserError": "bertie.base.errors",
     "WordSearch": "bertie.predict.fill_mask",
     "compare": "bertie.training.compare",
-    "convert": "bertie.predict.export",
+    "convert": "bertie.predict.convert.export",
     "demo": "bertie.demo.main",
     "embed": "bertie.predict.embed",
-    "extend_tokenizer": "bertie.text.vocabulary",
+    "extend_tokenizer": "bertie.corpus.vocabulary",
     "finetune": "bertie.finetuning.finetune",
     "glove": "bertie.pretraining.glove",
     "glue": "bertie.finetuning.glue",
@@ -69,14 +69,14 @@ _HOMES = {
     "load": "bertie.predict.load",
     "minimal_pairs": "bertie.predict.minimal_pairs",
     "plan": "bertie.pretraining.budget_plan",
-    "prepare": "bertie.text.prepare",
+    "prepare": "bertie.corpus.prepare",
     "pretrain": "bertie.pretraining.pretrain",
-    "prune_heads": "bertie.inspect.prune",
+    "prune_heads": "bertie.inspect.heads.prune",
     "run_lab": "bertie.lab.lab",
     "score": "bertie.tasks.scoring",
     "search": "bertie.predict.search",
-    "train_tokenizer": "bertie.text.vocabulary",
-    "verify": "bertie.predict.verify",
+    "train_tokenizer": "bertie.corpus.vocabulary",
+    "verify": "bertie.predict.convert.verify",
 }
 __all__ = sorted([*_HOMES, "__version__"])  # pyright: ignore[reportUnsupportedDunderAll]
 

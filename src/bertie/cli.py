@@ -13,10 +13,10 @@ import threading
 from contextlib import nullcontext
 from typing import Any
 
-from bertie import console, storage
+from bertie.base import console, storage
+from bertie.base.errors import LostRankError, SaidElsewhereError, UsageError, UserError, did_you_mean
+from bertie.base.threads import torchrun_ranks
 from bertie.commands import GROUPS, VERBS, module
-from bertie.errors import LostRankError, SaidElsewhereError, UsageError, UserError, did_you_mean
-from bertie.threads import torchrun_ranks
 
 LISTED = "\n\n".join(
     "\n".join([f"{title}:", *(f"  {verb:20} {summary}" for verb, summary in group.items())])

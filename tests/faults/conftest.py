@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for killing.py, which the test
 import killing
 
 if TYPE_CHECKING:
-    from bertie.text.tokenizer import Tokenizer
+    from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +27,7 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[killing.Nurser
 @pytest.fixture(scope="session")
 def shards(small_texts: list[str], small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Shards of so little text that an epoch has about seven steps."""
-    from bertie.text.prepare import prepare
+    from bertie.corpus.prepare import prepare
 
     folder = tmp_path_factory.mktemp("few")
     lines = [json.dumps({"text": text}) + "\n" for text in small_texts[:40]]

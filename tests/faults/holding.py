@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bertie import console
+from bertie.base import console
 
 _PIPE: list[int] = []  # its ends; Python writes to the second one when a signal comes
 

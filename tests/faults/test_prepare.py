@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from killing import wait_for
 
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 CHILD = """
 import resource, sys
 from pathlib import Path
 sys.path.append(sys.argv[2])
 import holding
-from bertie import storage
+from bertie.base import storage
 from bertie.cli import main
 from bertie.files import sources
-from bertie.text import duplicates, prepare
+from bertie.corpus import duplicates, prepare
 sources.MIN_GROUP_BYTES, duplicates.PART_BYTES = 20_000, 1_000
 prepare.prepare.__kwdefaults__["shard_bytes"] = 20_000
 if sys.argv[1] != "0":

@@ -34,12 +34,12 @@ import bertie.commands.parser
 import bertie.finetuning.finetune
 import bertie.predict.embed
 import bertie.pretraining.pretrain
-from bertie import runtime, storage
+from bertie.base import runtime, storage
 from bertie.checkpoints import folder as model_folder
 from bertie.checkpoints import training_state
 from bertie.cli import main
 from bertie.commands import convert, embed, finetune, glue, pretrain  # noqa: F401
-from bertie.predict import export
+from bertie.predict.convert import export
 from bertie.training import trainer, watchdog
 
 

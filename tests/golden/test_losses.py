@@ -26,12 +26,12 @@ from bertie.batches.sentence_pairs import SentencePairs
 from bertie.batches.sentences import Sentences
 from bertie.batches.translations import Translations
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
-from bertie.model.characters import Characters, Subwords, TokenInput
 from bertie.model.config import TransformerConfig
-from bertie.model.gru import GruConfig
-from bertie.model.lstm import LstmConfig
-from bertie.model.reformer_config import ReformerConfig
-from bertie.model.xlnet import XlnetConfig
+from bertie.model.encoders.characters import Characters, Subwords, TokenInput
+from bertie.model.encoders.gru import GruConfig
+from bertie.model.encoders.lstm import LstmConfig
+from bertie.model.encoders.reformer_config import ReformerConfig
+from bertie.model.encoders.xlnet import XlnetConfig
 from bertie.objectives import (
     BidirectionalLM,
     CausalLM,

@@ -24,8 +24,8 @@ import tokenizers
 from stand_ins import KINDS, StandIn
 
 import bertie
-from bertie.predict.compared_texts import TEXTS
-from bertie.predict.comparison import Compared, compared
+from bertie.predict.convert.compared_texts import TEXTS
+from bertie.predict.convert.comparison import Compared, compared
 from bertie.predict.predictor import Predictor
 
 sys.modules.setdefault("openvino_telemetry", None)  # pyright: ignore[reportArgumentType]  # it reports its use

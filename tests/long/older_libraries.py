@@ -27,9 +27,9 @@ from stand_ins import KINDS, OF_THE_HUB, SCORE, StandIn
 
 import bertie
 from bertie.model.head_facts import facts_of
-from bertie.predict.compare_transformers import CLASSES
-from bertie.predict.compared_texts import ComparedTexts, sequences_of
-from bertie.predict.comparison import TOLERANCE, compared
+from bertie.predict.convert.compare_transformers import CLASSES
+from bertie.predict.convert.compared_texts import ComparedTexts, sequences_of
+from bertie.predict.convert.comparison import TOLERANCE, compared
 from bertie.predict.predictor import Predictor
 from bertie.predict.vectors import head_outputs, token_vectors
 

@@ -46,9 +46,9 @@ from clusters import Training, start, wait_until
 from killing import Nursery, Victim, nursery
 from safetensors.numpy import load_file
 
+from bertie.corpus.prepare import prepare
+from bertie.corpus.vocabulary import train_tokenizer
 from bertie.demo.corpus import python_documents
-from bertie.text.prepare import prepare
-from bertie.text.vocabulary import train_tokenizer
 
 TOLERANCE = 1e-5
 # A row is a pass of its own: its number seeds the dropout, so that masks do not depend on the ranks.

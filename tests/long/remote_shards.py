@@ -30,11 +30,11 @@ import numpy as np
 from bertie.batches.contiguous import DocSentences
 from bertie.batches.loader import Loader, Position, StepShape
 from bertie.batches.prefetch import prefetch
+from bertie.corpus import shard_writer
+from bertie.corpus.remote_shards import ShardCache
+from bertie.corpus.shards import Shards, open_shards
 from bertie.files import store
-from bertie.text import shard_writer
-from bertie.text.remote_shards import ShardCache
-from bertie.text.shards import Shards, open_shards
-from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertie.tokenizers.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 SHAPE = StepShape(4, 4096)
 SHARD_TOKENS = 400_000

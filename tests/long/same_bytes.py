@@ -24,11 +24,11 @@ CHILD = """
 import sys
 from pathlib import Path
 from bertie.files import sources
-from bertie.text import duplicates
-from bertie.text.executors import make_executor
-from bertie.text.prepare import prepare
-from bertie.text.tokenizer import Tokenizer
-from bertie.text.vocabulary import train_tokenizer
+from bertie.corpus import duplicates
+from bertie.corpus.executors import make_executor
+from bertie.corpus.prepare import prepare
+from bertie.tokenizers.tokenizer import Tokenizer
+from bertie.corpus.vocabulary import train_tokenizer
 sources.MIN_GROUP_BYTES = duplicates.PART_BYTES = 100_000
 out, kind, workers, criterion, *texts = sys.argv[1:]
 executor = make_executor(kind, int(workers), "local")

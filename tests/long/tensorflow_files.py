@@ -35,7 +35,7 @@ from bertie.model.encoder import build_encoder
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.objectives.heads import build_heads
-from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertie.tokenizers.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 DTYPES = (
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.int16, torch.int8),

@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
 from killing import Nursery, nursery
 from torment import torment
 
+from bertie.corpus.prepare import prepare
+from bertie.corpus.vocabulary import train_tokenizer
 from bertie.demo.corpus import python_documents
-from bertie.text.prepare import prepare
-from bertie.text.vocabulary import train_tokenizer
 
 STEPS = 150
 FLAGS = (

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from older_libraries import install
 
+from bertie.base.contracts import Batch, Sequence
 from bertie.batches.collate import collate
-from bertie.contracts import Batch, Sequence
+from bertie.model.encoders.transformer_xl import TransformerXlConfig, TransformerXlEncoder
 from bertie.model.initialization import initialize_weights
-from bertie.model.transformer_xl import TransformerXlConfig, TransformerXlEncoder
 
 LIMIT = 1e-5
 LENGTHS = (301, 64, 17)

@@ -28,11 +28,11 @@ from hub_models import TEXTS, build
 from hub_table import HUB_MODELS
 
 import bertie
-from bertie.errors import UsageError
-from bertie.predict import transformers_js
+from bertie.base.errors import UsageError
+from bertie.predict.convert import transformers_js
 from bertie.predict.engines.graph import STATES, Graph
 from bertie.predict.predictor import Predictor
-from bertie.text import truncation
+from bertie.tokenizers import truncation
 
 PACKAGE = "@huggingface/transformers@3"
 MULTILINGUAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "multilingual"

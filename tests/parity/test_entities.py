@@ -11,7 +11,7 @@ import torch
 import bertie
 from bertie.predict.predictor import Predictor
 from bertie.tasks.aggregation import Strategy
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -15,27 +15,27 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import bertie
+from bertie.base.contracts import MicroBatch, Sequence, Targets
+from bertie.base.errors import UserError
 from bertie.batches.collate import collate
 from bertie.checkpoints.checkpoint import load_weights
 from bertie.checkpoints.families import family_named
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
-from bertie.contracts import MicroBatch, Sequence, Targets
-from bertie.errors import UserError
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
+from bertie.model.attention.relative_bias import bucket_of
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.head_facts import with_facts
-from bertie.model.heads import ReplacedTokenHead
+from bertie.model.heads.heads import ReplacedTokenHead
+from bertie.model.heads.vocabulary_heads import auxiliary_head, next_token_targets
 from bertie.model.model import Model
-from bertie.model.relative_bias import bucket_of
-from bertie.model.vocabulary_heads import auxiliary_head, next_token_targets
 from bertie.objectives import CausalLM, MaskedLM, ReplacedToken
 from bertie.objectives.heads import build_heads
 from bertie.pretraining.initial_weights import new_model
 from bertie.tasks import Classify
 from bertie.tasks.task_json import to_task_json
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 

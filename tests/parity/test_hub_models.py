@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import bertie
-from bertie.errors import UserError
+from bertie.base.errors import UserError
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 pytest.importorskip("sentencepiece", reason="needs the package sentencepiece")

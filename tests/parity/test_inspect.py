@@ -23,7 +23,7 @@ from tests.parity.test_families import (
 import bertie
 from bertie.batches.collate import collate
 from bertie.inspect.attention import Group, gated, read_attention, require_transformer
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 BERT = Case("Bert", SIZES, (), (), segments=True)

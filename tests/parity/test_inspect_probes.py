@@ -11,9 +11,9 @@ from tests.parity.test_families import CASES, LENGTHS, SIZES, Case, loaded, pad_
 
 import bertie
 from bertie.inspect.attention import read_hidden
-from bertie.inspect.layers import LayerStates, Sample
-from bertie.inspect.probes import inspect_probes
-from bertie.text.tokenizer import Tokenizer
+from bertie.inspect.heads.layers import LayerStates, Sample
+from bertie.inspect.probes.probes import inspect_probes
+from bertie.tokenizers.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FAMILIES = {"bert": Case("Bert", SIZES, (), (), segments=True)} | {n: c for n, c in CASES.items() if n != "xlnet"}

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import bertie
-from bertie.errors import UserError
-from bertie.text import bpe, word_counts
-from bertie.text.tokenizer import ByteLevel, Tokenizer
+from bertie.base.errors import UserError
+from bertie.corpus import bpe, word_counts
+from bertie.tokenizers.tokenizer import ByteLevel, Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 import bertie
-from bertie import config as configuration
+from bertie.base import config as configuration
 from bertie.checkpoints.folder import write_model
 from bertie.model.config import TransformerConfig
 from bertie.model.initialization import initialize_weights
 from bertie.predict.vectors import head_outputs
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 pytestmark = pytest.mark.usefixtures("one_thread")

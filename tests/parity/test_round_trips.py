@@ -18,8 +18,8 @@ from bertie.checkpoints.families import FAMILIES
 from bertie.checkpoints.families.settings import EMPTY, READ, WITHOUT_EFFECT
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
-from bertie.predict.export import convert
-from bertie.text.tokenizer import Tokenizer
+from bertie.predict.convert.export import convert
+from bertie.tokenizers.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 pytestmark = pytest.mark.usefixtures("one_thread")

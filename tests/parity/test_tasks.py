@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import bertie
-from bertie import seeding
+from bertie.base import seeding
 from bertie.checkpoints.families import bert, family
 from bertie.checkpoints.huggingface import shapes_of
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from bertie.text.tokenizer import NormalizerOptions, Tokenizer
-from bertie.text.truncation import encode
+from bertie.tokenizers.tokenizer import NormalizerOptions, Tokenizer
+from bertie.tokenizers.truncation import encode
 
 CHINESE = (
     (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),

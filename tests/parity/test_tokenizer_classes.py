@@ -12,10 +12,10 @@ import pytest
 import tokenizers
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors, trainers
 
-from bertie.text import transformers_tokenizer
-from bertie.text.tokenizer import Tokenizer
-from bertie.text.tokenizer_classes import CLASSES as OWN
-from bertie.text.truncation import encode
+from bertie.tokenizers import transformers_tokenizer
+from bertie.tokenizers.classes import CLASSES as OWN
+from bertie.tokenizers.tokenizer import Tokenizer
+from bertie.tokenizers.truncation import encode
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 

@@ -13,30 +13,30 @@ import torch
 from torch import Tensor
 
 import bertie
-from bertie import seeding
+from bertie.base import seeding
+from bertie.base.contracts import MicroBatch, Sequence, Targets
 from bertie.batches.collate import collate
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.families import bert, family
 from bertie.checkpoints.huggingface import shapes_of
 from bertie.checkpoints.read import read_checkpoint
-from bertie.contracts import MicroBatch, Sequence, Targets
+from bertie.examples.left_out import valid_examples
+from bertie.examples.reader import Reader
+from bertie.examples.texts import Example, LabeledTexts
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
-from bertie.model.heads import PooledHead
+from bertie.model.heads.heads import PooledHead
+from bertie.model.heads.vocabulary_heads import MaskedLMHead
 from bertie.model.model import Model
-from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.objectives.heads import build_heads
 from bertie.predict.vectors import head_outputs
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks.classify import Classify
-from bertie.tasks.data.left_out import valid_examples
-from bertie.tasks.data.reader import Reader
-from bertie.tasks.data.texts import Example, LabeledTexts
-from bertie.text import truncation
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers import truncation
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 

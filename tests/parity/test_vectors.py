@@ -11,8 +11,8 @@ import torch
 
 import bertie
 from bertie.model.config import TransformerConfig
-from bertie.model.layer_selection import Fixed
-from bertie.text.tokenizer import Tokenizer
+from bertie.model.heads.layer_selection import Fixed
+from bertie.tokenizers.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 TEXTS = ["A café in 東京.", "", "The quick brown fox jumps over the lazy dog 😂", "unbelievable"]

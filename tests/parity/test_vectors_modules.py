@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import bertie
+from bertie.base.errors import UsageError
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
-from bertie.errors import UsageError
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 sentence_transformers: Any = pytest.importorskip(
@@ -34,7 +34,9 @@ def encoder(small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
     """An encoder with a vocabulary that has capital letters, and random weights."""
     folder = tmp_path_factory.mktemp("encoder")
     entries = [*small_tokenizer.vocabulary, *"ABCDEFGHIJKLMNOPQRSTUVWXYZé", "Over", "BROWN", "##R", "query", "passage"]
-    tokenizer = Tokenizer.build(list(dict.fromkeys(entries)), bertie.text.tokenizer.NormalizerOptions(lowercase=False))
+    tokenizer = Tokenizer.build(
+        list(dict.fromkeys(entries)), bertie.tokenizers.tokenizer.NormalizerOptions(lowercase=False)
+    )
     torch.manual_seed(0)
     sizes = {"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
     config = transformers.BertConfig(

@@ -19,17 +19,17 @@ from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.cli import main
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
-from bertie.model.features import FeatureExtractor
+from bertie.model.encoders.transformer_xl import TransformerXlConfig
+from bertie.model.heads.features import FeatureExtractor
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
-from bertie.model.transformer_xl import TransformerXlConfig
-from bertie.predict.comparison import wrong
-from bertie.predict.verify import compare
+from bertie.predict.convert.comparison import wrong
+from bertie.predict.convert.verify import compare
 from bertie.tasks import Classify
 from bertie.tasks.task import build_head
 from bertie.tasks.task_json import to_task_json
-from bertie.text.bpe_backend import BYTE_CHARACTERS
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.bpe_backend import BYTE_CHARACTERS
+from bertie.tokenizers.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -112,7 +112,7 @@ def refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     """
     from bertie.cli import main
 
-    monkeypatch.setattr("bertie.runtime.cpu_quota", lambda: 1)
+    monkeypatch.setattr("bertie.base.runtime.cpu_quota", lambda: 1)
 
     def files() -> set[Path]:
         return set(tmp_path.rglob("*"))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from bertie.text.tokenizer import Tokenizer
+    from bertie.tokenizers.tokenizer import Tokenizer
 
 Refuse = Callable[..., str]
 SMALL = (
@@ -228,7 +228,7 @@ def test_steps_larger_than_the_corpus(refuse: Refuse, small_shards: Path, out: P
 
 
 def test_held_out_text_without_pairs(refuse: Refuse, small_tokenizer: Tokenizer, tmp_path: Path, out: Path) -> None:
-    from bertie.text.prepare import prepare
+    from bertie.corpus.prepare import prepare
 
     (tmp_path / "words.txt").write_text("\n\n".join(chr(97 + i % 26) for i in range(60)))
     prepare([tmp_path / "words.txt"], small_tokenizer, tmp_path / "shards", eval_share=0.5)
@@ -273,7 +273,7 @@ TOMLS: list[tuple[str, str]] = [
 
 @pytest.mark.parametrize(("text", "words"), TOMLS, ids=[words[:40] for _, words in TOMLS])
 def test_configurations(refuse: Refuse, small_shards: Path, tmp_path: Path, out: Path, text: str, words: str) -> None:
-    from bertie.config import SHIPPED
+    from bertie.base.config import SHIPPED
 
     shutil.copytree(SHIPPED / "pretrain", tmp_path, dirs_exist_ok=True)
     (tmp_path / "bad.toml").write_text(text)
@@ -343,8 +343,8 @@ def test_damaged_manifests_of_shards(refuse: Refuse, small_shards: Path, tmp_pat
 
 def test_shards_with_another_tokenizer(refuse: Refuse, small_shards: Path, tmp_path: Path, out: Path) -> None:
     """The tokenizer and its checksums are swapped: only the fingerprint differs."""
-    from bertie.storage import sha256
-    from bertie.text.tokenizer import Tokenizer
+    from bertie.base.storage import sha256
+    from bertie.tokenizers.tokenizer import Tokenizer
 
     shards = shutil.copytree(small_shards, tmp_path / "shards")
     words = Tokenizer.load(shards / "tokenizer").vocabulary

@@ -19,7 +19,7 @@ from bertie.objectives.heads import build_heads
 from bertie.tasks.classify import Classify
 from bertie.tasks.span import Span
 from bertie.tasks.tag import Tag
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 

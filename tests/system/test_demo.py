@@ -33,7 +33,7 @@ def _small() -> Iterator[None]:
         patch.setattr(corpus, "_MAX_TRAIN", 40)
         patch.setattr(corpus, "_MAX_TEST", 40)
         patch.setattr("bertie.demo.main.python_data", python_data)
-        patch.setattr("bertie.threads.cpu_quota", lambda: 1)
+        patch.setattr("bertie.base.threads.cpu_quota", lambda: 1)
         yield
 
 

@@ -16,13 +16,15 @@ import tomli_w
 import torch
 
 import bertie
-from bertie import cli, config
+from bertie import cli
+from bertie.base import config
 from bertie.batches.loader import Position
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.training_state import Counters, copied_tensors, save_state
 from bertie.cli import HELP, VERBS, main
 from bertie.commands.parser import parse
+from bertie.corpus.shards import open_shards
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
@@ -33,7 +35,6 @@ from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig, with_vocab_size
 from bertie.tasks import Classify
 from bertie.tasks.task import build_head
-from bertie.text.shards import open_shards
 from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.length import StepCount
 from bertie.training.loop import LoopSettings, train_steps
@@ -209,7 +210,7 @@ def test_every_pretraining_recipe_builds_and_round_trips(name: str) -> None:
 def test_every_small_recipe_trains(
     name: str, tmp_path: Path, trained_shards: Path, translated_shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertie.report._svg", lambda *_: "")  # charts take longer than the steps of most recipes
+    monkeypatch.setattr("bertie.base.report._svg", lambda *_: "")  # charts take longer than the steps of most recipes
     shards = translated_shards if "xlm" in name else trained_shards
     steps = 10 if name.endswith("-paper") else 3  # the last phase of the paper is a tenth of the steps
     flags = {"steps": str(steps), "batch-size": "4", "row-tokens": "512", "eval-every": "2", "max-eval-tokens": "500"}

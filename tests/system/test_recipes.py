@@ -18,7 +18,7 @@ import yaml
 from torch.distributed.run import get_args_parser
 
 from bertie.commands.parser import parse
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 PRETRAIN, PREPARE, SKY = RECIPES / "pretrain.slurm", RECIPES / "prepare.slurm", RECIPES / "pretrain.sky.yaml"

@@ -30,8 +30,8 @@ from bertie.model.model import Model
 from bertie.predict.predictor import Predictor
 from bertie.tasks import AnyTask, Choose, Classify, MultiLabel, Regress, Relate, Span, Tag
 from bertie.tasks.task import build_head
-from bertie.text.added_tokens import with_tokens
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.added_tokens import with_tokens
+from bertie.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

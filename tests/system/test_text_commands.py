@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bertie.cli import main
-from bertie.text.shards import open_shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.corpus.shards import open_shards
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @pytest.fixture

@@ -23,13 +23,13 @@ from typing import Any
 
 import pytest
 
-from bertie import config
+from bertie.base import config
+from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
 from bertie.commands import USUAL, VERBS, module
 from bertie.commands.finetune import Args as FinetuneArgs
 from bertie.commands.flags import variants
 from bertie.commands.pretrain import Args as PretrainArgs
-from bertie.errors import UsageError
 from bertie.lab.config import LabConfig, LabText
 from bertie.lab.plan import make_plan
 from bertie.objectives import AnyObjective
@@ -267,7 +267,7 @@ def test_wrong_usage_is_found() -> None:
 
 # Names of the code
 #
-# The tests check paths (`model/heads.py`), files (`heads.py`), dotted names (`bertie.load`), members of a class or a file in
+# The tests check paths (`model/heads/heads.py`), files (`heads.py`), dotted names (`bertie.load`), members of a class or a file in
 # docstrings (`Batch.ragged`, `truncation.encode`), and constants in the guides (`CASES`). They do not check other words in
 # backticks, such as `encode`, nor whether what the text says of a name is true. The log and the changelog describe earlier
 # versions.
@@ -417,11 +417,11 @@ def test_the_guide_to_recipes_names_all_kinds() -> None:
 
 
 def test_missing_names_are_found() -> None:
-    text = "`model/heads.py`, heads.py, `model/none.py`, none.py, tasks/NAME.py"
+    text = "`model/heads/heads.py`, heads.py, `model/none.py`, none.py, tasks/NAME.py"
     assert missing_files(text, ROOT) == {"model/none.py", "none.py"}
-    assert is_importable("bertie.text.tokenizer.Tokenizer.load")
+    assert is_importable("bertie.tokenizers.tokenizer.Tokenizer.load")
     assert not is_importable("bertie.text.none")
-    assert not is_importable("bertie.text.tokenizer.Tokenizer.none")
+    assert not is_importable("bertie.tokenizers.tokenizer.Tokenizer.none")
     assert missing_members("`Tokenizer.load`, `Tokenizer.none`, `truncation.encode`, `truncation.encodes()`") == {
         "Tokenizer.none",
         "truncation.encodes",

@@ -126,7 +126,7 @@ def numpys_global_generator(own: str, tree: ast.Module) -> Found:
             isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "random"
         )
         if of_random and node.attr not in allowed:
-            yield node.lineno, f"np.random.{node.attr}: take a generator of bertie.seeding"
+            yield node.lineno, f"np.random.{node.attr}: take a generator of bertie.base.seeding"
 
 
 def torch_in_light_rooms(own: str, tree: ast.Module) -> Found:
@@ -233,9 +233,9 @@ NAMED = {
         "serve/dialects/vllm.py": "names of vLLM",
     },
     "objectives": {
-        "inspect/importance.py": "the head of a causal model has no weights, so its folder does not name it",
+        "inspect/heads/importance.py": "the head of a causal model has no weights, so its folder does not name it",
         "predict/token_model.py": "the head of a causal model, as above",
-        "tasks/data/conll.py": "lines that are skipped, no objective",
+        "examples/conll.py": "lines that are skipped, no objective",
         "tasks/task_json.py": "the same in earlier files",
     },
 }
@@ -312,5 +312,3 @@ def test_a_test_that_skips_names_a_need_that_is_documented() -> None:
     guide = (TESTS.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
     needs = {line.split("|")[1].strip() for line in guide.splitlines() if line.startswith("| needs ")}
     assert set(skip_reasons()) == needs
-
-

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bertie.contracts import FILLER, Batch, MicroBatch, Ragged, Sequence
+from bertie.base.contracts import FILLER, Batch, MicroBatch, Ragged, Sequence
 
 
 def collate(sequences: list[Sequence], max_seqlen: int) -> Batch:

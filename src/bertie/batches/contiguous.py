@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from bertie import seeding
+from bertie.base import seeding
+from bertie.base.config import Range, ranges
+from bertie.base.contracts import Sequence
 from bertie.batches.spans import LayoutEpoch, between_marks, last_word_start
-from bertie.config import Range, ranges
-from bertie.contracts import Sequence
-from bertie.text.corpus import Corpus
-from bertie.text.tokenizer import Tokenizer
+from bertie.corpus.token_corpus import Corpus
+from bertie.tokenizers.tokenizer import Tokenizer
 
 BLOCK = 1 << 20  # sentences that are grouped into sequences at once, to limit memory
 

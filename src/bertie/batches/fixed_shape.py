@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bertie.contracts import FILLER, Batch, MicroBatch, Ragged
+from bertie.base.contracts import FILLER, Batch, MicroBatch, Ragged
 
 MULTIPLE = 64  # of query rows, as tiles of matrix products have
 

@@ -9,14 +9,14 @@ from functools import lru_cache, partial
 
 import numpy as np
 
+from bertie.base.contracts import Batch, MicroBatch
+from bertie.base.errors import UserError
 from bertie.batches.collate import collate, filler
 from bertie.batches.layouts import Layout
 from bertie.batches.packing import pack, row_count
 from bertie.batches.sections import sections
-from bertie.contracts import Batch, MicroBatch
-from bertie.errors import UserError
-from bertie.text.corpus import Corpus
-from bertie.text.tokenizer import Tokenizer
+from bertie.corpus.token_corpus import Corpus
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

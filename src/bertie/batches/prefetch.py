@@ -19,8 +19,8 @@ from queue import Queue
 from threading import Thread
 from typing import Any, TypeVar
 
-from bertie import threads
-from bertie.errors import UserError
+from bertie.base import threads
+from bertie.base.errors import UserError
 
 T = TypeVar("T")
 STEPS_AHEAD = 4  # items that each worker prepares in advance

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bertie import seeding
-from bertie.errors import UsageError
+from bertie.base import seeding
+from bertie.base.errors import UsageError
 
 
 def sections(shard_starts: np.ndarray, most: int, seed: int, epoch: int) -> list[np.ndarray]:

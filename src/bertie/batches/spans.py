@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from bertie.contracts import Sequence
-from bertie.text.corpus import Corpus
-from bertie.text.tokenizer import Tokenizer
-from bertie.text.truncation import TokenizedText, add_special_tokens, text_slices
+from bertie.base.contracts import Sequence
+from bertie.corpus.token_corpus import Corpus
+from bertie.tokenizers.tokenizer import Tokenizer
+from bertie.tokenizers.truncation import TokenizedText, add_special_tokens, text_slices
 
 WINDOW = 8192  # sequences that are paired and packed together; resuming rebuilds one window
 

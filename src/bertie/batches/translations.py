@@ -8,14 +8,14 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from bertie import seeding
+from bertie.base import seeding
+from bertie.base.config import Range, ranges
+from bertie.base.contracts import Sequence
+from bertie.base.errors import UserError
 from bertie.batches.spans import LayoutEpoch, as_texts, last_word_start
-from bertie.config import Range, ranges
-from bertie.contracts import Sequence
-from bertie.errors import UserError
-from bertie.text.corpus import Corpus
-from bertie.text.tokenizer import Tokenizer
-from bertie.text.truncation import special_tokens
+from bertie.corpus.token_corpus import Corpus
+from bertie.tokenizers.tokenizer import Tokenizer
+from bertie.tokenizers.truncation import special_tokens
 
 
 @dataclass(frozen=True)

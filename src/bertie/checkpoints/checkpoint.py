@@ -8,16 +8,16 @@ from typing import Any
 
 from torch import Tensor
 
-from bertie import console
+from bertie.base import console
+from bertie.base.errors import UserError
 from bertie.checkpoints.families import family_named
-from bertie.errors import UserError
 from bertie.files.model_folder import ModelFolder
 from bertie.model.config import TransformerConfig
-from bertie.model.electra import GENERATOR_HEAD, generator_sizes
 from bertie.model.encoder import EncoderConfig, spell_entries
+from bertie.model.encoders.electra import GENERATOR_HEAD, generator_sizes
 from bertie.model.head_facts import HeadShape
 from bertie.model.model import Model
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 ABOVE_ENCODER = ("heads.", "reading.", "generator.")  # prefixes of weights that do not belong to the encoder
 

@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from bertie import untrusted
+from bertie.base import untrusted
+from bertie.base.errors import UsageError, UserError, nearest
 from bertie.checkpoints import hub, sentence_transformers_format
 from bertie.checkpoints.sentence_transformers_format import MODULES
 from bertie.checkpoints.tensorflow import folder as google
 from bertie.checkpoints.weight_files import ADAPTER, ADAPTER_WEIGHTS, INDEX, SAFETENSORS, WHOLE, weights_file
-from bertie.errors import UsageError, UserError, nearest
 from bertie.files.model_folder import ModelFolder
-from bertie.text import tokenizer_folder
+from bertie.tokenizers import folder as tokenizer_folder
 
 GIVE = "give a run, a checkpoint folder or a hub id"
 TASK_FILE = "task.json"

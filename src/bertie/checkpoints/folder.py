@@ -10,7 +10,8 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bertie import console, storage
+from bertie.base import console, storage
+from bertie.base.errors import MachineError, first_line
 from bertie.checkpoints import sentence_transformers_format, sentence_transformers_reader
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import family_named, family_of
@@ -24,11 +25,10 @@ from bertie.checkpoints.huggingface import (
 )
 from bertie.checkpoints.model_card import About, write_card
 from bertie.checkpoints.tensorflow import folder as google
-from bertie.errors import MachineError, first_line
-from bertie.model.electra import generator_sizes
+from bertie.model.encoders.electra import generator_sizes
 from bertie.model.head_facts import HeadFacts
 from bertie.model.model import Model
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 NOT_KEPT = frozenset({"transformers_weights", "auto_map", "generator", "id2label", "label2id", "architectures"})
 """Keys of a source's config.json that are written anew, or would be wrong in another folder."""

@@ -9,8 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bertie import console
-from bertie.errors import UsageError, UserError, first_line
+from bertie.base import console
+from bertie.base.errors import UsageError, UserError, first_line
 
 COMMIT = "Upload a model with bertie"
 ON_EVERY_REPO = frozenset({".gitattributes"})

@@ -8,16 +8,16 @@ from typing import Any
 
 from torch import Tensor
 
-from bertie import config as configuration
-from bertie import console
+from bertie.base import config as configuration
+from bertie.base import console
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.families import FAMILIES, family_named, family_of
 from bertie.checkpoints.families.family import TASK_SHAPES, Family
 from bertie.checkpoints.families.settings import EMPTY, READ, WITHOUT_EFFECT, require_empty
-from bertie.errors import UsageError, UserError
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts, HeadShape, facts_of
+from bertie.model.heads.text_pooling import resolve_pooling
 from bertie.model.model import Model
-from bertie.model.text_pooling import resolve_pooling
 
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 PRETRAINED: dict[HeadShape, str] = {

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from bertie import console, storage
+from bertie.base import console, storage
+from bertie.base.errors import UsageError, first_line
 from bertie.checkpoints.families import family_of
 from bertie.checkpoints.huggingface import transformers_heads
 from bertie.checkpoints.sentence_transformers_format import MODULES
-from bertie.errors import UsageError, first_line
 from bertie.model.head_facts import facts_of
 from bertie.model.model import Model
 

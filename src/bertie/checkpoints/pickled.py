@@ -14,7 +14,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from bertie.errors import UserError, first_line, naming
+from bertie.base.errors import UserError, first_line, naming
 
 NESTED = ("state_dict", "model_state_dict", "model")
 """Keys under which training scripts save the weights beside other things."""

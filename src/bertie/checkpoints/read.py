@@ -11,24 +11,24 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from bertie import console, storage, untrusted
+from bertie.base import console, storage, untrusted
+from bertie.base.errors import UsageError, UserError, naming
 from bertie.checkpoints.checkpoint import Checkpoint, shape_error
 from bertie.checkpoints.families.family import Family, canonical_names, from_huggingface, untie
 from bertie.checkpoints.find import MANIFEST, TASK_FILE, find_model
 from bertie.checkpoints.huggingface import from_config_json, head_shapes, padding_id
 from bertie.checkpoints.tensorflow import folder as google
 from bertie.checkpoints.weight_files import read_weights, require_dtype, weights_file, weights_files
-from bertie.errors import UsageError, UserError, naming
 from bertie.files.model_folder import ModelFolder
-from bertie.model.characters import Characters
 from bertie.model.config import TransformerConfig
-from bertie.model.electra import build_generator, generator_config
 from bertie.model.encoder import EncoderConfig, build_encoder
+from bertie.model.encoders.characters import Characters
+from bertie.model.encoders.electra import build_generator, generator_config
+from bertie.model.encoders.lstm import LstmConfig
 from bertie.model.head_facts import HeadShape
 from bertie.model.initialization import no_weights
-from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 ADAPTERS = re.compile(
     r"\b(lora|ia3|hada|lokr|oft|boft|vera|fourierft)_|\bprompt_encoder\.|\.base_layer\.|\bmodules_to_save\b|\badapters?\b|\bprefix_tuning\b"

@@ -10,13 +10,13 @@ from typing import Any, Literal
 import safetensors.torch
 from torch import Tensor
 
-from bertie import storage
-from bertie.errors import UsageError
+from bertie.base import storage
+from bertie.base.errors import UsageError
 from bertie.model.encoder import EncoderConfig
-from bertie.model.heads import PoolingHead
+from bertie.model.heads.heads import PoolingHead
+from bertie.model.heads.vector_modules import Dense, Dropout, LayerNorm, Normalize, VectorModule, output_width
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling
-from bertie.model.vector_modules import Dense, Dropout, LayerNorm, Normalize, VectorModule, output_width
 
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 """How to compare two vectors. euclidean, manhattan: the distance, times −1."""

@@ -7,7 +7,8 @@ from typing import Any, get_args
 
 from torch import Tensor
 
-from bertie import console, untrusted
+from bertie.base import console, untrusted
+from bertie.base.errors import UserError
 from bertie.checkpoints.find import module_paths, root_of
 from bertie.checkpoints.sentence_transformers_format import (
     GENERAL,
@@ -19,10 +20,17 @@ from bertie.checkpoints.sentence_transformers_format import (
     Similarity,
 )
 from bertie.checkpoints.weight_files import PICKLED, SAFETENSORS, read_tensors
-from bertie.errors import UserError
 from bertie.files.model_folder import ModelFolder
+from bertie.model.heads.vector_modules import (
+    ACTIVATIONS,
+    Dense,
+    Dropout,
+    LayerNorm,
+    Normalize,
+    VectorModule,
+    output_width,
+)
 from bertie.model.pooling import Pooling
-from bertie.model.vector_modules import ACTIVATIONS, Dense, Dropout, LayerNorm, Normalize, VectorModule, output_width
 
 REMEDY = "to use the encoder alone, remove modules.json"
 ARGUMENTS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bertie import config, console, storage
+from bertie.base import config, console, storage
+from bertie.base.errors import MachineError, UsageError, UserError, require_range
 from bertie.batches.loader import Position
 from bertie.checkpoints.checkpoint import load_weights
 from bertie.checkpoints.find import list_checkpoints
@@ -22,9 +23,8 @@ from bertie.checkpoints.folder import MANIFEST, save_tensors, write_manifest, wr
 from bertie.checkpoints.model_card import About
 from bertie.checkpoints.read import read_folder
 from bertie.checkpoints.weight_files import read_tensors
-from bertie.errors import MachineError, UsageError, UserError, require_range
 from bertie.model.model import Model
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass

@@ -12,8 +12,8 @@ from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.model.encoder import EncoderConfig, build_encoder
 from bertie.model.initialization import no_weights
 from bertie.model.model import Model
-from bertie.text.added_tokens import with_tokens
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.added_tokens import with_tokens
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 def rows_by_entry(config: EncoderConfig, build: Callable[[EncoderConfig], nn.Module]) -> tuple[str, ...]:

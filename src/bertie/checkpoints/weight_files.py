@@ -14,9 +14,9 @@ import safetensors
 import torch
 from torch import Tensor
 
-from bertie import storage, untrusted
+from bertie.base import storage, untrusted
+from bertie.base.errors import MachineError, UserError, first_line
 from bertie.checkpoints.pickled import read_pickled
-from bertie.errors import MachineError, UserError, first_line
 from bertie.files.model_folder import ModelFolder
 
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"

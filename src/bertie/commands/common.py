@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from bertie import console
-from bertie.errors import UsageError, UserError
-from bertie.text.executors import Executor, make_executor
+from bertie.base import console
+from bertie.base.errors import UsageError, UserError
+from bertie.corpus.executors import Executor, make_executor
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie import console
+from bertie.base import console
 from bertie.checkpoints.model_card import CardFacts
 from bertie.commands.common import given
 from bertie.commands.flags import Positional
-from bertie.predict.export import ExportPrecision, ExportTarget, convert
+from bertie.predict.convert.export import ExportPrecision, ExportTarget, convert
 
 
 @dataclass(frozen=True)

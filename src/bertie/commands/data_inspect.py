@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie import config, console
+from bertie.base import config, console
+from bertie.base.errors import UsageError
 from bertie.checkpoints.read import read_checkpoint
 from bertie.commands import score
 from bertie.commands.flags import Positional
-from bertie.errors import UsageError
 from bertie.tasks import AnyTask
 from bertie.tasks.inspect_data import inspect_data, kinds_that_read, lines_of
 

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bertie import console
+from bertie.base import console
+from bertie.base.errors import UsageError
 from bertie.commands.common import given, require_one_input
 from bertie.commands.flags import Flat, Positional
 from bertie.commands.model_options import ModelOptions
-from bertie.errors import UsageError
-from bertie.model.layer_selection import Fixed
+from bertie.examples.unlabeled import UnlabeledReader
+from bertie.model.heads.layer_selection import Fixed
 from bertie.model.pooling import Pooling
 from bertie.predict.embed import TextUnit, VectorUnit, WordUnit, embed, vector_blocks
 from bertie.predict.load import load
 from bertie.predict.shared import shared
 from bertie.predict.vector_files import Dtype
 from bertie.predict.vectors import WordPooling
-from bertie.tasks.data.unlabeled import UnlabeledReader
 from bertie.training.sharing import shared_work
 
 SHARED = True

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie import console
+from bertie.base import console
 from bertie.commands.flags import Flat, Positional
 from bertie.commands.model_options import ModelOptions
 from bertie.predict.checkpoint_task import read_task

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bertie import console
+from bertie.base import console
+from bertie.base.errors import UsageError
 from bertie.commands.flags import Positional
-from bertie.errors import UsageError
 from bertie.predict.fill_mask import Filling, WordSearch
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.predict.token_model import tell_generator
 from bertie.predict.word_search import Order
-from bertie.text.special_tokens import printable
+from bertie.tokenizers.special_tokens import printable
 
 
 @dataclass(frozen=True)

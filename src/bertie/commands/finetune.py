@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie import config, console
+from bertie.base import config, console
 from bertie.commands.flags import Flat, Positional
 from bertie.finetuning.finetune import finetune_on_ranks
 from bertie.finetuning.recipe import FinetuneConfig

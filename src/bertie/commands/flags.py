@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from bertie import config
+from bertie.base import config
+from bertie.base.config import NO_FLAG, field_docs
 from bertie.commands import READ_MODELS, USUAL, module
-from bertie.config import NO_FLAG, field_docs
 
 T = TypeVar("T")
 Positional = Annotated[T, "positional"]  # an argument without a flag

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bertie.commands.flags import Flat
+from bertie.corpus.remote_shards import ShardCache
 from bertie.pretraining.glove import GloveConfig, glove
-from bertie.text.remote_shards import ShardCache
 
 
 @dataclass(frozen=True)

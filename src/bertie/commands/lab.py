@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie import console
+from bertie.base import console
+from bertie.base.errors import UserError
 from bertie.commands.common import given
 from bertie.commands.flags import Flat, Positional
-from bertie.errors import UserError
 from bertie.lab.lab import run_lab
 from bertie.lab.launchers import Work
 

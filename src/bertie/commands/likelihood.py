@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie import console, storage
+from bertie.base import console, storage
+from bertie.base.errors import UsageError, raise_error
 from bertie.commands.common import print_lines, require_one_input, require_stdout
 from bertie.commands.flags import Flat, Positional
-from bertie.errors import UsageError, raise_error
+from bertie.examples.unlabeled import UnlabeledReader
 from bertie.predict.likelihood import TextScore, perplexity
 from bertie.predict.load import load
 from bertie.predict.token_model import tell_generator
-from bertie.tasks.data.unlabeled import UnlabeledReader
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie import console
+from bertie.base import console
+from bertie.base.console import percent
 from bertie.commands.flags import Positional
-from bertie.console import percent
 from bertie.predict.minimal_pairs import minimal_pairs
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bertie import console
+from bertie.base import console
 from bertie.commands.flags import Positional
 from bertie.predict.load import load
 from bertie.predict.sentence_pairs import pair_objective

@@ -11,11 +11,11 @@ import textwrap
 import typing
 from typing import Any
 
-from bertie import config
+from bertie.base import config
+from bertie.base.config import REQUIRED
+from bertie.base.errors import UsageError, did_you_mean
 from bertie.commands import USUAL, module
 from bertie.commands.flags import Argument, arguments, is_kind, kind_of, listed, tables, variants
-from bertie.config import REQUIRED
-from bertie.errors import UsageError, did_you_mean
 
 INDENT = 30  # columns of the names of the flags in the help
 NUMBERS: dict[Any, str] = {int: "an integer", float: "a number"}

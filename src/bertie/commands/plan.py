@@ -7,8 +7,8 @@ from typing import Any
 
 from bertie.commands.common import given
 from bertie.commands.flags import Flat
+from bertie.corpus.remote_shards import ShardCache
 from bertie.pretraining.budget_plan import Device, plan
-from bertie.text.remote_shards import ShardCache
 
 
 @dataclass(frozen=True)

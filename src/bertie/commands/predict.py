@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertie.base.errors import UsageError, raise_error
 from bertie.commands.common import print_lines, require_one_input, require_stdout
 from bertie.commands.evaluate import defaults as defaults
 from bertie.commands.flags import Flat, Positional
 from bertie.commands.model_options import ModelOptions
-from bertie.errors import UsageError, raise_error
 from bertie.predict.load import load
 from bertie.predict.shared import shared
 from bertie.tasks import AnyTask

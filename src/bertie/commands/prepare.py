@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie import console
+from bertie.base import console
+from bertie.base.errors import UsageError, UserError
 from bertie.commands.common import ExecutorOptions, given
 from bertie.commands.flags import Flat, Positional
-from bertie.errors import UsageError, UserError
+from bertie.corpus.document_blocks import Filters
+from bertie.corpus.prepare import prepare
+from bertie.corpus.readers import ReaderOptions
+from bertie.corpus.shard_format import unlisted_files
+from bertie.corpus.shards import open_shards
 from bertie.files.store import is_url
-from bertie.text.document_blocks import Filters
-from bertie.text.prepare import prepare
-from bertie.text.readers import ReaderOptions
-from bertie.text.shard_format import unlisted_files
-from bertie.text.shards import open_shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

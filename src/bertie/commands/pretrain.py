@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie import config, console
+from bertie.base import config, console
 from bertie.commands.flags import Flat, Positional
+from bertie.corpus.remote_shards import ShardCache
 from bertie.pretraining.recipe import PretrainConfig
-from bertie.text.remote_shards import ShardCache
 
 SHARED = True
 
@@ -39,7 +39,7 @@ def defaults(name: str) -> dict[str, Any]:
 
 
 def run(args: Args) -> dict[str, Any]:
-    from bertie import runtime
+    from bertie.base import runtime
     from bertie.pretraining.dry_run import dry_run  # here, so that --help is quick
     from bertie.pretraining.pretrain import pretrain_since
     from bertie.pretraining.start_up import StartUp

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie import console
+from bertie.base import console
 from bertie.commands.common import given
 from bertie.commands.flags import Positional
-from bertie.inspect.prune import parse_heads, prune_heads
+from bertie.inspect.heads.prune import parse_heads, prune_heads
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie import config, console
+from bertie.base import config, console
 from bertie.commands.flags import Positional
 from bertie.tasks import AnyTask
 from bertie.tasks.scoring import score

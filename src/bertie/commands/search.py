@@ -6,14 +6,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie import console
+from bertie.base import console
 from bertie.commands.flags import Flat, Positional
 from bertie.commands.model_options import ModelOptions
+from bertie.examples.unlabeled import UnlabeledReader
 from bertie.predict.embed import TextUnit
 from bertie.predict.load import load
 from bertie.predict.search import search
-from bertie.tasks.data.unlabeled import UnlabeledReader
-from bertie.text.special_tokens import printable
+from bertie.tokenizers.special_tokens import printable
 
 
 @dataclass(frozen=True)

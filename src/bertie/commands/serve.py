@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie import console
+from bertie.base import console
+from bertie.base.errors import UsageError, install
+from bertie.base.threads import use_one_tokenizer_thread
 from bertie.commands.common import given
 from bertie.commands.flags import Flat, Positional
-from bertie.errors import UsageError, install
 from bertie.model.pooling import Pooling
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
 from bertie.serve.limits import DialectName, Front, Limits
-from bertie.threads import use_one_tokenizer_thread
 
 # As browsers write it. Any other would match no page.
 ORIGIN = re.compile(r"(http(?!.*:80$)|https(?!.*:443$))://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[1-9]\d*)?|\*")

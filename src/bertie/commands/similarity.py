@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie import console
+from bertie.base import console
+from bertie.base.errors import UsageError
 from bertie.commands.common import print_lines, require_one_input, require_stdout
 from bertie.commands.flags import Flat, Positional
 from bertie.commands.model_options import ModelOptions
-from bertie.errors import UsageError
+from bertie.examples.reader import Reader
+from bertie.examples.texts import LabeledTexts
 from bertie.predict.embed import TextUnit
 from bertie.predict.load import load
 from bertie.predict.search import pair_similarities
-from bertie.tasks.data.reader import Reader
-from bertie.tasks.data.texts import LabeledTexts
-from bertie.text.special_tokens import printable
+from bertie.tokenizers.special_tokens import printable
 
 
 @dataclass(frozen=True)

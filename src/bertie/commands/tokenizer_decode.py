@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertie.base.errors import UsageError
 from bertie.commands.flags import Positional
-from bertie.errors import UsageError
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertie.base.errors import UsageError
 from bertie.commands.flags import Positional
-from bertie.errors import UsageError
-from bertie.text.tokenizer import Tokenizer
-from bertie.text.truncation import encode
+from bertie.tokenizers.tokenizer import Tokenizer
+from bertie.tokenizers.truncation import encode
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Any
 from bertie.commands.common import ExecutorOptions
 from bertie.commands.flags import Flat, Positional
 from bertie.commands.tokenizer_train import report_tokenizer
-from bertie.text.readers import ReaderOptions
-from bertie.text.tokenizer import Tokenizer
-from bertie.text.vocabulary import extend_tokenizer
+from bertie.corpus.readers import ReaderOptions
+from bertie.corpus.vocabulary import extend_tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie import console
+from bertie.base import console
+from bertie.base.errors import UsageError, UserError
 from bertie.commands.common import ExecutorOptions
 from bertie.commands.flags import Flat, Positional
-from bertie.errors import UsageError, UserError
-from bertie.text import coverage
-from bertie.text.readers import ReaderOptions
-from bertie.text.tokenizer import Tokenizer
-from bertie.text.vocabulary import count_words
+from bertie.corpus import coverage
+from bertie.corpus.readers import ReaderOptions
+from bertie.corpus.vocabulary import count_words
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bertie import console, storage
+from bertie.base import console, storage
 from bertie.commands.common import STRIP_ACCENTS, ExecutorOptions, KeepAccents, given
 from bertie.commands.flags import Flat, Positional
-from bertie.text.readers import ReaderOptions
-from bertie.text.special_tokens import LINE_BREAK
-from bertie.text.tokenizer import MAX_WORD_CHARACTERS, NormalizerOptions
-from bertie.text.vocabulary import REPORT, train_tokenizer
-from bertie.text.word_counts import MAX_UNIQUE_WORDS
+from bertie.corpus.readers import ReaderOptions
+from bertie.corpus.vocabulary import REPORT, train_tokenizer
+from bertie.corpus.word_counts import MAX_UNIQUE_WORDS
+from bertie.tokenizers.special_tokens import LINE_BREAK
+from bertie.tokenizers.tokenizer import MAX_WORD_CHARACTERS, NormalizerOptions
 
 
 @dataclass(frozen=True)

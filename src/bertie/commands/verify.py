@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bertie import console
+from bertie.base import console
+from bertie.base.errors import UserError
 from bertie.commands.flags import Positional
-from bertie.errors import UserError
-from bertie.predict.verify import Library, verify
+from bertie.predict.convert.verify import Library, verify
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bertie import config as configuration
-from bertie import console, storage
+from bertie.base import config as configuration
+from bertie.base import console, storage
+from bertie.corpus.executors import Executor, LocalExecutor
 from bertie.demo.corpus import DemoData
+from bertie.examples.texts import Example
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig
-from bertie.tasks.data.texts import Example
 from bertie.tasks.metrics import mean_and_interval
-from bertie.text.executors import Executor, LocalExecutor
 
 RATES = (1e-3, 2e-3)
 START = {False: "pre-trained", True: "from scratch"}

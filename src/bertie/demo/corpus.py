@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertie.console import plural
-from bertie.contracts import Document
-from bertie.errors import UserError
-from bertie.tasks.data.texts import Example
-from bertie.text import readers
-from bertie.text.sentences import split_sentences
+from bertie.base.console import plural
+from bertie.base.contracts import Document
+from bertie.base.errors import UserError
+from bertie.corpus import readers
+from bertie.corpus.sentences import split_sentences
+from bertie.examples.texts import Example
 
 _MIN_DOCUMENTS, _MIN_SENTENCES = 4, 50  # per label
 _MAX_TRAIN, _MAX_TEST = 300, 100  # examples per label, so that no label dominates
@@ -86,8 +86,8 @@ def folder_data(paths: list[Path]) -> DemoData:
     Memory holds all of the text.
 
     Raises:
-        UsageError: As in `bertie.text.readers.read`.
-        UserError: As in `bertie.text.readers.read`, or there are fewer than 4 different documents.
+        UsageError: As in `bertie.corpus.readers.read`.
+        UserError: As in `bertie.corpus.readers.read`, or there are fewer than 4 different documents.
     """
     documents = list(readers.read(paths))
     if (count := len({document.text for document in documents})) < _MIN_DOCUMENTS:

@@ -12,25 +12,25 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from bertie import config as configuration
-from bertie import console, storage
-from bertie.console import percent
-from bertie.contracts import Document
+from bertie.base import config as configuration
+from bertie.base import console, storage
+from bertie.base.console import percent
+from bertie.base.contracts import Document
+from bertie.base.errors import UsageError
+from bertie.corpus.encode import split_hash
+from bertie.corpus.prepare import prepare
+from bertie.corpus.sentences import split_sentences
+from bertie.corpus.shards import open_shards
+from bertie.corpus.vocabulary import train_tokenizer
 from bertie.demo.compare import START, Comparison, compare
 from bertie.demo.corpus import DemoData, folder_data, python_data
 from bertie.demo.page import baselines, gains, page, seeds_phrase
-from bertie.errors import UsageError
 from bertie.files import sources
 from bertie.predict.fill_mask import MaskPrediction
 from bertie.predict.load import load
 from bertie.pretraining.pretrain import pretrain
 from bertie.pretraining.recipe import PretrainConfig
-from bertie.text.encode import split_hash
-from bertie.text.prepare import prepare
-from bertie.text.sentences import split_sentences
-from bertie.text.shards import open_shards
-from bertie.text.tokenizer import NormalizerOptions, Tokenizer
-from bertie.text.vocabulary import train_tokenizer
+from bertie.tokenizers.tokenizer import NormalizerOptions, Tokenizer
 
 VOCABULARY, EPOCHS, SEEDS = 8000, 2, 3
 SENTENCES = (  # chosen by hand: their masks are words that this text often has

@@ -6,14 +6,14 @@ import math
 from pathlib import Path
 from typing import Any
 
-from bertie import config as configuration
-from bertie.console import percent, plural
+from bertie.base import config as configuration
+from bertie.base.console import percent, plural
+from bertie.base.report import Page
+from bertie.corpus.shards import Shards, open_shards
 from bertie.demo.compare import BAG_OF_WORDS, START, Comparison
 from bertie.demo.corpus import DemoData
 from bertie.predict.fill_mask import MaskPrediction
-from bertie.report import Page
 from bertie.tasks.metrics import mean_and_interval
-from bertie.text.shards import Shards, open_shards
 from bertie.training.run_folder import read_metrics
 from bertie.training.run_report import describe_machine, loss_chart
 

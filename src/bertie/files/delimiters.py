@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from itertools import chain, islice
 
-from bertie import console
-from bertie.errors import UserError
+from bertie.base import console
+from bertie.base.errors import UserError
 from bertie.files.lines import Line
 
 _NAMES = {";": "semicolons", "\t": "tabs", "|": "vertical bars", ",": "commas"}

@@ -7,7 +7,7 @@ import io
 from dataclasses import dataclass
 from typing import IO, Any
 
-from bertie.errors import UsageError, UserError
+from bertie.base.errors import UsageError, UserError
 
 SAMPLE_BYTES = 1 << 20  # the encoding is detected from this many bytes at the start of a file
 BYTE_ORDER_MARKS = (  # the longer ones first: UTF-32's begins with UTF-16's

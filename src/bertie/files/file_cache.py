@@ -23,8 +23,8 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
-from bertie import storage
-from bertie.errors import MachineError, UserError
+from bertie.base import storage
+from bertie.base.errors import MachineError, UserError
 from bertie.files.store import Store
 
 ENDING = ".bertie-cache"

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import IO, Any
 
-from bertie.errors import UserError
+from bertie.base.errors import UserError
+from bertie.base.untrusted import RepeatedKeyError, parse_json
 from bertie.files import lines
 from bertie.files.delimiters import find_delimiter
 from bertie.files.encodings import UTF8, Encoding
 from bertie.files.lines import NUL_BYTE, BadRecord, Line, decode_lines, require_line_feeds, undecodable
 from bertie.files.sources import Format
-from bertie.untrusted import RepeatedKeyError, parse_json
 
 PARQUET_ROWS = 256  # rows of a .parquet file that are in memory at a time
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import IO, Any
 
-from bertie.errors import UserError
+from bertie.base.errors import UserError
+from bertie.base.untrusted import require_not_utf16
 from bertie.files.encodings import Encoding
-from bertie.untrusted import require_not_utf16
 
 MAX_RECORD_BYTES = 64_000_000  # a longer line or record is read past in constant memory
 SKIP_BYTES = 1 << 20  # bytes in memory while a longer line is read past

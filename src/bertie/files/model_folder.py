@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bertie import storage, untrusted
+from bertie.base import storage, untrusted
 
 KEPT = 1 << 20
 """Bytes of the largest file whose values stay in memory while a model is in use."""

@@ -13,8 +13,8 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
-from bertie import console, storage
-from bertie.errors import MachineError, UsageError, UserError
+from bertie.base import console, storage
+from bertie.base.errors import MachineError, UsageError, UserError
 from bertie.files.compression import COMPRESSIONS, decompress
 from bertie.files.store import in_words, is_url
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from bertie.errors import MachineError, UsageError, UserError, redacted
+from bertie.base.errors import MachineError, UsageError, UserError, redacted
 
 T = TypeVar("T")
 CHUNK = 16_000_000

@@ -11,25 +11,25 @@ from typing import Any
 
 import numpy as np
 
-from bertie import console, seeding
+from bertie.base import console, seeding
+from bertie.base.contracts import Sequence
+from bertie.base.errors import UsageError, UserError, first_few, shorten
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.vocabulary_growth import with_added_tokens
 from bertie.checkpoints.weight_files import weights_fingerprint
-from bertie.contracts import Sequence
-from bertie.errors import UsageError, UserError, first_few, shorten
+from bertie.corpus.coverage import report_unknown
 from bertie.finetuning import gpt
 from bertie.finetuning.recipe import FinetuneConfig
+from bertie.model.attention.segment_memory import require_first_segment
 from bertie.model.encoder import Encoder
-from bertie.model.segment_memory import require_first_segment
-from bertie.model.text_pooling import pooling_facts
+from bertie.model.heads.text_pooling import pooling_facts
 from bertie.tasks import Task
 from bertie.tasks.encoding import count_truncated
 from bertie.tasks.scoring import labeled_examples, training_examples
 from bertie.tasks.task import added_tokens, training_sequences, untrainable
 from bertie.tasks.task_json import with_pooling
-from bertie.text.coverage import report_unknown
-from bertie.text.tokenizer import Tokenizer
-from bertie.text.truncation import special_tokens
+from bertie.tokenizers.tokenizer import Tokenizer
+from bertie.tokenizers.truncation import special_tokens
 
 Examples = str | Path | Iterable[Any]
 

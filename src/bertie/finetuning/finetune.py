@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from bertie import config as configuration
-from bertie import console, runtime, storage
+from bertie.base import config as configuration
+from bertie.base import console, runtime, storage
+from bertie.base.errors import UsageError
 from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.find import TASK_FILE
 from bertie.checkpoints.hub import hub_id
 from bertie.checkpoints.model_card import About, CardResults
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.sentence_transformers_reader import dropped_by_training
-from bertie.errors import UsageError
 from bertie.finetuning.data import Examples, TaskData, load_task_data
 from bertie.finetuning.frozen import cache_hidden_states
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
@@ -49,7 +49,7 @@ from bertie.tasks.evaluation.folder import write as write_evaluation
 from bertie.tasks.inference import predictions
 from bertie.tasks.task import Calibratable
 from bertie.tasks.task_json import task_from_json
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.distributed import SINGLE_PROCESS, Ranks
 from bertie.training.run_folder import RunFolder, require_newest_on_rank_0, require_same_settings, run_threads

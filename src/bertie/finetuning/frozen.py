@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bertie import console
-from bertie.contracts import Batch, Sequence
-from bertie.errors import MachineError
+from bertie.base import console
+from bertie.base.contracts import Batch, Sequence
+from bertie.base.errors import MachineError
 from bertie.finetuning.data import TaskData
 from bertie.model.model import Model
 from bertie.tasks.inference import head_index, infer

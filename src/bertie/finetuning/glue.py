@@ -12,16 +12,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bertie import config as configuration
-from bertie import console, storage
+from bertie.base import config as configuration
+from bertie.base import console, storage
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.folder import MANIFEST
 from bertie.checkpoints.read import read_checkpoint
-from bertie.errors import UsageError, UserError
+from bertie.examples.texts import Example
 from bertie.finetuning.finetune import Finetuned, finetune
 from bertie.finetuning.glue_tasks import SUBMISSION, TASKS, SubmissionFile, TaskFiles, available_tasks, indexed_examples
 from bertie.finetuning.recipe import FinetuneConfig
-from bertie.tasks.data.texts import Example
 from bertie.tasks.predictions import ClassPrediction, NumberPrediction
 from bertie.tasks.scoring import labeled_examples
 

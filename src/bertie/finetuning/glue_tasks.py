@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bertie import console
-from bertie.errors import UsageError, UserError, nearest
+from bertie.base import console
+from bertie.base.errors import UsageError, UserError, nearest
+from bertie.examples.left_out import valid_examples
+from bertie.examples.rows import read_rows
+from bertie.examples.texts import Example, cola_columns
 from bertie.finetuning.recipe import FinetuneConfig
-from bertie.model.text_pooling import for_one_text
+from bertie.model.heads.text_pooling import for_one_text
 from bertie.tasks.classify import Classify
-from bertie.tasks.data.left_out import valid_examples
-from bertie.tasks.data.prediction_files import index_of, require_once
-from bertie.tasks.data.rows import read_rows
-from bertie.tasks.data.texts import Example, cola_columns
+from bertie.tasks.prediction_files import index_of, require_once
 from bertie.tasks.regress import Regress
 from bertie.tasks.scoring import labeled_examples
 

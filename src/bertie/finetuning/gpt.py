@@ -11,20 +11,20 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from bertie import console, runtime, seeding
+from bertie.base import console, runtime, seeding
+from bertie.base.contracts import Batch, Targets
+from bertie.base.errors import UsageError
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.vocabulary_growth import rows_by_entry
-from bertie.contracts import Batch, Targets
-from bertie.errors import UsageError
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, build_encoder
 from bertie.model.head_facts import HeadFacts, with_facts
+from bertie.model.heads.text_pooling import pooling_facts, resolve_pooling
+from bertie.model.heads.vocabulary_heads import BringsVocabularyHead, auxiliary_head, next_token_targets
 from bertie.model.initialization import no_weights
 from bertie.model.model import Model
-from bertie.model.text_pooling import pooling_facts, resolve_pooling
-from bertie.model.vocabulary_heads import BringsVocabularyHead, auxiliary_head, next_token_targets
-from bertie.text.gpt_inputs import with_gpt_inputs
+from bertie.tokenizers.gpt_inputs import with_gpt_inputs
 
 LM = "lm"
 """Name of the auxiliary loss, in metrics.jsonl as lm_loss."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from bertie import runtime
+from bertie.base import runtime
+from bertie.base.config import Range, check_ranges, ranges
+from bertie.base.errors import MAX_INT32, UsageError
 from bertie.checkpoints.model_card import CardFacts
-from bertie.config import Range, check_ranges, ranges
-from bertie.errors import MAX_INT32, UsageError
-from bertie.model.layer_selection import LayerSelection
-from bertie.model.text_pooling import pooling_facts, require_bilstm
+from bertie.model.heads.layer_selection import LayerSelection
+from bertie.model.heads.text_pooling import pooling_facts, require_bilstm
 from bertie.tasks import AnyTask
 from bertie.training.optimizers import Optimizer
 from bertie.training.schedules import Schedule

@@ -11,19 +11,19 @@ import numpy as np
 import torch
 from torch import nn
 
-from bertie import console, runtime, seeding
+from bertie.base import console, runtime, seeding
+from bertie.base.contracts import MicroBatch, Sequence
+from bertie.base.errors import DivergedError, UsageError, UserError
 from bertie.batches.collate import collate, filler
 from bertie.batches.loader import Position, Step
 from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.families import family_of
-from bertie.contracts import MicroBatch, Sequence
-from bertie.errors import DivergedError, UsageError, UserError
 from bertie.finetuning import gpt
 from bertie.finetuning.data import TaskData
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.config import ClassifierPooling, PooledToken, TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig, build_encoder, spell_entries, with_dropout
-from bertie.model.heads import PooledHead, SpanPairHead, TokenHead
+from bertie.model.heads.heads import PooledHead, SpanPairHead, TokenHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.tasks import Task
@@ -31,7 +31,7 @@ from bertie.tasks.inference import gather_hidden_states, head_index, outputs
 from bertie.tasks.initial_bias import start_with_frequencies
 from bertie.tasks.task import Calibratable, build_head, training_sequences
 from bertie.tasks.task_json import features_from_json, to_task_json
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.distributed import SINGLE_PROCESS, Ranks
 from bertie.training.job import TrainingJob

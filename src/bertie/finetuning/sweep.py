@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertie import config as configuration
-from bertie import console, seeding, storage
+from bertie.base import config as configuration
+from bertie.base import console, seeding, storage
+from bertie.base.errors import DivergedError, UsageError, UserError
 from bertie.checkpoints.checkpoint import Checkpoint
-from bertie.errors import DivergedError, UsageError, UserError
 from bertie.finetuning.data import TaskData
 from bertie.finetuning.recipe import FinetuneConfig, GridSearch
 from bertie.finetuning.single_run import TrainedRun, train_run

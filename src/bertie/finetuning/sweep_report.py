@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bertie.console import plural
+from bertie.base.console import plural
+from bertie.base.report import Page
 from bertie.finetuning.sweep import Sweep
-from bertie.report import Page
 from bertie.tasks.metrics import mean_and_interval
 from bertie.training.run_report import learning_section, link_to_dev, provenance_section
 

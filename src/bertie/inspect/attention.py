@@ -19,12 +19,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from bertie import console
-from bertie.contracts import Batch, Hidden, Sequence
-from bertie.errors import UserError
-from bertie.model.attention import Padding, padding_of
-from bertie.model.attention_probabilities import visible_attention
-from bertie.model.attention_window import Attention, AttentionInput
+from bertie.base import console
+from bertie.base.contracts import Batch, Hidden, Sequence
+from bertie.base.errors import UserError
+from bertie.model.attention.attention import Padding, padding_of
+from bertie.model.attention.probabilities import visible_attention
+from bertie.model.attention.window import Attention, AttentionInput
 from bertie.model.encoder import Encoder
 from bertie.model.layers import Layer
 from bertie.model.model import Model

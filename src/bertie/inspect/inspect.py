@@ -12,27 +12,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from bertie import storage
-from bertie.config import Range, check_ranges
-from bertie.errors import UsageError
+from bertie.base import storage
+from bertie.base.config import Range, check_ranges
+from bertie.base.errors import UsageError
+from bertie.examples.rows import STDIN
 from bertie.inspect.attention import require_transformer
-from bertie.inspect.heads import inspect_coreference, inspect_heads, inspect_relations
-from bertie.inspect.importance import inspect_importance
-from bertie.inspect.layers import LayerComparison
-from bertie.inspect.page import inspection_page
-from bertie.inspect.probes import inspect_probes
-from bertie.inspect.sentences import (
+from bertie.inspect.heads.heads import inspect_coreference, inspect_heads, inspect_relations
+from bertie.inspect.heads.importance import inspect_importance
+from bertie.inspect.heads.layers import LayerComparison
+from bertie.inspect.heads.sentences import (
     Sentence,
     given_sentences,
     sentence_table,
     sentences_of_text,
     sentences_of_treebank,
 )
+from bertie.inspect.page import inspection_page
+from bertie.inspect.probes.probes import inspect_probes
 from bertie.inspect.tables import InputFindings, write_numbers, write_tables
 from bertie.inspect.texts import TextFile
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
-from bertie.tasks.data.rows import STDIN
 
 NUMBERS, TABLES, PAGE = FILES = ("inspect.json", "tables", "inspect.html")
 NEEDS = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bertie import seeding
+from bertie.base import seeding
 
 SAMPLES = 1000
 LEVEL = 95.0

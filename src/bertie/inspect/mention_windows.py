@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bertie.contracts import Sequence
+from bertie.base.contracts import Sequence
 from bertie.inspect.mentions import PRONOUNS, Agreement, AntecedentQuestion, MentionText
 from bertie.tasks.word_alignment import tokenize_words
-from bertie.text import truncation
-from bertie.text.tokenizer import Tokenizer
-from bertie.text.truncation import TokenizedText
+from bertie.tokenizers import truncation
+from bertie.tokenizers.tokenizer import Tokenizer
+from bertie.tokenizers.truncation import TokenizedText
 
 ALL = "all"
 

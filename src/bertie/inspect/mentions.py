@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from bertie.errors import UserError, shorten
-from bertie.tasks.data.rows import parse_index, read_lines, require_file
+from bertie.base.errors import UserError, shorten
+from bertie.examples.rows import parse_index, read_lines, require_file
 
 Gender = Literal["feminine", "masculine", "neuter"]
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from bertie.console import percent, plural
-from bertie.inspect.measures import measures
-from bertie.inspect.sentences import SENTENCE_TABLE, Sentence
+from bertie.base.console import percent, plural
+from bertie.base.report import Page
+from bertie.inspect.heads.measures import measures
+from bertie.inspect.heads.sentences import SENTENCE_TABLE, Sentence
 from bertie.inspect.tables import InputFindings, Table
-from bertie.report import Page
 
 FIRST_RELATIONS = ("obj", "dobj", "nsubj", "det")  # the map starts with the first of these that the treebank has
 STYLES = ("page.css", "drawing.css")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bertie import storage
+from bertie.base import storage
 
 HEAD = {"layer": "layer, from 1", "head": "head in the layer, from 1"}
 """What the columns `layer` and `head` hold, in a table with a row for every head."""

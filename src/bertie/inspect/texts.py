@@ -8,12 +8,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from bertie import console
-from bertie.contracts import Sequence
-from bertie.errors import SHOWN, UsageError, UserError, first_few
-from bertie.tasks.data.unlabeled import Text, UnlabeledReader
-from bertie.text import truncation
-from bertie.text.tokenizer import Tokenizer
+from bertie.base import console
+from bertie.base.contracts import Sequence
+from bertie.base.errors import SHOWN, UsageError, UserError, first_few
+from bertie.examples.unlabeled import Text, UnlabeledReader
+from bertie.tokenizers import truncation
+from bertie.tokenizers.tokenizer import Tokenizer
 
 AT_ONCE = 1024  # sentences or texts that are read, sorted by length and computed together
 T = TypeVar("T")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bertie.errors import UserError
-from bertie.tasks.data.rows import parse_index, read_lines, require_file
+from bertie.base.errors import UserError
+from bertie.examples.rows import parse_index, read_lines, require_file
 
 COLUMNS = 10
 FORM, UPOS, HEAD, RELATION = 1, 3, 6, 7

@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bertie.contracts import Sequence
+from bertie.base.contracts import Sequence
 from bertie.inspect.attention import Group
 from bertie.tasks.word_alignment import tokenize_words
-from bertie.text import truncation
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers import truncation
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, eq=False)

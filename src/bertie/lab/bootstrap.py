@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import stdtrit
 
-from bertie import seeding
+from bertie.base import seeding
 from bertie.inspect.intervals import SAMPLES, interval
 from bertie.tasks.example_sums import FORMULAS
 

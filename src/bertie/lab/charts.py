@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
+from bertie.base.report import QUIET, SERIES, Page
 from bertie.lab.config import LabConfig
 from bertie.lab.results import MeasureSummary, Results
-from bertie.report import QUIET, SERIES, Page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,9 +7,11 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
-from bertie import console
+from bertie.base import console
+from bertie.base.errors import UsageError, UserError, naming
 from bertie.checkpoints.read import read_checkpoint
-from bertie.errors import UsageError, UserError, naming
+from bertie.corpus import readers
+from bertie.corpus.readers import ReaderOptions
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.finetuning.single_run import build_model, require_layers
 from bertie.finetuning.sweep import selection_metric
@@ -17,15 +19,13 @@ from bertie.lab.config import LabText
 from bertie.lab.plan import Cell, Plan
 from bertie.lab.steps import FinetuneStep, GloveStep, PretrainStep, ShardsStep
 from bertie.model.encoder import EncoderConfig, with_language
+from bertie.model.encoders.static import StaticConfig
 from bertie.model.initialization import no_weights
-from bertie.model.static import StaticConfig
 from bertie.pretraining.glove import GloveConfig
 from bertie.pretraining.initial_weights import new_model, read_teacher
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.tasks import AnyTask
 from bertie.tasks.scoring import labeled_examples
-from bertie.text import readers
-from bertie.text.readers import ReaderOptions
 
 Read = Callable[[str, AnyTask], list[Any]]
 Fit = Callable[[str, str, FinetuneConfig], AnyTask]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from bertie.config import Range, check_ranges, ranges
-from bertie.errors import UsageError
+from bertie.base.config import Range, check_ranges, ranges
+from bertie.base.errors import UsageError
 
 MEAN = "mean of tasks"
 """The measure that is the mean over all tasks."""

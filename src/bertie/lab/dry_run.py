@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bertie import console
-from bertie.errors import UserError
+from bertie.base import console
+from bertie.base.errors import UserError
+from bertie.corpus.shards import open_shards
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.lab.launchers import Launcher
 from bertie.lab.schedule import StepScheduler
@@ -14,8 +15,7 @@ from bertie.lab.steps import SHARDS, FinetuneStep, GloveStep, MeasureStep, Pretr
 from bertie.pretraining.pretrain import set_up
 from bertie.pretraining.step_cost import flops_per_step, seconds_per_step, tokens_per_step
 from bertie.tasks.scoring import labeled_examples
-from bertie.text.shards import open_shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.distributed import SINGLE_PROCESS
 
 SAMPLE = 200  # examples whose tokens are counted

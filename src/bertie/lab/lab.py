@@ -6,8 +6,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from bertie import config as configuration
-from bertie import console, storage
+from bertie.base import config as configuration
+from bertie.base import console, storage
 from bertie.lab.checks import check
 from bertie.lab.config import LabConfig
 from bertie.lab.dry_run import dry_run

@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from bertie import console, runtime, threads
-from bertie.config import Range, check_ranges
-from bertie.errors import UsageError, first_line
-from bertie.text.executors import connect_ray, import_ray
+from bertie.base import console, runtime, threads
+from bertie.base.config import Range, check_ranges
+from bertie.base.errors import UsageError, first_line
+from bertie.corpus.executors import connect_ray, import_ray
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from bertie.console import duration, plural
+from bertie.base.console import duration, plural
+from bertie.base.report import Page
 from bertie.lab.bootstrap import Estimate
 from bertie.lab.charts import part_charts
 from bertie.lab.config import MEAN, LabConfig
 from bertie.lab.results import MeasureSummary, Results, VariantRow
-from bertie.report import Page
 from bertie.training.run_report import head_name
 
 METHOD = (

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bertie import config as configuration
-from bertie import console, storage
-from bertie.errors import UsageError, UserError, naming
+from bertie.base import config as configuration
+from bertie.base import console, storage
+from bertie.base.errors import UsageError, UserError, naming
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.finetuning.sweep import selection_metric
 from bertie.lab.config import LabConfig

@@ -9,11 +9,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from bertie import config as configuration
-from bertie import storage
+from bertie.base import config as configuration
+from bertie.base import storage
+from bertie.base.errors import UsageError, naming
 from bertie.checkpoints.find import find_model_folder
 from bertie.checkpoints.weight_files import weights_files
-from bertie.errors import UsageError, naming
 from bertie.files import sources
 from bertie.files.sources import Source
 from bertie.finetuning.recipe import FinetuneConfig

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from bertie import storage
-from bertie.console import plural
+from bertie.base import storage
+from bertie.base.console import plural
 from bertie.lab.bootstrap import Estimate, SeedScores, estimate, resampled_scores
 from bertie.lab.config import MEAN
 from bertie.lab.parts import Parts, measure

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bertie import console
-from bertie.errors import MachineError, UsageError
+from bertie.base import console
+from bertie.base.errors import MachineError, UsageError
 from bertie.lab.launchers import Launcher, StepProcess
 from bertie.lab.plan import Plan
 from bertie.lab.steps import RESULT, needs

@@ -18,10 +18,14 @@ from typing import Any, Literal
 import numpy as np
 from safetensors import safe_open
 
-from bertie import config as configuration
-from bertie import storage
+from bertie.base import config as configuration
+from bertie.base import storage
+from bertie.base.errors import UsageError
 from bertie.checkpoints.folder import MANIFEST
-from bertie.errors import UsageError
+from bertie.corpus.executors import LocalExecutor
+from bertie.corpus.prepare import prepare
+from bertie.corpus.readers import ReaderOptions
+from bertie.corpus.vocabulary import train_tokenizer
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.finetuning.sweep import has_failed
@@ -33,12 +37,8 @@ from bertie.pretraining.step_cost import flops_per_step, seconds_per_step
 from bertie.tasks.evaluation.folder import PREDICTIONS
 from bertie.tasks.scoring import labeled_examples
 from bertie.tasks.task import ScoresPredictions
-from bertie.text.executors import LocalExecutor
-from bertie.text.prepare import prepare
-from bertie.text.readers import ReaderOptions
-from bertie.text.special_tokens import LINE_BREAK
-from bertie.text.tokenizer import NormalizerOptions, Tokenizer
-from bertie.text.vocabulary import train_tokenizer
+from bertie.tokenizers.special_tokens import LINE_BREAK
+from bertie.tokenizers.tokenizer import NormalizerOptions, Tokenizer
 from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.run_folder import read_metrics
 from bertie.training.run_report import DEV

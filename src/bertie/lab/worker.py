@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bertie import console, runtime, storage, threads
-from bertie.errors import UserError
+from bertie.base import console, runtime, storage, threads
+from bertie.base.errors import UserError
 from bertie.lab.plan import read_step
 from bertie.lab.steps import RESULT, RUN, Workplace, tidy
 

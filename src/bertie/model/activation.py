@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bertie.model.config import GATED, HeadActivation
-from bertie.model.gated import gated
+from bertie.model.kernels.gated import gated
 
 
 def activation(name: HeadActivation, x_TF: Float[Tensor, "T F"]) -> Float[Tensor, "T G"]:

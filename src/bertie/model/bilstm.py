@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bertie.contracts import Ragged
+from bertie.base.contracts import Ragged
 
 
 class BiLstm(nn.Module):

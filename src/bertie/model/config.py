@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from bertie.config import Range, check_ranges
-from bertie.contracts import Batch
-from bertie.errors import UsageError, require_range
+from bertie.base.config import Range, check_ranges
+from bertie.base.contracts import Batch
+from bertie.base.errors import UsageError, require_range
 from bertie.model.head_facts import HeadShape
 from bertie.model.pooling import Pooling
 

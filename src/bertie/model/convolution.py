@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bertie.contracts import Ragged
+from bertie.base.contracts import Ragged
 from bertie.model.activation import activation
 from bertie.model.config import PoolerActivation, TransformerConfig
 from bertie.model.dropout import drop

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bertie.contracts import Batch
+from bertie.base.contracts import Batch
 from bertie.model.config import TransformerConfig
 from bertie.model.dropout import drop
 from bertie.model.normalization import norm_of

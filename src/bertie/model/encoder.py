@@ -19,19 +19,19 @@ from typing import Any, Protocol, get_args, runtime_checkable
 from jaxtyping import Int
 from torch import Tensor
 
-from bertie.contracts import Batch, Hidden
-from bertie.errors import UsageError
-from bertie.model.attention import AttentionKind
+from bertie.base.contracts import Batch, Hidden
+from bertie.base.errors import UsageError
+from bertie.model.attention.attention import AttentionKind
 from bertie.model.config import TransformerConfig
-from bertie.model.gru import GruConfig, GruEncoder
-from bertie.model.lstm import LstmConfig, LstmEncoder
-from bertie.model.reformer import ReformerEncoder
-from bertie.model.reformer_config import ReformerConfig
-from bertie.model.static import StaticConfig, StaticEncoder
+from bertie.model.encoders.gru import GruConfig, GruEncoder
+from bertie.model.encoders.lstm import LstmConfig, LstmEncoder
+from bertie.model.encoders.reformer import ReformerEncoder
+from bertie.model.encoders.reformer_config import ReformerConfig
+from bertie.model.encoders.static import StaticConfig, StaticEncoder
+from bertie.model.encoders.transformer_xl import TransformerXlConfig, TransformerXlEncoder
+from bertie.model.encoders.xlnet import XlnetConfig, XlnetEncoder
 from bertie.model.transformer import TransformerEncoder
-from bertie.model.transformer_xl import TransformerXlConfig, TransformerXlEncoder
-from bertie.model.xlnet import XlnetConfig, XlnetEncoder
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 EncoderConfig = (
     TransformerConfig | LstmConfig | GruConfig | StaticConfig | TransformerXlConfig | XlnetConfig | ReformerConfig

@@ -6,9 +6,9 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from bertie.contracts import MicroBatch
-from bertie.model.distillation import DistillationHead
-from bertie.model.electra import GENERATOR_HEAD
+from bertie.base.contracts import MicroBatch
+from bertie.model.encoders.electra import GENERATOR_HEAD
+from bertie.model.heads.distillation import DistillationHead
 from bertie.model.model import Model
 
 

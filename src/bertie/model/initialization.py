@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from bertie.model.characters import CharacterCNN
+from bertie.model.encoders.characters import CharacterCNN
+from bertie.model.encoders.xlnet import RelativeAttention
 from bertie.model.normalization import RmsNorm
-from bertie.model.xlnet import RelativeAttention
 
 
 def initialize_weights(module: nn.Module, standard_deviation: float, truncation: float = 2.0) -> None:

@@ -17,19 +17,19 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bertie.contracts import Ragged
-from bertie.model import short_attention
+from bertie.base.contracts import Ragged
 from bertie.model.activation import activation
-from bertie.model.attention import HALVES, IMPLEMENTATIONS, AttentionKind, automatic, fits_varlen, varlen
-from bertie.model.attention_window import FULL, AttentionInput, Pattern, pattern_of
+from bertie.model.attention.attention import HALVES, IMPLEMENTATIONS, AttentionKind, automatic, fits_varlen, varlen
+from bertie.model.attention.disentangled import Distances, disentangled
+from bertie.model.attention.relative_attention import reach_of
+from bertie.model.attention.relative_bias import RelativeBias
+from bertie.model.attention.window import FULL, AttentionInput, Pattern, pattern_of
 from bertie.model.config import Activation, TransformerConfig
-from bertie.model.disentangled import Distances, disentangled
 from bertie.model.dropout import drop_add
+from bertie.model.kernels import short_attention
 from bertie.model.matrices import Matrices, linear_weights
 from bertie.model.normalization import norm_of
 from bertie.model.positions import rotate
-from bertie.model.relative_attention import reach_of
-from bertie.model.relative_bias import RelativeBias
 
 Mix = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """Mixes values by attention. From queries [Q, N, H], keys and values [T, N, H], and the rows of the queries as in

@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from bertie.contracts import Batch, Hidden, Loss, MicroBatch
-from bertie.model.distillation import DistillationHead, MaskedModel
-from bertie.model.electra import GENERATOR_HEAD, fill_masks
+from bertie.base.contracts import Batch, Hidden, Loss, MicroBatch
 from bertie.model.encoder import Encoder, Replacement
-from bertie.model.features import FeatureExtractor
+from bertie.model.encoders.electra import GENERATOR_HEAD, fill_masks
+from bertie.model.heads.distillation import DistillationHead, MaskedModel
+from bertie.model.heads.features import FeatureExtractor
+from bertie.model.heads.vocabulary_heads import MaskedLMHead
 from bertie.model.transformer import TransformerEncoder
-from bertie.model.vocabulary_heads import MaskedLMHead
 
 
 class Model(nn.Module):

@@ -12,16 +12,16 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from bertie.contracts import Batch, Hidden, Ragged
-from bertie.model.attention import AttentionKind
+from bertie.base.contracts import Batch, Hidden, Ragged
+from bertie.model.attention.attention import AttentionKind
+from bertie.model.attention.disentangled import Distances
+from bertie.model.attention.relative_bias import RelativeBias
 from bertie.model.config import TransformerConfig
 from bertie.model.convolution import Convolution
-from bertie.model.disentangled import Distances
 from bertie.model.embeddings import Embeddings, SharedEmbeddings
 from bertie.model.layers import Layer, SelfAttention
 from bertie.model.normalization import norm_of
 from bertie.model.positions import layer_rotations
-from bertie.model.relative_bias import RelativeBias
 
 RunLayer = Callable[[int, Tensor, Tensor | None, Tensor | None], Tensor]
 """Computes a layer. Receives its number, from 0, its input, the rows of its output (None: all), and its rotation."""

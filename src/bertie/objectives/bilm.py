@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 import numpy as np
 from torch import nn
 
+from bertie.base.contracts import FILLER, Batch, Targets
+from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
-from bertie.contracts import FILLER, Batch, Targets
-from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.encoders.lstm import BidirectionalLMHead, LstmConfig, LstmEncoder
 from bertie.model.head_facts import HeadFacts
-from bertie.model.lstm import BidirectionalLMHead, LstmConfig, LstmEncoder
 from bertie.objectives.initialization import Vectors
 from bertie.objectives.objective import Labeled, Labeling, Objective, Weight
 from bertie.objectives.requirements import require_encoder

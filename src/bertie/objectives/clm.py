@@ -7,12 +7,12 @@ from typing import ClassVar, Literal
 
 from torch import nn
 
+from bertie.base.contracts import Batch
+from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
-from bertie.contracts import Batch
-from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
-from bertie.model.vocabulary_heads import BringsVocabularyHead, VocabularyHead, next_token_targets
+from bertie.model.heads.vocabulary_heads import BringsVocabularyHead, VocabularyHead, next_token_targets
 from bertie.objectives.initialization import Vectors
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
 from bertie.objectives.requirements import refuse_others, require_vocabulary_head

@@ -10,26 +10,26 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
+from bertie.base.config import Range
+from bertie.base.contracts import FILLER, Batch, Targets
+from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
 from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.read import read_checkpoint
-from bertie.config import Range
-from bertie.contracts import FILLER, Batch, Targets
-from bertie.errors import UsageError
-from bertie.model.attention import AttentionKind
+from bertie.corpus.shards import Shards
+from bertie.model.attention.attention import AttentionKind
 from bertie.model.config import TransformerConfig
-from bertie.model.distillation import DistillationHead, MaskedModel
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
+from bertie.model.heads.distillation import DistillationHead, MaskedModel
+from bertie.model.heads.vocabulary_heads import MaskedLMHead
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
-from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives.initialization import Pending
 from bertie.objectives.mlm import MaskedLM, masked_row
 from bertie.objectives.objective import Labeled, Labeling, Objective, Weight
 from bertie.objectives.requirements import before, refuse_others, require_transformer
-from bertie.text.shards import Shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 PARTNERS = ("mlm", "nsp", "sbo", "distil")
 # Settings in which a student may differ from the teacher whose weights it copies: sizes of which it takes a part, and

@@ -7,8 +7,8 @@ from typing import get_args
 
 from torch import nn
 
-from bertie.model.electra import GENERATOR_HEAD
 from bertie.model.encoder import Encoder
+from bertie.model.encoders.electra import GENERATOR_HEAD
 from bertie.model.head_facts import with_facts
 from bertie.model.transformer import TransformerEncoder
 from bertie.objectives import AnyObjective

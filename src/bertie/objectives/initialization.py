@@ -11,17 +11,17 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from bertie import console
-from bertie.errors import UsageError
+from bertie.base import console
+from bertie.base.errors import UsageError
+from bertie.base.threads import single_rank_threads
+from bertie.corpus.shards import Shards
+from bertie.corpus.token_corpus import Corpus
 from bertie.model.config import TransformerConfig
+from bertie.model.heads.vocabulary_heads import MaskedLMHead
 from bertie.model.initial_attention import CONSTANT, Special, set_initial_attention
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
-from bertie.model.vocabulary_heads import MaskedLMHead
-from bertie.text.corpus import Corpus
-from bertie.text.shards import Shards
-from bertie.text.tokenizer import Tokenizer
-from bertie.threads import single_rank_threads
+from bertie.tokenizers.tokenizer import Tokenizer
 
 Vectors = Literal["random", "cooccurrence"]
 Pending = Callable[[], np.ndarray]
@@ -91,7 +91,7 @@ def set_output_bias(bias: torch.Tensor, corpus: Corpus) -> None:
 @contextmanager
 def begin_vectors(embeddings: nn.Embedding, corpus: Corpus) -> Iterator[Pending]:
     """Compute co-occurrence vectors of the embeddings' shape beside the block, which gets a function that waits for them."""
-    from bertie.text.cooccurrence import vectors_ahead  # here, because SciPy loads slowly
+    from bertie.corpus.cooccurrence import vectors_ahead  # here, because SciPy loads slowly
 
     console.info("counting co-occurrences for the initial word embeddings")
     with vectors_ahead(

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from bertie.contracts import Batch, Targets
+from bertie.base.contracts import Batch, Targets
 from bertie.objectives.objective import Labeling
 
 Masking = Literal["tokens", "words", "spans", "ngrams"]

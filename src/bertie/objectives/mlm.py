@@ -10,17 +10,18 @@ import numpy as np
 import torch
 from torch import nn
 
+from bertie.base.config import Range
+from bertie.base.contracts import Batch, Targets
+from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
-from bertie.config import Range
-from bertie.contracts import Batch, Targets
-from bertie.errors import UsageError
+from bertie.corpus.shards import Shards
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
+from bertie.model.heads.vocabulary_heads import BringsVocabularyHead, MaskedLMHead
 from bertie.model.initial_attention import hold_equal_words
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
-from bertie.model.vocabulary_heads import BringsVocabularyHead, MaskedLMHead
 from bertie.objectives.initialization import (
     Pending,
     initialize_embeddings,
@@ -31,8 +32,7 @@ from bertie.objectives.initialization import (
 from bertie.objectives.masking import MaskedRow, Masking, Selection, select, spans_of
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
 from bertie.objectives.requirements import require_both_sides, require_replacements, require_transformer
-from bertie.text.shards import Shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 def masked_row(labeling: Labeling) -> MaskedRow:

@@ -12,12 +12,12 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
+from bertie.base.config import Range
+from bertie.base.contracts import Batch
 from bertie.batches.layouts import Layout
-from bertie.config import Range
-from bertie.contracts import Batch
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
-from bertie.model.vocabulary_heads import MaskedLMHead
+from bertie.model.heads.vocabulary_heads import MaskedLMHead
 from bertie.objectives.initialization import Vectors, initialize_output
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight

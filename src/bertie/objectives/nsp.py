@@ -10,12 +10,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from bertie.base.contracts import Batch, Targets
+from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
-from bertie.contracts import Batch, Targets
-from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
-from bertie.model.heads import PooledHead
+from bertie.model.heads.heads import PooledHead
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
 from bertie.objectives.requirements import require_transformer
 

@@ -22,17 +22,17 @@ import numpy as np
 import torch
 from torch import nn
 
+from bertie.base.config import Doc, Range, check_ranges
+from bertie.base.contracts import Batch
 from bertie.batches.layouts import Layout
 from bertie.checkpoints.checkpoint import Checkpoint
-from bertie.config import Doc, Range, check_ranges
-from bertie.contracts import Batch
-from bertie.model.attention import AttentionKind
+from bertie.model.attention.attention import AttentionKind
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.model import Model
 from bertie.objectives.initialization import counted_embeddings, initialize_embeddings
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,14 +13,14 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
+from bertie.base.config import Range
+from bertie.base.contracts import Batch, Targets
 from bertie.batches.layouts import Layout
-from bertie.config import Range
-from bertie.contracts import Batch, Targets
 from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.encoders.xlnet import XlnetConfig
 from bertie.model.head_facts import HeadFacts
-from bertie.model.losses import vocabulary_loss
-from bertie.model.vocabulary_heads import VocabularyHead
-from bertie.model.xlnet import XlnetConfig
+from bertie.model.heads.vocabulary_heads import VocabularyHead
+from bertie.model.losses.losses import vocabulary_loss
 from bertie.objectives.masking import select
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
 from bertie.objectives.requirements import refuse_others, require_encoder

@@ -12,15 +12,15 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
+from bertie.base.config import Range
+from bertie.base.contracts import Batch, ReplacementTargets
+from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
-from bertie.config import Range
-from bertie.contracts import Batch, ReplacementTargets
-from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
-from bertie.model.electra import generator_config
 from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.encoders.electra import generator_config
 from bertie.model.head_facts import HeadFacts
-from bertie.model.heads import ReplacedTokenHead
+from bertie.model.heads.heads import ReplacedTokenHead
 from bertie.objectives.mlm import masked_row
 from bertie.objectives.objective import Labeled, Labeling, Objective, Weight
 from bertie.objectives.requirements import before, refuse_others, require_transformer

@@ -12,12 +12,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from bertie.base.contracts import Batch, BoundaryTargets
+from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
-from bertie.contracts import Batch, BoundaryTargets
-from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
-from bertie.model.span_boundary import POSITIONS, SpanBoundaryHead
+from bertie.model.heads.span_boundary import POSITIONS, SpanBoundaryHead
 from bertie.objectives.mlm import MaskedLM, masked_row
 from bertie.objectives.objective import Labeled, Labeling, Objective, Weight
 from bertie.objectives.requirements import before, require_transformer

@@ -8,13 +8,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from bertie.base.contracts import FILLER, Batch, Ragged, Targets
+from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
-from bertie.contracts import FILLER, Batch, Ragged, Targets
-from bertie.errors import UsageError
 from bertie.model.encoder import Encoder, EncoderConfig
-from bertie.model.gru import GruConfig
+from bertie.model.encoders.gru import GruConfig
 from bertie.model.head_facts import HeadFacts
-from bertie.model.skip_decoders import SkipThoughtHead
+from bertie.model.heads.skip_decoders import SkipThoughtHead
 from bertie.objectives.initialization import Vectors, initialize_output
 from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
 from bertie.objectives.requirements import refuse_others, require_encoder

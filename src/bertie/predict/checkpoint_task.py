@@ -6,20 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from bertie import config as configuration
-from bertie import console, storage, untrusted
+from bertie.base import config as configuration
+from bertie.base import console, storage, untrusted
+from bertie.base.errors import UsageError, UserError, join_names, naming
 from bertie.checkpoints import sentence_transformers_reader
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families.family import TASK_SHAPES
 from bertie.checkpoints.find import TASK_FILE, find_model_folder, list_checkpoints
 from bertie.checkpoints.huggingface import classes_of
 from bertie.checkpoints.read import read_checkpoint
-from bertie.errors import UsageError, UserError, join_names, naming
 from bertie.tasks import AnyTask
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.task import AddsTokens, Calibratable, added_tokens
 from bertie.tasks.task_json import task_from_json, with_pooling
-from bertie.text.added_tokens import entry_ids, with_tokens
+from bertie.tokenizers.added_tokens import entry_ids, with_tokens
 
 
 def trained_length(checkpoint: Checkpoint) -> int:

@@ -7,7 +7,8 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
-from bertie import storage
+from bertie.base import storage
+from bertie.base.console import plural
 from bertie.checkpoints import sentence_transformers_reader
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import family_named
@@ -15,15 +16,14 @@ from bertie.checkpoints.families.settings import WITHOUT_EFFECT
 from bertie.checkpoints.folder import MANIFEST
 from bertie.checkpoints.huggingface import transformers_heads
 from bertie.checkpoints.weight_files import TENSORFLOW_INDEX
-from bertie.console import plural
 from bertie.files.model_folder import ModelFolder
 from bertie.model.head_facts import facts_of
-from bertie.predict.compare_sentence_transformers import limited
-from bertie.predict.comparison import shown
+from bertie.predict.convert.compare_sentence_transformers import limited
+from bertie.predict.convert.comparison import shown
 from bertie.predict.predictor import Predictor
-from bertie.text.special_tokens import Place
-from bertie.text.tokenizer_classes import BYTES, GENERIC
-from bertie.text.tokenizer_folder import read_folder
+from bertie.tokenizers.classes import BYTES, GENERIC
+from bertie.tokenizers.folder import read_folder
+from bertie.tokenizers.special_tokens import Place
 
 Facts = dict[str, str]
 SHOWN = 12

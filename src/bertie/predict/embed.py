@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from bertie import console
-from bertie.errors import SHOWN, UserError, first_few
-from bertie.model import layer_selection
-from bertie.model.layer_selection import Fixed
+from bertie.base import console
+from bertie.base.errors import SHOWN, UserError, first_few
+from bertie.examples.rows import is_stdin
+from bertie.examples.unlabeled import Text, TextRows, UnlabeledReader, text_blocks
+from bertie.model.heads import layer_selection
+from bertie.model.heads.layer_selection import Fixed
 from bertie.model.pooling import Pooling
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
@@ -21,10 +23,8 @@ from bertie.predict.predictor import Predictor
 from bertie.predict.shared import shared
 from bertie.predict.vector_files import Columns, Dtype, require_free, vector_file
 from bertie.predict.vectors import WordPooling, sequence_vectors
-from bertie.tasks.data.rows import is_stdin
-from bertie.tasks.data.unlabeled import Text, TextRows, UnlabeledReader, text_blocks
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
-from bertie.text.valid_texts import require_texts
+from bertie.tokenizers.valid_texts import require_texts
 from bertie.training.sharing import ALONE, Sharing
 
 NO_VECTOR = "the model finds no tokens, or computes NaN"

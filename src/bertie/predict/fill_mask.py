@@ -11,13 +11,13 @@ from typing import Annotated
 
 import numpy as np
 
-from bertie import config as configuration
-from bertie.config import Range, check_ranges
-from bertie.errors import UsageError, UserError, shorten
+from bertie.base import config as configuration
+from bertie.base.config import Range, check_ranges
+from bertie.base.errors import UsageError, UserError, shorten
 from bertie.predict.token_model import Query, TokenModel
 from bertie.predict.word_search import Order, Pieces, Slot, search
 from bertie.tasks.encoding import softmax
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 MAX_BEAM = 200  # the last step of a search makes the square of it
 Masked = tuple[np.ndarray, np.ndarray]  # a sequence, and the positions of its masks

@@ -8,13 +8,13 @@ from typing import Annotated, Literal, get_args
 
 import numpy as np
 
-from bertie import seeding
-from bertie.config import Range, check_ranges
-from bertie.errors import UsageError, UserError
+from bertie.base import seeding
+from bertie.base.config import Range, check_ranges
+from bertie.base.errors import UsageError, UserError
 from bertie.predict.next_tokens import next_tokens
 from bertie.predict.token_model import TokenModel
 from bertie.predict.word_search import Pieces
-from bertie.text.valid_texts import require_texts
+from bertie.tokenizers.valid_texts import require_texts
 
 Method = Literal["left-to-right", "gibbs"]
 DEFAULT_SWEEPS = 10

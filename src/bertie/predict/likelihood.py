@@ -15,15 +15,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertie import console
-from bertie.errors import UserError, first_few
+from bertie.base import console
+from bertie.base.errors import UserError, first_few
+from bertie.examples.unlabeled import Text, text_blocks
 from bertie.predict.token_model import Query, TokenModel
-from bertie.tasks.data.unlabeled import Text, text_blocks
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.tasks.word_alignment import word_numbers
-from bertie.text.batching import batches
-from bertie.text.tokenizer import Encoding
-from bertie.text.valid_texts import require_texts
+from bertie.tokenizers.batching import batches
+from bertie.tokenizers.tokenizer import Encoding
+from bertie.tokenizers.valid_texts import require_texts
 
 MAX_MASKED_TOKENS = 1 << 22  # of the masked copies that are in memory together; one text may exceed it
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from bertie import runtime
+from bertie.base import runtime
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.find import ENGINE, TASK_FILE
 from bertie.checkpoints.read import read_checkpoint, unused_weights_allowed
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding, embedding_of
 from bertie.checkpoints.sentence_transformers_reader import read as read_embedding
-from bertie.errors import UsageError, UserError
-from bertie.model.electra import build_generator
 from bertie.model.encoder import build_encoder, with_language
+from bertie.model.encoders.electra import build_generator
 from bertie.model.initialization import Uninitialized
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling

@@ -14,14 +14,14 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from bertie import console, storage
-from bertie.errors import SHOWN, UsageError, UserError, first_few, join_names
+from bertie.base import console, storage
+from bertie.base.errors import SHOWN, UsageError, UserError, first_few, join_names
+from bertie.examples.rows import Row, convert_rows, read_rows, require_string
 from bertie.predict.likelihood import score_texts
 from bertie.predict.load import load
 from bertie.predict.minimal_pairs_page import page
 from bertie.predict.predictor import Predictor
 from bertie.predict.token_model import TokenModel, tell_generator
-from bertie.tasks.data.rows import Row, convert_rows, read_rows, require_string
 
 BLOCK = 512  # pairs that are read, scored and written together
 WORST = 20  # wrong pairs on the page

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bertie.console import percent
-from bertie.report import QUIET, SERIES, Page, TextSpan
+from bertie.base.console import percent
+from bertie.base.report import QUIET, SERIES, Page, TextSpan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bertie.base.contracts import Batch, Sequence
 from bertie.batches.collate import collate
-from bertie.contracts import Batch, Sequence
-from bertie.model.segment_memory import PART_TOKENS
+from bertie.model.attention.segment_memory import PART_TOKENS
 from bertie.predict.token_model import TokenModel
 from bertie.tasks.inference import require_finite
 

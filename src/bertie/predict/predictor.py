@@ -14,16 +14,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertie import config as configuration
-from bertie import console
+from bertie.base import config as configuration
+from bertie.base import console
+from bertie.base.contracts import Batch, Sequence
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
-from bertie.contracts import Batch, Sequence
-from bertie.errors import UsageError, UserError
-from bertie.model import layer_selection
-from bertie.model.layer_selection import Fixed
+from bertie.examples.texts import pairs_of
+from bertie.examples.unlabeled import Text, UnlabeledReader
+from bertie.model.heads import layer_selection
+from bertie.model.heads.layer_selection import Fixed
+from bertie.model.heads.vector_modules import Dense, LayerNorm
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling
-from bertie.model.vector_modules import Dense, LayerNorm
 from bertie.predict.engines.files import EngineName
 from bertie.predict.fill_mask import Filling, MaskPrediction, WordSearch, fill_tokens, fill_words, score_candidates
 from bertie.predict.generation import Generation, generate
@@ -33,15 +35,13 @@ from bertie.predict.token_model import TokenModel
 from bertie.predict.vectors import WordPooling, WordVectors, encode, sequence_vectors, similarities, word_vectors
 from bertie.tasks import Task
 from bertie.tasks.aggregation import Strategy, with_aggregation
-from bertie.tasks.data.texts import pairs_of
-from bertie.tasks.data.unlabeled import Text, UnlabeledReader
 from bertie.tasks.evaluation.folder import evaluation_folder, write
 from bertie.tasks.inference import Share, infer, predictions
 from bertie.tasks.relevance import relevance
 from bertie.tasks.scoring import labeled_examples
-from bertie.text import truncation
-from bertie.text.lowercase import lowercased
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers import truncation
+from bertie.tokenizers.lowercase import lowercased
+from bertie.tokenizers.tokenizer import Tokenizer
 
 Inputs = Iterable[Any]
 TEXTS = UnlabeledReader()  # finds the texts of frames and of dicts

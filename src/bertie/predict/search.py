@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertie import console
+from bertie.base import console
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.sentence_transformers_format import Similarity
-from bertie.errors import UsageError, UserError
-from bertie.model.layer_selection import Fixed
+from bertie.examples.texts import Example
+from bertie.examples.unlabeled import TextRows, UnlabeledReader, text_blocks
+from bertie.model.heads.layer_selection import Fixed
 from bertie.model.pooling import Pooling
 from bertie.predict.embed import TextUnit, count_rows, inputs_of, rows_of
 from bertie.predict.engines.files import EngineName
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
 from bertie.predict.vectors import cosines, similarities
-from bertie.tasks.data.texts import Example
-from bertie.tasks.data.unlabeled import TextRows, UnlabeledReader, text_blocks
 from bertie.tasks.inference import SEQUENCES_AT_ONCE, require_finite
-from bertie.text.valid_texts import require_texts
+from bertie.tokenizers.valid_texts import require_texts
 
 SAME = 0.999  # cosine of a text's vector in a file with the one that is computed now; float16 changes it by less
 SAME_LENGTH = 0.005  # relative difference of their lengths, for similarities that depend on these

@@ -8,19 +8,19 @@ from typing import Literal, cast
 
 import numpy as np
 
+from bertie.base.contracts import Batch, Sequence
+from bertie.base.errors import UsageError, UserError
 from bertie.batches.sentence_pairs import IS_NEXT
-from bertie.contracts import Batch, Sequence
-from bertie.errors import UsageError, UserError
 from bertie.model.head_facts import facts_of
-from bertie.model.heads import PooledHead
+from bertie.model.heads.heads import PooledHead
 from bertie.model.model import Model
 from bertie.predict.checkpoint_task import run_settings
 from bertie.predict.likelihood import with_nan
 from bertie.tasks.encoding import softmax
 from bertie.tasks.inference import infer, require_finite
-from bertie.text import truncation
-from bertie.text.tokenizer import Tokenizer
-from bertie.text.truncation import TokenizedText
+from bertie.tokenizers import truncation
+from bertie.tokenizers.tokenizer import Tokenizer
+from bertie.tokenizers.truncation import TokenizedText
 
 PairObjective = Literal["next sentence", "sentence order"]
 

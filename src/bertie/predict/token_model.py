@@ -17,17 +17,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bertie import console
-from bertie.contracts import Batch, Sequence
-from bertie.errors import UserError
-from bertie.model.chunked_loss import CHUNK_LOGITS
+from bertie.base import console
+from bertie.base.contracts import Batch, Sequence
+from bertie.base.errors import UserError
+from bertie.model.attention.segment_memory import reads_documents
 from bertie.model.head_facts import facts_of
+from bertie.model.heads.vocabulary_heads import BringsVocabularyHead, FillsMasks, PredictsNext, VocabularyHead
+from bertie.model.losses.chunked_loss import CHUNK_LOGITS
 from bertie.model.model import Model
-from bertie.model.segment_memory import reads_documents
-from bertie.model.vocabulary_heads import BringsVocabularyHead, FillsMasks, PredictsNext, VocabularyHead
 from bertie.objectives import CausalLM
 from bertie.tasks.inference import infer, require_finite
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 BATCH_TOKENS = 4096  # on a CPU, larger batches are no faster (benchmarks/minimal_pairs.py)
 MIN_ROWS = 64  # fewest rows of a product with the matrix of the vocabulary

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bertie import storage
-from bertie.errors import UsageError, UserError
+from bertie.base import storage
+from bertie.base.errors import UsageError, UserError
 
 Dtype = Literal["float32", "float16"]
 Columns = dict[str, np.ndarray]

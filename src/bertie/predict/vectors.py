@@ -16,21 +16,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertie import config as configuration
+from bertie.base import config as configuration
+from bertie.base.contracts import Batch, Sequence
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding, Similarity
-from bertie.contracts import Batch, Sequence
-from bertie.errors import UsageError, UserError
-from bertie.model import layer_selection
 from bertie.model.head_facts import facts_of
-from bertie.model.layer_selection import Fixed
+from bertie.model.heads import layer_selection
+from bertie.model.heads.layer_selection import Fixed
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling, pool
 from bertie.tasks import word_alignment
 from bertie.tasks.inference import infer
-from bertie.text import truncation
-from bertie.text.tokenizer import Tokenizer
-from bertie.text.truncation import TokenizedText
-from bertie.text.valid_texts import require_texts
+from bertie.tokenizers import truncation
+from bertie.tokenizers.tokenizer import Tokenizer
+from bertie.tokenizers.truncation import TokenizedText
+from bertie.tokenizers.valid_texts import require_texts
 
 WordPooling = Literal["first", "mean"]
 """Vector of a word: that of its first piece, as for tagging in the BERT paper, or the mean of its pieces."""

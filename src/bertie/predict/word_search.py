@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from bertie.predict.token_model import TokenModel
-from bertie.text.tokenizer import ByteLevel, Tokenizer
-from bertie.text.wordpiece_backend import CONTINUATION
+from bertie.tokenizers.tokenizer import ByteLevel, Tokenizer
+from bertie.tokenizers.wordpiece_backend import CONTINUATION
 
 Order = Literal["left-to-right", "confidence"]
 

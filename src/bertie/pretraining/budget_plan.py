@@ -12,17 +12,17 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from bertie import config as configuration
-from bertie import console, runtime
-from bertie.errors import UsageError, UserError, redacted
+from bertie.base import config as configuration
+from bertie.base import console, runtime
+from bertie.base.errors import UsageError, UserError, redacted
+from bertie.corpus.remote_shards import ShardCache
+from bertie.corpus.shards import Shards, open_shards
 from bertie.model.config import TransformerConfig
 from bertie.pretraining import scaling
 from bertie.pretraining.plan_report import Outlook, reasons, report
 from bertie.pretraining.pretrain import Setup, set_up
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.step_cost import flops_per_step, seconds_per_step, tokens_per_step
-from bertie.text.remote_shards import ShardCache
-from bertie.text.shards import Shards, open_shards
 from bertie.training.clock import FORWARD_SHARE, parse_duration
 from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.memory import USABLE_SHARE, is_out_of_memory

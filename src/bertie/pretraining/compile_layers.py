@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bertie import console, runtime
-from bertie.errors import first_line
-from bertie.model.flash_attention import use_flash_attention_3
+from bertie.base import console, runtime
+from bertie.base.errors import first_line
+from bertie.model.attention.flash_attention import use_flash_attention_3
 from bertie.model.model import Model
 from bertie.pretraining.feed import Feed
 from bertie.training.memory import is_out_of_memory, one_pass

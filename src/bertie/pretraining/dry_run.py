@@ -11,17 +11,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bertie import config as configuration
-from bertie import console, runtime
+from bertie.base import config as configuration
+from bertie.base import console, runtime
+from bertie.base.contracts import FILLER, MicroBatch
 from bertie.checkpoints.find import list_checkpoints
 from bertie.checkpoints.training_state import Counters, has_checkpoint, load_state
-from bertie.contracts import FILLER, MicroBatch
+from bertie.corpus.remote_shards import ShardCache
 from bertie.pretraining.pretrain import Setup, set_up
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.repetition import warn_of_repetition
-from bertie.text.remote_shards import ShardCache
-from bertie.text.special_tokens import printable
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.special_tokens import printable
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.distributed import process_group
 from bertie.training.job import TrainingJob
 from bertie.training.loop import train_steps

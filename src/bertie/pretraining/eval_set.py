@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from bertie import seeding
+from bertie.base import seeding
+from bertie.base.contracts import MicroBatch, Sequence
+from bertie.base.errors import UserError
 from bertie.batches.collate import collate, join
 from bertie.batches.layouts import Layout
-from bertie.contracts import MicroBatch, Sequence
-from bertie.errors import UserError
+from bertie.corpus.token_corpus import Corpus
 from bertie.objectives import AnyObjective
 from bertie.pretraining.feed import label_row
-from bertie.text.batching import up_to
-from bertie.text.corpus import Corpus
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.batching import up_to
+from bertie.tokenizers.tokenizer import Tokenizer
 
 EVAL_ROW_TOKENS = 4096  # tokens per micro-batch of an evaluation, independent of the rows of training
 

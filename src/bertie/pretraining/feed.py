@@ -9,18 +9,18 @@ from functools import lru_cache, partial
 from itertools import count, islice, pairwise
 from typing import Any
 
-from bertie import console, seeding
+from bertie.base import console, seeding
+from bertie.base.contracts import Batch, MicroBatch
+from bertie.base.errors import UsageError
 from bertie.batches.collate import join
 from bertie.batches.loader import Position, Step, StepPlan
 from bertie.batches.prefetch import prefetch
-from bertie.contracts import Batch, MicroBatch
-from bertie.errors import UsageError
+from bertie.corpus.shards import Shards
 from bertie.objectives import AnyObjective
 from bertie.objectives.objective import Labeling
 from bertie.pretraining.phases import ResolvedPhase, phase_index
 from bertie.pretraining.repetition import MANY_EPOCHS, warn_of_repetition
-from bertie.text.shards import Shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.clock import Clock
 from bertie.training.distributed import Ranks
 from bertie.training.length import Length

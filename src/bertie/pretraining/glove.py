@@ -14,18 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertie import console, runtime, seeding, storage
+from bertie.base import console, runtime, seeding, storage
+from bertie.base.config import Range, ranges
+from bertie.base.errors import UserError
 from bertie.checkpoints.folder import write_manifest, write_model
 from bertie.checkpoints.model_card import About
-from bertie.config import Range, ranges
-from bertie.errors import UserError
+from bertie.corpus.cooccurrence import cooccurrence_counts
+from bertie.corpus.remote_shards import ShardCache
+from bertie.corpus.shards import open_shards
+from bertie.corpus.token_corpus import Corpus
 from bertie.model.encoder import build_encoder
+from bertie.model.encoders.static import StaticConfig
 from bertie.model.model import Model
-from bertie.model.static import StaticConfig
-from bertie.text.cooccurrence import cooccurrence_counts
-from bertie.text.corpus import Corpus
-from bertie.text.remote_shards import ShardCache
-from bertie.text.shards import open_shards
 
 BATCH = 8192  # pairs per update
 ALPHA = 0.75

@@ -8,25 +8,25 @@ from pathlib import Path
 
 import torch
 
-from bertie import config as configuration
-from bertie import console, runtime, seeding
+from bertie.base import config as configuration
+from bertie.base import console, runtime, seeding
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.find import list_checkpoints
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.training_state import load_optimizer
 from bertie.checkpoints.vocabulary_growth import grown, rows_by_entry
-from bertie.errors import UsageError, UserError
-from bertie.model.attention import AttentionKind
-from bertie.model.electra import build_generator
+from bertie.corpus.shards import Shards
+from bertie.model.attention.attention import AttentionKind
 from bertie.model.encoder import EncoderConfig, build_encoder, with_dropout
+from bertie.model.encoders.electra import build_generator
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.objectives import AnyObjective
 from bertie.objectives.heads import build_heads, objectives_named
 from bertie.objectives.initialization import Pending, begin_vectors
 from bertie.pretraining.recipe import PretrainConfig
-from bertie.text.shards import Shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.distributed import Ranks
 
 

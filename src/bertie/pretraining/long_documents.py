@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from bertie.base.errors import UsageError
 from bertie.batches.contiguous import DocSentences
 from bertie.batches.layouts import Layout
-from bertie.errors import UsageError
+from bertie.corpus.token_corpus import Corpus
+from bertie.model.attention.segment_memory import reads_documents
 from bertie.model.encoder import EncoderConfig
-from bertie.model.segment_memory import reads_documents
-from bertie.text.corpus import Corpus
 
 SPECIAL_TOKENS = 2  # of a sequence of one document
 

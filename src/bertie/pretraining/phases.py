@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+from bertie.base.config import Range, ranges
+from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
 from bertie.batches.loader import Loader, StepShape
-from bertie.config import Range, ranges
-from bertie.errors import UsageError
-from bertie.text.shards import Shards
+from bertie.corpus.shards import Shards
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bertie import console
+from bertie.base import console
+from bertie.corpus.shards import Shards
 from bertie.pretraining import scaling
 from bertie.pretraining.repetition import ENOUGH_EPOCHS, FEW_EPOCHS
-from bertie.text.shards import Shards
 
 CLOSE = 0.05
 """Nats by which two runs of the same recipe may differ (the own error of `scaling`, scaled up to the misses)."""

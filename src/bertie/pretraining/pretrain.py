@@ -14,8 +14,10 @@ from typing import Any
 
 import torch
 
-from bertie import config as configuration
-from bertie import console, runtime
+from bertie.base import config as configuration
+from bertie.base import console, runtime
+from bertie.base.contracts import MicroBatch
+from bertie.base.errors import UserError
 from bertie.batches.sections import require_sections
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.folder import MANIFEST
@@ -24,8 +26,8 @@ from bertie.checkpoints.model_card import About, CardResults
 from bertie.checkpoints.read import verify
 from bertie.checkpoints.training_state import has_checkpoint
 from bertie.checkpoints.weight_files import weights_fingerprint
-from bertie.contracts import MicroBatch
-from bertie.errors import UserError
+from bertie.corpus.remote_shards import ShardCache
+from bertie.corpus.shards import Shards, open_shards
 from bertie.model.encoder import spell_entries
 from bertie.model.model import Model
 from bertie.pretraining.compile_layers import compile_if_possible
@@ -44,8 +46,6 @@ from bertie.pretraining.long_documents import held_out_layout, require_long_docu
 from bertie.pretraining.recipe import PretrainConfig, require_attention, with_languages, with_vocab_size
 from bertie.pretraining.repetition import warn_of_overfitting, warn_of_repetition
 from bertie.pretraining.start_up import StartUp
-from bertie.text.remote_shards import ShardCache
-from bertie.text.shards import Shards, open_shards
 from bertie.training import trainer
 from bertie.training.distributed import Ranks, process_group
 from bertie.training.job import TrainingJob

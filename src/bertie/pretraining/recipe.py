@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from bertie import runtime
+from bertie.base import runtime
+from bertie.base.config import Range, check_ranges
+from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
 from bertie.checkpoints.model_card import CardFacts
-from bertie.config import Range, check_ranges
-from bertie.errors import UsageError
-from bertie.model.attention import AttentionKind
+from bertie.corpus.shards import Shards
+from bertie.model.attention.attention import AttentionKind
+from bertie.model.attention.segment_memory import require_segments
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
-from bertie.model.segment_memory import require_segments
 from bertie.objectives import AnyObjective
 from bertie.pretraining.phases import Phase, ResolvedPhase, resolve_phases
-from bertie.text.shards import Shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.clock import PARTS, Clock, parse_duration
 from bertie.training.distributed import SINGLE_PROCESS, Ranks
 from bertie.training.length import Length, StepCount

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import fmean
 
-from bertie import console
+from bertie.base import console
 from bertie.training.run_folder import read_metrics
 
 FEW_EPOCHS = 4  # up to which repeated text is almost as good as new text (Muennighoff et al. 2023)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
-from bertie import seeding
+from bertie.base import seeding
 from bertie.model.config import TransformerConfig
 
 OWN = Path(__file__).with_name("scaling_points.json")

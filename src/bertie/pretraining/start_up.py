@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from bertie import console
+from bertie.base import console
 from bertie.training.run_folder import RunFolder
 
 

@@ -11,8 +11,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from bertie.contracts import Sequence
-from bertie.errors import NonFiniteError, UserError
+from bertie.base.contracts import Sequence
+from bertie.base.errors import NonFiniteError, UserError
 from bertie.serve.exchange import Call
 from bertie.serve.limits import Refused, too_large
 from bertie.serve.operations import Operation, ServedModel

@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from bertie.errors import UserError, shorten
+from bertie.base.errors import UserError, shorten
 from bertie.serve.limits import Refused, too_large, try_later
 from bertie.serve.logs import places
 from bertie.serve.service import ClientGone, Service

@@ -7,7 +7,7 @@ import hmac
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bertie.errors import UsageError, UserError
+from bertie.base.errors import UsageError, UserError
 
 
 @dataclass(frozen=True)

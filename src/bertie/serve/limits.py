@@ -7,8 +7,8 @@ from math import ceil
 from random import randrange
 from typing import Annotated, Literal
 
-from bertie.config import Range, check_ranges
-from bertie.errors import UsageError
+from bertie.base.config import Range, check_ranges
+from bertie.base.errors import UsageError
 
 ErrorType = Literal[
     "invalid_request_error",

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import prometheus_client as prometheus
 from prometheus_client import Counter, Gauge, Histogram
 
-from bertie.errors import NonFiniteError
+from bertie.base.errors import NonFiniteError
 from bertie.serve.queue import QueueShare
 
 M = TypeVar("M")

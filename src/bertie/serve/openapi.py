@@ -9,7 +9,7 @@ from typing import Any, get_args
 import msgspec
 
 from bertie import __version__
-from bertie.config import field_docs
+from bertie.base.config import field_docs
 from bertie.serve.dialects import routes
 from bertie.serve.dialects import v1_messages as m
 from bertie.serve.exchange import Dialect, Endpoint

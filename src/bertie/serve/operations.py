@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bertie.contracts import Sequence
-from bertie.errors import NonFiniteError, UserError
+from bertie.base.contracts import Sequence
+from bertie.base.errors import NonFiniteError, UserError
 from bertie.inspect.attention import attention_in, shows_attention
 from bertie.model.config import TransformerConfig
-from bertie.model.vector_modules import Normalize
+from bertie.model.heads.vector_modules import Normalize
 from bertie.predict import vectors
 from bertie.predict.fill_mask import encode_masked
 from bertie.predict.predictor import Predictor
@@ -25,8 +25,8 @@ from bertie.serve.queue import Lane, QueueShare
 from bertie.serve.worker import Failure, Health
 from bertie.tasks import Task
 from bertie.tasks.inference import outputs
-from bertie.text import truncation
-from bertie.text.truncation import TokenizedText
+from bertie.tokenizers import truncation
+from bertie.tokenizers.truncation import TokenizedText
 
 Operation = Literal["vectors", "tokens", "predict", "fill-mask", "attention"]
 MAX_TOP_K = 100  # predictions per mask that a request may ask for

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bertie.contracts import Sequence
-from bertie.errors import UserError
+from bertie.base.contracts import Sequence
+from bertie.base.errors import UserError
 from bertie.predict.fill_mask import MaskPrediction, mask_predictions
 from bertie.serve.ask import Answered, Ask, answered, each_of, run
 from bertie.serve.limits import Refused, too_large

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, NamedTuple
 
-from bertie.contracts import Sequence
+from bertie.base.contracts import Sequence
 from bertie.serve.speed import BatchSpeed
 
 TURNS = 4  # a request gives at most this part of a batch, then of the tokens that its lane computes

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from bertie.base.errors import UserError
 from bertie.checkpoints.sentence_transformers_format import Similarity
-from bertie.errors import UserError
 from bertie.predict.vectors import similarities
 from bertie.serve.ask import Answered, Ask, ScoreScale, answered, run
 from bertie.serve.limits import Refused

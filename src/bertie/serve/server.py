@@ -17,8 +17,8 @@ from contextlib import suppress
 
 import uvicorn
 
-from bertie import console
-from bertie.errors import UserError
+from bertie.base import console
+from bertie.base.errors import UserError
 from bertie.serve.app import build_app
 from bertie.serve.connection import MAX_FRAMES, BoundedConnection
 from bertie.serve.limits import Front

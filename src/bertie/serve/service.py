@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from bertie.contracts import Sequence
-from bertie.errors import NonFiniteError, UserError
+from bertie.base.contracts import Sequence
+from bertie.base.errors import NonFiniteError, UserError
 from bertie.serve.keys import ApiKeys
 from bertie.serve.limits import Limits, Refused, too_large, try_later
 from bertie.serve.logs import JsonLog
@@ -23,7 +23,7 @@ from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.queue import Lane, QueuedJob, QueueFull, TokenQueue
 from bertie.serve.speed import Correction
 from bertie.serve.worker import Worker
-from bertie.text.batching import batches
+from bertie.tokenizers.batching import batches
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -10,15 +10,15 @@ from functools import partial
 
 import numpy as np
 
-from bertie import storage
-from bertie.contracts import Sequence
-from bertie.errors import UsageError, UserError, shorten
+from bertie.base import storage
+from bertie.base.contracts import Sequence
+from bertie.base.errors import UsageError, UserError, shorten
 from bertie.predict.predictor import Predictor
 from bertie.serve.ask import Answered, Ask, answered, each_of, run
 from bertie.serve.limits import Refused, too_large
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.queue import QueuedJob
-from bertie.text import truncation
+from bertie.tokenizers import truncation
 
 Input = str | list[str | int | list[int]]
 """A text, texts, token ids, or lists of token ids. Narrower in the schema: `openapi.INPUT`."""

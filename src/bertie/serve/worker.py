@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bertie import runtime
-from bertie.contracts import Sequence
+from bertie.base import runtime
+from bertie.base.contracts import Sequence
 from bertie.serve.logs import JsonLog, places
 from bertie.serve.metrics import Metrics
 from bertie.serve.queue import LaneBatch, QueuedJob, TokenQueue

@@ -20,18 +20,18 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from bertie import config as configuration
-from bertie.contracts import Sequence
-from bertie.errors import UsageError
+from bertie.base import config as configuration
+from bertie.base.contracts import Sequence
+from bertie.base.errors import UsageError
+from bertie.examples.tag_form import TagForm
+from bertie.examples.tagged import TaggedSentence
 from bertie.tasks import word_alignment
-from bertie.tasks.data.tag_form import TagForm
-from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.encoding import softmax
 from bertie.tasks.entities import entities
 from bertie.tasks.predictions import Entity, TagPrediction
 from bertie.tasks.task import Task
-from bertie.text.tokenizer import Tokenizer
-from bertie.text.truncation import TokenizedText
+from bertie.tokenizers.tokenizer import Tokenizer
+from bertie.tokenizers.truncation import TokenizedText
 
 Strategy = Literal["first", "none", "simple", "average", "max"]
 

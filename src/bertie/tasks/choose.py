@@ -12,31 +12,31 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from bertie.config import NoFlag
-from bertie.console import percent
-from bertie.contracts import Batch, Sequence, Targets
-from bertie.errors import UserError
+from bertie.base.config import NoFlag
+from bertie.base.console import percent
+from bertie.base.contracts import Batch, Sequence, Targets
+from bertie.base.errors import UserError
+from bertie.base.report import TextSpan
+from bertie.examples.choices import ChoiceExample, Choices
+from bertie.examples.reader import DataFormat, Reader
+from bertie.examples.rows import parse_index
 from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
-from bertie.model.heads import PooledHead
-from bertie.model.losses import grouped_cross_entropy
-from bertie.model.text_pooling import pooling_facts
-from bertie.report import TextSpan
+from bertie.model.heads.heads import PooledHead
+from bertie.model.heads.text_pooling import pooling_facts
+from bertie.model.losses.losses import grouped_cross_entropy
 from bertie.tasks import text_options
-from bertie.tasks.data.choices import ChoiceExample, Choices
-from bertie.tasks.data.prediction_files import answer_of
-from bertie.tasks.data.reader import DataFormat, Reader
-from bertie.tasks.data.rows import parse_index
 from bertie.tasks.encoding import by_example, own_pooling, pooled_position, softmax
 from bertie.tasks.evaluation.calibration import choice_calibration
 from bertie.tasks.evaluation.findings import Evaluation, class_findings
 from bertie.tasks.evaluation.passages import Passage, mark, shortened
 from bertie.tasks.example_sums import ExampleSums, mean_sums, score_by_sums
 from bertie.tasks.foreign_head import ForeignHead
+from bertie.tasks.prediction_files import answer_of
 from bertie.tasks.predictions import ChoicePrediction
 from bertie.tasks.task import EXAMPLE
-from bertie.text import truncation
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers import truncation
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from bertie.contracts import Targets
-from bertie.errors import UsageError, UserError, join_names, shorten
+from bertie.base.contracts import Targets
+from bertie.base.errors import UsageError, UserError, join_names, shorten
 
 ClassWeights = Literal["none", "balanced"] | dict[str, float]
 """none: all classes weigh the same. balanced: rare classes weigh more. A table: the weight of every class."""

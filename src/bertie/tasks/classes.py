@@ -7,18 +7,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bertie.console import percent
-from bertie.errors import UsageError, UserError, join_names, shorten
+from bertie.base.console import percent
+from bertie.base.errors import UsageError, UserError, join_names, shorten
+from bertie.base.report import TextSpan
+from bertie.examples.labels import class_of
+from bertie.examples.rows import Row, none_of, parse_label
 from bertie.model.encoder import EncoderConfig, head_dropout
-from bertie.model.heads import PooledHead
-from bertie.report import TextSpan
-from bertie.tasks.data.labels import class_of
-from bertie.tasks.data.prediction_files import answer_of
-from bertie.tasks.data.rows import Row, none_of, parse_label
+from bertie.model.heads.heads import PooledHead
 from bertie.tasks.encoding import softmax
 from bertie.tasks.evaluation.calibration import choice_calibration
 from bertie.tasks.evaluation.findings import Evaluation, Finding, class_findings
 from bertie.tasks.evaluation.passages import Passage
+from bertie.tasks.prediction_files import answer_of
 from bertie.tasks.predictions import ClassPrediction
 from bertie.tasks.task import Task
 

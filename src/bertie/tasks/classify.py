@@ -8,16 +8,16 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from bertie import console
-from bertie.config import check_ranges
-from bertie.contracts import Batch, Sequence, Targets
-from bertie.errors import UsageError, shorten
+from bertie.base import console
+from bertie.base.config import check_ranges
+from bertie.base.contracts import Batch, Sequence, Targets
+from bertie.base.errors import UsageError, shorten
+from bertie.examples.reader import Reader
+from bertie.examples.rows import Row, parse_finite
+from bertie.examples.texts import Example, LabeledTexts
 from bertie.model.head_facts import HeadFacts
 from bertie.tasks import classes, encoding, text_options
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
-from bertie.tasks.data.reader import Reader
-from bertie.tasks.data.rows import Row, parse_finite
-from bertie.tasks.data.texts import Example, LabeledTexts
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.evaluation.passages import texts_of
 from bertie.tasks.example_sums import ExampleSums, class_sums, score_by_sums

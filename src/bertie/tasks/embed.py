@@ -9,30 +9,30 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from bertie.config import NoFlag, Range, ranges
-from bertie.contracts import Batch, PairTargets, Sequence
-from bertie.errors import UsageError, UserError, shorten
+from bertie.base.config import NoFlag, Range, ranges
+from bertie.base.contracts import Batch, PairTargets, Sequence
+from bertie.base.errors import UsageError, UserError, shorten
+from bertie.base.report import TextSpan
+from bertie.examples.reader import Reader
+from bertie.examples.rows import describe_bad_number, parse_label_number
+from bertie.examples.texts import CLASSES, SCORES, Example, LabeledTexts
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts
-from bertie.model.heads import PoolingHead
+from bertie.model.heads.heads import PoolingHead
 from bertie.model.pooling import Pooling, pool
-from bertie.report import TextSpan
 from bertie.tasks import text_options
-from bertie.tasks.data.prediction_files import answer_of, require_number
-from bertie.tasks.data.reader import Reader
-from bertie.tasks.data.rows import describe_bad_number, parse_label_number
-from bertie.tasks.data.texts import CLASSES, SCORES, Example, LabeledTexts
 from bertie.tasks.encoding import pooled_position
 from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Table
 from bertie.tasks.evaluation.passages import Passage, shortened, texts_of
 from bertie.tasks.example_sums import ExampleSums, number_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.metrics import regression_scores
+from bertie.tasks.prediction_files import answer_of, require_number
 from bertie.tasks.predictions import SimilarityPrediction
 from bertie.tasks.task import BATCH, EXAMPLE, Unit
-from bertie.text import truncation
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers import truncation
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from bertie.contracts import Sequence, Targets
-from bertie.errors import UsageError, UserError
+from bertie.base.contracts import Sequence, Targets
+from bertie.base.errors import UsageError, UserError
 from bertie.model.config import PooledToken
-from bertie.model.text_pooling import TaskPooling, for_one_text, pooling_facts
-from bertie.text import truncation
-from bertie.text.tokenizer import Tokenizer
+from bertie.model.heads.text_pooling import TaskPooling, for_one_text, pooling_facts
+from bertie.tokenizers import truncation
+from bertie.tokenizers.tokenizer import Tokenizer
 
 T = TypeVar("T")
 

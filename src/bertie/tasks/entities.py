@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from bertie.tasks.data.tag_form import OUTSIDE, TagForm, TagMark
+from bertie.examples.tag_form import OUTSIDE, TagForm, TagMark
 
 
 def entities(tags: Iterable[str], form: TagForm) -> Iterator[tuple[str, int, int]]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bertie.tasks.data.tag_form import TagForm
+from bertie.examples.tag_form import TagForm
 from bertie.tasks.entities import entities
 from bertie.tasks.metrics import is_constant
 

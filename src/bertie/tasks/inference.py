@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertie import console
+from bertie.base import console
+from bertie.base.contracts import Batch, Sequence
+from bertie.base.errors import NonFiniteError, UserError
 from bertie.batches.collate import collate
-from bertie.contracts import Batch, Sequence
-from bertie.errors import NonFiniteError, UserError
 from bertie.model.config import PooledToken
 from bertie.model.model import Model
 from bertie.tasks.encoding import count_truncated
 from bertie.tasks.task import EncodesExamples
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 Result = TypeVar("Result")
 Share = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]

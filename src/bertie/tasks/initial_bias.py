@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from bertie.contracts import Sequence
+from bertie.base.contracts import Sequence
 
 
 @runtime_checkable

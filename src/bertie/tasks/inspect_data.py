@@ -11,13 +11,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
-from bertie import config as configuration
-from bertie import console
-from bertie.errors import UserError, shorten
+from bertie.base import config as configuration
+from bertie.base import console
+from bertie.base.errors import UserError, shorten
+from bertie.examples.rows import parse_finite
 from bertie.tasks import AnyTask
-from bertie.tasks.data.rows import parse_finite
-from bertie.text import truncation
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers import truncation
+from bertie.tokenizers.tokenizer import Tokenizer
 
 AT_ONCE = 1024  # examples in memory
 SHOWN = 3  # first examples, reasons and the like that are shown

@@ -11,8 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from bertie.errors import UserError
-from bertie.tasks.data.marked_texts import RelationExample
+from bertie.base.errors import UserError
+from bertie.examples.marked_texts import RelationExample
 
 MarkerForm = Literal["markers", "typed", "masked"]
 BLANK = " "  # a line break may be a token, and stays

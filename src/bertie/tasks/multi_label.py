@@ -12,23 +12,22 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from bertie.config import NoFlag, check_ranges
-from bertie.console import percent
-from bertie.contracts import Batch, Sequence, Targets
-from bertie.errors import UsageError, UserError, join_names
+from bertie.base.config import NoFlag, check_ranges
+from bertie.base.console import percent
+from bertie.base.contracts import Batch, Sequence, Targets
+from bertie.base.errors import UsageError, UserError, join_names
+from bertie.examples.label_sets import LabelSetExample, LabelSets, parse_labels
+from bertie.examples.labels import class_of
+from bertie.examples.reader import DataFormat, Reader
+from bertie.examples.rows import Row, none_of, require_distinct_columns
+from bertie.examples.texts import LabeledTexts
 from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
-from bertie.model.heads import PooledHead
-from bertie.model.losses import binary_cross_entropy
+from bertie.model.heads.heads import PooledHead
+from bertie.model.losses.losses import binary_cross_entropy
 from bertie.tasks import encoding, text_options
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weight_array
 from bertie.tasks.classes import count_labels, named_labels, require_distinct
-from bertie.tasks.data.label_sets import LabelSetExample, LabelSets, parse_labels
-from bertie.tasks.data.labels import class_of
-from bertie.tasks.data.prediction_files import answer_of
-from bertie.tasks.data.reader import DataFormat, Reader
-from bertie.tasks.data.rows import Row, none_of, require_distinct_columns
-from bertie.tasks.data.texts import LabeledTexts
 from bertie.tasks.evaluation.calibration import calibration, log_losses
 from bertie.tasks.evaluation.findings import Evaluation, Table, member_table
 from bertie.tasks.evaluation.passages import Passage, texts_of
@@ -41,6 +40,7 @@ from bertie.tasks.label_sets import (
     label_set_sums,
     tuned_thresholds,
 )
+from bertie.tasks.prediction_files import answer_of
 from bertie.tasks.relevance import class_relevance
 from bertie.tasks.task import SEQUENCE
 

@@ -9,23 +9,23 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from bertie.config import NoFlag, ranges
-from bertie.contracts import Batch, Sequence, Targets
-from bertie.errors import UserError
+from bertie.base.config import NoFlag, ranges
+from bertie.base.contracts import Batch, Sequence, Targets
+from bertie.base.errors import UserError
+from bertie.examples.reader import Reader
+from bertie.examples.rows import describe_bad_number, parse_label_number
+from bertie.examples.texts import SCORES, Example, LabeledTexts
 from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
-from bertie.model.heads import PooledHead
-from bertie.model.losses import squared_error
+from bertie.model.heads.heads import PooledHead
+from bertie.model.losses.losses import squared_error
 from bertie.tasks import encoding, text_options
-from bertie.tasks.data.prediction_files import answer_of, require_number
-from bertie.tasks.data.reader import Reader
-from bertie.tasks.data.rows import describe_bad_number, parse_label_number
-from bertie.tasks.data.texts import SCORES, Example, LabeledTexts
 from bertie.tasks.evaluation.findings import Evaluation, Histogram, Scatter, Table
 from bertie.tasks.evaluation.passages import Passage, texts_of
 from bertie.tasks.example_sums import ExampleSums, number_sums
 from bertie.tasks.foreign_head import ForeignHead
 from bertie.tasks.metrics import regression_scores
+from bertie.tasks.prediction_files import answer_of, require_number
 from bertie.tasks.predictions import NumberPrediction
 from bertie.tasks.relevance import no_relevance
 from bertie.tasks.task import SEQUENCE

@@ -11,21 +11,21 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
-from bertie import console
-from bertie.config import NoFlag
-from bertie.contracts import Batch, Sequence, Targets
-from bertie.errors import UsageError, UserError, join_names, shorten
+from bertie.base import console
+from bertie.base.config import NoFlag
+from bertie.base.contracts import Batch, Sequence, Targets
+from bertie.base.errors import UsageError, UserError, join_names, shorten
+from bertie.base.report import TextSpan
+from bertie.examples.marked_texts import DIRECTED, RelationExample, SpanEnd, relation_name
+from bertie.examples.reader import DataFormat, Reader
+from bertie.examples.relations import RelationTexts
+from bertie.examples.rows import Row
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
-from bertie.model.heads import PooledHead, SpanPairHead
-from bertie.model.text_pooling import TaskPooling
-from bertie.report import TextSpan
+from bertie.model.heads.heads import PooledHead, SpanPairHead
+from bertie.model.heads.text_pooling import TaskPooling
 from bertie.tasks import classes
-from bertie.tasks.data.marked_texts import DIRECTED, RelationExample, SpanEnd, relation_name
-from bertie.tasks.data.reader import DataFormat, Reader
-from bertie.tasks.data.relations import RelationTexts
-from bertie.tasks.data.rows import Row
 from bertie.tasks.encoding import by_example, pooled_position
 from bertie.tasks.evaluation.findings import Evaluation, Table, member_table
 from bertie.tasks.evaluation.passages import shortened
@@ -35,9 +35,9 @@ from bertie.tasks.markers import MarkerForm, kept_tokens, marked_text, marker_na
 from bertie.tasks.predictions import ClassPrediction
 from bertie.tasks.relation_metrics import NEGATIVES, relation_counts, relation_sums, relations_of
 from bertie.tasks.task import SEQUENCE
-from bertie.text import truncation
-from bertie.text.added_tokens import entry_ids
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers import truncation
+from bertie.tokenizers.added_tokens import entry_ids
+from bertie.tokenizers.tokenizer import Tokenizer
 
 NONE = "none"
 TACRED_OUTPUTS = 42

@@ -9,7 +9,7 @@ from operator import eq
 
 import numpy as np
 
-from bertie.tasks.data.marked_texts import DIRECTED
+from bertie.examples.marked_texts import DIRECTED
 from bertie.tasks.example_sums import ExampleSums, f1_sums, mean_sums
 
 NEGATIVES = ("no_relation", "Other")

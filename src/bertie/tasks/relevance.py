@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-from bertie.errors import UsageError, join_names, shorten
-from bertie.tasks.data.rows import none_of
+from bertie.base.errors import UsageError, join_names, shorten
+from bertie.examples.rows import none_of
 from bertie.tasks.task import Task
 
 POSITIVE = frozenset(

@@ -12,16 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
-from bertie import config as configuration
-from bertie import console
-from bertie.errors import UsageError, UserError, first_few, raise_error
+from bertie.base import config as configuration
+from bertie.base import console
+from bertie.base.errors import UsageError, UserError, first_few, raise_error
+from bertie.examples import labels
+from bertie.examples.in_memory import require_list
+from bertie.examples.left_out import valid_examples
+from bertie.examples.reader import Reader
+from bertie.examples.rows import Row, parse_finite
 from bertie.tasks import AnyTask
-from bertie.tasks.data import labels
-from bertie.tasks.data.in_memory import require_list
-from bertie.tasks.data.left_out import valid_examples
-from bertie.tasks.data.prediction_files import by_id, given_predictions, read_predictions, require_once
-from bertie.tasks.data.reader import Reader
-from bertie.tasks.data.rows import Row, parse_finite
+from bertie.tasks.prediction_files import by_id, given_predictions, read_predictions, require_once
 from bertie.tasks.task import Task
 
 

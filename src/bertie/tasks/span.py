@@ -15,29 +15,29 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 
-from bertie import console
-from bertie.config import Range, check_ranges
-from bertie.contracts import Batch, Sequence, Targets
-from bertie.errors import UsageError, UserError
+from bertie.base import console
+from bertie.base.config import Range, check_ranges
+from bertie.base.contracts import Batch, Sequence, Targets
+from bertie.base.errors import UsageError, UserError
+from bertie.examples.reader import Reader
+from bertie.examples.squad import Question, Questions, placed
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts
-from bertie.model.heads import PAIR_SIZE, ConditionalSpanHead, TokenHead
-from bertie.model.losses import grouped_cross_entropy
-from bertie.tasks.data.prediction_files import answer_of
-from bertie.tasks.data.reader import Reader
-from bertie.tasks.data.squad import Question, Questions, placed
+from bertie.model.heads.heads import PAIR_SIZE, ConditionalSpanHead, TokenHead
+from bertie.model.losses.losses import grouped_cross_entropy
 from bertie.tasks.encoding import as_given, by_example, softmax
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.evaluation.span import evaluate_answers
 from bertie.tasks.example_sums import ExampleSums, mean_sums
 from bertie.tasks.foreign_head import ForeignHead
+from bertie.tasks.prediction_files import answer_of
 from bertie.tasks.predictions import SpanCandidate, SpanPrediction
 from bertie.tasks.squad_metrics import best_threshold, score_answer, score_with_odds, squad_scores
 from bertie.tasks.task import SEQUENCE
 from bertie.tasks.word_alignment import with_combining_marks
-from bertie.text import truncation
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers import truncation
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 class _WindowTarget(NamedTuple):

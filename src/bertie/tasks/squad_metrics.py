@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bertie.errors import UserError
-from bertie.tasks.data.squad import Question
+from bertie.base.errors import UserError
+from bertie.examples.squad import Question
 from bertie.tasks.predictions import SpanPrediction
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)

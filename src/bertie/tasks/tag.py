@@ -14,27 +14,26 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 
-from bertie import console
-from bertie.config import NoFlag, Range, check_ranges
-from bertie.console import percent
-from bertie.contracts import Batch, Sequence, Targets
-from bertie.errors import UsageError, UserError, join_names, shorten
+from bertie.base import console
+from bertie.base.config import NoFlag, Range, check_ranges
+from bertie.base.console import percent
+from bertie.base.contracts import Batch, Sequence, Targets
+from bertie.base.errors import UsageError, UserError, join_names, shorten
+from bertie.base.report import TextSpan
+from bertie.examples.conll import ConllFile, Keep
+from bertie.examples.reader import DataFormat, Reader
+from bertie.examples.rows import Row, parse_finite
+from bertie.examples.sentences import TaggedSentences
+from bertie.examples.tag_form import Scheme, TagForm
+from bertie.examples.tagged import TaggedSentence
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig, head_dropout
 from bertie.model.head_facts import HeadFacts
-from bertie.model.heads import TokenHead
-from bertie.report import TextSpan
+from bertie.model.heads.heads import TokenHead
 from bertie.tasks import aggregation, text_options, word_alignment
 from bertie.tasks.aggregation import Strategy, WordTargets
 from bertie.tasks.class_weights import ClassWeights, fit_weights, weigh
 from bertie.tasks.classes import count_labels, require_distinct
-from bertie.tasks.data.conll import ConllFile, Keep
-from bertie.tasks.data.prediction_files import answer_of, read_predictions
-from bertie.tasks.data.reader import DataFormat, Reader
-from bertie.tasks.data.rows import Row, parse_finite
-from bertie.tasks.data.sentences import TaggedSentences
-from bertie.tasks.data.tag_form import Scheme, TagForm
-from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.encoding import by_example
 from bertie.tasks.entities import entity_counts
 from bertie.tasks.evaluation.calibration import calibration, log_losses
@@ -42,12 +41,13 @@ from bertie.tasks.evaluation.findings import MEASURES, Evaluation, Finding, Tabl
 from bertie.tasks.evaluation.passages import Passage, shortened
 from bertie.tasks.example_sums import ExampleSums, score_by_sums, tag_sums
 from bertie.tasks.foreign_head import ForeignHead
+from bertie.tasks.prediction_files import answer_of, read_predictions
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.tag_schemes import TagCounts, find_form, form_of, require_complete
 from bertie.tasks.task import SEQUENCE
-from bertie.text import truncation
-from bertie.text.tokenizer import Tokenizer
-from bertie.text.truncation import Truncation
+from bertie.tokenizers import truncation
+from bertie.tokenizers.tokenizer import Tokenizer
+from bertie.tokenizers.truncation import Truncation
 
 
 @dataclass(frozen=True)

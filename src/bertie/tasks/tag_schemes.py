@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Literal
 
-from bertie import console
-from bertie.errors import UsageError, UserError, join_names, shorten
-from bertie.tasks.data.tag_form import OUTSIDE, Scheme, TagForm, TagMark
-from bertie.tasks.data.tagged import TaggedSentence
+from bertie.base import console
+from bertie.base.errors import UsageError, UserError, join_names, shorten
+from bertie.examples.tag_form import OUTSIDE, Scheme, TagForm, TagMark
+from bertie.examples.tagged import TaggedSentence
 
 _FOUND: tuple[Scheme, ...] = (
     "bio",

@@ -33,16 +33,16 @@ from typing import Any, ClassVar, NewType, Protocol, Self, runtime_checkable
 import numpy as np
 from torch import nn
 
-from bertie.contracts import Batch, Sequence
+from bertie.base.contracts import Batch, Sequence
+from bertie.examples.reader import Reader
 from bertie.model.config import PooledToken
 from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadFacts, with_facts
-from bertie.model.text_pooling import TaskPooling
-from bertie.tasks.data.reader import Reader
+from bertie.model.heads.text_pooling import TaskPooling
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.example_sums import ExampleSums
 from bertie.tasks.foreign_head import ForeignHead
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 Unit = NewType("Unit", str)
 SEQUENCE, EXAMPLE, BATCH = Unit("sequence"), Unit("example"), Unit("batch")

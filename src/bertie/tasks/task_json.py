@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast, get_args
 
-from bertie import config as configuration
-from bertie.errors import UsageError, UserError
+from bertie.base import config as configuration
+from bertie.base.errors import UsageError, UserError
 from bertie.model.encoder import EncoderConfig
-from bertie.model.features import FeatureExtractor
-from bertie.model.layer_selection import LayerSelection
-from bertie.model.text_pooling import pooling_facts, resolve_pooling
+from bertie.model.heads.features import FeatureExtractor
+from bertie.model.heads.layer_selection import LayerSelection
+from bertie.model.heads.text_pooling import pooling_facts, resolve_pooling
 from bertie.tasks import AnyTask, Task
 
 _NOT_TASK_FIELDS = ("max_length", "layers", "lstm_hidden_size")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from bertie.config import Doc, NoFlag, Range
-from bertie.model.text_pooling import TaskPooling
-from bertie.text.truncation import Truncation
+from bertie.base.config import Doc, NoFlag, Range
+from bertie.model.heads.text_pooling import TaskPooling
+from bertie.tokenizers.truncation import Truncation
 
 TextColumn = Annotated[str, Doc("Column of the text; empty: detected from the header.")]
 PairColumn = Annotated[str, Doc("Column of the second text, for tasks on pairs; empty: detected from the header.")]

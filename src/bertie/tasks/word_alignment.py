@@ -13,9 +13,9 @@ from collections.abc import Sequence as Many
 import numpy as np
 from tokenizers import Encoding
 
-from bertie.contracts import Sequence
-from bertie.text.tokenizer import Tokenizer
-from bertie.text.truncation import TokenizedText
+from bertie.base.contracts import Sequence
+from bertie.tokenizers.tokenizer import Tokenizer
+from bertie.tokenizers.truncation import TokenizedText
 
 
 def tokenize_words(tokenizer: Tokenizer, texts: Many[Many[str]]) -> list[TokenizedText]:

@@ -24,11 +24,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertie import console
+from bertie.base import console
+from bertie.base.contracts import MicroBatch
+from bertie.base.errors import first_line
 from bertie.batches.fixed_shape import Capacity, arrays_of, padded, with_arrays
 from bertie.batches.loader import Step
-from bertie.contracts import MicroBatch
-from bertie.errors import first_line
 from bertie.training.static_inputs import StaticInputs
 from bertie.training.step import Outcome, StepFunction
 

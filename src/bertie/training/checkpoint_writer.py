@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Thread
 
-from bertie import console
-from bertie.errors import UserError
+from bertie.base import console
+from bertie.base.errors import UserError
 
 RETRY_SECONDS = 60.0
 

@@ -16,8 +16,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from bertie import console
-from bertie.errors import UsageError, UserError
+from bertie.base import console
+from bertie.base.errors import UsageError, UserError
 from bertie.training.distributed import SINGLE_PROCESS, Ranks
 
 PARTS = 1_000_000

@@ -7,9 +7,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from bertie import config, storage
-from bertie.errors import UsageError
-from bertie.report import Numbers, Page
+from bertie.base import config, storage
+from bertie.base.errors import UsageError
+from bertie.base.report import Numbers, Page
 from bertie.training.run_folder import flatten, read_metrics, short_names
 from bertie.training.run_report import best_evaluation, describe_machine, head_name, smoothed, unit
 

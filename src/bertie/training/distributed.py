@@ -16,11 +16,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from bertie import console, runtime
-from bertie.contracts import Loss, MicroBatch
-from bertie.errors import LostRankError, SaidElsewhereError, UsageError, first_line
+from bertie.base import console, runtime
+from bertie.base.contracts import Loss, MicroBatch
+from bertie.base.errors import LostRankError, SaidElsewhereError, UsageError, first_line
+from bertie.base.threads import torchrun_ranks
 from bertie.model.model import Model
-from bertie.threads import torchrun_ranks
 from bertie.training.rendezvous import TIMEOUT, fresh_store
 
 T = TypeVar("T")

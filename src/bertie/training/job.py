@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from bertie.base.contracts import Loss
 from bertie.batches.loader import Position, Step
-from bertie.contracts import Loss
 from bertie.model.model import Model
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.distributed import SINGLE_PROCESS, Ranks
 from bertie.training.loop import LoopSettings
 from bertie.training.schedules import Schedule

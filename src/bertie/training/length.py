@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bertie import console
+from bertie.base import console
 from bertie.training.clock import Clock, Measured
 
 

@@ -14,9 +14,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from bertie import runtime
+from bertie.base import runtime
+from bertie.base.contracts import Loss, MicroBatch
 from bertie.batches.loader import Step
-from bertie.contracts import Loss, MicroBatch
 from bertie.model.model import Model
 from bertie.training.captured import CapturedSteps, CudaGraphs
 from bertie.training.distributed import SINGLE_PROCESS, LossFunction, Ranks, TimedSums

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bertie import runtime
-from bertie.contracts import MicroBatch
+from bertie.base import runtime
+from bertie.base.contracts import MicroBatch
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig
 from bertie.model.initialization import no_weights

@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn, optim
 
-from bertie.config import Range
-from bertie.errors import UsageError
+from bertie.base.config import Range
+from bertie.base.errors import UsageError
 from bertie.model.matrices import HasMatrices
 from bertie.training.distributed import SINGLE_PROCESS, Ranks
 from bertie.training.parameter_groups import check, parameter_groups, replace_unless

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import torch
 from torch import nn, optim
 
-from bertie.config import Range
+from bertie.base.config import Range
 from bertie.training.muon import Muon
 from bertie.training.parameter_groups import check, parameter_groups, replace_unless
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertie.config import check_ranges
-from bertie.errors import UsageError
+from bertie.base.config import check_ranges
+from bertie.base.errors import UsageError
 
 _LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from bertie import runtime
+from bertie.base import runtime
+from bertie.base.contracts import Loss
 from bertie.batches.loader import Step
 from bertie.checkpoints.training_state import Counters
-from bertie.contracts import Loss
 from bertie.model.flops import model_flops
 from bertie.training.job import TrainingJob
 from bertie.training.loop import StepResult

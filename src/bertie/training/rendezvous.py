@@ -11,8 +11,8 @@ from datetime import timedelta
 
 from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
-from bertie.errors import UserError
-from bertie.threads import torchrun_store
+from bertie.base.errors import UserError
+from bertie.base.threads import torchrun_store
 
 TIMEOUT = 600.0  # seconds for the slowest rank to import bertie and join
 POLL_INTERVAL = 0.02  # seconds

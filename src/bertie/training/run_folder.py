@@ -16,10 +16,10 @@ from typing import Any, Literal, TypeVar
 
 import tomli_w
 
-from bertie import config, console, runtime, storage
+from bertie.base import config, console, runtime, storage
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.find import list_checkpoints
 from bertie.checkpoints.folder import MANIFEST
-from bertie.errors import UsageError, UserError
 from bertie.training.distributed import SINGLE_PROCESS, Ranks
 
 T = TypeVar("T")

@@ -7,11 +7,11 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, get_args
 
-from bertie import config as configuration
-from bertie import storage
-from bertie.console import percent
+from bertie.base import config as configuration
+from bertie.base import storage
+from bertie.base.console import percent
+from bertie.base.report import Page
 from bertie.objectives import AnyObjective
-from bertie.report import Page
 from bertie.tasks import AnyTask
 from bertie.tasks.evaluation.folder import PAGE
 from bertie.training.run_folder import ENVIRONMENT, read_metrics

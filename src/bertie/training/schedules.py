@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from bertie.config import Range, check_ranges, ranges
-from bertie.errors import UsageError
+from bertie.base.config import Range, check_ranges, ranges
+from bertie.base.errors import UsageError
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from bertie import console
+from bertie.base import console
 from bertie.training.distributed import SINGLE_PROCESS, Ranks, process_group, translated_errors
 from bertie.training.run_folder import require_same_settings
 

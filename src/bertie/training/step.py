@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bertie import runtime, seeding
+from bertie.base import runtime, seeding
+from bertie.base.contracts import Loss, MicroBatch
 from bertie.batches.loader import Step
-from bertie.contracts import Loss, MicroBatch
 from bertie.model.model import Model
 from bertie.training.distributed import LossFunction, Ranks
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertie.base.contracts import FILLER, Sequence, Targets
 from bertie.batches.collate import collate, filler, join
-from bertie.contracts import FILLER, Sequence, Targets
 
 
 def sequence(start: int, length: int, pair_label: int = -1, example: int = -1) -> Sequence:

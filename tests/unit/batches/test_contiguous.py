@@ -12,9 +12,9 @@ from bertie.batches import contiguous
 from bertie.batches import spans as layout_spans
 from bertie.batches.contiguous import DocSentences, FullSentences
 from bertie.batches.spans import LayoutEpoch
-from bertie.text.corpus import Corpus
-from bertie.text.shards import Shards, open_shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.corpus.shards import Shards, open_shards
+from bertie.corpus.token_corpus import Corpus
+from bertie.tokenizers.tokenizer import Tokenizer
 
 LAYOUTS = [FullSentences, DocSentences]
 Kind = type[FullSentences] | type[DocSentences]

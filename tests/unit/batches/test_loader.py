@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertie.base.contracts import FILLER, Batch, Sequence
+from bertie.base.errors import UsageError, UserError
 from bertie.batches import spans as layout_spans
 from bertie.batches.contiguous import DocSentences, FullSentences
 from bertie.batches.layouts import Layout
@@ -17,9 +19,7 @@ from bertie.batches.sentence_pairs import PairSpan, SentencePairs
 from bertie.batches.sentences import Sentences
 from bertie.batches.spans import LayoutEpoch
 from bertie.batches.translations import Translations
-from bertie.contracts import FILLER, Batch, Sequence
-from bertie.errors import UsageError, UserError
-from bertie.text.shards import Shards, open_shards
+from bertie.corpus.shards import Shards, open_shards
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from bertie.base.errors import UserError
 from bertie.batches.prefetch import prefetch
-from bertie.errors import UserError
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertie.base.errors import UsageError
 from bertie.batches.contiguous import DocSentences, FullSentences
 from bertie.batches.layouts import Layout
 from bertie.batches.loader import Loader, Position, StepPlan, StepShape
@@ -14,9 +15,8 @@ from bertie.batches.sections import require_sections, sections
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.batches.sentences import Sentences
 from bertie.batches.translations import Translations
-from bertie.errors import UsageError
-from bertie.text.corpus import Corpus
-from bertie.text.shards import Shards, open_shards
+from bertie.corpus.shards import Shards, open_shards
+from bertie.corpus.token_corpus import Corpus
 
 SIZES = np.array([30, 10, 25, 40, 5, 35, 20, 15])
 STARTS = np.append(0, np.cumsum(SIZES))

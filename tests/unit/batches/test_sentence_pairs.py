@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.batches.test_contiguous import corpus_of
 
+from bertie.base.errors import UserError
 from bertie.batches.sentence_pairs import (
     IS_RANDOM,
     IS_SWAPPED,
@@ -17,11 +18,10 @@ from bertie.batches.sentence_pairs import (
     SentencePairs,
 )
 from bertie.batches.spans import LayoutEpoch
-from bertie.errors import UserError
-from bertie.text import bpe, word_counts
-from bertie.text.corpus import Corpus
-from bertie.text.shards import Shards, open_shards
-from bertie.text.tokenizer import ByteLevel, Tokenizer
+from bertie.corpus import bpe, word_counts
+from bertie.corpus.shards import Shards, open_shards
+from bertie.corpus.token_corpus import Corpus
+from bertie.tokenizers.tokenizer import ByteLevel, Tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.batches.test_contiguous import corpus_of
 
+from bertie.base.contracts import Sequence
+from bertie.base.errors import UserError
 from bertie.batches.sentences import Sentences
-from bertie.contracts import Sequence
-from bertie.errors import UserError
-from bertie.text.corpus import Corpus
-from bertie.text.tokenizer import Tokenizer
+from bertie.corpus.token_corpus import Corpus
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 def sequences_of(layout: Sentences, corpus: Corpus, tokenizer: Tokenizer, seed: int = 0) -> list[Sequence]:

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertie.base.contracts import FILLER
+from bertie.base.errors import UserError
 from bertie.batches import spans as layout_spans
 from bertie.batches.loader import Loader, Position, StepShape
 from bertie.batches.spans import LayoutEpoch
 from bertie.batches.translations import Translations
-from bertie.contracts import FILLER
-from bertie.errors import UserError
-from bertie.text.corpus import Corpus
-from bertie.text.shards import Shards, open_shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.corpus.shards import Shards, open_shards
+from bertie.corpus.token_corpus import Corpus
+from bertie.tokenizers.tokenizer import Tokenizer
 
 Texts = tuple[tuple[int, int], ...]
 Documents = list[dict[int, list[int]]]
@@ -30,8 +30,8 @@ def shards(translated_shards: Path) -> Shards:
 
 @pytest.fixture(scope="module")
 def roberta_tokenizer(small_texts: list[str]) -> Tokenizer:
-    from bertie.text import bpe, word_counts
-    from bertie.text.tokenizer import ByteLevel
+    from bertie.corpus import bpe, word_counts
+    from bertie.tokenizers.tokenizer import ByteLevel
 
     return Tokenizer.build_bpe(*bpe.train(word_counts.count_words(small_texts, ByteLevel()).counts, vocab_size=410))
 

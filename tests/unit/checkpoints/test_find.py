@@ -17,14 +17,14 @@ from safetensors.torch import load_file, save_file
 from tests.parity.test_tokenizer_classes import spm
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.find import find_model_folder
 from bertie.checkpoints.folder import write_manifest
 from bertie.checkpoints.hub import hub_id
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.tensorflow import folder as google
-from bertie.errors import UsageError, UserError
 from bertie.predict.engines import files
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 TEXTS = ["the covid19x of 1998", "Das ist gut."]
 NAME = "some/bert"

@@ -8,21 +8,21 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.checkpoint import load_weights
 from bertie.checkpoints.find import find_model_folder
 from bertie.checkpoints.folder import write_manifest, write_model
 from bertie.checkpoints.model_card import About
 from bertie.checkpoints.read import read_checkpoint, verify
-from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.head_facts import with_facts
-from bertie.model.heads import PooledHead
+from bertie.model.heads.heads import PooledHead
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.objectives.heads import build_heads
 from bertie.tasks import Classify
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 WORDPIECE_FILES = (
     *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertie import console, storage, untrusted
+from bertie.base import console, storage, untrusted
+from bertie.base.errors import LONGEST_MESSAGE, UsageError, UserError
 from bertie.checkpoints import pickled
 from bertie.checkpoints.pickled import read_pickled, require_plain
 from bertie.checkpoints.tensorflow.tensor_bundle import open_bundle, write_bundle
 from bertie.checkpoints.weight_files import read_tensors
-from bertie.errors import LONGEST_MESSAGE, UsageError, UserError
 from bertie.predict.checkpoint_task import run_settings
-from bertie.predict.conversion import _require_outside
+from bertie.predict.convert.conversion import _require_outside
 
 
 def called(name: bytes, argument: bytes) -> bytes:

@@ -22,9 +22,9 @@ from huggingface_hub import constants
 from huggingface_hub.utils import _http
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints import hub
 from bertie.cli import main
-from bertie.errors import UsageError, UserError
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Use 'content=:DeprecationWarning"
@@ -238,7 +238,7 @@ def test_convert_uploads_only_what_it_has_compared(
     assert main([*command[:-1], "me mine"]) == 2
     assert main([*command[:-2], "--public"]) == 2
     with monkeypatch.context() as patch:
-        patch.setattr("bertie.predict.export_checks.TOLERANCE", -1.0)
+        patch.setattr("bertie.predict.convert.export_checks.TOLERANCE", -1.0)
         assert main(command) == 1
     assert stand_in.asked == []
     assert list(tmp_path.iterdir()) == []

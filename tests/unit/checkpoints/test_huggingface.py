@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from bertie.base.errors import UserError
 from bertie.checkpoints.families import bert, family
 from bertie.checkpoints.huggingface import from_config_json, to_config_json
-from bertie.errors import UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder, head_dropout
 from bertie.model.head_facts import HeadShape
-from bertie.model.heads import PooledHead
+from bertie.model.heads.heads import PooledHead
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.objectives.heads import build_heads

@@ -11,9 +11,9 @@ import pytest
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 import bertie
+from bertie.base.errors import UsageError
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.model_card import FILE, About, CardFacts, CardResults, metadata_of, write_card
-from bertie.errors import UsageError
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
@@ -22,7 +22,7 @@ from bertie.objectives import MaskedLM
 from bertie.pretraining.initial_weights import new_model
 from bertie.tasks import Classify, Embed, Regress
 from bertie.tasks.task import build_head
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 

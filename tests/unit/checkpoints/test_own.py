@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 import torch
 
+from bertie.base.errors import UserError
 from bertie.checkpoints.checkpoint import load_weights
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
-from bertie.errors import UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.head_facts import with_facts
-from bertie.model.heads import PooledHead
+from bertie.model.heads.heads import PooledHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.objectives import CausalLM, MaskedLM
 from bertie.objectives.heads import build_heads
 from bertie.tasks import Classify
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 CHANGES = [
     {"position_embedding": "rotary", "norm_position": "pre", "hidden_act": "geglu", "use_bias": False},

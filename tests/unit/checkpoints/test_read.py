@@ -10,11 +10,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import bertie
+from bertie.base.errors import UserError
 from bertie.checkpoints.families import family_named
 from bertie.checkpoints.huggingface import head_shapes
 from bertie.checkpoints.read import read_checkpoint, unused_weights_allowed
 from bertie.cli import main
-from bertie.errors import UserError
 from bertie.tasks import Tag
 
 

@@ -11,13 +11,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.find import find_model_folder
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.checkpoints.sentence_transformers_reader import max_sequence_length, read, score_activation
-from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
-from bertie.model.vector_modules import Dense, Dropout, LayerNorm, Normalize
+from bertie.model.heads.vector_modules import Dense, Dropout, LayerNorm, Normalize
 
 PATHS = {"Transformer": "", "Pooling": "1_Pooling"}
 BERT, GENERAL, POOLING = "sentence_bert_config.json", "config_sentence_transformers.json", "1_Pooling/config.json"

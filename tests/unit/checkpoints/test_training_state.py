@@ -8,7 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from bertie import storage
+from bertie.base import storage
+from bertie.base.errors import UserError
 from bertie.checkpoints import training_state
 from bertie.checkpoints.folder import write_manifest
 from bertie.checkpoints.training_state import (
@@ -20,12 +21,11 @@ from bertie.checkpoints.training_state import (
     restore_newest,
     save_state,
 )
-from bertie.errors import UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.initial_weights import new_model
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer
 
 

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from bertie.base.errors import UserError
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.weight_files import read_tensors, read_weights, weights_files, weights_fingerprint
-from bertie.errors import UserError
 from bertie.files.model_folder import ModelFolder
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(3, dtype=torch.bfloat16), "ids": torch.arange(4)}

@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from bertie import config
+from bertie.base import config
 from bertie.commands import VERBS
 from bertie.commands.completion import Shell, script
 from bertie.commands.flags import variants

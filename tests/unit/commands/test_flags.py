@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from bertie import config
+from bertie.base import config
+from bertie.base.config import REQUIRED
 from bertie.commands import VERBS
 from bertie.commands.flags import Argument, tables, variants
 from bertie.commands.parser import help_text
-from bertie.config import REQUIRED
 from bertie.tasks import AnyTask
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bertie import config
+from bertie.base import config
 from bertie.cli import main
 from bertie.commands import VERBS
 from bertie.commands.parser import parse

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bertie.base.errors import UsageError, UserError, redacted
 from bertie.commands.serve import Args, _names, run
-from bertie.errors import UsageError, UserError, redacted
 from bertie.serve.server import listen
 
 

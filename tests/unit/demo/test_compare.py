@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertie.corpus.executors import LocalExecutor
 from bertie.demo import compare as compare_module
 from bertie.demo.compare import START, Comparison, _hold_back, compare
 from bertie.demo.corpus import DemoData
 from bertie.demo.page import gains
-from bertie.tasks.data.texts import Example
-from bertie.text.executors import LocalExecutor
+from bertie.examples.texts import Example
 
 
 def examples(*documents: tuple[str, str, int]) -> list[Example]:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from bertie.base.errors import UserError
+from bertie.corpus.sentences import split_sentences
 from bertie.demo import corpus
 from bertie.demo.corpus import DemoData, comments, docstrings, folder_data, paragraphs, python_data
-from bertie.errors import UserError
-from bertie.text.sentences import split_sentences
 
 
 @pytest.fixture(scope="module")

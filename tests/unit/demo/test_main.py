@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bertie.contracts import Document
+from bertie.base.contracts import Document
+from bertie.base.errors import UsageError
+from bertie.corpus.encode import split_hash
 from bertie.demo.corpus import DemoData
 from bertie.demo.main import _eval_share, _mask_sentences, _open_folder
-from bertie.errors import UsageError
-from bertie.text.encode import split_hash
 
 
 @pytest.mark.parametrize(

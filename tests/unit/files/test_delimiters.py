@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from bertie import console
-from bertie.errors import UserError
+from bertie.base import console
+from bertie.base.errors import UserError
 from bertie.files.formats import read_records
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertie.errors import MachineError, UserError
+from bertie.base.errors import MachineError, UserError
 from bertie.files.file_cache import FileCache
 
 CHUNK = 100

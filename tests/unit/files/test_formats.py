@@ -8,7 +8,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from bertie.errors import UserError
+from bertie.base.errors import UserError
 from bertie.files.encodings import Encoding, detect_stream
 from bertie.files.formats import NoHeaderError, read_records
 from bertie.files.lines import NUL_BYTE, OVERSIZE, BadRecord, decode_lines, require_line_feeds

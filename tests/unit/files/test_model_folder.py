@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bertie.errors import UserError
+from bertie.base.errors import UserError
 from bertie.files.model_folder import KEPT, ModelFolder
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from bertie.errors import UsageError, UserError
+from bertie.base.errors import UsageError, UserError
+from bertie.corpus.readers import read
 from bertie.files import sources
 from bertie.files.sources import Source, find, groups
-from bertie.text.readers import read
 
 
 def names(*texts: str | Path) -> list[str]:

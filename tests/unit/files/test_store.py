@@ -7,7 +7,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from bertie.errors import MachineError, UsageError, UserError, redacted
+from bertie.base.errors import MachineError, UsageError, UserError, redacted
 from bertie.files import store
 from bertie.files.sources import find
 from bertie.files.store import Store

@@ -14,7 +14,7 @@ from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.objectives.heads import build_heads
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="session")

@@ -12,21 +12,21 @@ import pytest
 import torch
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.batches.loader import Position
 from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.checkpoints.training_state import Counters
-from bertie.errors import UsageError, UserError
+from bertie.examples.texts import Example
 from bertie.finetuning import finetune as finetuning
 from bertie.finetuning.finetune import Finetuned
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, GridSearch
 from bertie.finetuning.single_run import build_model
 from bertie.model.config import TransformerConfig
-from bertie.model.vector_modules import Normalize
+from bertie.model.heads.vector_modules import Normalize
 from bertie.tasks.classify import Classify
-from bertie.tasks.data.texts import Example
 from bertie.tasks.embed import Embed
 from bertie.tasks.span import Span
 from bertie.training import trainer

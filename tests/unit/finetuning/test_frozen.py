@@ -13,13 +13,13 @@ import torch
 from transformers import AutoModel
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.read import read_checkpoint
-from bertie.errors import UsageError, UserError
 from bertie.finetuning import finetune as finetuning
 from bertie.finetuning import frozen
 from bertie.finetuning.finetune import Finetuned
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, GridSearch
-from bertie.model.layer_selection import LayerSelection
+from bertie.model.heads.layer_selection import LayerSelection
 from bertie.model.transformer import TransformerEncoder
 from bertie.tasks import Classify, Embed, Tag
 from bertie.training import trainer

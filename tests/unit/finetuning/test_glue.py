@@ -16,9 +16,9 @@ import pytest
 import torch
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.read import read_checkpoint
 from bertie.cli import main
-from bertie.errors import UsageError, UserError
 from bertie.finetuning import glue as glue_module
 from bertie.finetuning.finetune import Finetuned
 from bertie.finetuning.glue import glue

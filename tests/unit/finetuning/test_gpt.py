@@ -14,29 +14,29 @@ import torch
 import torch.nn.functional as F
 
 import bertie
-from bertie import config as configuration
+from bertie.base import config as configuration
+from bertie.base.contracts import MicroBatch, Sequence
+from bertie.base.errors import UsageError, UserError
 from bertie.batches.collate import collate
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import openai_gpt
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
-from bertie.contracts import MicroBatch, Sequence
-from bertie.errors import UsageError, UserError
 from bertie.finetuning import gpt
 from bertie.finetuning.data import load_task_data
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.finetuning.single_run import initialized_model
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
-from bertie.model.heads import PooledHead
+from bertie.model.encoders.transformer_xl import TransformerXlConfig
+from bertie.model.heads.heads import PooledHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
-from bertie.model.transformer_xl import TransformerXlConfig
 from bertie.objectives import CausalLM
 from bertie.objectives.heads import build_heads
 from bertie.tasks import Choose, Classify, Embed, MultiLabel, Regress, Span, Tag
 from bertie.tasks.inference import head_index, outputs
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import bertie
-from bertie.contracts import MicroBatch, Sequence
+from bertie.base.contracts import MicroBatch, Sequence
 from bertie.finetuning import single_run
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.predict.engines import cpu

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import bertie
+from bertie.base.errors import UsageError
 from bertie.checkpoints.huggingface import from_config_json
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.tensorflow.folder import write_model
-from bertie.errors import UsageError
 from bertie.finetuning.data import load_task_data
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.tasks.classify import Classify
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 

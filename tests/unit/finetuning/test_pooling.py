@@ -13,27 +13,27 @@ import pytest
 import torch
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.huggingface import transformers_heads
-from bertie.errors import UsageError, UserError
+from bertie.corpus import bpe, word_counts
 from bertie.finetuning import finetune as finetuning
 from bertie.finetuning.finetune import Finetuned
 from bertie.finetuning.glue import glue
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import ClassifierPooling, TransformerConfig
 from bertie.model.encoder import build_encoder
-from bertie.model.gru import GruConfig
+from bertie.model.encoders.gru import GruConfig
+from bertie.model.encoders.static import StaticConfig
+from bertie.model.heads.text_pooling import TaskPooling, TextPooling
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
-from bertie.model.static import StaticConfig
-from bertie.model.text_pooling import TaskPooling, TextPooling
 from bertie.objectives import MaskedLM, SkipThoughts
 from bertie.predict.engines import cpu
 from bertie.pretraining.initial_weights import new_model
 from bertie.tasks import Choose, Classify, MultiLabel, Regress
 from bertie.tasks.inference import outputs
-from bertie.text import bpe, word_counts
-from bertie.text.tokenizer import ByteLevel, Tokenizer
+from bertie.tokenizers.tokenizer import ByteLevel, Tokenizer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 

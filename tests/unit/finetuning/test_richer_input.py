@@ -13,6 +13,9 @@ import torch
 
 import bertie
 from bertie.checkpoints.folder import write_model
+from bertie.corpus.prepare import prepare
+from bertie.corpus.shards import open_shards
+from bertie.corpus.vocabulary import train_tokenizer
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
@@ -24,11 +27,8 @@ from bertie.predict.predictor import Predictor
 from bertie.tasks.classify import Classify
 from bertie.tasks.span import Span
 from bertie.tasks.tag import Tag
-from bertie.text.prepare import prepare
-from bertie.text.shards import open_shards
-from bertie.text.special_tokens import LINE_BREAK
-from bertie.text.tokenizer import NormalizerOptions, Tokenizer
-from bertie.text.vocabulary import train_tokenizer
+from bertie.tokenizers.special_tokens import LINE_BREAK
+from bertie.tokenizers.tokenizer import NormalizerOptions, Tokenizer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 

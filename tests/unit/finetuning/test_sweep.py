@@ -13,9 +13,11 @@ import pytest
 import torch
 
 import bertie
+from bertie.base.config import load
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.read import read_checkpoint
-from bertie.config import load
-from bertie.errors import UsageError, UserError
+from bertie.examples.squad import Answer, Question
+from bertie.examples.texts import Example
 from bertie.finetuning import sweep as sweeping
 from bertie.finetuning.data import load_task_data
 from bertie.finetuning.finetune import Finetuned
@@ -23,8 +25,6 @@ from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining, GridSearc
 from bertie.finetuning.sweep import RunResult, Sweep, expand_grid
 from bertie.model.model import Model
 from bertie.tasks.classify import Classify
-from bertie.tasks.data.squad import Answer, Question
-from bertie.tasks.data.texts import Example
 from bertie.tasks.predictions import NumberPrediction
 from bertie.tasks.regress import Regress
 from bertie.tasks.span import Span

@@ -10,20 +10,20 @@ import pytest
 import torch
 
 import bertie
+from bertie.base.errors import UsageError
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
-from bertie.errors import UsageError
 from bertie.finetuning.data import load_task_data
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.finetuning.single_run import initialized_model
 from bertie.model.encoder import build_encoder
+from bertie.model.encoders.xlnet import XlnetConfig, XlnetEncoder
 from bertie.model.model import Model
-from bertie.model.xlnet import XlnetConfig, XlnetEncoder
 from bertie.objectives import NextSentence, PermutationLM
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks.classify import Classify
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 

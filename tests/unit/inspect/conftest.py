@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 if TYPE_CHECKING:
-    from bertie.inspect.probe_data import StateScale, WordBatch
+    from bertie.inspect.probes.probe_data import StateScale, WordBatch
     from bertie.inspect.treebank import ParsedSentence
     from bertie.model.model import Model
-    from bertie.text.tokenizer import Tokenizer
+    from bertie.tokenizers.tokenizer import Tokenizer
 
 WORDS = ["the", "cat", "dog", "sees", "likes", "she", "he", "anna", "paul", ".", "##s", "red", "now"]
 Plant = Callable[[dict[tuple[int, int], list[tuple[str, str]]]], "Model"]
@@ -21,7 +21,7 @@ Plant = Callable[[dict[tuple[int, int], list[tuple[str, str]]]], "Model"]
 @pytest.fixture(scope="session")
 def word_tokenizer() -> Tokenizer:
     """A tokenizer for WORDS: "cats" is "cat", "##s"."""
-    from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+    from bertie.tokenizers.tokenizer import SPECIAL_TOKENS, Tokenizer
 
     return Tokenizer.build([*SPECIAL_TOKENS, *WORDS])
 
@@ -73,7 +73,7 @@ def plant(word_tokenizer: Tokenizer) -> Plant:
 @pytest.fixture(scope="session")
 def planted_trees() -> list[ParsedSentence]:
     """80 sentences of 1 to 9 words with random trees. The part of speech follows from the word, the relation from the depth."""
-    from bertie.inspect.structural_probe import tree_distances
+    from bertie.inspect.probes.structural_probe import tree_distances
     from bertie.inspect.treebank import ParsedSentence
 
     rng = np.random.default_rng(0)
@@ -102,7 +102,7 @@ def planted_batches(planted_trees: list[ParsedSentence]) -> list[WordBatch]:
     """
     import torch
 
-    from bertie.inspect.probe_data import WordBatch
+    from bertie.inspect.probes.probe_data import WordBatch
 
     rng = np.random.default_rng(1)
     mixing, tables = rng.normal(0, 1, (10, 10)), rng.normal(0, 1, (2, 30, 10))
@@ -137,7 +137,7 @@ def unit_scale() -> StateScale:
     """The scale of the hidden states that leaves them as they are."""
     import torch
 
-    from bertie.inspect.probe_data import StateScale
+    from bertie.inspect.probes.probe_data import StateScale
 
     return StateScale(torch.zeros(2, 1, 1, 10), torch.ones(2, 1, 1, 10))
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from bertie.base.contracts import Batch, Hidden, Sequence
+from bertie.base.errors import UserError
 from bertie.batches.collate import collate
-from bertie.contracts import Batch, Hidden, Sequence
-from bertie.errors import UserError
 from bertie.inspect.attention import (
     Group,
     attention_in,
@@ -25,14 +25,14 @@ from bertie.inspect.attention import (
 )
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, build_encoder
+from bertie.model.encoders.static import StaticConfig, StaticEncoder
 from bertie.model.model import Model
-from bertie.model.static import StaticConfig, StaticEncoder
 from bertie.model.transformer import TransformerEncoder
 from bertie.predict.engines import cpu, torch_engine
 from bertie.predict.engines.cuda import HalfEncoder
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
-from bertie.text import truncation
+from bertie.tokenizers import truncation
 
 TEXTS = ["the bobin", "a long one: the gat gatun in the fet fatun", "the sh the", "go"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bertie.inspect import best_heads
-from bertie.inspect.best_heads import Answers, best_table, find_best
+from bertie.inspect.heads import best_heads
+from bertie.inspect.heads.best_heads import Answers, best_table, find_best
 from bertie.inspect.intervals import in_report_half
 
 UNITS, PER_UNIT = 40, 3

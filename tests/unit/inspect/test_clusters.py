@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from bertie.inspect.attention import Group, read_attention, require_transformer
-from bertie.inspect.clusters import HeadDivergence, clusters, coordinates
+from bertie.inspect.heads.clusters import HeadDivergence, clusters, coordinates
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
-from bertie.text import truncation
+from bertie.tokenizers import truncation
 
 TEXTS = ["the bobin", "a long one: the gat gatun in the fet fatun", "the sh the", "go"] * 3
 
@@ -63,7 +63,7 @@ def test_a_sample_of_tokens_estimates_the_divergence_and_is_the_same_each_time(
     predictor: Predictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = mean_divergence(predictor)
-    monkeypatch.setattr("bertie.inspect.clusters.WORK", 36 * 250)  # 36 pairs of heads, 250 pairs of tokens
+    monkeypatch.setattr("bertie.inspect.heads.clusters.WORK", 36 * 250)  # 36 pairs of heads, 250 pairs of tokens
     sampled = mean_divergence(predictor)
     assert not np.array_equal(sampled, whole)
     assert np.array_equal(sampled, mean_divergence(predictor))

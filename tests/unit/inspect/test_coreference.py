@@ -11,13 +11,13 @@ import torch
 
 from bertie.batches.collate import collate
 from bertie.inspect.attention import observed, read_attention, require_transformer
-from bertie.inspect.coreference import Coreference
+from bertie.inspect.heads.coreference import Coreference
 from bertie.inspect.mention_windows import RULES, encode_mentions
 from bertie.inspect.mentions import AntecedentQuestion, Mention, MentionText
 from bertie.inspect.tables import Table
 from bertie.model.model import Model
 from bertie.predict.load import load
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from conftest import Plant

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertie.inspect.dependency_probes import (
+from bertie.inspect.probes.dependency_probes import (
     ATTENTION,
     DISTANCES,
     GOLD,
@@ -21,7 +21,7 @@ from bertie.inspect.dependency_probes import (
     OffsetBaseline,
     baselines,
 )
-from bertie.inspect.probe_data import StateScale, WordBatch
+from bertie.inspect.probes.probe_data import StateScale, WordBatch
 from bertie.inspect.treebank import ParsedSentence
 
 Train = Callable[..., None]

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bertie.errors import UserError
+from bertie.base.errors import UserError
 from bertie.inspect import texts
-from bertie.inspect.heads import inspect_coreference, inspect_relations
+from bertie.inspect.heads.heads import inspect_coreference, inspect_relations
 from bertie.inspect.mentions import GAP_COLUMNS
 from bertie.inspect.tables import Table
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from conftest import Plant

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import bertie
+from bertie.base.contracts import Batch, MicroBatch, Ragged, Targets
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.folder import write_model
-from bertie.contracts import Batch, MicroBatch, Ragged, Targets
-from bertie.errors import UsageError, UserError
 from bertie.inspect.attention import gated
-from bertie.inspect.importance import (
+from bertie.inspect.heads.importance import (
     HeadLosses,
     first_sequences,
     head_importance,
@@ -26,8 +26,8 @@ from bertie.inspect.importance import (
     text_losses,
 )
 from bertie.model.config import TransformerConfig
-from bertie.model.electra import build_generator
 from bertie.model.encoder import build_encoder
+from bertie.model.encoders.electra import build_generator
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
@@ -38,8 +38,8 @@ from bertie.predict.predictor import Predictor
 from bertie.tasks import Choose, Classify, Embed, Tag
 from bertie.tasks.task import build_head
 from bertie.tasks.task_json import features_from_json, to_task_json
-from bertie.text import truncation
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers import truncation
+from bertie.tokenizers.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROWS = [("a long one: the gat gatun in the fet", "x"), ("the sh the", "y"), ("go the fet", "x")] * 4

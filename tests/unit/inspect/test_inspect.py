@@ -12,14 +12,14 @@ import pytest
 
 import bertie
 from bertie import cli
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.folder import write_model
-from bertie.errors import UsageError, UserError
 from bertie.inspect.inspect import NEEDS
 from bertie.inspect.mentions import GAP_COLUMNS
 from bertie.model.encoder import build_encoder
-from bertie.model.lstm import LstmConfig
+from bertie.model.encoders.lstm import LstmConfig
 from bertie.model.model import Model
-from bertie.text.tokenizer import NormalizerOptions, Tokenizer
+from bertie.tokenizers.tokenizer import NormalizerOptions, Tokenizer
 
 TEXTS = ["The gat go the gatun.", "go, go", "", "the " * 80, "\x00", "a fet"]
 

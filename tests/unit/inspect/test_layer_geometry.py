@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.folder import write_model
-from bertie.errors import UsageError, UserError
+from bertie.inspect.heads.layers import LayerComparison, inspect_layers, read_layers
 from bertie.inspect.inspect import Inspection, inspect_model
-from bertie.inspect.layers import LayerComparison, inspect_layers, read_layers
 from bertie.inspect.texts import TextFile
 from bertie.model.encoder import build_encoder
+from bertie.model.encoders.static import StaticConfig
 from bertie.model.model import Model
-from bertie.model.static import StaticConfig
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

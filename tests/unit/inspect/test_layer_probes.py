@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bertie.inspect.layer_probes import PART_OF_SPEECH, RELATION, UNKNOWN, LayerProbes, ProbeTask
-from bertie.inspect.probe_data import StateScale, WordBatch
+from bertie.inspect.probes.layer_probes import PART_OF_SPEECH, RELATION, UNKNOWN, LayerProbes, ProbeTask
+from bertie.inspect.probes.probe_data import StateScale, WordBatch
 from bertie.inspect.treebank import ParsedSentence
 
 CPU = torch.device("cpu")

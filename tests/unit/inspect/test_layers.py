@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from bertie.base.contracts import Hidden, Sequence
+from bertie.base.errors import UserError
 from bertie.batches.collate import collate
-from bertie.contracts import Hidden, Sequence
-from bertie.errors import UserError
 from bertie.inspect.attention import Group, read_hidden
-from bertie.inspect.layers import ANISOTROPY, CKA, LayerStates, Sample, cka_rows
+from bertie.inspect.heads.layers import ANISOTROPY, CKA, LayerStates, Sample, cka_rows
 from bertie.inspect.tables import Table
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
-from bertie.text import truncation
-from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertie.tokenizers import truncation
+from bertie.tokenizers.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 TEXTS = ["the fatun gat the bobin .", "go the", "a fet in the gatun .", "the . go . the", "the gat go"] * 3
 States = Callable[[Sequence], Tensor]
@@ -146,8 +146,8 @@ def test_undefined_values_are_not_numbers(predictor: Predictor) -> None:
 
 def test_samples_are_bounded_and_depend_on_the_seed(predictor: Predictor, sequences: list[Sequence]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bertie.inspect.layers.SAMPLED_TOKENS", 10)
-        patch.setattr("bertie.inspect.layers.SAMPLED_WORDS", 2)
+        patch.setattr("bertie.inspect.heads.layers.SAMPLED_TOKENS", 10)
+        patch.setattr("bertie.inspect.heads.layers.SAMPLED_WORDS", 2)
         samples = [draw(sequences, predictor.tokenizer, seed) for seed in (0, 0, 1)]
     assert [len(sample.tokens) for sample in samples] == [10] * 3
     assert [len(sample.words) for sample in samples] == [2] * 3
@@ -158,7 +158,7 @@ def test_samples_are_bounded_and_depend_on_the_seed(predictor: Predictor, sequen
 def test_sampled_states_are_those_of_the_sampled_tokens(predictor: Predictor, sequences: list[Sequence]) -> None:
     """Through the encoder: blocks and batches do not change which tokens are sampled."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bertie.inspect.layers.SAMPLED_TOKENS", 20)
+        patch.setattr("bertie.inspect.heads.layers.SAMPLED_TOKENS", 20)
         patch.setattr("bertie.inspect.attention.BATCH_TOKENS", 12)
         short = [sequence for sequence in sequences if len(sequence) != len(sequences[1])]
         sample = Sample.draw([sequences], predictor.tokenizer, max(map(len, sequences)) - 1, 0)

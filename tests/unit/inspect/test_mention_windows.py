@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bertie.corpus import bpe, word_counts
 from bertie.inspect.mention_windows import MentionWindows, encode_mentions
 from bertie.inspect.mentions import AntecedentQuestion, Mention, MentionText
-from bertie.text import bpe, word_counts
-from bertie.text.tokenizer import ByteLevel, NormalizerOptions, Tokenizer
+from bertie.tokenizers.tokenizer import ByteLevel, NormalizerOptions, Tokenizer
 
 FILLER = ("now",) * 10
 
@@ -160,6 +160,6 @@ def test_a_word_without_a_token_is_no_candidate(missing: int) -> None:
 
 
 def wordpiece_words() -> list[str]:
-    from bertie.text.tokenizer import SPECIAL_TOKENS
+    from bertie.tokenizers.tokenizer import SPECIAL_TOKENS
 
     return [*SPECIAL_TOKENS, "now"]

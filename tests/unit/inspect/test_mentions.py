@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bertie.errors import UsageError, UserError
+from bertie.base.errors import UsageError, UserError
 from bertie.inspect.mentions import GAP_COLUMNS, AntecedentQuestion, Mention, MentionText, read_coreference
 
 TEXT = "Anna Lee (left) met Paul; he likes her."

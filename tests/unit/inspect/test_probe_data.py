@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 import torch
 
+from bertie.base.errors import UserError
 from bertie.batches.collate import collate
-from bertie.errors import UserError
+from bertie.corpus import word_counts, wordpiece
 from bertie.inspect.attention import observed, require_transformer
-from bertie.inspect.probe_data import EncodedTreebank, StateScale, WordReader, treebank_vectors
+from bertie.inspect.probes.probe_data import EncodedTreebank, StateScale, WordReader, treebank_vectors
 from bertie.inspect.treebank import ParsedSentence
 from bertie.inspect.words import words_of
-from bertie.model.characters import Characters
 from bertie.model.encoder import build_encoder
-from bertie.model.lstm import LstmConfig
+from bertie.model.encoders.characters import Characters
+from bertie.model.encoders.lstm import LstmConfig
 from bertie.model.model import Model
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor
-from bertie.text import word_counts, wordpiece
-from bertie.text.tokenizer import NormalizerOptions, Tokenizer
+from bertie.tokenizers.tokenizer import NormalizerOptions, Tokenizer
 
 
 def sentence(text: str) -> ParsedSentence:
@@ -80,8 +80,8 @@ def test_words_have_the_states_attention_and_vectors_of_their_tokens(predictor: 
 
 def test_every_sentence_is_in_one_batch_and_the_order_depends_on_seed_and_epoch(reader: WordReader) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bertie.inspect.probe_data.TRAIN_TOKENS", 20)
-        patch.setattr("bertie.inspect.probe_data.POOL", 2)
+        patch.setattr("bertie.inspect.probes.probe_data.TRAIN_TOKENS", 20)
+        patch.setattr("bertie.inspect.probes.probe_data.POOL", 2)
         orders = [reader.shuffled(range(4), *key) for key in ((0, 0), (0, 0), (0, 1), (1, 0))]
         assert all(sorted(functools.reduce(operator.iadd, order, [])) == [0, 1, 2, 3] for order in orders)
         assert all(len(order) > 1 for order in orders)

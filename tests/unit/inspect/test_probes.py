@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from bertie.errors import UsageError, UserError
-from bertie.inspect.dependency_probes import ATTENTION, RIGHT, VECTORS
-from bertie.inspect.probes import inspect_probes, split, untrained
-from bertie.inspect.structural_probe import CHAIN
+from bertie.base.errors import UsageError, UserError
+from bertie.inspect.probes.dependency_probes import ATTENTION, RIGHT, VECTORS
+from bertie.inspect.probes.probes import inspect_probes, split, untrained
+from bertie.inspect.probes.structural_probe import CHAIN
 from bertie.inspect.tables import InputFindings
 from bertie.predict.load import load
 from bertie.predict.predictor import Predictor

@@ -13,17 +13,17 @@ from safetensors.torch import load_file, save_file
 
 import bertie
 from bertie import cli
+from bertie.base.errors import UsageError, UserError
 from bertie.batches.collate import collate
 from bertie.checkpoints import folder as checkpoints
 from bertie.checkpoints.read import verify
-from bertie.errors import UsageError, UserError
 from bertie.inspect.attention import gated, require_transformer
-from bertie.inspect.prune import lowest_heads, parse_heads
+from bertie.inspect.heads.prune import lowest_heads, parse_heads
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
 from bertie.pretraining.initial_weights import new_model
-from bertie.text import truncation
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers import truncation
+from bertie.tokenizers.tokenizer import Tokenizer
 
 HEADS = [(1, 2), (2, 1), (2, 4)]
 pytestmark = pytest.mark.usefixtures("one_thread")

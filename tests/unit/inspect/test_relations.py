@@ -11,13 +11,13 @@ import torch
 
 from bertie.batches.collate import collate
 from bertie.inspect.attention import observed, read_attention, require_transformer
-from bertie.inspect.relations import DIRECTIONS, Relations, named_words
+from bertie.inspect.heads.relations import DIRECTIONS, Relations, named_words
 from bertie.inspect.tables import Table
 from bertie.inspect.treebank import ParsedSentence
 from bertie.inspect.words import WordGrid, encode_words
 from bertie.model.model import Model
 from bertie.predict.load import load
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from conftest import Plant

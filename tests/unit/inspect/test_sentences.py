@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from bertie.errors import UsageError
-from bertie.inspect import sentences as module
-from bertie.inspect.sentences import (
+from bertie.base.errors import UsageError
+from bertie.inspect.heads import sentences as module
+from bertie.inspect.heads.sentences import (
     Arc,
     given_sentences,
     sentence_table,
@@ -22,7 +22,7 @@ from bertie.inspect.sentences import (
 from bertie.inspect.texts import TextFile
 from bertie.model.model import Model
 from bertie.predict.predictor import Predictor
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from conftest import Plant

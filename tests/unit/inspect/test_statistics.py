@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from bertie.contracts import Sequence
+from bertie.base.contracts import Sequence
 from bertie.inspect.attention import Group, read_attention
-from bertie.inspect.statistics import REACH, STATISTICS, HeadStatistics, punctuation_ids
+from bertie.inspect.heads.statistics import REACH, STATISTICS, HeadStatistics, punctuation_ids
 from bertie.inspect.tables import Table
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
-from bertie.text import truncation
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers import truncation
+from bertie.tokenizers.tokenizer import Tokenizer
 
 TEXTS = ["a b a, c a.", "c", "d e f ... g", "a b c d e f", "b b!"]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from bertie.inspect.probe_data import StateScale, WordBatch
-from bertie.inspect.structural_probe import CHAIN, MEASURES, StructuralProbes, tree_distances
+from bertie.inspect.probes.probe_data import StateScale, WordBatch
+from bertie.inspect.probes.structural_probe import CHAIN, MEASURES, StructuralProbes, tree_distances
 from bertie.inspect.treebank import ParsedSentence
 
 CPU = torch.device("cpu")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bertie.errors import UsageError, UserError
+from bertie.base.errors import UsageError, UserError
 from bertie.inspect.treebank import ParsedSentence, read_treebank
 
 GOOD = """# text = Don't go

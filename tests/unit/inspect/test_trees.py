@@ -8,7 +8,7 @@ import torch
 from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 from scipy.stats import spearmanr
 
-from bertie.inspect.structural_probe import rank_correlations, spanning_trees, tree_distances
+from bertie.inspect.probes.structural_probe import rank_correlations, spanning_trees, tree_distances
 from bertie.inspect.treebank import ParsedSentence
 
 

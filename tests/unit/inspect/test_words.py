@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from bertie.corpus import word_counts, wordpiece
 from bertie.inspect.attention import Group, read_attention
 from bertie.inspect.words import WordGrid, encode_words
 from bertie.predict.load import load
-from bertie.text import word_counts, wordpiece
-from bertie.text.tokenizer import NormalizerOptions, Tokenizer
+from bertie.tokenizers.tokenizer import NormalizerOptions, Tokenizer
 
 
 def test_attention_between_words_is_the_sum_to_and_the_mean_from_their_pieces(pretrained: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bertie import config
+from bertie.base import config
 from bertie.pretraining.pretrain import set_up
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.step_cost import flops_per_step

@@ -21,8 +21,8 @@ import pytest
 import tomli_w
 
 import bertie
+from bertie.base.errors import MachineError, UsageError, UserError
 from bertie.cli import main
-from bertie.errors import MachineError, UsageError, UserError
 from bertie.lab import dry_run, schedule, worker
 from bertie.lab.launchers import ProcessLauncher, Work
 from bertie.lab.schedule import only_process

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertie import config, console
+from bertie.base import config, console
 from bertie.lab.checks import check
 from bertie.lab.config import LabConfig
 from bertie.lab.parts import read_parts

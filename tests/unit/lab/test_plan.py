@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from bertie import config
+from bertie.base import config
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.folder import write_model
-from bertie.errors import UsageError, UserError
+from bertie.corpus import prepare as preparation
 from bertie.lab import checks
 from bertie.lab.checks import check
 from bertie.lab.config import LabConfig
@@ -28,8 +29,7 @@ from bertie.pretraining.glove import GloveConfig
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.pretraining.step_cost import tokens_per_step
-from bertie.text import prepare as preparation
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 File = dict[str, Any]
 

@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bertie import runtime
-from bertie.contracts import Ragged
-from bertie.model import attention_groups, attention_window
-from bertie.model.attention import IMPLEMENTATIONS, automatic, dense, eager, fits_varlen, varlen
-from bertie.model.attention_groups import MULTIPLE, _plan, grouped
-from bertie.model.attention_loop import looped
-from bertie.model.attention_window import FULL, Attention, AttentionInput, Pattern, alibi_slopes
+from bertie.base import runtime
+from bertie.base.contracts import Ragged
+from bertie.model.attention import groups as attention_groups
+from bertie.model.attention import window as attention_window
+from bertie.model.attention.attention import IMPLEMENTATIONS, automatic, dense, eager, fits_varlen, varlen
+from bertie.model.attention.groups import MULTIPLE, _plan, grouped
+from bertie.model.attention.loop import looped
+from bertie.model.attention.window import FULL, Attention, AttentionInput, Pattern, alibi_slopes
 
 ON_CPU = [attention for attention in IMPLEMENTATIONS.values() if attention is not varlen]  # varlen needs a GPU
 FAST = [dense, grouped, looped]  # `automatic` chooses one of them

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bertie.contracts import Ragged
+from bertie.base.contracts import Ragged
 from bertie.model.bilstm import BiLstm
 
 LENGTHS = [2, 0, 5, 1, 3]

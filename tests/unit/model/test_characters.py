@@ -8,19 +8,19 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from bertie.base.contracts import Batch, MicroBatch, Sequence, Targets
+from bertie.base.errors import UsageError
 from bertie.batches.collate import collate
-from bertie.contracts import Batch, MicroBatch, Sequence, Targets
-from bertie.errors import UsageError
-from bertie.model.characters import ENTRIES_MULTIPLE, GATE_BIAS, CharacterCNN, Characters
 from bertie.model.encoder import build_encoder, spell_entries
+from bertie.model.encoders.characters import ENTRIES_MULTIPLE, GATE_BIAS, CharacterCNN, Characters
+from bertie.model.encoders.lstm import LstmConfig
 from bertie.model.flops import model_flops
 from bertie.model.initialization import initialize_weights
-from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
 from bertie.objectives import BidirectionalLM
 from bertie.objectives.objective import Labeling
-from bertie.text.spelling import spelling_table
-from bertie.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertie.tokenizers.spelling import spelling_table
+from bertie.tokenizers.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 WORDS = ["abcd", "abce", "##abcd", "b", *(f"w{i}" for i in range(300))]
 SETTINGS = Characters(filters=(3, 4, 5), character_size=4, max_characters=8)

@@ -11,12 +11,12 @@ import itertools
 import numpy as np, torch
 import torch.nn.attention.varlen
 from bertie.batches.collate import collate, join
-from bertie.contracts import Sequence, Targets
-from bertie.model import layers, short_attention
-from bertie.model.attention import varlen
+from bertie.base.contracts import Sequence, Targets
+from bertie.model import layers; from bertie.model.kernels import short_attention
+from bertie.model.attention.attention import varlen
 from bertie.model.model import Model
 from bertie.model.config import TransformerConfig
-from bertie.model.vocabulary_heads import MaskedLMHead
+from bertie.model.heads.vocabulary_heads import MaskedLMHead
 from bertie.model.encoder import Encoder, build_encoder
 from bertie.model.initialization import initialize_weights
 

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertie.contracts import Ragged
-from bertie.errors import UsageError
+from bertie.base.contracts import Ragged
+from bertie.base.errors import UsageError
+from bertie.model.attention.disentangled import Distances, bucket_of, disentangled
+from bertie.model.attention.relative_attention import reach_of, relative_dense
 from bertie.model.config import TransformerConfig
 from bertie.model.convolution import Convolution
-from bertie.model.disentangled import Distances, bucket_of, disentangled
-from bertie.model.relative_attention import reach_of, relative_dense
 
 LENGTHS = [9, 40, 1, 21, 20]
 
@@ -51,7 +51,7 @@ def test_both_implementations_compute_the_formula_and_its_gradients(monkeypatch:
     for _ in range(2):
         for found, right in zip(results(disentangled(*inputs, ragged, 0.0)), expected, strict=True):
             torch.testing.assert_close(found, right)
-        monkeypatch.setattr("bertie.model.disentangled.relative_grouped", relative_dense)
+        monkeypatch.setattr("bertie.model.attention.disentangled.relative_grouped", relative_dense)
     half = [x.bfloat16() for x in inputs]
     monkeypatch.undo()
     torch.testing.assert_close(disentangled(*half, ragged, 0.0).double(), expected[0], atol=0.1, rtol=0.1)

@@ -12,13 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertie.base.contracts import Batch, Sequence
 from bertie.batches.collate import collate
-from bertie.contracts import Batch, Sequence
 from bertie.model import dropout
 from bertie.model.config import TransformerConfig
 from bertie.model.dropout import drop, drop_add
 from bertie.model.encoder import Encoder, build_encoder
-from bertie.model.heads import PooledHead
+from bertie.model.heads.heads import PooledHead
 from bertie.model.initialization import initialize_weights
 from bertie.objectives import MaskedLM, NextSentence
 

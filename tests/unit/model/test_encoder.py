@@ -9,17 +9,17 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from bertie.base.contracts import Batch, MicroBatch, Sequence, Targets
+from bertie.base.errors import UsageError
 from bertie.batches.collate import collate, filler
-from bertie.contracts import Batch, MicroBatch, Sequence, Targets
-from bertie.errors import UsageError
-from bertie.model.attention import AttentionKind
+from bertie.model.attention.attention import AttentionKind
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, build_encoder
-from bertie.model.heads import PooledHead
+from bertie.model.heads.heads import PooledHead
+from bertie.model.heads.vocabulary_heads import MaskedLMHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.layers import Layer
 from bertie.model.model import Model
-from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.objectives.objective import Labeling
 

@@ -18,7 +18,7 @@ PROGRAM = """
 import torch
 from torch.nn.attention import current_flash_attention_impl
 
-from bertie.model.flash_attention import use_flash_attention_3
+from bertie.model.attention.flash_attention import use_flash_attention_3
 
 torch.cuda.is_available, torch.cuda.get_device_capability = lambda: {capability} is not None, lambda: {capability}
 assert current_flash_attention_impl() is None

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from bertie.base.contracts import MicroBatch, Sequence
 from bertie.batches.collate import collate, join
 from bertie.checkpoints.read import read_checkpoint
-from bertie.contracts import MicroBatch, Sequence
 from bertie.model.config import TransformerConfig
 from bertie.model.flops import model_flops
 from bertie.objectives import AnyObjective, Distillation, MaskedLM, NextSentence, ReplacedToken, SpanBoundary
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 OBJECTIVES = (MaskedLM(), NextSentence())
 

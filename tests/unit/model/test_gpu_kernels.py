@@ -14,14 +14,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bertie import runtime
-from bertie.contracts import Targets
-from bertie.model import chunked_loss
+from bertie.base import runtime
+from bertie.base.contracts import Targets
 from bertie.model.activation import activation
 from bertie.model.config import Activation
-from bertie.model.gated import gated
-from bertie.model.loss_slope import overwrite_with_slope
-from bertie.model.losses import cross_entropy, vocabulary_loss
+from bertie.model.kernels.gated import gated
+from bertie.model.losses import chunked_loss
+from bertie.model.losses.loss_slope import overwrite_with_slope
+from bertie.model.losses.losses import cross_entropy, vocabulary_loss
 
 HALF = (torch.bfloat16, torch.float16)
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs the package triton")
@@ -29,7 +29,7 @@ needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, re
 
 def check_loss() -> None:
     """One block per row and several, the last of them not full; labels at both ends; weights of 0; equal logits."""
-    from bertie.model import loss_kernel
+    from bertie.model.kernels import loss_kernel
 
     generator = torch.Generator().manual_seed(0)
     sizes = ((1, 1), (3, 2), (5, 127), (4, 128), (6, 1001), (2, 3000))

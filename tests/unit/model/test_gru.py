@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from bertie.base.contracts import Batch, Sequence
+from bertie.base.errors import UsageError
 from bertie.batches.collate import collate
-from bertie.contracts import Batch, Sequence
-from bertie.errors import UsageError
 from bertie.model.encoder import build_encoder
-from bertie.model.gru import GruConfig, GruEncoder, TimeSteps
+from bertie.model.encoders.gru import GruConfig, GruEncoder, TimeSteps
+from bertie.model.encoders.lstm import LstmConfig
 from bertie.model.initialization import initialize_weights
-from bertie.model.lstm import LstmConfig
 
 CONFIG = GruConfig(6, 4, vocab_size=40, max_position_embeddings=16, hidden_dropout_prob=0.0)
 

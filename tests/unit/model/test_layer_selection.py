@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertie.errors import UsageError
-from bertie.model import layer_selection
+from bertie.base.errors import UsageError
 from bertie.model.config import TransformerConfig
-from bertie.model.layer_selection import Fixed, ScalarMix
+from bertie.model.heads import layer_selection
+from bertie.model.heads.layer_selection import Fixed, ScalarMix
 
 
 def config(layers: int) -> TransformerConfig:

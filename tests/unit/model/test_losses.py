@@ -9,9 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bertie.contracts import Loss, Targets
-from bertie.model import loss_slope
-from bertie.model.losses import cross_entropy, vocabulary_loss
+from bertie.base.contracts import Loss, Targets
+from bertie.model.losses import loss_slope
+from bertie.model.losses.losses import cross_entropy, vocabulary_loss
 
 
 def targets(labels: Tensor, weight: Tensor | None = None) -> Targets:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertie.contracts import Ragged
-from bertie.model.lsh_attention import (
+from bertie.base.contracts import Ragged
+from bertie.model.attention.lsh_attention import (
     EMPTY,
     Chunking,
     Chunks,

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
+from bertie.base.contracts import Batch, MicroBatch, Sequence
+from bertie.base.errors import UsageError
 from bertie.batches.collate import collate
-from bertie.contracts import Batch, MicroBatch, Sequence
-from bertie.errors import UsageError
 from bertie.model.encoder import build_encoder
+from bertie.model.encoders.lstm import LstmConfig, LstmEncoder
 from bertie.model.flops import model_flops
 from bertie.model.initialization import initialize_weights
-from bertie.model.lstm import LstmConfig, LstmEncoder
 from bertie.objectives import BidirectionalLM
 from bertie.objectives.objective import Labeling
 from bertie.pretraining.initial_weights import new_model
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 CONFIG = LstmConfig(2, 12, 10, vocab_size=40, max_position_embeddings=16, hidden_dropout_prob=0.0)
 

@@ -9,19 +9,20 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from bertie.base.contracts import Batch, MicroBatch, Sequence
+from bertie.base.errors import UsageError
 from bertie.batches.collate import collate
-from bertie.contracts import Batch, MicroBatch, Sequence
-from bertie.errors import UsageError
-from bertie.model import lsh_attention, reformer
+from bertie.model.attention import lsh_attention
 from bertie.model.encoder import build_encoder, with_dropout
+from bertie.model.encoders import reformer
+from bertie.model.encoders.reformer import ReformerEncoder
+from bertie.model.encoders.reformer_config import ReformerConfig, idle_settings
 from bertie.model.flops import model_flops
 from bertie.model.initialization import initialize_weights
-from bertie.model.reformer import ReformerEncoder
-from bertie.model.reformer_config import ReformerConfig, idle_settings
 from bertie.objectives import CausalLM
 from bertie.objectives.objective import Labeling
 from bertie.pretraining.initial_weights import new_model
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 CONFIG = ReformerConfig(
     *(("local", "lsh", "local", "lsh"), 32, 2, 24),

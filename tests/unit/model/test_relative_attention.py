@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bertie.contracts import Ragged
-from bertie.model import attention_groups
-from bertie.model.attention_groups import MULTIPLE
-from bertie.model.relative_attention import Keys, Stream, Terms, reach_of, relative_dense
-from bertie.model.relative_groups import _plan_of, relative_grouped
+from bertie.base.contracts import Ragged
+from bertie.model.attention import groups as attention_groups
+from bertie.model.attention.groups import MULTIPLE
+from bertie.model.attention.relative_attention import Keys, Stream, Terms, reach_of, relative_dense
+from bertie.model.attention.relative_groups import _plan_of, relative_grouped
 
 BOTH = [relative_dense, relative_grouped]
 Attend = Callable[[Terms, tuple[Stream, ...], Keys, float], Tensor]

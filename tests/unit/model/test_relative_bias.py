@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import torch
 
-from bertie.contracts import Ragged
-from bertie.model.attention import IMPLEMENTATIONS, eager, varlen
-from bertie.model.attention_window import AttentionInput, Pattern
-from bertie.model.relative_bias import RelativeBias, bucket_of
+from bertie.base.contracts import Ragged
+from bertie.model.attention.attention import IMPLEMENTATIONS, eager, varlen
+from bertie.model.attention.relative_bias import RelativeBias, bucket_of
+from bertie.model.attention.window import AttentionInput, Pattern
 
 
 def test_buckets_are_single_distances_then_grow_with_the_logarithm() -> None:

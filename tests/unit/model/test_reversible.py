@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from bertie.model.reversible import Branch, run_reversible, run_stored
+from bertie.model.encoders.reversible import Branch, run_reversible, run_stored
 
 
 def branch(size: int, seed: int | None = None, chunk: int = 0) -> Branch:

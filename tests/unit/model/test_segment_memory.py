@@ -13,22 +13,23 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from bertie.base.contracts import Batch, MicroBatch, Sequence
+from bertie.base.errors import UsageError
 from bertie.batches.collate import collate
-from bertie.contracts import Batch, MicroBatch, Sequence
-from bertie.errors import UsageError
-from bertie.model import segment_memory, xlnet
+from bertie.model.attention import segment_memory
+from bertie.model.attention.relative_attention import relative_dense
 from bertie.model.encoder import build_encoder
+from bertie.model.encoders import xlnet
+from bertie.model.encoders.transformer_xl import TransformerXlConfig
+from bertie.model.encoders.xlnet import XlnetConfig
 from bertie.model.flops import model_flops
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.model.positions import relative_embeddings
-from bertie.model.relative_attention import relative_dense
-from bertie.model.transformer_xl import TransformerXlConfig
-from bertie.model.xlnet import XlnetConfig
 from bertie.objectives import AnyObjective, CausalLM, PermutationLM
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.memory import estimate_memory
 
 OFF = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

@@ -13,10 +13,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import bertie
+from bertie.base.contracts import MicroBatch, Sequence
+from bertie.base.errors import UsageError
 from bertie.batches.collate import collate, join
 from bertie.checkpoints.folder import write_model
-from bertie.contracts import MicroBatch, Sequence
-from bertie.errors import UsageError
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.finetuning.single_run import require_layers
 from bertie.model.config import TransformerConfig
@@ -30,7 +30,7 @@ from bertie.predict.engines import calibration, cpu, torch_engine
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.tasks import Classify
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.memory import estimate_memory
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertie.contracts import Ragged
-from bertie.model.attention import eager
-from bertie.model.attention_window import FULL, AttentionInput, Pattern
+from bertie.base.contracts import Ragged
+from bertie.model.attention.attention import eager
+from bertie.model.attention.window import FULL, AttentionInput, Pattern
+from bertie.model.kernels.short_attention import short_attention
 from bertie.model.positions import rotary_angles, rotate, rotation
-from bertie.model.short_attention import short_attention
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":

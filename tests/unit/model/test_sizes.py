@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from bertie import config as configuration
+from bertie.base import config as configuration
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
-from bertie.model.heads import PooledHead
+from bertie.model.heads.heads import PooledHead
 from bertie.model.model import Model
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig

@@ -9,15 +9,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from bertie.base.contracts import Batch, Hidden, Sequence, Targets
+from bertie.base.errors import UsageError
 from bertie.batches.collate import collate
-from bertie.contracts import Batch, Hidden, Sequence, Targets
-from bertie.errors import UsageError
-from bertie.model.attention_window import alibi_slopes
+from bertie.model.attention.window import alibi_slopes
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import Encoder, build_encoder
+from bertie.model.heads.vocabulary_heads import MaskedLMHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.positions import layer_rotations, rotary_angles, rotate, rotation
-from bertie.model.vocabulary_heads import MaskedLMHead
 
 BASE = TransformerConfig(3, 16, 4, 24, vocab_size=50, max_position_embeddings=20)
 SWITCHES = [

@@ -5,19 +5,19 @@ import pytest
 import torch
 from torch import nn
 
+from bertie.base.contracts import Ragged, Sequence
 from bertie.batches.collate import collate, filler
-from bertie.contracts import Ragged, Sequence
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig, build_encoder
-from bertie.model.features import FeatureExtractor
-from bertie.model.gru import GruConfig
+from bertie.model.encoders.gru import GruConfig
+from bertie.model.encoders.lstm import LstmConfig
+from bertie.model.encoders.static import StaticConfig
+from bertie.model.heads.features import FeatureExtractor
+from bertie.model.heads.max_texts import AttendingTexts, EsimTexts, MaxTexts, attended
+from bertie.model.heads.pooled_texts import BothOrders, PooledRows, TextVectors, separate_texts
+from bertie.model.heads.text_pooling import TextPooling
 from bertie.model.initialization import initialize_weights
-from bertie.model.lstm import LstmConfig
-from bertie.model.max_texts import AttendingTexts, EsimTexts, MaxTexts, attended
 from bertie.model.model import Model
-from bertie.model.pooled_texts import BothOrders, PooledRows, TextVectors, separate_texts
-from bertie.model.static import StaticConfig
-from bertie.model.text_pooling import TextPooling
 
 ENCODERS = [
     TransformerConfig(2, 16, 2, 32, vocab_size=60, max_position_embeddings=32, hidden_dropout_prob=0.0),

@@ -10,18 +10,18 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from bertie import runtime
+from bertie.base import runtime
+from bertie.base.contracts import Batch, MicroBatch, Sequence
+from bertie.base.errors import UsageError
 from bertie.batches.collate import collate
-from bertie.contracts import Batch, MicroBatch, Sequence
-from bertie.errors import UsageError
 from bertie.model.encoder import build_encoder
+from bertie.model.encoders.xlnet import XlnetConfig, XlnetEncoder
 from bertie.model.flops import model_flops
 from bertie.model.initialization import initialize_weights
-from bertie.model.xlnet import XlnetConfig, XlnetEncoder
 from bertie.objectives import PermutationLM
 from bertie.objectives.objective import Labeling
 from bertie.pretraining.initial_weights import new_model
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 CONFIG = XlnetConfig(
     2, 8, 2, 12, vocab_size=40, max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0

@@ -9,21 +9,21 @@ import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from bertie.base.contracts import Sequence, Targets
 from bertie.batches.collate import collate, filler
-from bertie.contracts import Sequence, Targets
-from bertie.model.chunked_loss import chunked_vocabulary_loss
+from bertie.corpus.shards import open_shards
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
-from bertie.model.losses import cross_entropy
-from bertie.model.lstm import BidirectionalLMHead
+from bertie.model.encoders.lstm import BidirectionalLMHead
+from bertie.model.heads.vocabulary_heads import VocabularyHead
+from bertie.model.losses.chunked_loss import chunked_vocabulary_loss
+from bertie.model.losses.losses import cross_entropy
 from bertie.model.model import Model
-from bertie.model.vocabulary_heads import VocabularyHead
 from bertie.objectives.bilm import BidirectionalLM
 from bertie.objectives.clm import CausalLM
 from bertie.objectives.initialization import COOCCURRENCE_NORM
 from bertie.objectives.objective import Labeling
-from bertie.text.shards import open_shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 def sequence(ids: list[int]) -> Sequence:
@@ -45,9 +45,9 @@ def test_every_token_predicts_the_next_one_of_its_sequence(small_tokenizer: Toke
 def test_the_chunked_loss_agrees_with_cross_entropy(
     chunk: int, cached: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertie.model.chunked_loss.CHUNK_LOGITS", chunk)
-    monkeypatch.setattr("bertie.model.chunked_loss.MIN_ROWS", 1)
-    monkeypatch.setattr("bertie.model.loss_slope.CHUNK", cached)
+    monkeypatch.setattr("bertie.model.losses.chunked_loss.CHUNK_LOGITS", chunk)
+    monkeypatch.setattr("bertie.model.losses.chunked_loss.MIN_ROWS", 1)
+    monkeypatch.setattr("bertie.model.losses.loss_slope.CHUNK", cached)
     torch.manual_seed(0)
     x = torch.randn(23, 8, dtype=dtype, requires_grad=True)
     matrix = torch.randn(50, 8, dtype=dtype, requires_grad=True)

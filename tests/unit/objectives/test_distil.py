@@ -12,23 +12,23 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 import bertie
+from bertie.base.contracts import Batch, MicroBatch, Sequence
+from bertie.base.errors import UsageError
 from bertie.batches.collate import collate, filler, join
 from bertie.batches.contiguous import FullSentences
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
-from bertie.contracts import Batch, MicroBatch, Sequence
-from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
-from bertie.model.distillation import spaced
+from bertie.model.heads.distillation import spaced
 from bertie.model.initialization import initialize_weights
-from bertie.model.soft_targets import Logits, divergence
+from bertie.model.losses.soft_targets import Logits, divergence
 from bertie.objectives import Distillation, MaskedLM, NextSentence, ReplacedToken
 from bertie.objectives.objective import Labeling
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model, read_teacher
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
@@ -88,7 +88,7 @@ def test_targets_are_at_all_tokens_or_at_the_masked_ones(small_tokenizer: Tokeni
 @pytest.mark.parametrize("chunk", [1, 7 * 50, 1 << 23])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_divergence_agrees_with_torch(chunk: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertie.model.chunked_loss.CHUNK_LOGITS", chunk)
+    monkeypatch.setattr("bertie.model.losses.chunked_loss.CHUNK_LOGITS", chunk)
     torch.manual_seed(0)
     ours, theirs = random_logits(23, 8, 50, dtype, True), random_logits(23, 6, 50, dtype, False)
     weight = torch.rand(23).round(decimals=1).to(dtype)
@@ -254,7 +254,7 @@ def test_a_run_is_saved_as_a_distilbert_without_its_teacher(
     bertie.pretrain(recipe, small_shards, run, threads=1)
     model = bertie.load(run)
     assert model.model.kinds == {"mlm"}
-    assert bertie.storage.read_json(run / "config.json")["architectures"] == ["DistilBertForMaskedLM"]
+    assert bertie.base.storage.read_json(run / "config.json")["architectures"] == ["DistilBertForMaskedLM"]
     assert len(model.fill_mask("The [MASK] in the")[0]) == 5
     checkpoint = run / "checkpoints" / "step-00000008" / "model.safetensors"
     assert checkpoint.read_bytes() == (run / "model.safetensors").read_bytes()

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertie.base.contracts import Batch, MicroBatch, Sequence, Targets
 from bertie.batches.collate import collate, filler
 from bertie.batches.layouts import SentencePairs
 from bertie.batches.loader import Position
-from bertie.contracts import Batch, MicroBatch, Sequence, Targets
+from bertie.corpus.shards import Shards, open_shards
 from bertie.objectives.masking import SPAN_LENGTHS, Masking, ngram_lengths, select
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.objective import Labeling
 from bertie.pretraining.eval_set import eval_batches
 from bertie.pretraining.feed import Feed
 from bertie.pretraining.phases import resolve_phases
-from bertie.text.shards import Shards, open_shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.length import StepCount
 

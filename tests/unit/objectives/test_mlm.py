@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from bertie.base.contracts import FILLER, Batch, Sequence, Targets
 from bertie.batches.collate import collate, filler
-from bertie.contracts import FILLER, Batch, Sequence, Targets
+from bertie.corpus.cooccurrence import cooccurrence_vectors
+from bertie.corpus.shards import open_shards
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
@@ -17,10 +19,8 @@ from bertie.objectives.masking import Masking
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.objective import Labeling
 from bertie.pretraining.feed import label_row
-from bertie.text.cooccurrence import cooccurrence_vectors
-from bertie.text.shards import open_shards
-from bertie.text.special_tokens import LINE_BREAK
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.special_tokens import LINE_BREAK
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 def rows_of(tokenizer: Tokenizer, count: int, tokens: int = 1024) -> list[Batch]:

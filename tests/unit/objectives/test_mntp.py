@@ -11,18 +11,18 @@ import pytest
 import torch
 
 import bertie
+from bertie.base.contracts import Sequence
 from bertie.batches.collate import collate
 from bertie.checkpoints.folder import write_model
-from bertie.contracts import Sequence
 from bertie.model.config import TransformerConfig
+from bertie.model.heads.vocabulary_heads import MaskedLMHead
 from bertie.model.initialization import initialize_weights
-from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives import MaskedNextToken
 from bertie.objectives.objective import Labeling
 from bertie.predict.predictor import Predictor
 from bertie.pretraining.initial_weights import new_model
-from bertie.text import truncation
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers import truncation
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")

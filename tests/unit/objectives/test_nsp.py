@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from bertie.base.contracts import Sequence
 from bertie.batches.collate import collate, filler
-from bertie.contracts import Sequence
 from bertie.objectives.nsp import NextSentence
 from bertie.objectives.objective import Labeling
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 def pair(length: int, kind: int) -> Sequence:

@@ -24,7 +24,8 @@ import torch
 from scipy.special import erf
 from torch import Tensor
 
-from bertie import config
+from bertie.base import config
+from bertie.base.contracts import Batch, Loss, MicroBatch, Sequence
 from bertie.batches.collate import collate, filler, join
 from bertie.batches.fixed_shape import Capacity, padded
 from bertie.batches.layouts import Layout
@@ -32,22 +33,21 @@ from bertie.batches.loader import Position, Step
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
-from bertie.contracts import Batch, Loss, MicroBatch, Sequence
-from bertie.model.characters import Characters
+from bertie.corpus.shards import Shards, open_shards
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import EncoderConfig, spell_entries
-from bertie.model.gru import GruConfig
+from bertie.model.encoders.characters import Characters
+from bertie.model.encoders.gru import GruConfig
+from bertie.model.encoders.lstm import LstmConfig
+from bertie.model.encoders.reformer_config import ReformerConfig
+from bertie.model.encoders.transformer_xl import TransformerXlConfig
+from bertie.model.encoders.xlnet import XlnetConfig
 from bertie.model.initialization import initialize_weights
-from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
-from bertie.model.reformer_config import ReformerConfig
-from bertie.model.transformer_xl import TransformerXlConfig
-from bertie.model.xlnet import XlnetConfig
 from bertie.objectives import AnyObjective, CausalLM, Distillation, MaskedLM
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig
-from bertie.text.shards import Shards, open_shards
 from bertie.training.length import StepCount
 from bertie.training.loop import LoopSettings, StepResult, train_steps
 from bertie.training.optimizers import AdamW

@@ -12,22 +12,22 @@ import pytest
 import torch
 
 import bertie
+from bertie.base.contracts import Sequence
 from bertie.batches.contiguous import DocSentences
 from bertie.checkpoints.read import read_checkpoint
-from bertie.contracts import Sequence
+from bertie.corpus.shards import open_shards
 from bertie.inspect.attention import Group, read_attention
 from bertie.model.config import TransformerConfig
+from bertie.model.heads.vocabulary_heads import MaskedLMHead
 from bertie.model.initial_attention import PATTERNS, Focus
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
-from bertie.model.vocabulary_heads import MaskedLMHead
 from bertie.objectives import MaskedLM
 from bertie.objectives.initialization import set_pattern_weights
 from bertie.pretraining import pretrain
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
-from bertie.text.shards import open_shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.memory import one_pass
 from bertie.training.muon import Muon
 from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer

@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bertie.base.contracts import Batch, Sequence
 from bertie.batches.collate import collate, filler
-from bertie.contracts import Batch, Sequence
-from bertie.model.xlnet import XlnetConfig
+from bertie.model.encoders.xlnet import XlnetConfig
 from bertie.objectives import PermutationLM
 from bertie.objectives.objective import Labeling
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 CONFIG = XlnetConfig(
     2, 32, 4, 64, vocab_size=500, max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0

@@ -13,17 +13,17 @@ import torch
 from torch import Tensor
 
 import bertie
+from bertie.base.contracts import Batch, MicroBatch, Sequence
+from bertie.base.errors import UserError
 from bertie.batches.collate import collate, filler, join
 from bertie.batches.contiguous import FullSentences
 from bertie.checkpoints.checkpoint import load_weights
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
 from bertie.cli import main
-from bertie.contracts import Batch, MicroBatch, Sequence
-from bertie.errors import UserError
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
-from bertie.model.electra import distinct_rows, fill_masks, sample
+from bertie.model.encoders.electra import distinct_rows, fill_masks, sample
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence, ReplacedToken
 from bertie.objectives.objective import Labeling
@@ -32,7 +32,7 @@ from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import load_initial_weights, new_model
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tasks import Classify
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 
@@ -208,7 +208,7 @@ def test_damaged_sizes_of_a_generator_are_reported(
 ) -> None:
     write_model(tmp_path, new_model(config, OBJECTIVES, 0), small_tokenizer)
     path = tmp_path / "config.json"
-    values = bertie.storage.read_json(path)
+    values = bertie.base.storage.read_json(path)
     assert values["generator"] == {
         **{"num_hidden_layers": 2, "hidden_size": 16},
         **{"num_attention_heads": 2, "intermediate_size": 32},
@@ -220,7 +220,7 @@ def test_damaged_sizes_of_a_generator_are_reported(
         (values["generator"] | {"hidden_size": 15}, "not a multiple of 2 heads"),
         (values["generator"] | {"hidden_size": 10**6}, r"generator\.\S+ should be"),
     ):
-        bertie.storage.write_json(path, values | {"generator": damage})
+        bertie.base.storage.write_json(path, values | {"generator": damage})
         with pytest.raises(UserError, match=message):
             read_checkpoint(tmp_path)
 

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from bertie.base.contracts import Batch, Sequence, Targets
 from bertie.batches.collate import collate, filler
-from bertie.contracts import Batch, Sequence, Targets
 from bertie.objectives import SpanBoundary
 from bertie.objectives.masking import MaskedRow, MaskedSpans
 from bertie.objectives.objective import Labeling
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 RNG = np.random.default_rng(0)
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from bertie.base.contracts import Batch, MicroBatch, Sequence
 from bertie.batches.collate import collate, filler
-from bertie.contracts import Batch, MicroBatch, Sequence
-from bertie.model.gru import GruConfig
+from bertie.model.encoders.gru import GruConfig
 from bertie.model.initialization import initialize_weights
 from bertie.objectives import SkipThoughts
 from bertie.objectives.objective import Labeled, Labeling
 from bertie.pretraining.initial_weights import new_model
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 GRU = GruConfig(12, 8, vocab_size=60, max_position_embeddings=32, hidden_dropout_prob=0.0)
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import bertie
+from bertie.base.contracts import Sequence
 from bertie.batches.collate import collate
-from bertie.contracts import Sequence
 from bertie.predict.predictor import Predictor
 
 sys.path.insert(0, str(Path(__file__).parent))  # for engine_inputs.py

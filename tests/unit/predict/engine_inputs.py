@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from bertie.base.contracts import Batch, Sequence
 from bertie.batches.collate import collate
-from bertie.contracts import Batch, Sequence
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights

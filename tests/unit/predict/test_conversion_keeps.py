@@ -13,27 +13,27 @@ import safetensors.torch
 import torch
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.folder import save_tensors, write_model
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
-from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
-from bertie.model.features import FeatureExtractor
-from bertie.model.gru import GruConfig
+from bertie.model.encoders.gru import GruConfig
+from bertie.model.encoders.lstm import LstmConfig
+from bertie.model.encoders.static import StaticConfig
+from bertie.model.encoders.transformer_xl import TransformerXlConfig
+from bertie.model.encoders.xlnet import XlnetConfig
+from bertie.model.heads.features import FeatureExtractor
+from bertie.model.heads.vector_modules import Dense, LayerNorm, Normalize
 from bertie.model.initialization import initialize_weights
-from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
-from bertie.model.static import StaticConfig
-from bertie.model.transformer_xl import TransformerXlConfig
-from bertie.model.vector_modules import Dense, LayerNorm, Normalize
-from bertie.model.xlnet import XlnetConfig
-from bertie.predict import export
+from bertie.predict.convert import export
 from bertie.predict.engines.graph import Graph
 from bertie.predict.predictor import Predictor
 from bertie.tasks import AnyTask, Classify, MultiLabel, Regress, Span
 from bertie.tasks.task import build_head
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 TWELVE = tuple(f"class {number}" for number in range(12))
 

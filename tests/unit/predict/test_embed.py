@@ -15,8 +15,8 @@ import pytest
 from pyarrow import parquet
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.cli import main
-from bertie.errors import UsageError, UserError
 from bertie.predict import embed as embed_module
 from bertie.predict import vector_files
 from bertie.predict.embed import TextUnit, WordUnit, embed
@@ -55,7 +55,7 @@ def test_stdin_is_read_once(model: Predictor, tmp_path: Path, monkeypatch: pytes
     reading, writing = os.pipe()
     os.write(writing, b"one\n\ntwo words\nbad \xff\n")
     os.close(writing)
-    monkeypatch.setattr("bertie.tasks.data.rows.STDIN_DEVICE", Path(f"/dev/fd/{reading}"))
+    monkeypatch.setattr("bertie.examples.rows.STDIN_DEVICE", Path(f"/dev/fd/{reading}"))
     told = embed(model, "-", tmp_path / "a.npy")
     os.close(reading)
     assert (told["texts"], told["errors"], told["vectors"]) == (4, 1, 4)

@@ -17,19 +17,19 @@ import pytest
 import torch
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
-from bertie.errors import UsageError, UserError
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
 from bertie.model.initialization import initialize_weights
 from bertie.objectives import MaskedLM, NextSentence
-from bertie.predict import compared_texts
+from bertie.predict.convert import compared_texts
+from bertie.predict.convert.export import ExportTarget, convert
 from bertie.predict.engines import cpu, files
-from bertie.predict.export import ExportTarget, convert
 from bertie.pretraining.initial_weights import new_model
 from bertie.tasks import AnyTask, Classify, Span, Tag
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 

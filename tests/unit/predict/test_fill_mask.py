@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import torch
 
+from bertie.base.errors import UsageError, UserError
 from bertie.cli import main
-from bertie.errors import UsageError, UserError
+from bertie.corpus import bpe, word_counts
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
@@ -24,10 +25,9 @@ from bertie.objectives import MaskedLM
 from bertie.objectives.heads import build_heads
 from bertie.predict.fill_mask import Filling, WordSearch, encode_masked, fill_tokens, takes_space
 from bertie.predict.predictor import Predictor
-from bertie.text import bpe, word_counts
-from bertie.text.special_tokens import Place, Templates
-from bertie.text.tokenizer import ByteLevel, Tokenizer
-from bertie.text.wordpiece_backend import WordPieceBackend
+from bertie.tokenizers.special_tokens import Place, Templates
+from bertie.tokenizers.tokenizer import ByteLevel, Tokenizer
+from bertie.tokenizers.wordpiece_backend import WordPieceBackend
 
 if TYPE_CHECKING:
     from conftest import LogP

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import bertie
-from bertie import seeding
+from bertie.base import seeding
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.folder import write_model
 from bertie.cli import main
-from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
@@ -25,7 +25,7 @@ from bertie.objectives import CausalLM
 from bertie.objectives.heads import build_heads
 from bertie.predict.generation import Generation, draw
 from bertie.predict.predictor import Predictor
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from conftest import LogP

@@ -15,22 +15,22 @@ import pytest
 import torch
 
 import bertie
+from bertie.base.errors import UserError
 from bertie.checkpoints.folder import write_model
 from bertie.cli import main
-from bertie.errors import UserError
+from bertie.examples import unlabeled
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
+from bertie.model.encoders.lstm import LstmConfig
 from bertie.model.head_facts import HeadFacts, with_facts
 from bertie.model.initialization import initialize_weights
-from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
 from bertie.objectives import BidirectionalLM, CausalLM
 from bertie.objectives.heads import build_heads
 from bertie.predict import likelihood, token_model
 from bertie.predict.likelihood import TextScore, perplexity
 from bertie.predict.predictor import Predictor
-from bertie.tasks.data import unlabeled
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from conftest import LogP

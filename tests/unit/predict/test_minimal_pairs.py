@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.cli import main
-from bertie.errors import UsageError, UserError
 from bertie.predict import minimal_pairs as module
 from bertie.predict.minimal_pairs import MinimalPair, minimal_pairs, read_pairs, score_pairs, wilson_interval
 from bertie.predict.predictor import Predictor

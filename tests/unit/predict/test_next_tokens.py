@@ -10,22 +10,22 @@ import pytest
 import torch
 
 import bertie
+from bertie.base.contracts import Batch, Sequence
+from bertie.base.errors import UserError
 from bertie.batches.collate import collate
 from bertie.checkpoints.folder import write_model
-from bertie.contracts import Batch, Sequence
-from bertie.errors import UserError
 from bertie.inspect.inspect import Inspection, inspect_model
 from bertie.model.encoder import build_encoder
+from bertie.model.encoders.transformer_xl import TransformerXlConfig, TransformerXlEncoder
+from bertie.model.encoders.xlnet import XlnetConfig
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
-from bertie.model.transformer_xl import TransformerXlConfig, TransformerXlEncoder
-from bertie.model.xlnet import XlnetConfig
 from bertie.objectives import CausalLM, PermutationLM
 from bertie.objectives.heads import build_heads
 from bertie.predict import next_tokens
 from bertie.predict.generation import Generation
 from bertie.predict.predictor import Predictor
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 CAUSAL = TransformerXlConfig(2, 32, 4, 64, 8, 12, vocab_size=500, max_position_embeddings=32)
 PERMUTED = XlnetConfig(

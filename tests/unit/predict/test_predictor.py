@@ -11,22 +11,22 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.find import MODEL_FILES
 from bertie.checkpoints.folder import write_model
-from bertie.errors import UsageError, UserError
+from bertie.examples.texts import Example
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.head_facts import with_facts
-from bertie.model.heads import PooledHead
+from bertie.model.heads.heads import PooledHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.predict.predictor import Predictor
 from bertie.tasks import Classify
-from bertie.tasks.data.texts import Example
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.tasks.span import Span
 from bertie.tasks.task import build_head
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 LABELS = ("bad", "good", "so-so")
 

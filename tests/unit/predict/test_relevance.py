@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import bertie
+from bertie.base.errors import UsageError
 from bertie.checkpoints.folder import write_model
-from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
@@ -21,7 +21,7 @@ from bertie.predict.predictor import Predictor
 from bertie.tasks import Classify, Regress
 from bertie.tasks.relevance import relevance
 from bertie.tasks.task import build_head
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 TASKS = {
     "classify": Classify(labels=("no", "yes"), paired=True),

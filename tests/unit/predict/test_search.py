@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.sentence_transformers_format import Similarity
 from bertie.cli import main
-from bertie.errors import UsageError, UserError
 from bertie.predict.embed import TextUnit
 from bertie.predict.predictor import Predictor
 from bertie.tasks.inference import SEQUENCES_AT_ONCE

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.cli import main
-from bertie.errors import UsageError, UserError
+from bertie.examples.texts import Example
 from bertie.predict import search as search_module
 from bertie.predict.predictor import Predictor
 from bertie.predict.search import pair_similarities
 from bertie.predict.sentence_pairs import pair_objective
 from bertie.predict.vectors import cosines
-from bertie.tasks.data.texts import Example
 
 
 def test_next_sentence_by_hand(predictor: Predictor, small_texts: list[str]) -> None:

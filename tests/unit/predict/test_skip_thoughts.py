@@ -10,16 +10,16 @@ import pytest
 import torch
 
 import bertie
+from bertie.base.contracts import Batch, Hidden, Ragged, Targets
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.folder import write_model
 from bertie.cli import main
-from bertie.contracts import Batch, Hidden, Ragged, Targets
-from bertie.errors import UsageError, UserError
-from bertie.model.gru import GruConfig, GruEncoder
+from bertie.model.encoders.gru import GruConfig, GruEncoder
+from bertie.model.heads.skip_decoders import SkipThoughtHead
 from bertie.model.initialization import initialize_weights
-from bertie.model.skip_decoders import SkipThoughtHead
 from bertie.objectives import SkipThoughts
 from bertie.pretraining.initial_weights import new_model
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")

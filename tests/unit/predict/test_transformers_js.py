@@ -16,24 +16,24 @@ import pytest
 import torch
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
-from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
-from bertie.model.gru import GruConfig
+from bertie.model.encoders.gru import GruConfig
+from bertie.model.heads.vector_modules import Dropout, LayerNorm, Normalize
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
-from bertie.model.vector_modules import Dropout, LayerNorm, Normalize
 from bertie.objectives import MaskedLM, NextSentence
-from bertie.predict import compared_texts, export_checks, transformers_js
+from bertie.predict.convert import compared_texts, export_checks, transformers_js
+from bertie.predict.convert.verify import verify
 from bertie.predict.engines import onnx
-from bertie.predict.verify import verify
 from bertie.pretraining.initial_weights import new_model
 from bertie.tasks import Choose, Classify, Tag
 from bertie.tasks.task import build_head
 from bertie.tasks.task_json import to_task_json
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 pytest.importorskip("onnxscript", reason="needs the package onnxruntime")
 pytest.importorskip("onnxruntime", reason="needs the package onnxruntime")

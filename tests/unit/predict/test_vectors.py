@@ -12,24 +12,24 @@ import pytest
 import torch
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.cli import main
-from bertie.errors import UsageError, UserError
-from bertie.model import layer_selection
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.head_facts import with_facts
-from bertie.model.heads import PoolingHead
+from bertie.model.heads import layer_selection
+from bertie.model.heads.heads import PoolingHead
+from bertie.model.heads.layer_selection import Fixed
+from bertie.model.heads.vector_modules import Dense, Normalize
 from bertie.model.initialization import initialize_weights
-from bertie.model.layer_selection import Fixed
 from bertie.model.model import Model
 from bertie.model.pooling import Pooling
-from bertie.model.vector_modules import Dense, Normalize
 from bertie.predict.predictor import Predictor
 from bertie.tasks import Embed, word_alignment
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 POOLED = {
     "mean": lambda rows: rows.mean(0),

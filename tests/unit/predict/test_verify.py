@@ -17,10 +17,10 @@ from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.folder import write_manifest
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.cli import main
-from bertie.predict import verify as module
-from bertie.predict.compared_texts import ComparedTexts
-from bertie.predict.comparison import Probe, compared, not_done, run
-from bertie.text.tokenizer import Tokenizer
+from bertie.predict.convert import verify as module
+from bertie.predict.convert.compared_texts import ComparedTexts
+from bertie.predict.convert.comparison import Probe, compared, not_done, run
+from bertie.tokenizers.tokenizer import Tokenizer
 
 Change = Callable[[Path], object]
 

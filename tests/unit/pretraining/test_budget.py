@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.batches.contiguous import DocSentences
 from bertie.batches.loader import Step, StepPlan
-from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
 from bertie.pretraining import feed, pretrain, repetition

@@ -12,16 +12,17 @@ import pytest
 import torch
 
 import bertie
-from bertie import UsageError, UserError, runtime
+from bertie import UsageError, UserError
+from bertie.base import runtime
 from bertie.cli import main
+from bertie.corpus.prepare import prepare
+from bertie.corpus.remote_shards import ShardCache
+from bertie.corpus.shards import open_shards
 from bertie.pretraining import budget_plan, plan_report, pretrain, scaling
 from bertie.pretraining.budget_plan import FILL_A_GPU, GPUS, MOST_EPOCHS, RECIPES, Gpu, Target
 from bertie.pretraining.pretrain import Setup, set_up
 from bertie.pretraining.step_cost import flops_per_step, seconds_per_step
-from bertie.text.prepare import prepare
-from bertie.text.remote_shards import ShardCache
-from bertie.text.shards import open_shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.distributed import SINGLE_PROCESS
 
 COPIES = 30

@@ -14,17 +14,17 @@ import torch
 import bertie
 from bertie.batches.contiguous import DocSentences
 from bertie.checkpoints.read import read_checkpoint
+from bertie.corpus.prepare import prepare
 from bertie.finetuning.finetune import Finetuned
-from bertie.model.characters import CharacterCNN, Characters
-from bertie.model.lstm import LstmConfig, LstmEncoder
+from bertie.model.encoders.characters import CharacterCNN, Characters
+from bertie.model.encoders.lstm import LstmConfig, LstmEncoder
 from bertie.model.model import Model
 from bertie.objectives import BidirectionalLM
 from bertie.pretraining.dry_run import dry_run
 from bertie.pretraining.initial_weights import load_initial_weights, new_model, read_initial_checkpoint
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
-from bertie.text.prepare import prepare
-from bertie.text.spelling import spelling_table
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.spelling import spelling_table
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from bertie.batches.sentence_pairs import SentencePairs
+from bertie.corpus.shards import open_shards
 from bertie.model import transformer
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence, ReplacedToken
@@ -16,7 +17,6 @@ from bertie.pretraining.compile_layers import compile_if_possible
 from bertie.pretraining.feed import Feed
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.phases import Phase, resolve_phases
-from bertie.text.shards import open_shards
 from bertie.training.distributed import SINGLE_PROCESS, Ranks
 from bertie.training.length import StepCount
 

@@ -9,11 +9,11 @@ import torch
 from tests.unit.text.test_cooccurrence import make_corpus
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.cli import main
-from bertie.errors import UsageError, UserError
+from bertie.corpus.cooccurrence import cooccurrence_counts
+from bertie.corpus.shards import open_shards
 from bertie.pretraining.glove import GloveConfig, train_vectors
-from bertie.text.cooccurrence import cooccurrence_counts
-from bertie.text.shards import open_shards
 
 
 def test_tokens_in_equal_contexts_get_similar_vectors() -> None:

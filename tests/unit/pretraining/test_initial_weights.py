@@ -11,10 +11,11 @@ import torch
 from huggingface_hub import ModelCard
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.checkpoints.model_card import CardFacts
 from bertie.checkpoints.read import read_checkpoint
-from bertie.errors import UsageError, UserError
+from bertie.corpus.prepare import prepare
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.initial_weights import (
@@ -24,8 +25,7 @@ from bertie.pretraining.initial_weights import (
     read_initial_checkpoint,
 )
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
-from bertie.text.prepare import prepare
-from bertie.text.tokenizer import NormalizerOptions, Tokenizer
+from bertie.tokenizers.tokenizer import NormalizerOptions, Tokenizer
 from bertie.training.optimizers import NO_BIAS_CORRECTION, AdamW, BertAdam
 from bertie.training.schedules import LinearDecay
 

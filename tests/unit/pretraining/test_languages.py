@@ -13,21 +13,21 @@ import pytest
 import torch
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.batches.collate import collate
 from bertie.batches.loader import Loader, Position, StepShape
 from bertie.batches.translations import Translations
 from bertie.checkpoints.read import read_checkpoint
 from bertie.cli import main
-from bertie.errors import UsageError, UserError
+from bertie.corpus.prepare import prepare
+from bertie.corpus.readers import ReaderOptions
+from bertie.corpus.shards import open_shards
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
 from bertie.objectives.masking import Masking
 from bertie.objectives.objective import Labeling
 from bertie.pretraining.pretrain import set_up
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
-from bertie.text.prepare import prepare
-from bertie.text.readers import ReaderOptions
-from bertie.text.shards import open_shards
 from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay

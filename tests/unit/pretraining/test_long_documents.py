@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 import bertie
+from bertie.base.errors import UsageError
 from bertie.batches.contiguous import DocSentences
 from bertie.batches.loader import Position
-from bertie.errors import UsageError
-from bertie.model.transformer_xl import TransformerXlConfig
-from bertie.model.xlnet import XlnetConfig
+from bertie.corpus.prepare import prepare
+from bertie.corpus.shards import open_shards
+from bertie.model.encoders.transformer_xl import TransformerXlConfig
+from bertie.model.encoders.xlnet import XlnetConfig
 from bertie.objectives import CausalLM, PermutationLM
 from bertie.pretraining.long_documents import held_out_layout
 from bertie.pretraining.pretrain import set_up
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
-from bertie.text.prepare import prepare
-from bertie.text.shards import open_shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay

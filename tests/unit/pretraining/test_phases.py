@@ -10,12 +10,12 @@ import pytest
 import bertie
 from bertie.batches.loader import Position, StepShape
 from bertie.batches.sentence_pairs import SentencePairs
+from bertie.corpus.shards import Shards, open_shards
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.feed import Feed
 from bertie.pretraining.phases import Phase, phase_index, resolve_phases
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
-from bertie.text.shards import Shards, open_shards
 from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.length import StepCount
 from bertie.training.optimizers import AdamW

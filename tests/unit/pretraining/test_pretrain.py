@@ -17,13 +17,14 @@ import pytest
 import torch
 
 import bertie
-from bertie import runtime, seeding
+from bertie.base import runtime, seeding
+from bertie.base.contracts import Loss, MicroBatch
+from bertie.base.errors import UsageError, UserError
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.checkpoints.model_card import CardFacts
 from bertie.checkpoints.read import read_checkpoint
-from bertie.contracts import Loss, MicroBatch
-from bertie.errors import UsageError, UserError
-from bertie.model.attention import IMPLEMENTATIONS, eager
+from bertie.corpus.shards import open_shards
+from bertie.model.attention.attention import IMPLEMENTATIONS, eager
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining import eval_set
@@ -32,7 +33,6 @@ from bertie.pretraining.eval_set import eval_batches
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.phases import Phase
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
-from bertie.text.shards import open_shards
 from bertie.training import trainer
 from bertie.training.optimizers import AdamW, Lamb, Muon, Optimizer
 from bertie.training.schedules import LinearDecay

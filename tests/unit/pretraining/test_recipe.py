@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bertie import config
-from bertie.errors import UsageError
+from bertie.base import config
+from bertie.base.errors import UsageError
 from bertie.pretraining.recipe import PretrainConfig
 
 Table = dict[str, Any]

@@ -11,17 +11,17 @@ import fsspec
 import pytest
 
 import bertie
+from bertie.base.errors import UsageError
 from bertie.batches.contiguous import DocSentences
 from bertie.cli import main
-from bertie.errors import UsageError
+from bertie.corpus.prepare import prepare
+from bertie.corpus.remote_shards import ShardCache
+from bertie.corpus.shards import open_shards
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
 from bertie.pretraining.dry_run import dry_run
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
-from bertie.text.prepare import prepare
-from bertie.text.remote_shards import ShardCache
-from bertie.text.shards import open_shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.optimizers import AdamW
 from bertie.training.run_folder import read_metrics

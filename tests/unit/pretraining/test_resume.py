@@ -18,19 +18,19 @@ from bertie.batches.loader import Position
 from bertie.batches.sentence_pairs import SentencePairs
 from bertie.batches.sentences import Sentences
 from bertie.batches.translations import Translations
-from bertie.model.characters import Characters
+from bertie.corpus.prepare import prepare
+from bertie.corpus.readers import ReaderOptions
+from bertie.corpus.shards import open_shards
 from bertie.model.config import TransformerConfig
-from bertie.model.gru import GruConfig
-from bertie.model.lstm import LstmConfig
-from bertie.model.reformer_config import ReformerConfig
-from bertie.model.transformer_xl import TransformerXlConfig
+from bertie.model.encoders.characters import Characters
+from bertie.model.encoders.gru import GruConfig
+from bertie.model.encoders.lstm import LstmConfig
+from bertie.model.encoders.reformer_config import ReformerConfig
+from bertie.model.encoders.transformer_xl import TransformerXlConfig
 from bertie.objectives import BidirectionalLM, CausalLM, MaskedLM, NextSentence, ReplacedToken, SkipThoughts
 from bertie.pretraining.phases import Phase
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
-from bertie.text.prepare import prepare
-from bertie.text.readers import ReaderOptions
-from bertie.text.shards import open_shards
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training import trainer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from bertie import config
+from bertie.base import config
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.pretraining import scaling

@@ -14,9 +14,11 @@ import pytest
 import torch
 
 import bertie
-from bertie import cli, storage, threads
+from bertie import cli
+from bertie.base import storage, threads
 from bertie.batches.loader import Position
 from bertie.batches.sentence_pairs import SentencePairs
+from bertie.corpus.shards import open_shards
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
 from bertie.pretraining import start_up
@@ -24,7 +26,6 @@ from bertie.pretraining.initial_weights import counted_weights, new_model
 from bertie.pretraining.pretrain import set_up
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.pretraining.start_up import StartUp
-from bertie.text.shards import open_shards
 from bertie.training.distributed import SINGLE_PROCESS
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay

@@ -34,8 +34,8 @@ from bertie.serve.service import Service
 from bertie.serve.vectors import VOCABULARY, fingerprint
 from bertie.tasks import AnyTask, Choose, Classify, MultiLabel, Regress, Relate, Span, Tag
 from bertie.tasks.task import build_head
-from bertie.text.added_tokens import with_tokens
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.added_tokens import with_tokens
+from bertie.tokenizers.tokenizer import Tokenizer
 
 RELATION_MARKERS = ("E1", "/E1", "E2", "/E2")
 

@@ -13,13 +13,13 @@ import pytest
 from tokenizers import Regex, pre_tokenizers
 
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
-from bertie.model.vector_modules import Normalize
+from bertie.model.heads.vector_modules import Normalize
 from bertie.predict.predictor import Predictor
 from bertie.serve.operations import ServedModel, serve_model
 from bertie.serve.service import Service
 from bertie.serve.vectors import VOCABULARY
 from bertie.tasks.aggregation import Strategy
-from bertie.text.engines import added_tokens, copy_engine
+from bertie.tokenizers.engines import added_tokens, copy_engine
 
 from .conftest import Answer, Server, serving
 

@@ -17,15 +17,15 @@ import bertie
 from bertie.batches.collate import collate
 from bertie.inspect.attention import observed, require_transformer
 from bertie.inspect.inspect import Inspection
+from bertie.model.encoders.static import StaticConfig, StaticEncoder
 from bertie.model.model import Model
-from bertie.model.static import StaticConfig, StaticEncoder
 from bertie.predict.predictor import Predictor
 from bertie.serve import operations
 from bertie.serve.limits import Limits
 from bertie.serve.logs import JsonLog
 from bertie.serve.operations import serve_model
 from bertie.serve.service import Service
-from bertie.text import truncation
+from bertie.tokenizers import truncation
 
 from .conftest import Server, serving, wait_until
 

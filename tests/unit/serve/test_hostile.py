@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import bertie
-from bertie.errors import UserError
+from bertie.base.errors import UserError
 from bertie.serve.limits import Limits
 from bertie.serve.logs import JsonLog
 from bertie.serve.operations import serve_model

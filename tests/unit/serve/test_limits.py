@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertie.contracts import Sequence
-from bertie.errors import UsageError, UserError
+from bertie.base.contracts import Sequence
+from bertie.base.errors import UsageError, UserError
 from bertie.serve.keys import ApiKeys
 from bertie.serve.limits import Front, Limits, Refused, try_later
 from bertie.serve.service import ClientGone, Service

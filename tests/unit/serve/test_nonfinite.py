@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from bertie.errors import UserError
+from bertie.base.errors import UserError
 from bertie.predict.predictor import Predictor
 from bertie.serve.service import Service
 
@@ -93,7 +93,9 @@ def test_it_is_counted_and_breaks_no_model(damaged: Server, capfd: pytest.Captur
     damaged.service.log.event("end")
     wait_until(lambda: damaged.service.log._lines.empty())
     failed = [line for line in map(json.loads, capfd.readouterr().err.splitlines()) if line["event"] == "batch_failed"]
-    assert [(line["error"], line["sequences"]) for line in failed[-5:]] == [("bertie.errors.NonFiniteError", 2)] * 5
+    assert [(line["error"], line["sequences"]) for line in failed[-5:]] == [
+        ("bertie.base.errors.NonFiniteError", 2)
+    ] * 5
 
 
 def test_a_model_whose_vectors_are_never_finite_is_not_served(

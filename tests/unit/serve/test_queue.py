@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertie.contracts import Sequence
+from bertie.base.contracts import Sequence
 from bertie.serve.queue import Lane, LaneBatch, QueuedJob, QueueFull, QueueShare, TokenQueue
 from bertie.serve.worker import MAX_FAILURES, Failure, Health, Worker
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
-from bertie.errors import UsageError, UserError
 from bertie.predict.predictor import Predictor
 from bertie.serve.operations import serve_model
 from bertie.serve.service import Service

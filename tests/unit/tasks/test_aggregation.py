@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertie.errors import UsageError
+from bertie.base.errors import UsageError
+from bertie.examples.reader import Reader
+from bertie.examples.sentences import TaggedSentences
+from bertie.examples.tagged import TaggedSentence
 from bertie.tasks.aggregation import Strategy, with_aggregation
 from bertie.tasks.classify import Classify
-from bertie.tasks.data.reader import Reader
-from bertie.tasks.data.sentences import TaggedSentences
-from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.tag import Tag
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC")
 TASK = Tag(labels=LABELS, scheme="bio")

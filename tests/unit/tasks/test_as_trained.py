@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from bertie.examples.reader import DataFormat
 from bertie.tasks import Choose, Classify, Embed, MultiLabel, Regress, Relate, Span, Tag
-from bertie.tasks.data.reader import DataFormat
 from bertie.tasks.task_json import task_from_json, to_task_json
 
 CASES = [

@@ -11,16 +11,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bertie import config
+from bertie.base import config
+from bertie.base.contracts import Sequence, Targets
+from bertie.base.errors import UsageError, UserError
 from bertie.commands.parser import parse
-from bertie.contracts import Sequence, Targets
-from bertie.errors import UsageError, UserError
+from bertie.examples.conll import TaggedSentence
+from bertie.examples.label_sets import LabelSetExample
+from bertie.examples.texts import Example
 from bertie.finetuning.recipe import FinetuneConfig
-from bertie.model.losses import binary_cross_entropy, cross_entropy
+from bertie.model.losses.losses import binary_cross_entropy, cross_entropy
 from bertie.tasks import Classify, MultiLabel, Tag
-from bertie.tasks.data.conll import TaggedSentence
-from bertie.tasks.data.label_sets import LabelSetExample
-from bertie.tasks.data.texts import Example
 from bertie.tasks.task_json import task_from_json, to_task_json
 
 GOLD = ["a", "b", "a", "c", "a", "b"]

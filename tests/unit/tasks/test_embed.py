@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from bertie.base.contracts import Hidden, Sequence, to_tensors
+from bertie.base.errors import UsageError, UserError
 from bertie.batches.collate import collate
-from bertie.contracts import Hidden, Sequence, to_tensors
-from bertie.errors import UsageError, UserError
+from bertie.examples.texts import Example
 from bertie.model.config import TransformerConfig
-from bertie.model.gru import GruConfig
-from bertie.model.heads import PoolingHead
-from bertie.tasks.data.texts import Example
+from bertie.model.encoders.gru import GruConfig
+from bertie.model.heads.heads import PoolingHead
 from bertie.tasks.embed import Embed
 from bertie.tasks.predictions import SimilarityPrediction
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertie.examples.choices import ChoiceExample
+from bertie.examples.label_sets import LabelSetExample
+from bertie.examples.marked_texts import RelationExample
+from bertie.examples.squad import Answer, Question
+from bertie.examples.tagged import TaggedSentence
+from bertie.examples.texts import Example
 from bertie.tasks import AnyTask, Choose, Classify, MultiLabel, Regress, Relate, Span, Tag
-from bertie.tasks.data.choices import ChoiceExample
-from bertie.tasks.data.label_sets import LabelSetExample
-from bertie.tasks.data.marked_texts import RelationExample
-from bertie.tasks.data.squad import Answer, Question
-from bertie.tasks.data.tagged import TaggedSentence
-from bertie.tasks.data.texts import Example
 from bertie.tasks.example_sums import FORMULAS
 from bertie.tasks.label_sets import LabelSetPrediction
 from bertie.tasks.predictions import (

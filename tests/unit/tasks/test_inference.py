@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from bertie.contracts import Batch, Sequence
+from bertie.base.contracts import Batch, Sequence
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.head_facts import with_facts
-from bertie.model.heads import PooledHead
+from bertie.model.heads.heads import PooledHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.tasks import Classify

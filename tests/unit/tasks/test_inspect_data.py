@@ -10,14 +10,14 @@ from typing import Any, get_args
 
 import pytest
 
-from bertie import console
+from bertie.base import console
+from bertie.base.errors import UserError
 from bertie.cli import main
-from bertie.errors import UserError
+from bertie.examples.tag_form import Scheme
+from bertie.examples.tagged import TaggedSentence
+from bertie.examples.texts import Example
 from bertie.tasks import AnyTask, Classify, Tag
 from bertie.tasks import inspect_data as module
-from bertie.tasks.data.tag_form import Scheme
-from bertie.tasks.data.tagged import TaggedSentence
-from bertie.tasks.data.texts import Example
 from bertie.tasks.inspect_data import LONGEST, MAX_KINDS, Lengths, inspect_data, kinds_that_read, lines_of
 from bertie.tasks.scoring import labeled_examples
 

@@ -11,26 +11,26 @@ import pytest
 import torch
 
 import bertie
-from bertie import config as configuration
+from bertie.base import config as configuration
+from bertie.base.contracts import Sequence, Targets
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
-from bertie.contracts import Sequence, Targets
-from bertie.errors import UsageError, UserError
+from bertie.examples.label_sets import LabelSetExample
 from bertie.finetuning.finetune import finetune
 from bertie.finetuning.sweep import split_dev
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
-from bertie.model.losses import binary_cross_entropy
+from bertie.model.losses.losses import binary_cross_entropy
 from bertie.model.model import Model
 from bertie.predict.checkpoint_task import checkpoint_task
 from bertie.tasks import MultiLabel
-from bertie.tasks.data.label_sets import LabelSetExample
 from bertie.tasks.example_sums import scores
 from bertie.tasks.label_sets import LabelSetPrediction, label_set_sums, tuned_thresholds
 from bertie.tasks.scoring import score
 from bertie.tasks.task import build_head
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 LABELS = ("a", "b", "c", "never")
 
@@ -239,7 +239,7 @@ def test_evaluation_has_a_table_of_labels(trained: Path, rows: list[dict[str, An
 
 
 def test_a_converted_model_keeps_its_thresholds(trained: Path, tmp_path: Path) -> None:
-    from bertie.predict.export import convert
+    from bertie.predict.convert.export import convert
 
     convert(trained, tmp_path / "hf", "hf")
     assert bertie.load(tmp_path / "hf", threads=1).task == bertie.load(trained, threads=1).task

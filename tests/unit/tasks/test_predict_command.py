@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from bertie.base.errors import UsageError, UserError
 from bertie.commands import predict
-from bertie.errors import UsageError, UserError
 from bertie.tasks import Classify
 from bertie.tasks.predictions import ClassPrediction
 

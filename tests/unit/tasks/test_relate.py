@@ -14,23 +14,23 @@ from safetensors.torch import load_file
 from torch import nn
 
 import bertie
+from bertie.base.contracts import Hidden, Targets
+from bertie.base.errors import UsageError, UserError
 from bertie.batches.collate import collate
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.vocabulary_growth import with_added_tokens
-from bertie.contracts import Hidden, Targets
-from bertie.errors import UsageError, UserError
+from bertie.examples.marked_texts import RelationExample
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
-from bertie.model.heads import SpanPairHead
+from bertie.model.heads.heads import SpanPairHead
 from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.tasks import Relate
-from bertie.tasks.data.marked_texts import RelationExample
 from bertie.tasks.markers import kept_tokens, marked_text
 from bertie.tasks.predictions import ClassPrediction
-from bertie.text.added_tokens import with_tokens
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.added_tokens import with_tokens
+from bertie.tokenizers.tokenizer import Tokenizer
 
 LABELS = ("A(e1,e2)", "A(e2,e1)", "B(e1,e2)", "C(e2,e1)", "Other")
 PLAIN = {name: f"[{name}]" for name in ("E1", "/E1", "E2", "/E2")}

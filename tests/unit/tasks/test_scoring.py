@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import bertie
+from bertie.base.errors import UsageError, UserError
 from bertie.cli import main
-from bertie.errors import UsageError, UserError
+from bertie.examples.squad import Answer, Question
 from bertie.tasks import AnyTask, Choose, Classify, Embed, Regress, Span, Tag
-from bertie.tasks.data.squad import Answer, Question
 from bertie.tasks.predictions import prediction_to_json
 from bertie.tasks.task import build_head
 

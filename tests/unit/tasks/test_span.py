@@ -10,16 +10,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertie.contracts import Hidden, Targets
-from bertie.errors import UsageError
+from bertie.base.contracts import Hidden, Targets
+from bertie.base.errors import UsageError
+from bertie.examples.left_out import valid_examples
+from bertie.examples.squad import Answer, Question
 from bertie.model.config import TransformerConfig
-from bertie.model.heads import PAIR_SIZE
-from bertie.tasks.data.left_out import valid_examples
-from bertie.tasks.data.squad import Answer, Question
+from bertie.model.heads.heads import PAIR_SIZE
 from bertie.tasks.predictions import SpanPrediction
 from bertie.tasks.span import Span
 from bertie.tasks.squad_metrics import squad_scores
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 def question(context: str, text: str, start: int = -1, name: str = "q") -> Question:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertie.tasks.data.squad import Answer, Question
+from bertie.examples.squad import Answer, Question
 from bertie.tasks.squad_metrics import best_scores, normalize_answer, squad_scores
 
 WORDS = [

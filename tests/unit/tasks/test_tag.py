@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertie.errors import UsageError, UserError
-from bertie.tasks.data.left_out import valid_examples
-from bertie.tasks.data.tagged import TaggedSentence
+from bertie.base.errors import UsageError, UserError
+from bertie.examples.left_out import valid_examples
+from bertie.examples.tagged import TaggedSentence
 from bertie.tasks.predictions import TagPrediction
 from bertie.tasks.tag import Tag
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")

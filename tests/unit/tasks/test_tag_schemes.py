@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from bertie.errors import UsageError, UserError
-from bertie.tasks.data.tag_form import Scheme, TagForm
-from bertie.tasks.data.tagged import TaggedSentence
+from bertie.base.errors import UsageError, UserError
+from bertie.examples.tag_form import Scheme, TagForm
+from bertie.examples.tagged import TaggedSentence
 from bertie.tasks.entities import entities
 from bertie.tasks.example_sums import scores, tag_sums
 from bertie.tasks.predictions import TagPrediction

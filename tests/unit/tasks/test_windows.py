@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bertie.examples.texts import Example
 from bertie.tasks import Classify, Regress
-from bertie.tasks.data.texts import Example
 from bertie.tasks.encoding import example_weights
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from bertie.tasks import word_alignment
-from bertie.text.special_tokens import LINE_BREAK
-from bertie.text.tokenizer import NormalizerOptions, Tokenizer
-from bertie.text.truncation import to_sequences
+from bertie.tokenizers.special_tokens import LINE_BREAK
+from bertie.tokenizers.tokenizer import NormalizerOptions, Tokenizer
+from bertie.tokenizers.truncation import to_sequences
 
 
 @pytest.fixture(scope="module")

@@ -11,20 +11,20 @@ import pytest
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
+from bertie.base.contracts import Sequence
+from bertie.base.errors import UserError
 from bertie.batches.collate import collate
-from bertie.contracts import Sequence
-from bertie.errors import UserError
-from bertie.inspect.layers import Sample
+from bertie.examples.squad import Answer, Question
+from bertie.examples.tagged import TaggedSentence
+from bertie.inspect.heads.layers import Sample
 from bertie.inspect.words import encode_words, words_of
 from bertie.objectives.masking import select
 from bertie.objectives.objective import Labeling
 from bertie.tasks import word_alignment
-from bertie.tasks.data.squad import Answer, Question
-from bertie.tasks.data.tagged import TaggedSentence
 from bertie.tasks.span import Span
 from bertie.tasks.tag import Tag
-from bertie.text.tokenizer import Tokenizer
-from bertie.text.truncation import encode
+from bertie.tokenizers.tokenizer import Tokenizer
+from bertie.tokenizers.truncation import encode
 
 ROLES = {"cls_token": "<cls>", "sep_token": "<sep>", "pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>"}
 SENTENCE = TaggedSentence(("the", "cats", "sat"), ("A", "B", "A"), "1")

@@ -9,17 +9,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bertie.base.contracts import MicroBatch, Sequence
 from bertie.batches.collate import collate, filler, join
 from bertie.batches.fixed_shape import arrays_of
 from bertie.batches.loader import Position, Step
-from bertie.contracts import MicroBatch, Sequence
 from bertie.model.config import TransformerConfig
+from bertie.model.encoders.xlnet import XlnetConfig
 from bertie.model.model import Model
-from bertie.model.xlnet import XlnetConfig
 from bertie.objectives import MaskedLM, NextSentence, PermutationLM
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.captured import MOST_RECORDINGS, CapturedSteps
 from bertie.training.distributed import SINGLE_PROCESS, LossFunction
 from bertie.training.optimizers import AdamW, Optimizer

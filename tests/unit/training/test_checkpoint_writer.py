@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import bertie
+from bertie.base.errors import UserError
 from bertie.batches.contiguous import DocSentences
 from bertie.checkpoints.find import list_checkpoints
-from bertie.errors import UserError
 from bertie.model.config import TransformerConfig
 from bertie.objectives import MaskedLM
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining

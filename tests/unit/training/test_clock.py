@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from bertie.base.errors import UsageError, UserError
 from bertie.batches.prefetch import prefetch
-from bertie.errors import UsageError, UserError
 from bertie.training import clock as clock_module
 from bertie.training.clock import PARTS, Clock, parse_duration
 from bertie.training.schedules import LinearDecay

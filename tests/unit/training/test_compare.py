@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bertie import storage
+from bertie.base import storage
+from bertie.base.errors import UsageError, UserError
 from bertie.cli import main
-from bertie.errors import UsageError, UserError
 from bertie.training.compare import compare
 from bertie.training.run_folder import short_names
 

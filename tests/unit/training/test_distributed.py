@@ -7,7 +7,7 @@ import socket
 import pytest
 import torch
 
-from bertie.errors import UsageError
+from bertie.base.errors import UsageError
 from bertie.training import distributed
 from bertie.training.distributed import process_group, translated_errors
 

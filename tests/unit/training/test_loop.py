@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
+from bertie.base.contracts import MicroBatch, Sequence
 from bertie.batches.collate import collate, join
 from bertie.batches.loader import Position, Step
-from bertie.contracts import MicroBatch, Sequence
 from bertie.model.config import TransformerConfig
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.length import StepCount
 from bertie.training.loop import LoopSettings, StepResult, evaluate, train_steps
 from bertie.training.optimizers import AdamW, BertAdam, Lamb, Optimizer
@@ -165,7 +165,7 @@ def test_dropout_is_reproducible_and_resumes(
 def test_micro_batches_of_a_step_have_their_own_dropout(
     micro: MicroBatch, tiny_config: TransformerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bertie import runtime
+    from bertie.base import runtime
 
     seeds: list[tuple[int, ...]] = []
     monkeypatch.setattr(runtime, "reseed_torch", lambda *key: seeds.append(key))

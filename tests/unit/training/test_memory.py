@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
+from bertie.base.contracts import MicroBatch, Sequence
 from bertie.batches.collate import collate, join
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.read import read_checkpoint
-from bertie.contracts import MicroBatch, Sequence
 from bertie.model.config import TransformerConfig
 from bertie.model.model import Model
 from bertie.objectives import AnyObjective, Distillation, MaskedLM, NextSentence, ReplacedToken
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.memory import estimate_memory, largest_fitting
 
 OBJECTIVES = (MaskedLM(), NextSentence())

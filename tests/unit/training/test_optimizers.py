@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from bertie.config import load
-from bertie.errors import UsageError
+from bertie.base.config import load
+from bertie.base.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
+from bertie.model.encoders.static import StaticConfig
 from bertie.model.model import Model
-from bertie.model.static import StaticConfig
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.pretraining.initial_weights import new_model
 from bertie.pretraining.recipe import PretrainConfig

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 import torch.distributed as dist
 
-from bertie.errors import UserError
+from bertie.base.errors import UserError
 from bertie.training import rendezvous
 from bertie.training.rendezvous import fresh_store, is_said, say_once
 

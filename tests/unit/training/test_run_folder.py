@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bertie import storage
-from bertie.errors import UsageError, UserError
+from bertie.base import storage
+from bertie.base.errors import UsageError, UserError
 from bertie.training import run_folder
 from bertie.training.run_folder import RunFolder, read_metrics, run_precision
 
@@ -126,7 +126,7 @@ def test_metrics_are_buffered_flushed_and_truncated(tmp_path: Path) -> None:
 
 
 def test_precision_is_decided_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bertie import runtime
+    from bertie.base import runtime
 
     monkeypatch.setattr(runtime, "resolve_precision", lambda *_: "bf16")
     with open_run(tmp_path / "run") as run:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bertie import storage
+from bertie.base import storage
 from bertie.training.run_report import describe_machine, run_page
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertie.errors import UsageError
+from bertie.base.errors import UsageError
 from bertie.training.schedules import (
     Cosine,
     InverseSquareRoot,

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from bertie.base.errors import UsageError
 from bertie.checkpoints.families import bert
 from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures, joined
 from bertie.checkpoints.families.settings import Settings
-from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 
 LAYER = "albert.encoder.albert_layer_groups.{n}.albert_layers.0"

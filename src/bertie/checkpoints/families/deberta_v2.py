@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
+from bertie.base.errors import UsageError
 from bertie.checkpoints.families import bert
 from bertie.checkpoints.families.family import POSITIONS, TASK_SHAPES, Family, Module, architectures, joined
 from bertie.checkpoints.families.settings import Settings
-from bertie.errors import UsageError
 from bertie.model.config import PoolerActivation, TransformerConfig
 
 LAYER = "deberta.encoder.layer.{n}"

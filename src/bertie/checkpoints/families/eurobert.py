@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bertie.base.errors import UsageError
 from bertie.checkpoints.families.family import Family, Module, architectures, joined
 from bertie.checkpoints.families.settings import Settings, require_head_size, rotary_base
-from bertie.errors import UsageError
 from bertie.model.config import ClassifierPooling, TransformerConfig
 
 LAYER = "model.layers.{n}"

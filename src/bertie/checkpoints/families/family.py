@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from bertie.errors import UserError
+from bertie.base.errors import UserError
 from bertie.model.head_facts import HeadShape
 
 LAYER = "{n}"

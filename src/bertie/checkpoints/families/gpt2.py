@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from bertie.base.errors import UsageError
 from bertie.checkpoints.families.family import Family, Module
 from bertie.checkpoints.families.settings import ACTIVATIONS, Settings
-from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.model.head_facts import HeadShape
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from bertie.base.errors import UsageError
 from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures
 from bertie.checkpoints.families.settings import Settings
-from bertie.errors import UsageError
 from bertie.model.config import ClassifierPooling, TransformerConfig
 
 LAYER = "model.layers.{n}"

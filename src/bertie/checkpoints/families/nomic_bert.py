@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from bertie.base.errors import UsageError
 from bertie.checkpoints.families import bert
 from bertie.checkpoints.families.family import Family, Module, architectures, joined
 from bertie.checkpoints.families.settings import Settings, require_head_size, rotary_base
-from bertie.errors import UsageError
 
 LAYER = "nomic_bert.encoder.layers.{n}"
 DEFAULTS = {

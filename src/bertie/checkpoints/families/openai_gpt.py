@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from bertie.base.errors import UsageError
 from bertie.checkpoints.families import gpt2
 from bertie.checkpoints.families.family import Family, Module
 from bertie.checkpoints.families.settings import Settings
-from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 
 ACTIVATIONS = {"gelu_tanh": "gelu", "relu": "relu"}  # "gelu" is the tanh approximation here

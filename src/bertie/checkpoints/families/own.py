@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bertie import config as configuration
+from bertie.base import config as configuration
 from bertie.checkpoints.families.family import Family, Module
 from bertie.model.encoder import EncoderConfig
 

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bertie import console
+from bertie.base import console
+from bertie.base.errors import UsageError
 from bertie.checkpoints.families.family import Family, Module, joined
 from bertie.checkpoints.families.settings import ACTIVATIONS, Settings
-from bertie.errors import UsageError
-from bertie.model.reformer_config import ReformerConfig, idle_settings
+from bertie.model.encoders.reformer_config import ReformerConfig, idle_settings
 
 LAYER = "reformer.encoder.layers.{n}"
 POSITIONS = "reformer.embeddings.position_embeddings"

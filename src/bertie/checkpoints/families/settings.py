@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bertie.errors import UsageError
+from bertie.base.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.model.positions import SinusoidalEmbedding
 

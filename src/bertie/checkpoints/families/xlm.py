@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from bertie.base.errors import UsageError
 from bertie.checkpoints.families.family import Family, Module, architectures, joined
 from bertie.checkpoints.families.settings import Settings, sinusoidal_table, without_sinusoidal_table
-from bertie.errors import UsageError
 from bertie.model.config import TransformerConfig
 
 KEYS = {  # bertie's names of keys of config.json, and Hugging Face's

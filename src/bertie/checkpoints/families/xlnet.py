@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import Tensor
 
+from bertie.base.errors import UsageError
 from bertie.checkpoints.families.family import Family, Module, architectures, joined
 from bertie.checkpoints.families.settings import Settings
-from bertie.errors import UsageError
-from bertie.model.xlnet import XlnetConfig
+from bertie.model.encoders.xlnet import XlnetConfig
 
 LAYER = "transformer.layer.{n}"
 KEYS = {  # bertie's names of keys of config.json, and Hugging Face's

@@ -9,7 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from bertie import console, storage
+from bertie.base import console, storage
+from bertie.base.errors import UsageError, UserError, naming
 from bertie.checkpoints.families import family_of
 from bertie.checkpoints.families.family import to_huggingface
 from bertie.checkpoints.huggingface import shapes_of, to_config_json, transformers_heads
@@ -17,10 +18,9 @@ from bertie.checkpoints.tensorflow import names
 from bertie.checkpoints.tensorflow.names import OBJECT_GRAPH, VALUE
 from bertie.checkpoints.tensorflow.tensor_bundle import TensorBundle, open_bundle, write_bundle
 from bertie.checkpoints.weight_files import require_valid
-from bertie.errors import UsageError, UserError, naming
 from bertie.files.protobuf import Message
 from bertie.model.model import Model
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 CONFIGS = {"bert": "bert_config.json", "albert": "albert_config.json", "electra": "bert_config.json"}
 """Names of the configuration, by `model_type`. Google's ELECTRA has none: users write it."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from bertie.errors import UsageError
+from bertie.base.errors import UsageError
 
 NUMBER = "{n}"
 POOLER = "bert/pooler/dense"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from bertie.errors import UserError
+from bertie.base.errors import UserError
 from bertie.files.protobuf import read_varint, varint
 
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertie import storage, untrusted
+from bertie.base import storage, untrusted
+from bertie.base.errors import UserError, naming
 from bertie.checkpoints.tensorflow.table import MAX_BYTES, masked_crc, read_table, write_table
-from bertie.errors import UserError, naming
 from bertie.files.protobuf import Message, bytes_field, fixed32_field, read_varint, varint_field
 
 DTYPES = {

@@ -13,18 +13,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from bertie import config as configuration
-from bertie import runtime, storage
+from bertie.base import config as configuration
+from bertie.base import runtime, storage
+from bertie.base.contracts import Batch, Sequence
+from bertie.base.errors import UsageError, UserError
+from bertie.base.threads import cache_folder
 from bertie.batches.collate import collate
-from bertie.contracts import Batch, Sequence
-from bertie.errors import UsageError, UserError
 from bertie.model.encoder import Encoder
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.predict.engines import Engine, cpu
 from bertie.predict.engines.cuda import CudaEngine
 from bertie.predict.engines.files import EngineName, Exported
-from bertie.threads import cache_folder
 
 _LENGTHS = (96, 64, 64, 64, 48, 48, 32, 32, 24, 24, 16, 16)
 """Lengths in tokens of the sequences that candidates are measured on."""

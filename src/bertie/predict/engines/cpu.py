@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bertie.errors import UsageError, install
+from bertie.base.errors import UsageError, install
 
 BF16 = ("amx_bf16", "avx512_bf16", "bf16")
 """Instructions for bf16. Without them, torch emulates bf16 slowly."""

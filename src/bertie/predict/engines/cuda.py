@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from bertie.contracts import Batch, Hidden, Ragged
-from bertie.errors import UsageError
+from bertie.base.contracts import Batch, Hidden, Ragged
+from bertie.base.errors import UsageError
 from bertie.model.layers import SelfAttention
 from bertie.model.positions import layer_rotations
 from bertie.model.transformer import TransformerEncoder, call_layer, run_layers

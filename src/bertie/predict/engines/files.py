@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from bertie import config as configuration
-from bertie import storage, untrusted
+from bertie.base import config as configuration
+from bertie.base import storage, untrusted
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.find import ENGINE
 from bertie.checkpoints.weight_files import read_tensors
-from bertie.errors import UsageError, UserError
 from bertie.files.model_folder import ModelFolder
 
 EngineName = Literal[

@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bertie.contracts import Batch, Ragged
-from bertie.errors import UsageError
-from bertie.model.attention_window import FULL, Pattern
+from bertie.base.contracts import Batch, Ragged
+from bertie.base.errors import UsageError
+from bertie.model.attention.window import FULL, Pattern
 from bertie.model.config import TransformerConfig
 from bertie.model.head_facts import facts_of
 from bertie.model.layers import Layer, layer_output

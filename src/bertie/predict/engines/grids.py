@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from bertie.contracts import Batch, Hidden
+from bertie.base.contracts import Batch, Hidden
 from bertie.model.transformer import TransformerEncoder
 
 GRID_TOKENS = 2048

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from bertie.model.attention_window import FULL, Pattern
+from bertie.model.attention.window import FULL, Pattern
 
 PART_TOKENS = 2048
 Kernel = Callable[..., Tensor]

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bertie.contracts import Batch, Hidden
-from bertie.errors import UsageError
+from bertie.base.contracts import Batch, Hidden
+from bertie.base.errors import UsageError
 from bertie.model.activation import activation
 from bertie.model.config import GATED, TransformerConfig
 from bertie.model.layers import Layer, LayerParts, layer_output

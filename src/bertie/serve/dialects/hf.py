@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 from scipy.special import expit, softmax
 
-from bertie.errors import UserError
+from bertie.base.errors import UserError
 from bertie.predict.fill_mask import MaskPrediction
 from bertie.predict.vectors import similarities
 from bertie.serve import predictions
@@ -31,8 +31,8 @@ from bertie.serve.vectors import embed
 from bertie.tasks.aggregation import with_aggregation
 from bertie.tasks.predictions import Entity, SpanCandidate
 from bertie.tasks.word_alignment import split_and_tokenize
-from bertie.text.tokenizer import Tokenizer
-from bertie.text.truncation import special_tokens
+from bertie.tokenizers.tokenizer import Tokenizer
+from bertie.tokenizers.truncation import special_tokens
 
 PIPELINE = "/pipeline/"
 KEYS = {"source_sentence": "sentence-similarity", "question": "question-answering", "text": "text-classification"}

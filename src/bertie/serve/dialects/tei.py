@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.responses import Response
 
 from bertie import __version__
-from bertie.contracts import Sequence
+from bertie.base.contracts import Sequence
 from bertie.predict.vectors import cosines
 from bertie.serve import scores, vectors
 from bertie.serve.ask import Answered, Ask

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import numpy as np
 from starlette.responses import Response
 
-from bertie.contracts import Sequence
-from bertie.inspect.sentences import shown_tokens, special_places, with_sources
+from bertie.base.contracts import Sequence
+from bertie.inspect.heads.sentences import shown_tokens, special_places, with_sources
 from bertie.model.config import TransformerConfig
 from bertie.predict.fill_mask import MaskPrediction
 from bertie.predict.vectors import similarities

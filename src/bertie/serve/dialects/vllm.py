@@ -26,7 +26,7 @@ from bertie.serve.numbers import base64_of, raw
 from bertie.serve.scores import classify as classified
 from bertie.serve.scores import rank, score_pairs
 from bertie.serve.vectors import Input, embed, embed_tokens, has_ids
-from bertie.text import truncation
+from bertie.tokenizers import truncation
 
 FIELDS = (("text_1", "text_2"), ("queries", "documents"), ("queries", "items"), ("data_1", "data_2"))
 WORDS = {"normalize": "use_activation", "set truncate to true": "set truncate_prompt_tokens to -1"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertie.report import QUIET, SERIES, Page
+from bertie.base.report import QUIET, SERIES, Page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

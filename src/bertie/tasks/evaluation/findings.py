@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertie.console import plural
-from bertie.report import QUIET, SERIES, Page
+from bertie.base.console import plural
+from bertie.base.report import QUIET, SERIES, Page
 from bertie.tasks.evaluation.calibration import Calibration
 from bertie.tasks.evaluation.passages import Passage
 from bertie.tasks.metrics import class_scores, confusion, precision_recall_f1

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from bertie import storage
-from bertie.errors import UsageError
-from bertie.report import Page
+from bertie.base import storage
+from bertie.base.errors import UsageError
+from bertie.base.report import Page
 from bertie.tasks.evaluation.findings import Evaluation
 from bertie.tasks.predictions import prediction_to_json
 from bertie.tasks.task import Task

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bertie.report import Mark, TextSpan
-from bertie.tasks.data.label_sets import LabelSetExample
-from bertie.tasks.data.texts import Example
+from bertie.base.report import Mark, TextSpan
+from bertie.examples.label_sets import LabelSetExample
+from bertie.examples.texts import Example
 
 CONTEXT = 120  # characters that are kept on each side of a mark
 UNMARKED = 400  # characters that are kept of a text without marks

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from bertie.console import percent
-from bertie.report import TextSpan
-from bertie.tasks.data.squad import Question, placed
+from bertie.base.console import percent
+from bertie.base.report import TextSpan
+from bertie.examples.squad import Question, placed
 from bertie.tasks.evaluation.calibration import calibration
 from bertie.tasks.evaluation.findings import Curves, Evaluation, Finding, Table
 from bertie.tasks.evaluation.passages import Passage, mark, shortened

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
-from bertie import config, console
-from bertie.errors import first_line, install
+from bertie.base import config, console
+from bertie.base.errors import first_line, install
 from bertie.training.run_folder import RunFolder, flatten
 from bertie.training.trackers.mlflow_curves import MLflowCurves
 from bertie.training.trackers.tensorboard_curves import TensorBoardCurves

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from bertie import runtime
+from bertie.base import runtime
 from bertie.training.run_folder import RunFolder
 
 MOST_METRICS, MOST_SETTINGS = 1000, 100  # in one call

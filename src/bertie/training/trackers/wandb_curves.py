@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from bertie import runtime
+from bertie.base import runtime
 from bertie.training.run_folder import RunFolder
 
 

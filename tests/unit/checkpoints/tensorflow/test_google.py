@@ -14,6 +14,7 @@ import torch
 from bundles import Bundle, object_graph
 from torch import Tensor
 
+from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import bert, family_named
 from bertie.checkpoints.find import find_model_folder
@@ -22,16 +23,15 @@ from bertie.checkpoints.read import read_checkpoint
 from bertie.checkpoints.tensorflow import names
 from bertie.checkpoints.tensorflow.folder import read_config, write_model
 from bertie.checkpoints.tensorflow.tensor_bundle import open_bundle, write_bundle
-from bertie.errors import UsageError, UserError
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.head_facts import with_facts
-from bertie.model.heads import PooledHead
+from bertie.model.heads.heads import PooledHead
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence, ReplacedToken
 from bertie.objectives.heads import build_heads
 from bertie.tasks import Classify
-from bertie.text.tokenizer import Tokenizer
+from bertie.tokenizers.tokenizer import Tokenizer
 
 
 def pretrained(config: TransformerConfig) -> Model:

@@ -12,10 +12,10 @@ from bundles import MAGIC, Bundle, entry, example, nested, numbers, slice_key, t
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertie.base.errors import UserError
 from bertie.checkpoints.tensorflow import tensor_bundle as entries
 from bertie.checkpoints.tensorflow.table import MAX_BYTES, read_table, write_table
 from bertie.checkpoints.tensorflow.tensor_bundle import open_bundle, write_bundle
-from bertie.errors import UserError
 
 WRITTEN, DATA = Path(__file__).parent / "written", "m.data-00000-of-00001"
 

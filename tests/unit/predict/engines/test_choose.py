@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 
 import bertie
-from bertie.errors import UsageError
+from bertie.base.errors import UsageError
 from bertie.predict.engines import choose, cpu
 from bertie.predict.engines.files import EngineName
 

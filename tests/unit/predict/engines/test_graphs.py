@@ -14,12 +14,12 @@ import torch
 from engine_inputs import MODERN, batch_of, encoder_of
 
 import bertie
-from bertie.errors import UsageError, UserError
+from bertie.base.errors import UsageError, UserError
 from bertie.inspect.attention import require_transformer
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
+from bertie.model.encoders.lstm import LstmConfig
 from bertie.model.initialization import initialize_weights
-from bertie.model.lstm import LstmConfig
 from bertie.model.model import Model
 from bertie.predict.engines import choose, grids
 from bertie.predict.engines.files import EngineName

@@ -13,7 +13,7 @@ import torch
 from engine_inputs import MODERN, batch_of, encoder_of
 
 import bertie
-from bertie.contracts import Batch
+from bertie.base.contracts import Batch
 from bertie.model.config import TransformerConfig
 from bertie.model.transformer import TransformerEncoder
 from bertie.predict.engines import calibration, cpu, parts, torch_engine

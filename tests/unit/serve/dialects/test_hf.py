@@ -11,7 +11,7 @@ import pytest
 from huggingface_hub import InferenceClient
 
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
-from bertie.model.vector_modules import Normalize
+from bertie.model.heads.vector_modules import Normalize
 from bertie.predict.predictor import Predictor
 from bertie.serve.limits import Front
 from bertie.serve.operations import serve_model

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
-from bertie.model.vector_modules import Normalize
+from bertie.model.heads.vector_modules import Normalize
 from bertie.predict.predictor import Predictor
 from bertie.serve.keys import ApiKeys, _digest
 from bertie.serve.limits import Front

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertie.errors import UsageError
+from bertie.base.errors import UsageError
+from bertie.examples.choices import ChoiceExample
+from bertie.examples.squad import Answer, Question
+from bertie.examples.tagged import TaggedSentence
+from bertie.examples.texts import Example
 from bertie.tasks import Choose, Classify, Embed, Regress, Span, Tag, Task
-from bertie.tasks.data.choices import ChoiceExample
-from bertie.tasks.data.squad import Answer, Question
-from bertie.tasks.data.tagged import TaggedSentence
-from bertie.tasks.data.texts import Example
 from bertie.tasks.evaluation.folder import PAGE, PREDICTIONS, SCORES, evaluation_folder, write
 from bertie.tasks.predictions import (
     ChoicePrediction,

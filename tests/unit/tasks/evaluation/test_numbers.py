@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertie.errors import UserError
-from bertie.report import TextSpan
+from bertie.base.errors import UserError
+from bertie.base.report import TextSpan
+from bertie.examples.choices import ChoiceExample
+from bertie.examples.squad import Answer, Question
+from bertie.examples.tagged import TaggedSentence
+from bertie.examples.texts import Example
 from bertie.tasks import Choose, Classify, Embed, Regress, Span, Tag
-from bertie.tasks.data.choices import ChoiceExample
-from bertie.tasks.data.squad import Answer, Question
-from bertie.tasks.data.tagged import TaggedSentence
-from bertie.tasks.data.texts import Example
 from bertie.tasks.embed import partner_ranks
 from bertie.tasks.evaluation.calibration import BINS, calibration, choice_calibration
 from bertie.tasks.evaluation.findings import (

@@ -1,0 +1,179 @@
+"""Labels that mean that the label is unknown, such as SNLI's -1 and MNLI's dash, and labels that are written in several ways.
+
+Both follow from all labels of a file together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from bertie.base import console
+from bertie.base.errors import UsageError, UserError, first_few, join_names, shorten
+from bertie.examples.rows import parse_finite, parse_label_number
+
+MARKERS = frozenset(("-1", "-1.0", "-", "?", "none", "null", "n/a", "na", "<na>"))
+"""What may mean that a label is unknown, in lower case. An empty cell and NaN always do."""
+_NLI = {"entailment", "neutral", "contradiction"}
+_WHOLE = re.compile(r"-?\d+(\.0)?")
+
+
+@dataclass(frozen=True)
+class LabelRules:
+    """What is known of labels before they are read."""
+
+    classes: tuple[str, ...] = ()
+    """All classes; empty: they are not known yet."""
+    no_label: tuple[str, ...] = ()
+    """The labels that the user says mean that the label is unknown, however they are written; empty: they are found."""
+    numbers: bool | None = False
+    """Whether labels are scores. None: if all of them are numbers."""
+    kept: frozenset[str] = frozenset()
+    """Labels that are classes, whatever they look like, in lower case."""
+
+    def unknown(self, labels: Collection[str], where: str) -> set[str]:
+        """Return which of all labels of a file mean that the label is unknown.
+
+        Raises:
+            UserError: Two labels are the same number.
+            UsageError: It is not certain what a label means.
+        """
+        numbers = self.numbers is not False and all(parse_label_number(label) is not None for label in labels)
+        unknown = among(labels, self.no_label) if self.no_label else self._certain(labels, where, numbers)
+        for label in () if numbers else {*labels} - {*self.classes} - unknown:
+            if (whole := label.removesuffix(".0")) != label and whole in labels and parse_finite(label) is not None:
+                problem = f"{where}: the labels {whole!r} and {label!r} are one number, and would be two classes"
+                raise UserError(f"{problem}: write all in the same way")
+        return unknown
+
+    def _certain(self, labels: Collection[str], where: str, numbers: bool) -> set[str]:
+        open_labels = {label for label in labels if label not in self.classes and label.lower() not in self.kept}
+        doubtful = {label for label in open_labels if label.lower() in MARKERS}
+        others = open_labels - doubtful
+        if self.classes or not doubtful or not others:
+            return doubtful
+        if others <= {"+"}:
+            doubtful -= {"-"}
+        if others <= {"1", "+1", "1.0"} or any((parse_finite(label) or 0) < 0 for label in others):
+            doubtful -= {"-1", "-1.0"}
+        whole = {label.removesuffix(".0") for label in others}
+        counted = len(whole) > 2 and whole == {str(number) for number in range(len(whole))}
+        conventions = ({"-1", "-1.0"} if counted and not numbers else set()) | ({"-"} if others <= _NLI else set())
+        if unclear := sorted(doubtful - conventions):
+            examples = join_names(sorted(others)[:5])
+            problem = f"{where}: the label {unclear[0]!r} could mean that the label is unknown; others are {examples}"
+            kept = "--task.no-label nan if it is a score" if numbers else "name all classes with --task.labels"
+            raise UsageError(problem, f"Say --task.no-label={unclear[0]} if it is unknown, or {kept}")
+        return doubtful
+
+    def require_stated(self, labels: Collection[str], where: str) -> None:
+        """Raise a UsageError if the user says that a label means that it is unknown, and no label is this one."""
+        meanings = {_meaning(label) for label in (*labels, "", "nan")}
+        if missing := [label for label in self.no_label if _meaning(label) not in meanings]:
+            problem = f"{where}: no label is {missing[0]!r}, which task.no_label says means that it is unknown"
+            raise UsageError(problem, f"Its labels are {join_names(sorted(labels)[:5])}")
+
+    def spellings(self, labels: Collection[str]) -> dict[str, str]:
+        """Return the names of those labels that are written in another way: "1" for 1.0, and "true" for True.
+
+        A label is the class that it means. Without classes, true and false are named as in JSON, if all labels are one of them.
+        """
+        names: dict[str, str] = {}
+        for meaning in (_boolean, _whole):
+            counts = Counter(map(meaning, self.classes))
+            named = {key: name for name in self.classes if (key := meaning(name)) and counts[key] == 1}
+            names |= {
+                each: named[key] for each in labels if each not in self.classes and (key := meaning(each)) in named
+            }
+        if not self.classes and all(_boolean(label) or label.lower() in MARKERS for label in labels):
+            return {label: name for label in labels if (name := _boolean(label)) and name != label}
+        return names
+
+
+def spelled(rules: LabelRules | None, examples: list[Any], where: str) -> list[Any]:
+    """Return examples, or errors, with the names of their labels, and say which were written in another way."""
+    labels = {label for each in examples if rules and not isinstance(each, UserError) for label in each.gold or ()}
+    if rules is None or not (names := rules.spellings(labels)):
+        return examples
+    shown = first_few((f"{label} as {name}" for label, name in sorted(names.items())), len(names), ", ")
+    console.info_once(f"{where}: labels are read so: {shown}")
+    return [each if isinstance(each, UserError) else each.named(names) for each in examples]
+
+
+def labeled(rules: LabelRules | None, examples: list[Any], where: str, training: bool = False) -> list[Any]:
+    """Return the examples whose label is known, and say how many others there are.
+
+    Args:
+        rules: What is known of the labels. None: all are known.
+        examples: All examples of a file.
+        where: The file, for messages.
+        training: Whether every label that the user says means this must occur.
+
+    Raises:
+        UserError: No label is known.
+        UsageError: It is not certain what a label means, or one that should mean this does not occur.
+    """
+    if rules is None:
+        return examples
+    labels = {label for example in examples for label in example.gold or ()}
+    if training:
+        rules.require_stated(labels, where)
+    if not (unknown := rules.unknown(labels, where)):
+        return examples
+    kept = [example for example in examples if unknown.isdisjoint(example.gold or ())]
+    names = first_few((repr(shorten(label)) for label in sorted(unknown)), len(unknown), ", ")
+    if several := [each for each in examples if len(each.gold or ()) > 1 and not unknown.isdisjoint(each.gold)]:
+        problem = f"{several[0].source}: a label of {names} means that the labels are unknown"
+        raise UserError(f"{problem}, and stands beside others")
+    if not kept:
+        raise UserError(f"{where}: every label is {names}, which means that it is unknown")
+    left = f"{len(examples) - len(kept):,} of {len(examples):,} examples"
+    console.info(f"{where}: left out {left}, whose label {names} means that it is unknown")
+    return kept
+
+
+def among(labels: Collection[str], stated: Collection[str]) -> set[str]:
+    """Return the labels that the user names, however they are written."""
+    meant = {_meaning(label) for label in stated}
+    return {label for label in labels if _meaning(label) in meant}
+
+
+def class_of(label: str, classes: Collection[str]) -> str:
+    """Return the class that a predicted label means; the label itself if it means none."""
+    return LabelRules(tuple(classes)).spellings((label,)).get(label, label)
+
+
+def require_one_type(seen: dict[Any, Any], label: Any, place: str) -> None:
+    """Raise a UsageError if some labels are text and others are numbers: they would be other classes.
+
+    seen: the notes of the file, which get the place of the first label of each type.
+    """
+    if type(label) in seen:
+        return
+    name = _type(label)
+    seen[type(label)] = seen[name] = place
+    for other in ("text", "true or false", "a number"):
+        if other != name and other in seen:
+            problem = f"{place}: the label {shorten(str(label))!r} is {name}, and that of {seen[other]} is {other}"
+            raise UsageError(f"{problem}: write all in the same way")
+
+
+def _type(label: Any) -> str:
+    return "text" if isinstance(label, str) else "true or false" if isinstance(label, bool) else "a number"
+
+
+def _meaning(label: str) -> str | float:
+    """Return what two ways to write a marker have in common: -1 is -1.0, none is None, true is True."""
+    number, low = parse_finite(label), label.lower()
+    return low if low in (*MARKERS, "true", "false") and number is None else label if number is None else number
+
+
+def _boolean(label: str) -> str:
+    return label.lower() if label.lower() in ("true", "false") else ""
+
+
+def _whole(label: str) -> str:
+    return label.removesuffix(".0") if _WHOLE.fullmatch(label) else ""

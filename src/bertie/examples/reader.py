@@ -1,0 +1,294 @@
+"""Read the examples of a task: files and Python values of any form, by one reader.
+
+Five things work together, for every task:
+
+- A `Row` (rows.py) is what a line, or a Python value, says by column. An error stands in the place of a row that cannot be
+  read, and goes through all that follows, so that the caller can skip and count it, or raise it.
+- An `ExampleKind` declares what a task reads: the columns of its rows, and the example that a row becomes. There is one file
+  for each kind. Files that are no rows of columns, such as SQuAD's .json or CoNLL's, are functions from a file to rows or
+  examples, which the kind names in `rows`.
+- The `Reader` does the rest for all kinds: it opens the file or takes the values, puts errors in their place, leaves out what an
+  annotator left out, and finds the columns, of each row where they may differ, else once.
+- What only the whole file tells (what separates labels, what the end of a span names, from which number endings count) is its
+  `DataFormat`, which the kind finds in a pass before the rows are read. Where a file leaves a doubt, that of the training file
+  decides: a task keeps it as its `data_format`, also in task.json. If there is none, a UsageError names the flag.
+- What only all labels together tell, `labels.known` decides once the examples are read: which labels mean that the label is
+  unknown, and which are written in several ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
+
+from bertie.base.errors import UsageError, UserError, raise_error
+from bertie.examples.in_memory import require_list
+from bertie.examples.labels import LabelRules
+from bertie.examples.left_out import LeftOutError, leave_out
+from bertie.examples.rows import PROBED_ROWS, Row, convert_rows, file_format, is_stdin, read_rows, row_from_python
+from bertie.files.formats import NamesOfHeaderless
+
+T = TypeVar("T")
+_MOST_COLUMNS = 1000  # in memory, for .jsonl files where each row has other keys
+
+
+@dataclass(frozen=True)
+class DataFormat:
+    """What the training file as a whole says about how to read it. None: nothing that is certain."""
+
+    separator: str | None = None
+    """What stands between the labels of a cell."""
+    end: Literal["last", "after"] | None = None
+    """What the end of a span of tokens names."""
+    has_comments: bool | None = None
+    """Whether lines of a CoNLL file that begin with "#" and could be words are comments."""
+    first_ending: int | None = None
+    """The number of the first ending in the labels of multiple choice."""
+
+
+class ColumnUses(Protocol):
+    """The columns of a row."""
+
+    @property
+    def uses(self) -> dict[str, str]:
+        """Return which column is read as what, by its use: {"text": "sentence", "label": "label"}."""
+        ...
+
+
+class ExampleKind(Protocol):
+    """What a task reads: a frozen dataclass whose fields are the columns that settings name."""
+
+    @property
+    def data_format(self) -> DataFormat:
+        """What the training file said, or the file that is read once `resolved` has found it."""
+        ...
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The columns that settings name."""
+        ...
+
+    @property
+    def same_by_name(self) -> bool:
+        """Whether rows whose columns have the same names have the same `columns`."""
+        ...
+
+    @property
+    def label_rules(self) -> LabelRules | None:
+        """How to tell labels from what means that the label is unknown. None: every label is one."""
+        ...
+
+    def rows(self, path: Path, labeled: bool) -> Iterator[Any]:
+        """Yield the rows of a file, and examples where it has no columns, with an error in place of a bad one.
+
+        Raises:
+            UsageError: The file is missing, or of a format that this kind does not read.
+            UserError: It cannot be read as a whole.
+        """
+        ...
+
+    def from_python(self, value: Any, place: str, source: str) -> Any:
+        """Return a Python value, a dict as a `Row`, or a line of text, as a row or as an example.
+
+        Raises:
+            UserError: It is neither.
+        """
+        ...
+
+    def resolved(self, rows: Iterator[Any], path: Path | None, labeled: bool) -> ExampleKind:
+        """Return the kind with what all rows together say in its `data_format`, or in its settings.
+
+        Args:
+            rows: The rows, as `rows` yields them.
+            path: The file; None: the rows are values in Python.
+            labeled: Whether labels are needed.
+
+        Raises:
+            UsageError: There is a doubt that matters.
+        """
+        ...
+
+    def file_columns(self, path: Path) -> dict[str, str]:
+        """Return which column of a file is read as what, by its use: `columns_of_rows`, if it has rows."""
+        ...
+
+    def columns(self, row: Row, labeled: bool) -> Any:
+        """Return the columns of a row, as `ColumnUses`.
+
+        Raises:
+            UsageError: They are unclear. The message does not name the place.
+        """
+        ...
+
+    def to_example(self, row: Row, columns: Any, labeled: bool, seen: dict[Any, Any]) -> Any:
+        """Return the example of a row.
+
+        Args:
+            row: The row.
+            columns: What `columns` returned for it.
+            labeled: Whether it needs a label. Without, a bad label is None.
+            seen: What the function noted on the rows of the same file before, and the "number" of this row, from 1.
+
+        Raises:
+            UserError: The row is bad.
+            UsageError: It contradicts the rows before, so that the file cannot be read.
+        """
+        ...
+
+
+def columns_of_rows(kind: ExampleKind, path: Path) -> dict[str, str]:
+    """Return which column is read as what in the first good row of a file: `ExampleKind.file_columns` of most kinds."""
+    for row in islice(kind.rows(path, labeled=False), PROBED_ROWS):
+        with suppress(UserError):
+            if isinstance(row, Row):
+                return kind.columns(row, labeled=False).uses
+    return {}
+
+
+def resolved_alike(kind: T, rows: Iterator[Any], path: Path | None, labeled: bool) -> T:  # noqa: ARG001
+    """Return the kind: `ExampleKind.resolved` of a kind whose rows say everything by themselves."""
+    return kind
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads the examples of a kind, from files and from Python."""
+
+    kind: ExampleKind
+    is_resolved: bool = False
+    """Whether `kind` knows what all rows together say."""
+
+    def read(self, path: Path) -> Iterator[Any]:
+        """Yield the labeled examples of a file, for training, evaluation and scoring, with an error in place of each bad row.
+
+        Raises:
+            UsageError: The file is missing, its columns are unclear, or it leaves a doubt that only the user can settle.
+            UserError: It cannot be read as a whole.
+        """
+        return self._examples(path, labeled=True)
+
+    def stream(self, path: Path) -> Iterator[Any]:
+        """Yield the examples of a file lazily, for prediction: one example or error for each row, in order.
+
+        Labels are not needed, and bad ones are None. Raises errors as `read`.
+        """
+        return self._examples(path, labeled=False)
+
+    def values(self, given: Iterable[Any], labeled: bool = False) -> Iterator[Any]:
+        """Yield the example of each Python value, such as a dict or a string: as `read` if `labeled`, else lazily as `stream`.
+
+        Raises:
+            UsageError: The columns are unclear, or there is a doubt.
+            UserError: For the first bad value.
+        """
+        values = list(require_list(given)) if labeled else require_list(given)
+        for item in self._examples(values, labeled):
+            yield item if isinstance(item, LeftOutError) else raise_error(item)
+
+    def columns(self, path: Path) -> dict[str, str]:
+        """Return which columns of a file are read as what: those of its first good row. Nothing of stdin, which is read once."""
+        return {} if is_stdin(path) else self.kind.file_columns(path)
+
+    def resolve(self, source: Path | Iterable[Any], labeled: bool = True) -> Reader:
+        """Return the reader that knows what all rows of a source together say, if it can be read twice. Errors as `read`."""
+        path = source if isinstance(source, Path) else None
+        twice = isinstance(source, list | tuple) if path is None else not is_stdin(path)
+        if self.is_resolved or not twice:
+            return self
+        return Reader(self.kind.resolved(self._rows(source, labeled), path, labeled), is_resolved=True)
+
+    def _rows(self, source: Path | Iterable[Any], labeled: bool) -> Iterator[Any]:
+        rows = self.kind.rows(source, labeled) if isinstance(source, Path) else self._rows_of_values(source)
+        return leave_out(rows, self.kind.named) if labeled else rows
+
+    def _rows_of_values(self, values: Iterable[Any]) -> Iterator[Any]:
+        for number, value in enumerate(values, 1):
+            place = f"example {number}"
+            row = row_from_python(value, place) if isinstance(value, dict) else value
+            yield self.kind.from_python(row, place, place)
+
+    def _examples(self, source: Path | Iterable[Any], labeled: bool) -> Iterator[Any]:
+        reader, path = self.resolve(source, labeled), source if isinstance(source, Path) else None
+        return _converted(reader.kind, reader._rows(source, labeled), path, labeled)
+
+
+def _converted(kind: ExampleKind, rows: Iterator[Any], path: Path | None, labeled: bool) -> Iterator[Any]:
+    """Yield the example of each row, or an error in its place."""
+    seen: dict[Any, Any] = {}
+    known: dict[tuple[str, ...], Any] = {}
+
+    def find(row: Row) -> Any:
+        if not kind.same_by_name:
+            return kind.columns(row, labeled)
+        names = tuple(row.values)
+        if (columns := known.get(names)) is None:
+            if len(known) == _MOST_COLUMNS:
+                known.clear()
+            columns = known[names] = kind.columns(row, labeled)
+        return columns
+
+    items = with_columns(rows, path, find)
+    for number, (row, columns) in enumerate(items, 1):
+        seen["number"] = number
+        if not isinstance(row, Row):
+            yield row
+            continue
+        try:
+            example = kind.to_example(row, columns, labeled, seen)
+        except UsageError:
+            raise
+        except UserError as error:
+            example = error
+        yield example
+
+
+def with_columns(rows: Iterator[Any], path: Path | None, find: Callable[[Row], Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield each row with its columns, which `find` returns.
+
+    Where rows may have different columns, as in .jsonl, an error takes the place of a row that lacks those that are needed.
+
+    Raises:
+        UsageError: A row lacks them, or all of the first PROBED_ROWS where they may differ.
+    """
+    problem: UsageError | None = None
+    pending: list[tuple[Any, Any]] = []
+    settled = not (may_differ := path is not None and file_format(path) in ("jsonl", "json"))
+    for row in rows:
+        columns = None
+        if isinstance(row, Row):
+            try:
+                columns = find(row)
+                settled = True
+            except UsageError as error:
+                if not may_differ:
+                    raise UsageError(f"{path or row.place}: {error.problem}", error.remedy) from error
+                problem = problem or UsageError(f"{path}: {error.problem}", error.remedy)
+                row = UserError(f"{row.place}: {error.problem}", error.remedy)
+        if settled and not pending:
+            yield row, columns
+            continue
+        pending.append((row, columns))
+        if settled or problem is None:
+            yield from pending
+            pending.clear()
+        elif len(pending) == PROBED_ROWS:
+            break
+    if problem is not None and not settled:
+        raise problem
+
+
+def rows_or_lines(
+    kind: ExampleKind, path: Path, labeled: bool, headerless: NamesOfHeaderless | None = None
+) -> Iterator[Any]:
+    """Yield the rows of a file, or the examples that its lines are if it is a .txt: `ExampleKind.rows` of several kinds."""
+    rows = read_rows(path, headerless)
+    if file_format(path) != "txt":
+        return rows
+    if labeled:
+        problem = "a line is a text, without labels, in .txt and stdin"
+        raise UsageError(f"{path}: {problem}: give a .tsv, .csv or .jsonl")
+    return convert_rows(rows, lambda row: kind.from_python(row.values["text"], row.place, row.source))

@@ -1,0 +1,263 @@
+"""Sentences with a tag for each word: rows of words and tags or of texts with annotated spans, and files of other forms.
+
+.jsonl and .parquet have rows; .json has Label Studio's tasks or other rows, .ann brat's annotations, and every other file is
+CoNLL's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertie.base import storage
+from bertie.base.errors import UsageError, UserError, join_names, require_range, shorten
+from bertie.examples.annotations import from_spans, parse_spans
+from bertie.examples.brat import is_brat, read_brat
+from bertie.examples.conll import TAG_KEYS, WORD_KEYS, ConllFile, Keep
+from bertie.examples.label_studio import label_studio_rows
+from bertie.examples.reader import DataFormat, columns_of_rows, rows_or_lines
+from bertie.examples.rows import (
+    STDIN,
+    Row,
+    file_format,
+    label_or_none,
+    parse_index,
+    parse_position,
+    read_rows,
+    require_distinct_columns,
+    require_file,
+    require_string,
+)
+from bertie.examples.tag_form import TagForm
+from bertie.examples.tagged import TaggedSentence, sentence_of_text
+from bertie.examples.words import TextRange
+
+TEXT_KEY = "text"
+SPAN_KEYS = ("entities", "spans", "label", "labels")
+NO_TAG = (-1, -100)  # numbers for "no label" in data sets and for loss functions
+_ROWS = ("jsonl", "parquet")
+_NOT_CONLL = ("csv", "json", "zip")  # formats of files that cannot have CoNLL's columns
+
+
+class SentenceColumns(NamedTuple):
+    """The keys of a row."""
+
+    words: str
+    """That of the words, or of the text."""
+    tags: str | None
+    """That of the tags of words, or of the spans of a text."""
+    of_words: bool
+    """Whether tags are those of words."""
+
+    @property
+    def uses(self) -> dict[str, str]:
+        tags = {self.kind: self.tags} if self.tags else {}
+        return {"words" if self.of_words else "text": self.words, **tags}
+
+    @property
+    def kind(self) -> str:
+        """Return what its tags are called, for messages."""
+        return "tags" if self.of_words else "spans"
+
+
+@dataclass(frozen=True)
+class TaggedSentences:
+    """Sentences with a tag for each word: an `ExampleKind`."""
+
+    word: int = -1
+    """Column of the word in a CoNLL file, from 0; -1: the second in .conllu files, else the first."""
+    tag: int = -1
+    """Column of the tag, from 0, or from the end: -1 is the last. Required for .conllu files: 3 has the parts of speech."""
+    tokens: str = ""
+    """Key of the words, or of the text, in .jsonl (empty: tokens, words or text)."""
+    tags: str = ""
+    """Key of the tags or spans in .jsonl (empty: tags, ner_tags, labels or ner; of spans entities, spans, label or labels)."""
+    names: tuple[str, ...] = ()
+    """The tags in the order of their numbers, for data that have these (empty: numbers stay tags)."""
+    form: TagForm = TagForm("bio")
+    """How to tag the words of annotated spans."""
+    comments: Keep = ""
+    """What lines are that begin a sentence with "#"; see `conll`."""
+    known: tuple[str, ...] = ()
+    """Tags of the training examples, which tell words from comments."""
+    data_format: DataFormat = DataFormat()
+    label_rules, same_by_name = None, False
+
+    def __post_init__(self) -> None:
+        require_range("", self, "word", low=-1)
+        require_distinct_columns(tokens=self.tokens, tags=self.tags)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        return self.tokens, self.tags
+
+    def rows(self, path: Path, labeled: bool) -> Iterator[Any]:
+        if path == STDIN:
+            return rows_or_lines(self, path, labeled)
+        if is_brat(path):
+            return read_brat(path, self.form, labeled)
+        if file_format(path) in _ROWS:
+            return read_rows(path)
+        require_file(path)
+        if path.suffix == ".json":
+            tasks = storage.read_json_list(path, "a list, of Label Studio's tasks or other objects")
+            return label_studio_rows(tasks, path, self.tokens)
+        if file_format(path) in _NOT_CONLL:
+            known = (
+                "files with columns between blanks or tabs (CoNLL), .jsonl, .parquet, .json (Label Studio), .ann (brat)"
+            )
+            raise UsageError(f"{path}: sentences are read from {known}")
+        if file_format(path) == "txt" and not labeled:
+            remedy = "Rename it to .conll for columns; pipe sentences: --input -"
+            raise UsageError(f"{path}: does it hold columns or sentences? {remedy}")
+        return map(self._named, self._conll(path, labeled).sentences())
+
+    def _conll(self, path: Path, labeled: bool) -> ConllFile:
+        usual = self.data_format.has_comments
+        return ConllFile(path, self.word, self.tag, labeled, self.comments, usual, self.known)
+
+    def file_columns(self, path: Path) -> dict[str, str]:
+        return self._conll(path, labeled=True).columns().uses if _is_conll(path) else columns_of_rows(self, path)
+
+    def _named(self, sentence: TaggedSentence | UserError) -> TaggedSentence | UserError:
+        """Return a sentence with the names of the tags that are numbers, or an error in its place."""
+        if isinstance(sentence, UserError) or not self.names or {*self.names}.issuperset(sentence.tags or ()):
+            return sentence
+        try:
+            return replace(sentence, tags=self._names_of(sentence.tags or (), sentence.place(0)))
+        except UserError as error:
+            return error
+
+    def from_python(self, value: Any, place: str, source: str) -> Row | TaggedSentence:
+        """Return the sentence of a text (see `words.split_words`) or of a list of words."""
+        if isinstance(value, Row | TaggedSentence):
+            return value
+        if isinstance(value, str):
+            sentence = sentence_of_text(require_string(value, TEXT_KEY, place), source)
+            if not sentence.words:
+                raise UserError(f"{place}: a sentence without words")
+            return sentence
+        if not isinstance(value, list | tuple):
+            expected = "expected a dict, a list of words or a TaggedSentence"
+            raise UserError(f"{place}: {expected}, got {type(value).__name__}")
+        return TaggedSentence(_words(list(value), WORD_KEYS[0], place), None, source)
+
+    def resolved(self, rows: Iterator[Any], path: Path | None, labeled: bool) -> TaggedSentences:  # noqa: ARG002
+        """Find out whether lines of a CoNLL file that begin with "#" are comments, if the file leaves no doubt."""
+        if self.comments or path is None or not _is_conll(path) or not self._conll(path, labeled).has_comments():
+            return self
+        return replace(self, data_format=DataFormat(has_comments=True))
+
+    def columns(self, row: Row, labeled: bool) -> SentenceColumns:
+        values, words = row.values, self._words_key(row.values)
+        given = values[words]
+        of_words = isinstance(given, list) and not any(isinstance(word, dict) for word in given[:1])
+        names = (self.tags,) if self.tags else TAG_KEYS if of_words else SPAN_KEYS
+        tags = [name for name in names if isinstance(values.get(name), list)]
+        columns = SentenceColumns(words, tags[0] if len(tags) == 1 else None, of_words)
+        if len(tags) > 1 and labeled:
+            problem = f"the {columns.kind} could be under {' or '.join(map(repr, tags))}"
+            raise UsageError(problem, "Choose with --task.tags")
+        return columns
+
+    def _words_key(self, values: dict[str, Any]) -> str:
+        """Return the key of the words or of the text. If a row has both, what is annotated decides."""
+        if self.tokens:
+            keys = [self.tokens] if isinstance(values.get(self.tokens), list | str) else []
+        else:
+            keys = [name for name in WORD_KEYS if isinstance(values.get(name), list)]
+            if isinstance(values.get(TEXT_KEY), str) and not (
+                keys and isinstance(next(iter(values[keys[0]]), ""), dict)
+            ):
+                names = [self.tags] if self.tags else [*TAG_KEYS, *SPAN_KEYS] if keys else []
+                tags = [
+                    values[name][0]
+                    for name in dict.fromkeys(names)
+                    if isinstance(values.get(name), list) and values[name]
+                ]
+                are_tags = {isinstance(tag, str | int) for tag in tags}
+                keys = keys if are_tags == {True} else [TEXT_KEY] if are_tags == {False} else [*keys, TEXT_KEY]
+        if len(keys) == 1:
+            return keys[0]
+        problem = f"no list of words under {(self.tokens or WORD_KEYS[0])!r}: its keys are {join_names(values)}"
+        if keys:
+            problem = f"the words could be under {' or '.join(map(repr, keys))}"
+        raise UsageError(problem, "Choose with --task.tokens")
+
+    def to_example(self, row: Row, columns: SentenceColumns, labeled: bool, seen: dict[Any, Any]) -> TaggedSentence:  # noqa: ARG002
+        values, source, place = row
+        given, tags = values[columns.words], values[columns.tags] if columns.tags else None
+        text, places, words = None, None, ()
+        if columns.of_words:
+            words = _words(given, columns.words, place)
+        else:
+            text = require_string(given if isinstance(given, str) else values.get(TEXT_KEY), TEXT_KEY, place)
+            places = None if isinstance(given, str) else _token_places(given, text, place)
+        if (
+            labeled and tags is None and places is None
+        ):  # Prodigy, whose rows bring tokens, leaves out the key without spans
+            names = (self.tags,) if self.tags else TAG_KEYS if columns.of_words else SPAN_KEYS
+            if any(name in values and values[name] is None for name in names):
+                raise UserError(f"{place}: it has no annotation")
+            problem = f"no {columns.kind} under {' or '.join(map(repr, names))}: its keys are {join_names(values)}"
+            raise UserError(f"{place}: {problem}", "Choose with --task.tags")
+        if text is None:
+            found = None if tags is None else label_or_none(lambda: self._tags(tags, len(words), place), labeled)
+            return TaggedSentence(words, found, source)
+
+        def read() -> TaggedSentence:
+            return from_spans(text, places, parse_spans(tags or [], place), self.form, source)
+
+        sentence = label_or_none(read, labeled) if labeled or tags is not None else None
+        sentence = sentence or sentence_of_text(text, source, places)
+        if not sentence.words:
+            raise UserError(f"{place}: a sentence without words")
+        return sentence
+
+    def _tags(self, tags: list[Any], count: int, place: str) -> tuple[str, ...]:
+        if len(tags) != count:
+            raise UserError(f"{place}: {count} words and {len(tags)} tags")
+        if missing := [tag for tag in tags if tag in NO_TAG]:
+            raise UserError(f"{place}: the tag {missing[0]} stands for no tag, and every word needs one")
+        names = tuple(str(tag) if isinstance(tag, int) else require_string(tag, "tags", place) for tag in tags)
+        return self._names_of(names, place) if self.names else names
+
+    def _names_of(self, tags: tuple[str, ...], place: str) -> tuple[str, ...]:
+        """Return tags with the names of those that are numbers. Raises UserError if a number has no name."""
+        if all(name.isdecimal() for name in self.names):
+            return tags
+        numbers = {tag: parse_index(tag) for tag in tags if tag.isdecimal() and tag not in self.names}
+        if wrong := [tag for tag, number in numbers.items() if number is None or number >= len(self.names)]:
+            count = f"task.labels has {len(self.names)} names, counted from 0"
+            raise UserError(f"{place}: the tag {shorten(wrong[0])}, and {count}")
+        return tuple(self.names[numbers[tag] or 0] if tag in numbers else tag for tag in tags)
+
+
+def _is_conll(path: Path) -> bool:
+    return path != STDIN and not is_brat(path) and file_format(path) not in (*_ROWS, *_NOT_CONLL)
+
+
+def _words(given: list[Any], key: str, place: str) -> tuple[str, ...]:
+    if not given:
+        raise UserError(f"{place}: a sentence without words")
+    words = tuple(require_string(word, key, place) for word in given)
+    if "" in words:
+        raise UserError(f"{place}: word {words.index('') + 1} is empty")
+    return words
+
+
+def _token_places(tokens: list[Any], text: str, place: str) -> list[TextRange]:
+    """Return the places of Prodigy's tokens in the text. Those of white space alone are no words."""
+    places: list[TextRange] = []
+    for token in tokens:
+        start, end = parse_position(token.get("start")), parse_position(token.get("end"))
+        if start is None or end is None or not (places[-1][1] if places else 0) <= start < end <= len(text):
+            ends = f"starts at {token.get('start')!r} and ends at {token.get('end')!r}"
+            raise UserError(f"{place}: a token {ends}, in {len(text):,} characters, or overlaps with the one before")
+        if text[start:end] != token.get("text", text[start:end]):
+            raise UserError(f"{place}: the token at {start} is {token['text']!r}, and the text has {text[start:end]!r}")
+        if text[start:end].strip():
+            places.append((start, end))
+    return places

@@ -1,0 +1,313 @@
+"""Examples of one or two texts and a label.
+
+GLUE's original files need no column names: their layouts are recognized from the header, and CoLA's, which has none,
+from its first row. So are common names (`_LAYOUTS`, `CLASSES` and `SCORES`). `Texts` can be told other columns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from bertie.base import console
+from bertie.base.errors import UsageError, UserError, join_names, shorten
+from bertie.examples.cells import is_written, parse_cell
+from bertie.examples.in_memory import require_list
+from bertie.examples.labels import MARKERS, LabelRules, among, require_one_type
+from bertie.examples.reader import DataFormat, Reader, columns_of_rows, rows_or_lines
+from bertie.examples.rows import (
+    PROBED_ROWS,
+    Row,
+    describe_bad_number,
+    label_or_none,
+    named_columns,
+    parse_label,
+    parse_label_number,
+    require_distinct_columns,
+    require_string,
+)
+
+CLASSES = ("label", "gold_label", "class", "entailment_judgment")
+SCORES = ("score", "relatedness_score", "similarity", "label")
+_COLA = ["source", "label", "mark", "sentence"]
+_NO_AGREEMENT = "-"  # gold_label in MNLI and SNLI if the annotators did not agree
+# (text, second text or None, label names that only this layout has), in lower case
+_LAYOUTS: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (
+    ("#1 string", "#2 string", ("quality",)),  # MRPC
+    ("question1", "question2", ("is_duplicate",)),  # QQP
+    ("question", "sentence", ()),  # QNLI
+    ("sentence1", "sentence2", ()),  # RTE, WNLI, MNLI, STS-B
+    ("sentence_a", "sentence_b", ()),  # SICK
+    ("premise", "hypothesis", ()),
+    ("text_a", "text_b", ()),
+    ("text", "text_pair", ()),
+    ("sentence", None, ()),  # SST-2, CoLA
+    ("text", None, ()),
+)
+
+
+@dataclass(frozen=True)
+class Example:
+    """One or two texts.
+
+    Attributes:
+        text: The text.
+        text_pair: The second text; None for tasks on one text.
+        label: The gold label; None if it is unknown.
+        source: The file and line ("dev.tsv:12"), for messages.
+    """
+
+    text: str
+    text_pair: str | None
+    label: str | None
+    source: str
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.text,) if self.text_pair is None else (self.text, self.text_pair)
+
+    @property
+    def gold(self) -> tuple[str, ...] | None:
+        return None if self.label is None else (self.label,)
+
+    def named(self, names: dict[str, str]) -> Example:
+        return replace(self, label=names.get(self.label or "", self.label))
+
+
+class TextColumns(NamedTuple):
+    """The columns of a row."""
+
+    text: str
+    text_pair: str | None
+    label: str | None
+    names: tuple[str, ...]
+    """All columns of the row."""
+
+    @property
+    def uses(self) -> dict[str, str]:
+        uses = {"text": self.text, "second text": self.text_pair, "label": self.label}
+        ends = tuple(f"{(self.label or '').lower()}_{end}" for end in ("text", "name", "names", "str"))
+        uses["names of the labels (not used)"] = ", ".join(named_columns(self.names, ends))
+        return {use: name for use, name in uses.items() if name}
+
+    def __str__(self) -> str:
+        return " and ".join(repr(name) for name in self[:2] if name)
+
+
+@dataclass(frozen=True)
+class LabeledTexts:
+    """Examples of one or two texts: an `ExampleKind`.
+
+    Attributes:
+        text: Column of the text in a table, or key in a .jsonl file. Empty: found from the header.
+        text_pair: Column of the second text, for tasks on pairs. Empty: found from the header.
+        label: Column of the label. Empty: found from the header.
+        label_names: The names that are recognized as the label column.
+        numbers: Whether required labels must be numbers (see `parse_label_number`); None: if most of the first labels
+            in a file are.
+        paired: Whether each example must have two texts; None: as in the first row.
+        no_label: The labels that mean that the label is unknown. Empty: see `labels`.
+        classes: All classes, if they are known.
+    """
+
+    text: str = ""
+    text_pair: str = ""
+    label: str = ""
+    label_names: tuple[str, ...] = CLASSES
+    numbers: bool | None = False
+    paired: bool | None = None
+    no_label: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    data_format, file_columns, same_by_name = DataFormat(), columns_of_rows, True
+
+    def __post_init__(self) -> None:
+        require_distinct_columns(text=self.text, text_pair=self.text_pair, label=self.label)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        return self.text, self.text_pair, self.label
+
+    @property
+    def label_rules(self) -> LabelRules:
+        return LabelRules(self.classes, self.no_label, self.numbers)
+
+    def rows(self, path: Path, labeled: bool) -> Iterator[Any]:
+        return rows_or_lines(self, path, labeled, cola_columns)
+
+    def from_python(self, value: Any, place: str, source: str) -> Row | Example:
+        """Return the example of a text, or of a pair of texts."""
+        if isinstance(value, Row | Example):
+            return value
+        if isinstance(value, str):
+            self._require_number(TextColumns("text", None, None, ()), f"{place}: ")
+            return Example(require_string(value, "text", place), None, None, source)
+        if not isinstance(value, tuple | list):
+            raise UserError(f"{place}: expected a dict, a string, a pair or an Example, got {type(value).__name__}")
+        if len(value) != 2:
+            raise UsageError(f"{place}: a pair has two texts and this one has {len(value)}: {str(value)[:60]}")
+        text, pair = (
+            require_string(each, name, place) for each, name in zip(value, ("text", "text_pair"), strict=True)
+        )
+        return Example(text, pair, None, source)
+
+    def resolved(self, rows: Iterator[Any], path: Path | None, labeled: bool) -> LabeledTexts:
+        """Find out whether labels are scores, if they may be."""
+        if self.numbers is not None or not labeled:
+            return self
+        labels, name, first_text = list[str](), "", ""
+        for row in islice(rows, PROBED_ROWS):
+            with suppress(UserError):
+                if isinstance(row, Row) and (columns := self.columns(row, labeled)).label:
+                    name, first_text = columns.label, columns.text
+                    labels += filter(None, [parse_label(row.values[name], name, row.place)])
+        certain = sorted({label for label in labels if label.lower() not in MARKERS})
+        classes = len(certain) > 2 or (certain and first_text.lower() == "premise")  # 0 for the most similar pairs
+        whole = all(label.removesuffix(".0").isdecimal() for label in certain)
+        if name.lower() in CLASSES and not self.label and classes and whole:
+            problem = f"the numbers of {name!r} could be classes or scores: {join_names(certain[:5])}"
+            remedy = f"If a larger one means more similar texts, say --task.label {name}"
+            raise UsageError(f"{path or 'the examples'}: {problem}", remedy)
+        return replace(self, numbers=2 * sum(map(_is_number, labels)) >= len(labels) > 0)
+
+    def columns(self, row: Row, labeled: bool) -> TextColumns:
+        return _find_columns(self, tuple(row.values), labeled)
+
+    def to_example(self, row: Row, columns: TextColumns, labeled: bool, seen: dict[Any, Any]) -> Example:
+        values, source, place = row
+        text = require_string(values[columns.text], columns.text, place)
+        pair = require_string(values[columns.text_pair], columns.text_pair, place) if columns.text_pair else None
+        if (first := seen.get("columns")) is None:
+            self._require_text(text, columns, place)
+            seen["columns"] = columns
+        elif columns is not first and columns[:2] != first[:2]:
+            raise UserError(f"{place}: found {columns}, but {first} in the rows before")
+        if (name := columns.label) is None:
+            if labeled and "label" in seen:
+                raise UserError(f"{place}: no label")
+            return Example(text, pair, None, source)
+        given = values[name]
+        if not labeled:
+            label = label_or_none(lambda: parse_label(given, name, place), strict=False)
+            return Example(text, pair, None if (name, label) == ("gold_label", _NO_AGREEMENT) else label, source)
+        seen["label"] = name
+        if isinstance(given, list) or is_written(given):
+            given = _only_label(given, name, place, seen)
+        if (label := parse_label(given, name, place)) is None:
+            raise UserError(f"{place}: no label")
+        if self.numbers is False:
+            require_one_type(seen, given, place)
+        elif self.numbers and not _is_number(label) and not among([label], self.no_label):
+            raise UserError(f"{place}: the label is {describe_bad_number(label)}")
+        return Example(text, pair, label, source)
+
+    def _require_text(self, text: str, columns: TextColumns, place: str) -> None:
+        """Raise a UsageError if the first text is a list that a program wrote, unless the caller named the column."""
+        if self.text or not is_written(text):
+            return
+        written = None
+        with suppress(UserError):
+            written = parse_cell(text, columns.text, place)
+        if isinstance(written, list):
+            problem = f"{place}: {columns.text!r} is a list that was written as text, {shorten(text)}"
+            raise UsageError(problem, f"Join its words; if it is a text, say --task.text {columns.text}")
+
+    def _require_number(self, columns: TextColumns, place: str = "") -> None:
+        """Raise a UsageError if a row has one text and the training examples two, or the other way round."""
+        if self.paired is not None and self.paired != (columns.text_pair is not None):
+            found, expected = ("one text", "two") if self.paired else ("two texts", "one")
+            raise UsageError(f"{place}{found}, where the training examples have {expected}; found {columns}")
+
+
+def _is_number(label: str) -> bool:
+    return parse_label_number(label) is not None
+
+
+def _only_label(given: Any, name: str, place: str, seen: dict[Any, Any]) -> Any:
+    """Return the label in a list of one, and None for an empty list. A text with a bracket at its end may be no list.
+
+    Raises:
+        UserError: It has several labels. UsageError: It has, and another row has a list of one, or the other way round.
+    """
+    listed = given
+    if isinstance(given, str):
+        with suppress(UserError):
+            listed = parse_cell(given, name, place)
+    if not isinstance(listed, list) or not listed:
+        return given if listed else None
+    seen.setdefault(("a list of several", several := len(listed) > 1), place)
+    if other := seen.get(("a list of several", not several)):
+        with_several, with_one = (place, other) if several else (other, place)
+        problem = f"{with_several}: {name!r} is a list of several labels, and that of {with_one} has one"
+        raise UsageError(problem, "multi_label learns several; leave out or split such rows to learn one")
+    if several:
+        problem = f"the label is a list, {shorten(str(given))}, and a text has one label here"
+        raise UserError(f"{place}: {problem}: multi_label learns several")
+    console.info_once(f"{name!r} is a list of one label in each row")
+    return listed[0]
+
+
+def _find_columns(kind: LabeledTexts, names: tuple[str, ...], labeled: bool) -> TextColumns:
+    """Find the columns of a row with these names. labeled: whether that of the label must be clear, if there is one."""
+    known = {name.lower(): name for name in names}
+    known |= {name: "" for name, count in Counter(map(str.lower, names)).items() if count > 1}  # Text beside text
+
+    def fail(problem: str, flags: str) -> NoReturn:
+        raise UsageError(f"{problem}; its columns are: {join_names(names)}", f"Choose with {flags}")
+
+    for flag, name in (("--task.text", kind.text), ("--task.text-pair", kind.text_pair)):
+        if name and name not in names:
+            fail(f"no column {name!r}", flag)
+    label_names = kind.label_names
+    if kind.text:
+        text, pair = kind.text, kind.text_pair or None
+    elif kind.text_pair:
+        fail("--task.text-pair without --task.text", "both")
+    else:
+        layouts = [entry for entry in _LAYOUTS if entry[0] in known and (entry[1] is None or entry[1] in known)]
+        if paired := [entry for entry in layouts if entry[1]]:  # one column of a pair is not a layout by itself
+            used = {name for entry in paired for name in entry[:2]}
+            layouts = [entry for entry in layouts if entry[1] or entry[0] not in used]
+        if len(layouts) != 1:
+            problem = "more than one column could be" if layouts else "cannot tell which column is"
+            fail(
+                f"{problem} the text", "--task.text, and for two texts --task.text-pair, and --task.label for the label"
+            )
+        [(text_name, pair_name, own_labels)] = layouts
+        text, pair = known[text_name], known[pair_name] if pair_name else None
+        if not text or pair == "":
+            fail("two columns have the name of the text, in capitals or not", "--task.text")
+        label_names += own_labels
+    labels = [known[name] for name in label_names if name in known and known[name] not in (text, pair)]
+    if kind.label:
+        if kind.label in (text, pair):
+            fail(f"{kind.label!r} is the text, and cannot be the label", "--task.text and --task.label")
+        if labeled and kind.label not in names:
+            fail(f"no column {kind.label!r}", "--task.label")
+        labels = [kind.label] if kind.label in names else []
+    if labeled and (len(labels) > 1 or "" in labels):
+        fail("more than one column could be the label", "--task.label")
+    columns = TextColumns(text, pair, labels[0] if len(labels) == 1 and labels[0] else None, names)
+    kind._require_number(columns)
+    return columns
+
+
+def pairs_of(given: Iterable[Any]) -> list[Any]:
+    """Return pairs of texts in memory: those of rows, such as dicts and frames, and other values as they are.
+
+    Raises UsageError if the columns are unclear, and UserError if a row has no two texts.
+    """
+    values = list(require_list(given))
+    if not any(isinstance(value, dict) for value in values):
+        return values
+    return [(each.text, each.text_pair) for each in Reader(LabeledTexts(label_names=(), paired=True)).values(values)]
+
+
+def cola_columns(cells: list[str]) -> list[str] | None:
+    """Recognize CoLA's files, which have no header."""
+    is_cola = len(cells) == 4 and cells[1] in ("0", "1") and not cells[2].strip("*?")
+    return _COLA if is_cola else None

@@ -1,0 +1,71 @@
+"""The poolings of texts, by the name that a task gives them: what stands for a text, or for a pair of texts.
+
+To add one, write a module as `pooled_texts.py` says, and add its name here, twice.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+from bertie.base.errors import UsageError
+from bertie.model.encoder import EncoderConfig
+from bertie.model.heads.max_texts import AttendingTexts, EsimTexts, MaxTexts
+from bertie.model.heads.pooled_texts import (
+    BothOrders,
+    LateText,
+    MeanText,
+    PoolingFacts,
+    TextPool,
+    TextVectors,
+    TokenText,
+)
+
+TextPooling = Literal["token", "mean", "late", "max", "attention", "vectors", "esim", "both_orders"]
+"""token: the state of one token ([CLS], or the last one if the model is causal). mean: the mean of all tokens. late: the mean of
+what the head's dense layer and its activation make of them, as in EuroBERT. max: the maximum of each dimension over the tokens.
+attention: the same for pairs whose texts attend to each other, with a second BiLSTM (GLUE's baselines). esim: another form of it
+(ESIM). vectors: fixed features, the encoder's vector u of a text, or |u − v| and u ∗ v of a pair (Skip-thoughts). With the last
+four, the texts of a pair are encoded separately. both_orders: the state of the token for a pair and that for the pair in the
+other order, added (GPT)."""
+TaskPooling = Literal["model", TextPooling]
+"""model: as the configuration of the model says, which for BERT is token."""
+POOLINGS: dict[TextPooling, type[TextPool]] = {
+    "token": TokenText,
+    "mean": MeanText,
+    "late": LateText,
+    "max": MaxTexts,
+    "attention": AttendingTexts,
+    "vectors": TextVectors,
+    "esim": EsimTexts,
+    "both_orders": BothOrders,
+}
+
+
+def resolve_pooling(pooling: TaskPooling, config: EncoderConfig) -> TextPooling:
+    """Return the pooling of a task with the pooling of the model in place of "model"."""
+    return config.classifier_pooling if pooling == "model" else pooling
+
+
+def pooling_facts(pooling: TaskPooling | None) -> PoolingFacts:
+    """Return what other files ask a pooling: of "model", what all that a model can name answer. None: of a token."""
+    return POOLINGS["token" if pooling in (None, "model") else pooling].facts
+
+
+def for_one_text(pooling: TaskPooling) -> TaskPooling:
+    """Return the pooling that takes the place of this one for single texts: itself, unless it is between two texts."""
+    return cast(TaskPooling, pooling_facts(pooling).for_one_text or pooling)
+
+
+def require_bilstm(pooling: TaskPooling | None, lstm_hidden_size: int) -> None:
+    """Raise a UsageError if the pooling needs a BiLSTM between encoder and head, and there is none, or the reverse."""
+    facts = pooling_facts(pooling)
+    if facts.bilstm == "none" and lstm_hidden_size:
+        raise UsageError(
+            f'task.pooling is "{pooling}", the vectors of the encoder itself, and lstm_hidden_size is {lstm_hidden_size}: set '
+            'it to 0, or set task.pooling to "max"'
+        )
+    if facts.bilstm == "needed" and not lstm_hidden_size:
+        raise UsageError(
+            f'task.pooling is "{pooling}", whose second BiLSTM has the size of the first, and lstm_hidden_size is 0: set it, or '
+            'set task.pooling to "max"'
+        )

@@ -1,0 +1,203 @@
+"""The tokenizer classes of transformers that need no transformers: how each reads its files and builds a tokenizer.
+
+Each is described by the documentation and the behavior of transformers 5, with which tests/parity compares. A class
+decides about normalization, words and special tokens from its own settings, also if tokenizer.json says otherwise; only
+the generic class takes tokenizer.json as it is. `transformers_tokenizer` reads all other classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+
+from bertie.base import console
+from bertie.tokenizers import wordpiece_backend
+from bertie.tokenizers.bpe_backend import BYTE_CHARACTERS, BYTE_ORDER, END_OF_TEXT
+from bertie.tokenizers.library_backend import ROLES_ORDER, unigram_splitter
+from bertie.tokenizers.sentencepiece import read_model
+from bertie.tokenizers.settings import CONFIG, JSON, MAP, TokenizerSettings, texts
+from bertie.tokenizers.wordpiece_backend import CONTINUATION, MAX_WORD_CHARACTERS, MAX_WORD_SETTING, NormalizerOptions
+
+GOOGLES = "30k-clean.model"  # the vocabulary in Google's folders of ALBERT
+BYTES = "bytes"  # not a class of transformers, which has none for them
+GENERIC = ("TokenizersBackend", "PythonBackend", "PreTrainedTokenizer")  # they take tokenizer.json as it is
+Roles = Mapping[str, str]
+_Read = tuple[Any, list[AddedToken] | None]
+"""A tokenizer without added tokens, and the further special tokens that its vocabulary file lists, if it does."""
+
+
+@dataclass(frozen=True)
+class TokenizerClass:
+    """A class of transformers.
+
+    Attributes:
+        model: Class of its model, in the library `tokenizers`.
+        vocabulary: Name of its vocabulary file, for folders without tokenizer.json.
+        read: Reads the vocabulary file.
+        dress: Sets how a tokenizer with this model reads text, by the settings.
+        roles: The token of each role by default.
+        around: The roles of the tokens before and after a text. None: as tokenizer.json says.
+        segments: Whether the second text of a pair has token type 1 and one separator before it, instead of two.
+        token_types: Whether it tells the model which text of a pair a token belongs to.
+    """
+
+    model: type
+    vocabulary: str
+    read: Callable[[TokenizerSettings, Roles], _Read]
+    dress: Callable[[Any, Mapping[str, Any], Roles], None]
+    roles: Roles
+    around: tuple[str, str] | None = ("cls", "sep")
+    segments: bool = False
+    token_types: bool = False
+
+    def post_processor(self, engine: Any, roles: Roles) -> Any:
+        """Return what puts the special tokens around texts."""
+        if self.around is None:
+            return engine.post_processor
+        first, last = ((roles[name], engine.token_to_id(roles[name])) for name in self.around)
+        if self.dress is _byte_level:
+            return processors.RobertaProcessing(last, first, True, engine.pre_tokenizer.add_prefix_space)
+        second = f"$B:1 {last[0]}:1" if self.segments else f"{last[0]} $B {last[0]}"
+        single = f"{first[0]} $A {last[0]}"
+        return processors.TemplateProcessing(single=single, pair=f"{single} {second}", special_tokens=[first, last])
+
+
+def _read_wordpiece(settings: TokenizerSettings, roles: Roles) -> _Read:
+    path = settings.folder / "vocab.txt"
+    entries = wordpiece_backend.read_vocabulary(path, settings.folder.text(path.name))
+    values, bare = settings.values, not settings.folder.has("config.json")
+    if not values and bare:
+        wordpiece_backend.require_special(entries, str(settings.folder))
+    if "do_lower_case" not in values:
+        if bare and "tokenizer_class" not in values:
+            values["do_lower_case"] = wordpiece_backend.lowercases(path, entries)
+        elif wordpiece_backend.is_cased(entries):
+            console.warn(
+                f"{path} has uppercase letters, and {settings.folder / CONFIG} does not set do_lower_case: the tokenizer "
+                'lowercases, as transformers does (if that is wrong, write "do_lower_case": false there)'
+            )
+    ids = {entry: number for number, entry in enumerate(entries)}
+    return tokenizers.Tokenizer(models.WordPiece(ids, unk_token=roles["unk"])), None
+
+
+def _wordpiece(engine: Any, values: Mapping[str, Any], roles: Roles) -> None:
+    engine.model.unk_token, engine.model.continuing_subword_prefix = roles["unk"], CONTINUATION
+    engine.model.max_input_chars_per_word = values.get(MAX_WORD_SETTING, MAX_WORD_CHARACTERS)
+    lowercase, chinese = values.get("do_lower_case", True), values.get("tokenize_chinese_chars", True)
+    options = NormalizerOptions(lowercase, values.get("strip_accents"), chinese, values.get("drop_punctuation", False))
+    engine.normalizer, engine.pre_tokenizer = options.normalizer(), options.splitter()
+    engine.decoder = decoders.WordPiece(prefix=CONTINUATION)
+
+
+def _read_bpe(settings: TokenizerSettings, roles: Roles) -> _Read:  # noqa: ARG001 - WordPiece needs them
+    lines = settings.folder.text("merges.txt").replace("\r\n", "\n").split("\n")
+    merges: Any = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
+    return tokenizers.Tokenizer(models.BPE(settings.folder.json("vocab.json"), merges)), None
+
+
+def _read_bytes(settings: TokenizerSettings, roles: Roles) -> _Read:  # noqa: ARG001 - WordPiece needs them
+    """Return the entries of a model of bytes: padding, the end of a text, and the 256 bytes, as in byte-level BPE."""
+    entries = {roles["pad"]: 0, roles["eos"]: 1}
+    entries |= {character: 2 + byte for character, byte in zip(BYTE_CHARACTERS, BYTE_ORDER, strict=True)}
+    return tokenizers.Tokenizer(models.BPE(entries, [])), None
+
+
+def _byte_level(engine: Any, values: Mapping[str, Any], roles: Roles) -> None:  # noqa: ARG001 - WordPiece needs them
+    engine.model.ignore_merges, engine.model.unk_token, engine.normalizer = False, None, None
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=values.get("add_prefix_space", False))
+    engine.decoder = decoders.ByteLevel()
+
+
+def _read_xlm_roberta(settings: TokenizerSettings, roles: Roles) -> _Read:
+    """Read XLM-RoBERTa's SentencePiece model, with the ids of fairseq: four roles, the pieces after the first three, <mask>."""
+    path = settings.folder / "sentencepiece.bpe.model"
+    model = read_model(path, settings.folder.read(path.name))
+    first = [(roles[name], 0.0) for name in ("bos", "pad", "eos", "unk")]
+    pieces = [*first, *model.pieces[3:], (roles["mask"], 0.0)]
+    engine: Any = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=ROLES_ORDER.index("<unk>"), byte_fallback=False))
+    engine.normalizer = normalizers.Precompiled(model.charsmap) if model.charsmap else None
+    further = [AddedToken(piece, normalized=False, special=control) for piece, control in model.added]
+    if lost := texts(settings.extra) - texts(further) - texts(settings.added):
+        console.warn(
+            f"{settings.folder / MAP}: additional_special_tokens has {sorted(lost)[0]!r}: text here, because transformers does "
+            f"not read them beside a SentencePiece model (to use them, name them as extra_special_tokens in {CONFIG})"
+        )
+    return engine, further
+
+
+def _xlm_roberta(engine: Any, values: Mapping[str, Any], roles: Roles) -> None:  # noqa: ARG001 - WordPiece needs them
+    steps = engine.normalizer if isinstance(engine.normalizer, normalizers.Sequence) else [engine.normalizer]
+    engine.normalizer = next((step for step in steps if isinstance(step, normalizers.Precompiled)), None)
+    prefix = "always" if values.get("add_prefix_space", True) else "never"
+    engine.pre_tokenizer = unigram_splitter(prefix)
+    engine.decoder = decoders.Metaspace(replacement="▁", prepend_scheme=prefix)
+
+
+_BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
+_ROBERTA = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"}
+_WORDPIECE = (models.WordPiece, "vocab.txt", _read_wordpiece, _wordpiece)
+_BPE = (models.BPE, "vocab.json", _read_bpe, _byte_level)
+_BERT_CLASS = TokenizerClass(*_WORDPIECE, _BERT, segments=True, token_types=True)
+_ROBERTA_CLASS = TokenizerClass(*_BPE, _ROBERTA)
+CLASSES = {
+    **dict.fromkeys(("BertTokenizer", "ElectraTokenizer", "MobileBertTokenizer", "SqueezeBertTokenizer"), _BERT_CLASS),
+    "LayoutLMTokenizer": _BERT_CLASS,
+    "DistilBertTokenizer": TokenizerClass(*_WORDPIECE, _BERT, segments=True),
+    "MPNetTokenizer": TokenizerClass(*_WORDPIECE, {**_ROBERTA, "unk": "[UNK]"}),
+    **dict.fromkeys(("RobertaTokenizer", "LongformerTokenizer", "BartTokenizer"), _ROBERTA_CLASS),
+    "GPT2Tokenizer": TokenizerClass(*_BPE, dict.fromkeys(("bos", "eos"), END_OF_TEXT), around=None),
+    "XLMRobertaTokenizer": TokenizerClass(
+        *(models.Unigram, "sentencepiece.bpe.model", _read_xlm_roberta, _xlm_roberta, _ROBERTA), around=("bos", "eos")
+    ),
+    BYTES: TokenizerClass(models.BPE, "", _read_bytes, _byte_level, {"eos": "</s>", "pad": "<pad>"}, around=None),
+}
+# The class of a model that names none, by model_type of config.json.
+CLASS_OF_MODEL = {
+    **dict.fromkeys(("bert", "distilbert", "electra", "ernie", "megatron-bert", "nomic_bert"), "BertTokenizer"),
+    **dict.fromkeys(("convbert", "layoutlm", "squeezebert", "visual_bert", "nezha", "qdqbert"), "BertTokenizer"),
+    "mobilebert": "MobileBertTokenizer",
+    "mpnet": "MPNetTokenizer",
+    **dict.fromkeys(("roberta", "roberta-prelayernorm", "bart", "longformer", "ibert", "lilt"), "RobertaTokenizer"),
+    **dict.fromkeys(("data2vec-text", "mra", "mega"), "RobertaTokenizer"),
+    **dict.fromkeys(("xlm-roberta", "xmod", "gte", "jina_embeddings_v3"), "XLMRobertaTokenizer"),
+    **dict.fromkeys(("gpt2", "gpt_neo", "gptj", "opt"), "GPT2Tokenizer"),
+    **dict.fromkeys(("modernbert", "modernbert-decoder", "nystromformer", "xlm-roberta-xl"), "TokenizersBackend"),
+    # These need transformers.
+    **dict.fromkeys(("albert", "yoso"), "AlbertTokenizer"),
+    **{"camembert": "CamembertTokenizer", "xlnet": "XLNetTokenizer", "xlm": "XLMTokenizer"},
+    **{"deberta": "DebertaTokenizer", "deberta-v2": "DebertaV2Tokenizer", "flaubert": "FlaubertTokenizer"},
+    **{"openai-gpt": "OpenAIGPTTokenizer", "reformer": "ReformerTokenizer", "rembert": "RemBertTokenizer"},
+    **{"big_bird": "BigBirdTokenizer", "fnet": "FNetTokenizer", "luke": "LukeTokenizer"},
+}
+# Classes that transformers had, or that only names exist of: it takes tokenizer.json as it is.
+UNKNOWN_TO_TRANSFORMERS = ("RetriBertTokenizer", "NystromformerTokenizer", "ModernBertTokenizer", "NomicBertTokenizer")
+
+
+def class_name(settings: TokenizerSettings) -> str:
+    """Return the class that transformers takes: of `CLASSES`, the first of `GENERIC`, or another one; "" if none is named."""
+    kind, config = str(settings.config.get("model_type") or ""), settings.config
+    declared = settings.values.get("tokenizer_class") or config.get("tokenizer_class")
+    of_model = CLASS_OF_MODEL.get(kind, "")
+    has_json = settings.folder.has(JSON)
+    if kind == "reformer" and not declared and not has_json and not settings.folder.has("spiece.model"):
+        return BYTES if config.get("vocab_size") == 2 + len(BYTE_CHARACTERS) else of_model
+    name = str(declared or of_model).removesuffix("Fast")
+    if name in GENERIC and not has_json and settings.values.keys() & {"drop_punctuation", MAX_WORD_SETTING}:
+        return "BertTokenizer"  # written by bertie
+    if of_model in GENERIC or name in (*GENERIC, *UNKNOWN_TO_TRANSFORMERS) or (has_json and not name):
+        return GENERIC[0]
+    return name or ("" if kind else _class_of_files(settings))
+
+
+def _class_of_files(settings: TokenizerSettings) -> str:
+    """Return the class of a folder that names none, and has no model and no tokenizer.json."""
+    if settings.folder.has("vocab.txt"):
+        return "BertTokenizer"
+    if settings.folder.has("vocab.json"):
+        entries = settings.folder.json("vocab.json")
+        return "GPT2Tokenizer" if END_OF_TEXT in entries and "<s>" not in entries else "RobertaTokenizer"
+    return "AlbertTokenizer" if settings.folder.has(GOOGLES) else ""
