@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.parity.test_tokenizer_classes import charsmap, field, spm
-from tests.unit.text.test_tokenizer import VOCABULARY
+from tests.unit.tokenizers.test_tokenizer import VOCABULARY
 
 from bertie.base.errors import UsageError, UserError
 from bertie.tokenizers.sentencepiece import read_model
