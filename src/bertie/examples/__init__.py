@@ -9,5 +9,4 @@
 - tagged.py: sentences with tags; tag_form.py: how tags mark entities; words.py: the words of a text; annotations.py: spans as
   tags; conll.py, label_studio.py, brat.py: files of sentences
 - unlabeled.py: texts without labels
-- prediction_files.py: predictions
 """

@@ -1,6 +1,6 @@
 """Token classification: a tag for every word, from a linear layer on its first subword (Devlin et al.
 
-2018, section 5.3). Tags that mark entities (`data/tag_form.py`) also give entities with their characters (`aggregation`).
+2018, section 5.3). Tags that mark entities (`examples/tag_form.py`) also give entities with their characters (`aggregation`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Find the scheme of tags in all tags of labeled examples, or ask for it (`data/tag_form.py` has the schemes)."""
+"""Find the scheme of tags in all tags of labeled examples, or ask for it (`examples/tag_form.py` has the schemes)."""
 
 from __future__ import annotations
 
