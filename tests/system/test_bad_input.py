@@ -120,7 +120,7 @@ def test_impossible_vocabularies(refuse: Refuse, tmp_path: Path, out: Path) -> N
     text = tmp_path / "text.txt"
     text.write_bytes(TWO_DOCUMENTS)
     train = ["tokenizer", "train", str(text), "--out", str(out)]
-    refuse([*train, "--vocab-size", "30"], 2, "--vocab-size 30 is too small: the", "characters of this text")
+    refuse([*train, "--vocab-size", "30"], 2, "--vocab-size 30 is too small for the characters")
     for flag in ("--vocab-size", "--alphabet-limit", "--min-frequency"):
         for value in ("0", "-3", "9" * 30):
             refuse([*train, flag, value], 2, f"{flag} {value}: give a number from 1 to")
@@ -178,7 +178,7 @@ FLAGS: list[tuple[str, str, str]] = [
     ("--model.num-hidden-layers", "100000000", "model.num_hidden_layers is 100000000: give at least 1, at most 1,000"),
     ("--training.steps", "9" * 30, "give at least 1, at most 2,147,483,647"),
     ("--model.hidden-size", "33", "model.hidden_size 33 is not a multiple of 2 heads"),
-    ("--model.vocab-size", "7", "model.vocab_size is 7, but the shards' vocabulary has 500 entries"),
+    ("--model.vocab-size", "7", "model.vocab_size is 7, but the shards have 500 entries"),
     ("--model.type-vocab-size", "1", 'model.type_vocab_size is 1, and layout.kind is "pairs"'),
     ("--model.max-position-embeddings", "16", "layout.max_length 32 is more than model.max_position_embeddings 16"),
     ("--layout.max-length", "600", "layout.max_length 600 is more than model.max_position_embeddings 512"),
@@ -195,7 +195,7 @@ def test_flags_of_pretraining(refuse: Refuse, small_shards: Path, out: Path, fla
 
 def test_steps_larger_than_the_corpus(refuse: Refuse, small_shards: Path, out: Path) -> None:
     said = refuse(pretrain(small_shards, out, "--training.batch-size", "100000"), 1, "lower --training.batch-size")
-    assert "rows of 128 tokens and one step takes 25000" in said
+    assert "rows of 128 tokens, and a step takes 25000" in said
 
 
 def test_held_out_text_without_pairs(refuse: Refuse, small_tokenizer: Tokenizer, tmp_path: Path, out: Path) -> None:

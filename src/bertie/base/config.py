@@ -36,7 +36,7 @@ REQUIRED = dataclasses.MISSING
 NO_FLAG = "no flag"
 NoFlag = Annotated[C, NO_FLAG]
 """Type of a field that no flag sets, because the program determines it."""
-SHIPPED = Path(__file__).parent / "configs"
+SHIPPED = Path(__file__).parents[1] / "configs"
 
 
 def shipped(group: str) -> list[str]:

@@ -234,7 +234,7 @@ def process_start() -> float:
 def code_version() -> str:
     """Return bertie's version with a checksum of its code, which tells checkouts apart that have the same version."""
     code = hashlib.sha256()
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     for path in sorted(package.rglob("*.py")):
         code.update(f"{path.relative_to(package)} {path.stat().st_size} ".encode() + path.read_bytes())
     return f"{bertie.__version__} (code {code.hexdigest()[:12]})"
@@ -281,7 +281,7 @@ def _cpu(key: str) -> str:
 
 def _commit() -> str | None:
     """Return the commit of bertie's git checkout, or None for an installed package."""
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     if not (package.parents[1] / ".git").exists():
         return None
     command = ["git", "-C", str(package), "describe", "--always", "--dirty", "--abbrev=12"]

@@ -28,8 +28,7 @@ from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.tasks import Task
 from bertie.tasks.inference import gather_hidden_states, head_index, outputs
-from bertie.tasks.initial_bias import start_with_frequencies
-from bertie.tasks.task import Calibratable, build_head, training_sequences
+from bertie.tasks.task import Calibratable, KnowsFrequencies, build_head, training_sequences
 from bertie.tasks.task_json import features_from_json, to_task_json
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training import trainer
@@ -84,7 +83,8 @@ def train_run(
         DivergedError: The loss or the outputs became NaN or infinite.
     """
     model, started = initialized_model(config, data.task, checkpoint, data.encoder)
-    start_with_frequencies(data.task, model.heads[data.task.kind], data.train_sequences)
+    if isinstance(data.task, KnowsFrequencies):
+        data.task.start_with_frequencies(model.heads[data.task.kind], data.train_sequences)
     precision = run_precision(run, config.training.precision, ranks)
     runtime.require_precision(precision, model)
     losses: list[float] = []

@@ -8,13 +8,10 @@ import torch
 from encoders import built, packed, sequences
 
 from bertie.base.contracts import MicroBatch
-from bertie.base.errors import UsageError
 from bertie.batches.collate import collate
-from bertie.batches.layouts import SentencePairs
-from bertie.model.config import TransformerConfig
 from bertie.model.encoders.lstm import LstmConfig
 from bertie.model.flops import model_flops
-from bertie.objectives import BidirectionalLM, CausalLM, MaskedLM, NextSentence
+from bertie.objectives import BidirectionalLM
 from bertie.objectives.objective import Labeling
 from bertie.pretraining.initial_weights import new_model
 from bertie.tokenizers.tokenizer import Tokenizer
@@ -50,13 +47,3 @@ def test_flops_count_gates_projections_and_logits(small_tokenizer: Tokenizer) ->
     products = 2 * 2 * (4 * 10 * (6 + 6) + 10 * 6) + 12 * 40  # of a token: layers × directions, then logits
     model = new_model(CONFIG, (BidirectionalLM(),), 0)
     assert model_flops(model, MicroBatch.of(packed, {"bilm": targets})) == 6 * 3 * products
-
-
-def test_models_and_objectives_that_do_not_fit_are_refused() -> None:
-    transformer, layout = TransformerConfig(1, 12, 2, 24), SentencePairs()
-    BidirectionalLM().check(CONFIG, layout, ())
-    with pytest.raises(UsageError, match=r"objectives\.bilm .* model\.kind"):
-        BidirectionalLM().check(transformer, layout, ())
-    for objective in (MaskedLM(), NextSentence(), CausalLM()):
-        with pytest.raises(UsageError, match=rf"objectives\.{objective.kind} .* model\.kind"):
-            objective.check(CONFIG, layout, ())

@@ -180,7 +180,7 @@ def test_a_student_copies_the_groups_of_its_teacher(
 def test_what_would_change_one_layer_alone_is_refused(
     shared: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match=r"patterns.*model\.num_hidden_groups is 2"):
+    with pytest.raises(UsageError, match=r"patterns.*model\.num_hidden_groups"):
         require_patterns(replace(shared, position_embedding="rotary"), OBJECTIVES)
     training = FinetuneTraining(reinit_layers=1)
     config = FinetuneConfig(Classify(), AdamW(), LinearDecay(), training)

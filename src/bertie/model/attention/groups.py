@@ -1,6 +1,6 @@
 """Attention on a CPU in groups of sequences of similar length, with an explicit backward pass: short ones, or half precision.
 
-For short sequences, one call per sequence (`attention_loop.py`) costs more time than the computation itself, and has too
+For short sequences, one call per sequence (`loop.py`) costs more time than the computation itself, and has too
 little work for several cores. So a group of sequences is gathered from the packed rows into a padded grid. Little of the grid
 is padding, because the lengths in a group are similar.
 
