@@ -110,7 +110,7 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
         if empty := len({s.example for s in sequences if len(s) <= 4 and special.issuperset(s.input_ids.tolist())}):
             console.warn(f"{empty:,} of {len(examples):,} {name} examples have no text")
     used = {sequence.example for sequence in train_sequences}
-    if skipped := [each.source for number, each in enumerate(train_examples) if number not in used]:
+    if skipped := [example.source for number, example in enumerate(train_examples) if number not in used]:
         reason = f"{untrainable(task)} ({first_few(skipped, len(skipped))})"
         if config.strict:
             raise UserError(f"cannot train on {console.plural(len(skipped), 'training example')}: {reason}")

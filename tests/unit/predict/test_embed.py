@@ -226,8 +226,8 @@ def test_command_line(model: Predictor, tmp_path: Path, capsys: pytest.CaptureFi
     [
         ([], "give either texts or --input FILE"),
         (["a", "--input", "b.txt"], "give either texts or --input FILE"),
-        (["a", "--unit", "word", "--pooling", "cls"], "--pooling applies to texts"),
-        (["a", "--word-pooling", "mean"], "--word-pooling applies to words"),
+        (["a", "--unit", "word", "--pooling", "cls"], "--pooling has no effect with --unit word"),
+        (["a", "--word-pooling", "mean"], "--word-pooling has no effect with --unit text"),
         (["a", "--layers", "sum_last_4"], "layers sum_last_4 takes 4 layers, and the model has 2"),
         (["a", "--layers", "scalar_mix"], "found 'scalar_mix'"),
         (["--input", "b.txt"], "no such file"),
