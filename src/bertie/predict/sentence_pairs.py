@@ -11,10 +11,10 @@ import numpy as np
 from bertie.base.contracts import Batch, Sequence
 from bertie.base.errors import UsageError, UserError
 from bertie.batches.sentence_pairs import IS_NEXT
+from bertie.checkpoints.find import run_settings
 from bertie.model.head_facts import facts_of
 from bertie.model.heads.heads import PooledHead
 from bertie.model.model import Model
-from bertie.predict.checkpoint_task import run_settings
 from bertie.predict.likelihood import with_nan
 from bertie.tasks.encoding import softmax
 from bertie.tasks.inference import infer, require_finite

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from bertie.serve.exchange import Call, Endpoint, Handler
 
 STYLES = (
-    *("report.css", "inspect/page_assets/drawing.css"),
+    *("base/report.css", "inspect/page_assets/drawing.css"),
     *(f"serve/page_assets/{name}.css" for name in ("page", "results")),
 )
 NAMES = ("request", "snippets", "widgets", "masks", "predictions", "vectors", "attention", "examples", "main")

@@ -77,10 +77,10 @@ def test_what_it_cannot_do_is_refused_in_one_line(
 def test_a_corpus_of_single_sentences_is_refused(small_tokenizer: Tokenizer, tmp_path: Path) -> None:
     (tmp_path / "text.jsonl").write_text("".join(json.dumps({"text": f"a word {i}"}) + "\n" for i in range(40)))
     bertie.prepare([tmp_path / "text.jsonl"], small_tokenizer, tmp_path / "shards", eval_share=0.2)
-    with pytest.raises(UserError, match="are single sentences: give `bertie prepare` whole documents"):
+    with pytest.raises(UserError, match=r"documents of several sentences.*--eval-share"):
         bertie.pretrain({"extends": "mini-skip-thoughts"}, tmp_path / "shards", tmp_path / "run", threads=1)
     pairs = {"extends": "mini-skip-thoughts", "layout": {"kind": "pairs"}}
-    with pytest.raises(UsageError, match=r'layout\.kind is "pairs": set layout\.kind to "sentences"'):
+    with pytest.raises(UsageError, match=r'layout\.kind "sentences", and it is "pairs"'):
         bertie.pretrain(pairs, tmp_path / "shards", tmp_path / "run", threads=1)
 
 

@@ -11,13 +11,11 @@ import torch
 
 from bertie.base.contracts import Sequence
 from bertie.base.errors import UsageError, UserError
-from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import family_of
-from bertie.checkpoints.find import find_model_folder
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.find import TENSORFLOW_INDEX, find_model_folder
+from bertie.checkpoints.read import Checkpoint, read_checkpoint
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding, embedding_of
 from bertie.checkpoints.sentence_transformers_reader import REMEDY
-from bertie.checkpoints.weight_files import TENSORFLOW_INDEX
 from bertie.model.initialization import no_weights
 from bertie.predict.convert.compared_texts import sequences
 from bertie.predict.engines import choose, cpu, files
