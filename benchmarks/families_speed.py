@@ -29,10 +29,10 @@ from torch import Tensor
 from bertie.base import storage
 from bertie.base.contracts import Sequence
 from bertie.batches.collate import collate
-from bertie.checkpoints.families import family_named
+from bertie.checkpoints.families import FAMILIES
 from bertie.checkpoints.families.family import from_huggingface
+from bertie.checkpoints.find import read_tensors
 from bertie.checkpoints.huggingface import from_config_json
-from bertie.checkpoints.weight_files import read_tensors
 from bertie.model.encoder import build_encoder
 from inference import mix, vocabulary
 from results import environment
@@ -98,7 +98,7 @@ def converted(theirs: Any) -> Any:
         theirs.save_pretrained(folder)
         values = storage.read_json(Path(folder) / "config.json")
         family, config, _ = from_config_json(values, folder)
-        assert family is family_named(values["model_type"])
+        assert family is FAMILIES[values["model_type"]]
         weights, _ = from_huggingface(
             family, read_tensors(Path(folder) / "model.safetensors"), {}, values["pad_token_id"]
         )

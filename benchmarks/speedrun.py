@@ -33,9 +33,8 @@ from bertie.base import config, console, runtime, storage
 from bertie.batches.contiguous import DocSentences
 from bertie.batches.loader import Position
 from bertie.batches.sentence_pairs import SentencePairs
-from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.find import list_checkpoints
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import Checkpoint, load_weights, read_checkpoint
 from bertie.corpus.shards import Shards, open_shards
 from bertie.model.encoder import build_encoder
 from bertie.model.model import Model

@@ -16,8 +16,7 @@ from pathlib import Path
 from statistics import fmean, variance
 
 from bertie.base import config, runtime, seeding
-from bertie.checkpoints.checkpoint import Checkpoint
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import Checkpoint, read_checkpoint
 from bertie.examples.left_out import valid_examples
 from bertie.examples.reader import Reader
 from bertie.examples.texts import Example, LabeledTexts

@@ -160,7 +160,7 @@ def test_each_rank_says_where_it_hangs(nursery: Nursery, shards: Path, tmp_path:
 
 def test_more_ranks_than_rows_are_refused(nursery: Nursery, shards: Path, tmp_path: Path) -> None:
     command = [*pretrain_command(shards, tmp_path / "run"), "--training.row-tokens", "512"]
-    told = "has 1 row of 512 tokens, and each of the 2 ranks needs one: lower training.row_tokens"
+    told = "has 1 row for 2 ranks: lower training.row_tokens"
     assert_all_refuse(nursery.start(command, ranks=2), tmp_path / "run", told)
 
 

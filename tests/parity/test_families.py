@@ -18,10 +18,9 @@ import bertie
 from bertie.base.contracts import MicroBatch, Sequence, Targets
 from bertie.base.errors import UserError
 from bertie.batches.collate import collate
-from bertie.checkpoints.checkpoint import load_weights
-from bertie.checkpoints.families import family_named
+from bertie.checkpoints.families import FAMILIES
 from bertie.checkpoints.folder import write_model
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import load_weights, read_checkpoint
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.attention.relative_bias import bucket_of
 from bertie.model.config import TransformerConfig
@@ -376,8 +375,8 @@ def close(ours: Tensor, theirs: Tensor) -> None:
 def saved(model: Any, folder: Path, tokenizer: Tokenizer) -> Path:
     """Save a model of transformers with a tokenizer, whose padding token gets the id after which positions start."""
     folder.mkdir()
-    family = family_named(model.config.model_type)
-    moved = family is not None and family.positions_after_padding and model.config.pad_token_id is not None
+    family = FAMILIES[model.config.model_type]
+    moved = family.positions_after_padding and model.config.pad_token_id is not None
     (with_padding(tokenizer, model.config.pad_token_id) if moved else tokenizer).save(folder)
     model.save_pretrained(folder)
     return folder

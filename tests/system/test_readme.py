@@ -44,7 +44,7 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 
 def commands() -> list[list[str]]:
     """Return the `bertie …` lines of the step-by-step block."""
-    block = README.read_text().split("## The whole way in six commands")[1].split("```")[1].replace("\\\n", "")
+    block = README.read_text().split("## The whole pipeline in six commands")[1].split("```")[1].replace("\\\n", "")
     return [shlex.split(line, comments=True)[1:] for line in block.splitlines() if line.startswith("bertie ")]
 
 

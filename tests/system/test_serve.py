@@ -11,10 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,27 +67,23 @@ class Process:
             self.popen.stdout.close()
         return code
 
-    def post(self, message: object) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
-        try:
-            connection.request("POST", "/v1/embeddings", json.dumps(message), {"Content-Type": "application/json"})
+    def request(self, method: str, path: str, body: str | None = None) -> tuple[int, bytes]:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)) as connection:
+            connection.request(method, path, body, {"Content-Type": "application/json"})
             response = connection.getresponse()
-            return response.status, json.loads(response.read())
-        finally:
-            connection.close()
+            return response.status, response.read()
+
+    def post(self, message: object) -> tuple[int, Any]:
+        status, body = self.request("POST", "/v1/embeddings", json.dumps(message))
+        return status, json.loads(body)
+
+    def get(self, path: str) -> int:
+        return self.request("GET", path)[0]
 
     def waiting_tokens(self) -> float:
         """Return the tokens in the queue."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=300) as response:
-            return sum(float(line.split()[1]) for line in response if line.startswith(b"bertie_queue_tokens{"))
-
-    def get(self, path: str) -> int:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
-        try:
-            connection.request("GET", path)
-            return connection.getresponse().status
-        finally:
-            connection.close()
+        lines = self.request("GET", "/metrics")[1].splitlines()
+        return sum(float(line.split()[1]) for line in lines if line.startswith(b"bertie_queue_tokens{"))
 
     @property
     def port(self) -> int:

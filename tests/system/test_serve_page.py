@@ -15,21 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-import torch
 from tests.system.conftest import visited
 from tests.system.test_serve import process
+from tests.unit.predict.small_models import model_of
 
 import bertie
 from bertie.checkpoints import sentence_transformers_format
 from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.model.config import TransformerConfig
-from bertie.model.encoder import build_encoder
-from bertie.model.initialization import initialize_weights
-from bertie.model.model import Model
 from bertie.predict.predictor import Predictor
 from bertie.tasks import AnyTask, Choose, Classify, MultiLabel, Regress, Relate, Span, Tag
-from bertie.tasks.task import build_head
 from bertie.tokenizers.added_tokens import with_tokens
 from bertie.tokenizers.tokenizer import Tokenizer
 
@@ -65,11 +61,8 @@ def models(
     """A model for each task, by the name that the server gives it."""
     folder = tmp_path_factory.mktemp("served")
     for number, (name, task) in enumerate(TASKS.items()):
-        torch.manual_seed(number)
         tokenizer = with_tokens(small_tokenizer, task.added_tokens if isinstance(task, Relate) else ())
-        config = replace(tiny_config, vocab_size=tokenizer.size)
-        model = Model(build_encoder(config), {task.kind: build_head(task, config, config.hidden_size)})
-        initialize_weights(model, 0.3)
+        model = model_of(replace(tiny_config, vocab_size=tokenizer.size), task, seed=number)
         settings: dict[str, Any] = {"labels": list(task.labels)} if task.labels else {}
         settings |= {"paired": task.paired} if isinstance(task, Classify | MultiLabel | Regress) else {}
         settings |= {"threshold": 0.0} if isinstance(task, Span) else {}
@@ -184,9 +177,8 @@ def test_several_labels(page: Page, predictors: dict[str, Predictor]) -> None:
     assert page.locator(".result .answer").inner_text() == (", ".join(found.labels) or "No label")
     for group, predicted in (("found", True), ("others", False)):
         names = page.locator(f".result .{group} .bars .name").all_inner_texts()
-        assert {name.removeprefix("✓ ") for name in names if name.startswith("✓") == predicted} == {
-            label for label in found.probabilities if (label in found.labels) == predicted
-        }
+        shown = {name.removeprefix("✓ ") for name in names if name.startswith("✓") == predicted}
+        assert shown == {label for label in found.probabilities if (label in found.labels) == predicted}
     amounts = page.locator(".result .amount").all_inner_texts()  # numbers by themselves, not shares of a whole
     assert sorted(map(float, amounts)) == pytest.approx(sorted(found.probabilities.values()), abs=0.006)
 
@@ -441,11 +433,8 @@ def test_a_wide_heat_map_says_that_it_scrolls(page: Page) -> None:
 
 
 def test_the_facts_say_what_a_model_was_trained_for(page: Page) -> None:
-    for model, expected in (
-        ("masked", "pre-trained"),
-        ("embedder", "vectors of sentences"),
-        ("labels", "fine-tuned: multi label"),
-    ):
+    expectations = {"masked": "pre-trained", "embedder": "vectors of sentences", "labels": "fine-tuned: multi label"}
+    for model, expected in expectations.items():
         page.select_option("#model", model)
         assert page.locator("#facts").inner_text().split(" · ")[0] == expected
 
@@ -520,17 +509,13 @@ def test_errors_are_the_sentences_of_the_server(window: Page, address: str) -> N
         show(page, "masked", "Look at attention")
         assert "at most 64" in run(page, Text="the " * 100)
         assert page.get_by_role("alert").last.is_visible()
-        assert "truncated" in _truncated(page)
+        show(page, "classifier", "Classify")
+        assert "truncated" in run(page, Text="the gat " * 60)
         page.route("**/v1/attention", lambda route: route.abort())
         show(page, "masked", "Look at attention")
         assert "the server does not answer" in run(page, Text="go")
         page.unroute("**/v1/attention")
         assert "round trip" in run(page, Text="go")
-
-
-def _truncated(page: Page) -> str:
-    show(page, "classifier", "Classify")
-    return run(page, Text="the gat " * 60)
 
 
 def test_a_new_request_cancels_the_old_one(window: Page, address: str) -> None:
@@ -580,10 +565,8 @@ def test_a_server_with_keys(window: Page, models: dict[str, Path], tmp_path: Pat
             assert page.locator("#model").is_visible()
             assert KEY not in page.url
             assert page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]") == [0, 0, ""]
-            similarities = json.loads(executed("bash", "-c", program(page, "curl") + " --silent", key=KEY))[
-                "similarities"
-            ]
-            assert len(similarities) == 2
+            by_curl = json.loads(executed("bash", "-c", program(page, "curl") + " --silent", key=KEY))
+            assert len(by_curl["similarities"]) == 2
             assert "similarities" in executed(sys.executable, "-c", program(page, "Python"), key=KEY)
             for language in ("curl", "Python", "OpenAI client"):
                 assert KEY not in program(page, language)

@@ -267,7 +267,7 @@ def test_wrong_usage_is_found() -> None:
 
 # Names of the code
 #
-# The tests check paths (`model/heads/heads.py`), files (`heads.py`), dotted names (`bertie.load`), members of a class or a file in
+# The tests check paths (`model/model.py`), files (`heads.py`), dotted names (`bertie.load`), members of a class or a file in
 # docstrings (`Batch.ragged`, `truncation.encode`), and constants in the guides (`CASES`). They do not check other words in
 # backticks, such as `encode`, nor whether what the text says of a name is true. The log and the changelog describe earlier
 # versions.
@@ -275,13 +275,7 @@ def test_wrong_usage_is_found() -> None:
 SOURCE = ROOT / "src" / "bertie"
 CODE = sorted(SOURCE.rglob("*.py"))
 ROOMS = sorted(path for path in SOURCE.rglob("__init__.py") if path.parent != SOURCE)
-ELSEWHERE = {
-    "run_glue.py",
-    "run_mlm.py",
-    "run_squad.py",
-    "run_qa.py",
-    "utils_qa.py",
-}  # scripts of transformers and of Google
+ELSEWHERE = {"run_glue.py", "run_mlm.py", "run_squad.py", "run_qa.py", "utils_qa.py"}  # of transformers and of Google
 PLACEHOLDERS = {"NAME"}
 GUIDES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "explanation").glob("*.md"))]
 
@@ -420,7 +414,7 @@ def test_missing_names_are_found() -> None:
     text = "`model/heads/heads.py`, heads.py, `model/none.py`, none.py, tasks/NAME.py"
     assert missing_files(text, ROOT) == {"model/none.py", "none.py"}
     assert is_importable("bertie.tokenizers.tokenizer.Tokenizer.load")
-    assert not is_importable("bertie.text.none")
+    assert not is_importable("bertie.corpus.none")
     assert not is_importable("bertie.tokenizers.tokenizer.Tokenizer.none")
     assert missing_members("`Tokenizer.load`, `Tokenizer.none`, `truncation.encode`, `truncation.encodes()`") == {
         "Tokenizer.none",

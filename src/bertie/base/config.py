@@ -27,7 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union
 
-from bertie.base.errors import MAX_INT32, UsageError, nearest, require_range
+from bertie.base.errors import MAX_INT32, UsageError, did_you_mean, nearest, require_range
 
 C = TypeVar("C")
 UNIONS = (Union, types.UnionType)
@@ -36,7 +36,7 @@ REQUIRED = dataclasses.MISSING
 NO_FLAG = "no flag"
 NoFlag = Annotated[C, NO_FLAG]
 """Type of a field that no flag sets, because the program determines it."""
-SHIPPED = Path(__file__).parent / "configs"
+SHIPPED = Path(__file__).parents[1] / "configs"
 
 
 def shipped(group: str) -> list[str]:
@@ -44,12 +44,12 @@ def shipped(group: str) -> list[str]:
     return sorted(path.stem for path in (SHIPPED / group).glob("*.toml"))
 
 
-def load(kind: type[C], given: str | Path | dict[str, Any], group: str) -> C:
+def load(kind: type[C], source: str | Path | dict[str, Any], group: str) -> C:
     """Load a configuration and the configurations that it extends.
 
     Args:
         kind: Dataclass of the configuration.
-        given: TOML file, name of a shipped configuration, or a dict with the contents of such a file.
+        source: TOML file, name of a shipped configuration, or a dict with the contents of such a file.
         group: Folder of the shipped configurations: "pretrain" or "finetune".
 
     Returns:
@@ -58,11 +58,11 @@ def load(kind: type[C], given: str | Path | dict[str, Any], group: str) -> C:
     Raises:
         UsageError: The file is missing or is not TOML, or a key or value is wrong.
     """
-    if isinstance(given, dict):
-        return build(kind, _resolve_extends(given, Path(), "the configuration", group, ()), "")
-    path = _find(str(given), Path(), group)
+    if isinstance(source, dict):
+        return build(kind, _resolve_extends(source, Path(), "the configuration", group, ()), "")
+    path = _find(str(source), Path(), group)
     if not path.is_file():
-        raise UsageError(_missing(str(given), group))
+        raise UsageError(_missing(str(source), group))
     values = _resolve_extends(read(path), path.parent, str(path), group, (path.resolve(),))
     try:
         return build(kind, values, "")
@@ -70,45 +70,44 @@ def load(kind: type[C], given: str | Path | dict[str, Any], group: str) -> C:
         raise UsageError(f"{path}: {error}") from error
 
 
-def _missing(given: str, group: str) -> str:
+def _missing(name: str, group: str) -> str:
     """Return the message for a name or file that does not exist."""
     what, names = "lab" if group == "lab" else "recipe", shipped(group)
-    if given.endswith(".toml"):
-        name = Path(given).stem
-        return f"no such file: {given}" + (f"; the {what} of the package is {name!r}" if name in names else "")
-    close = file if Path(file := f"{given}.toml").is_file() else nearest(given, names)
+    if name.endswith(".toml"):
+        return f"no such file: {name}{did_you_mean(Path(name).stem, names)}"
+    close = file if Path(file := f"{name}.toml").is_file() else nearest(name, names)
     guess = f"did you mean {close!r}? Or " if close else ""
-    return f"no {what} {given!r}: {guess}give a .toml file or one of {', '.join(names)}"
+    return f"no {what} {name!r}: {guess}give a .toml file or one of {', '.join(names)}"
 
 
 @functools.cache
 def hints(owner: type, include_extras: bool = False) -> dict[str, Any]:
     """Return the types of the fields of a dataclass."""
-    found = typing.get_type_hints(owner, include_extras=include_extras)
-    return {field.name: found[field.name] for field in dataclasses.fields(owner)}
+    types_by_name = typing.get_type_hints(owner, include_extras=include_extras)
+    return {field.name: types_by_name[field.name] for field in dataclasses.fields(owner)}
 
 
 def field_docs(owner: type) -> dict[str, str]:
     """Return the docstring below each field of a dataclass or message, on one line, or the `Doc` of its type."""
     extras = {name: typing.get_args(hint) for name, hint in typing.get_type_hints(owner, include_extras=True).items()}
-    shared = {name: each.text for name, found in extras.items() for each in found if isinstance(each, Doc)}
+    shared = {name: part.text for name, parts in extras.items() for part in parts if isinstance(part, Doc)}
     return shared | _field_docs(sys.modules[owner.__module__]).get(owner.__name__, {})
 
 
 @functools.cache
 def _field_docs(source: types.ModuleType) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
+    docs_by_class: dict[str, dict[str, str]] = {}
     for node in ast.parse(inspect.getsource(source)).body:
         if isinstance(node, ast.ClassDef):
             pairs = zip(node.body, node.body[1:], strict=False)
-            found[node.name] = {
+            docs_by_class[node.name] = {
                 field.target.id: " ".join(below.value.value.split())
                 for field, below in pairs
                 if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
                 if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
                 if isinstance(below.value.value, str)
             }
-    return found
+    return docs_by_class
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,6 +124,7 @@ class Range:
     low: float
     high: float = MAX_INT32
     above: bool = False
+    multiple: int = 0
 
 
 def check_ranges(where: str, config: object) -> None:
@@ -246,9 +246,7 @@ def _resolve_extends(
         parent = _find(name, folder, group)
         if not parent.is_file():
             known = ", ".join(shipped(group))
-            raise UsageError(
-                f"{where}: extends {name!r}, but there is no file {folder / name}: give a .toml file or one of {known}"
-            )
+            raise UsageError(f"{where}: extends {name!r}, but there is no file {folder / name}: use one of {known}")
         if parent.resolve() in chain:
             raise UsageError(f"{where}: extends {name!r}, which extends this file in turn: remove one of the two")
         table = _resolve_extends(read(parent), parent.parent, str(parent), group, (*chain, parent.resolve()))
@@ -295,7 +293,7 @@ def _build_union(union: Any, value: Any, where: str) -> Any:
         return build(choices[0], value, where)
     if not any(map(dataclasses.is_dataclass, choices)):  # a name, or a table of values
         is_table = isinstance(value, dict)
-        return build(next(each for each in choices if (typing.get_origin(each) is dict) == is_table), value, where)
+        return build(next(item for item in choices if (typing.get_origin(item) is dict) == is_table), value, where)
     if not isinstance(value, dict) or "kind" not in value:
         raise UsageError(f"{where}: expected a table with a kind, found {shown(value)}")
     known = kinds(union)
@@ -308,8 +306,8 @@ def _choose(value: Any, choices: list[Any], where: str) -> Any:
     raise UsageError(f"{where}: {shown(value)} is not known; {_hint(str(value), choices)}")
 
 
-def _hint(given: str, choices: list[Any]) -> str:
-    close = nearest(given, choices)
+def _hint(word: str, choices: list[Any]) -> str:
+    close = nearest(word, choices)
     return f"did you mean {close!r}?" if close else f"choose from {', '.join(map(str, choices))}"
 
 

@@ -7,28 +7,34 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from bertie.base.errors import visible
 
+T = TypeVar("T")
 _silent = ContextVar("silent", default=False)
 _to_stdout = ContextVar("to_stdout", default=False)
 _heard: ContextVar[list[str] | None] = ContextVar("heard", default=None)
 
 
 @contextmanager
-def silenced() -> Iterator[None]:
-    """Suppress all output of this module in the block. For processes other than the one that reports."""
-    token = _silent.set(True)
+def _set(variable: ContextVar[T], value: T) -> Iterator[T]:
+    """Give a variable another value in the block."""
+    token = variable.set(value)
     try:
-        yield
+        yield value
     finally:
-        _silent.reset(token)
+        variable.reset(token)
+
+
+def silenced() -> AbstractContextManager[bool]:
+    """Suppress all output of this module in the block. For processes other than the one that reports."""
+    return _set(_silent, True)
 
 
 def info(text: str) -> None:
@@ -39,14 +45,9 @@ def info(text: str) -> None:
         print(text, file=sys.stderr or _devnull(), flush=True)
 
 
-@contextmanager
-def results_on_stdout() -> Iterator[None]:
+def results_on_stdout() -> AbstractContextManager[bool]:
     """Print the results of the block to stdout. For a command: a function leaves stdout to the program that calls it."""
-    token = _to_stdout.set(True)
-    try:
-        yield
-    finally:
-        _to_stdout.reset(token)
+    return _set(_to_stdout, True)
 
 
 def result(text: str) -> None:
@@ -76,11 +77,8 @@ def warn(text: str, once: bool = False) -> None:
 def collected() -> Iterator[list[str]]:
     """Collect the warnings of the block in a list instead of printing them."""
     warnings: list[str] = []
-    token = _heard.set(warnings)
-    try:
+    with _set(_heard, warnings):
         yield warnings
-    finally:
-        _heard.reset(token)
 
 
 @lru_cache(maxsize=64)

@@ -72,7 +72,7 @@ class Sequence:
     example: int = -1
     """Index of the example that this sequence encodes. `FILLER` for filler sequences, -1 if there are no examples."""
     part: int = 0
-    """Index of this sequence among those of its example: window of a long text, answer choice, or text of a pair."""
+    """Index of this sequence in its example: window of a long text, answer choice, or text of a pair."""
     target: Any = None
     """The task's gold label."""
     weight: float = 1.0
@@ -270,7 +270,7 @@ class MicroBatch:
 def to_tensors(targets: Any, device: torch.device | str = "cpu") -> Any:
     """Return a dataclass with its arrays as tensors on `device`."""
     arrays = {field.name: getattr(targets, field.name) for field in fields(targets)}
-    return replace(targets, **{name: _move(each, device) for name, each in arrays.items() if hasattr(each, "dtype")})
+    return replace(targets, **{name: _move(array, device) for name, array in arrays.items() if hasattr(array, "dtype")})
 
 
 def _move(array: Array, device: torch.device | str) -> Tensor:

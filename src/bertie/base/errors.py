@@ -83,7 +83,7 @@ class DivergedError(UserError):
 
 
 class NonFiniteError(UserError):
-    """What a model computes is NaN or infinity."""
+    """The output of a model is NaN or infinite."""
 
 
 class UsageError(UserError):
@@ -105,7 +105,7 @@ class SaidElsewhereError(UserError):
 
 
 def require_range(
-    where: str, config: object, *names: str, low: float, high: float = MAX_INT32, above: bool = False
+    where: str, config: object, *names: str, low: float, high: float = MAX_INT32, above: bool = False, multiple: int = 0
 ) -> None:
     """Check that settings lie in a range.
 
@@ -116,15 +116,17 @@ def require_range(
         low: Smallest allowed value.
         high: Largest allowed value.
         above: If true, `low` itself is not allowed.
+        multiple: Settings must be multiples of this number. 0: of none.
 
     Raises:
         UsageError: A setting is NaN or out of range. The message names the first one.
     """
     for name in names:
         value = getattr(config, name)
-        if not low <= value <= high or (above and value == low):
+        if not low <= value <= high or (above and value == low) or (multiple and value % multiple):
             least = "a number, " * (value != value) + ("more than" if above else "at least")
             most = "" if high == MAX_INT32 and not value > MAX_INT32 else f", at most {high:,}"
+            most += f", a multiple of {multiple}" * (multiple > 0)
             raise UsageError(f"{f'{where}.{name}'.lstrip('.')} is {value}: give {least} {low:g}{most}")
 
 
@@ -142,17 +144,17 @@ def install(extra: str) -> str:
     return f"pip install '.[{extra}]' in a checkout of bertie"
 
 
-def nearest(given: str, choices: Iterable[object]) -> str:
+def nearest(word: str, choices: Iterable[object]) -> str:
     """Return the choice that a misspelled word most likely means, whatever its case; "" if none is near."""
     names = {str(choice).lower(): str(choice) for choice in choices}
-    close = difflib.get_close_matches(given.lower(), names, n=1)
+    close = difflib.get_close_matches(word.lower(), names, n=1)
     return names[close[0]] if close else ""
 
 
-def did_you_mean(given: str, choices: Iterable[object]) -> str:
+def did_you_mean(word: str, choices: Iterable[object]) -> str:
     """Return the end of a message about a misspelled word: ": did you mean 'mlm'?"; "" if no choice is near."""
-    found = nearest(given, choices)
-    return f": did you mean {found!r}?" if found else ""
+    near = nearest(word, choices)
+    return f": did you mean {near!r}?" if near else ""
 
 
 SHOWN = 3

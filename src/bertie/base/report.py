@@ -312,7 +312,7 @@ def _signed(value: float) -> str:
 
 
 def _asset(name: str) -> str:
-    return resources.files("bertie").joinpath(name).read_text("utf-8")
+    return resources.files("bertie.base").joinpath(name).read_text("utf-8")
 
 
 def _part(part: TextSpan) -> str:

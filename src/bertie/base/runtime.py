@@ -138,9 +138,7 @@ def require_precision(precision: Resolved, model: torch.nn.Module) -> None:
     if precision == "fp32" or device().type != "cpu" or not any(lstm.proj_size == 0 for lstm in lstms):
         return  # torch has its own LSTM for those with a projection
     if torch.backends.mkldnn.is_available() and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        raise UsageError(
-            "training.precision is bf16, and this processor has no bf16 instructions, which an LSTM needs: set it to auto"
-        )
+        raise UsageError("training.precision bf16 needs a processor with bf16 instructions: set it to auto")
 
 
 @functools.cache  # one answer per process, so that all models of a comparison use the same precision
@@ -236,7 +234,7 @@ def process_start() -> float:
 def code_version() -> str:
     """Return bertie's version with a checksum of its code, which tells checkouts apart that have the same version."""
     code = hashlib.sha256()
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     for path in sorted(package.rglob("*.py")):
         code.update(f"{path.relative_to(package)} {path.stat().st_size} ".encode() + path.read_bytes())
     return f"{bertie.__version__} (code {code.hexdigest()[:12]})"
@@ -283,7 +281,7 @@ def _cpu(key: str) -> str:
 
 def _commit() -> str | None:
     """Return the commit of bertie's git checkout, or None for an installed package."""
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     if not (package.parents[1] / ".git").exists():
         return None
     command = ["git", "-C", str(package), "describe", "--always", "--dirty", "--abbrev=12"]

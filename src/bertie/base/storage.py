@@ -347,9 +347,7 @@ def verify(
         if not path.is_file():
             raise UserError(f"{path} is missing: {remedy}")
         if (size := path.stat().st_size) != expected["bytes"]:
-            raise UserError(
-                f"{path} has {size} bytes instead of {expected['bytes']}: it was truncated or altered; {remedy}"
-            )
+            raise UserError(f"{path} has {size} bytes instead of {expected['bytes']}: {remedy}")
         if (checksum(name) if checksum else sha256(path)) != expected["sha256"]:
             raise UserError(f"{path} was altered (its sha256 differs from the manifest's): {remedy}")
 

@@ -75,9 +75,7 @@ def torchrun_ranks() -> tuple[int, int, int]:
     if values[1] in ("", "1"):
         return 0, 1, 0
     if not all(re.fullmatch(r"\d+", value) for value in values) or not int(values[0]) < int(values[1]):
-        raise UsageError(
-            f"{', '.join(names)} are set to {', '.join(map(repr, values))}: start with torchrun, or unset them"
-        )
+        raise UsageError(f"{', '.join(names)} are {', '.join(map(repr, values))}: unset them")
     return int(values[0]), int(values[1]), int(values[2])
 
 

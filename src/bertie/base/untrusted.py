@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
-import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,6 @@ from bertie.base.errors import UsageError, UserError
 LARGEST = 128 << 20
 """Bytes of a file that describes a model; the largest, tokenizer.json of 260,000 entries, have 34 million."""
 POINTER = b"version https://git-lfs.github.com/spec/"  # the start of what Git writes in place of a file without Git LFS
-_KEY = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?|[{}]')  # of valid JSON: strings, those with a colon are keys
-_BLANKS = " \t\r\n"  # of JSON
 
 
 def require_inside(folder: Path, names: Iterable[str] | None = None) -> None:
@@ -70,25 +68,22 @@ def require_not_utf16(name: str, line: bytes) -> None:
         width = 32 if line.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)) else 16
         raise UserError(f"{name} is in UTF-{width}, as its first bytes say: convert the file to UTF-8 first")
     if len(line) > 3 and line.count(0) >= (len(line) - 1) // 2:  # half of the bytes of ASCII
-        raise UserError(
-            f"{name} looks like UTF-16 or UTF-32 without a byte order mark: convert the file to UTF-8 first"
-        )
+        raise UserError(f"{name} looks like UTF-16 or UTF-32: convert the file to UTF-8 first")
 
 
 class RepeatedKeyError(ValueError):
-    """An object of JSON has a key twice.
-
-    Attributes:
-        line: The line of the second one, from 1.
-    """
-
-    def __init__(self, key: str, line: int):
-        super().__init__(f"the key {key[:40]!r} stands twice in an object: keep one")
-        self.line = line
+    """An object of JSON has a key twice."""
 
 
-class _RepeatError(ValueError):
-    """Some object has a key twice."""
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
+        raise RepeatedKeyError(f"the key {key[:40]!r} stands twice in an object: keep one")
+    return values
+
+
+_decode = json.JSONDecoder(object_pairs_hook=_distinct).decode  # `json.loads` would build a decoder for every text
 
 
 def parse_json(text: str) -> Any:
@@ -99,38 +94,7 @@ def parse_json(text: str) -> Any:
         ValueError: It is not JSON.
         RecursionError: It is nested too deeply.
     """
-    try:
-        value, end = _decode(text, len(text) - len(text.lstrip(_BLANKS)))
-    except _RepeatError:
-        raise _find_repeated(text) from None
-    if text[end:].strip(_BLANKS):
-        raise json.JSONDecodeError("Extra data", text, end)
-    return value
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        raise _RepeatError
-    return values
-
-
-_decode = json.JSONDecoder(object_pairs_hook=_distinct).raw_decode  # `json.loads` would build a decoder for every text
-
-
-def _find_repeated(text: str) -> RepeatedKeyError:
-    objects: list[set[str]] = []  # the keys of those that are open
-    for found in _KEY.finditer(text):
-        if found[0] == "{":
-            objects.append(set())
-        elif found[0] == "}":
-            objects.pop()
-        elif found[2]:
-            key = json.loads(found[1])
-            if key in objects[-1]:
-                return RepeatedKeyError(key, text.count("\n", 0, found.start()) + 1)
-            objects[-1].add(key)
-    raise AssertionError("no key stands twice")
+    return _decode(text)
 
 
 def read_bytes(path: Path, largest: int | None = LARGEST) -> bytes:
@@ -166,7 +130,7 @@ def parse(path: Path, content: bytes) -> Any:
     try:
         return parse_json(text)
     except RepeatedKeyError as error:
-        raise UserError(f"{path}:{error.line}: {error}") from error
+        raise UserError(f"{path}: {error}") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}") from error
 
@@ -177,6 +141,4 @@ def of_kind(path: Path, value: Any, kind: type, expected: str = "") -> Any:
         return value
     if not expected:
         raise UserError(f"{path} is damaged: it holds no JSON {'object' if kind is dict else 'array'}")
-    keys = f" with the keys {', '.join(list(value)[:5])}" if isinstance(value, dict) and value else ""
-    found = f"a JSON object{keys}" if isinstance(value, dict) else f"a JSON {'list' if kind is dict else 'value'}"
-    raise UserError(f"{path} holds {found}, and must hold {expected}")
+    raise UserError(f"{path} holds a JSON {'object' if isinstance(value, dict) else 'value'}, and must hold {expected}")

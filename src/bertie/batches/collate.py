@@ -45,8 +45,7 @@ def _language_ids(sequences: list[Sequence]) -> np.ndarray | None:
     """Return the languages of all tokens, int32 [T], 0 for filler; None if no sequence has languages."""
     if all(sequence.language_ids is None for sequence in sequences):
         return None
-    none = (np.zeros(len(each), np.int32) if each.language_ids is None else each.language_ids for each in sequences)
-    return np.concatenate(list(none))
+    return np.concatenate([np.zeros(len(s), np.int32) if s.language_ids is None else s.language_ids for s in sequences])
 
 
 def filler(tokens: int, pad_id: int, max_seqlen: int) -> list[Sequence]:

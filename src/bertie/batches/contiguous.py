@@ -13,7 +13,7 @@ import numpy as np
 from bertie.base import seeding
 from bertie.base.config import Range, ranges
 from bertie.base.contracts import Sequence
-from bertie.batches.spans import LayoutEpoch, last_word_start
+from bertie.batches.spans import LayoutEpoch, between_marks, last_word_start
 from bertie.corpus.token_corpus import Corpus
 from bertie.tokenizers.tokenizer import Tokenizer
 
@@ -71,16 +71,11 @@ class DocSentences:
 
 
 def _sequence(corpus: Corpus, tokenizer: Tokenizer, span: tuple[int, int]) -> Sequence:
-    """Read the tokens from `start` to `stop` and build their sequence. All tokens have segment 0."""
+    """Read the tokens from `start` to `stop` and build their sequence."""
     start, stop = span
     first, last = np.searchsorted(corpus.document_starts, (start, stop - 1), side="right")
-    ids, words = [np.array([tokenizer.cls_id])], [np.array([True])]
-    for part in pairwise([start, *corpus.document_starts[first:last].tolist(), stop]):
-        part_ids, part_words = corpus.slice(*part)
-        ids += [part_ids, np.array([tokenizer.sep_id])]
-        words += [part_words, np.array([True])]
-    input_ids = np.concatenate(ids).astype(np.int32)
-    return Sequence(input_ids, np.zeros_like(input_ids), np.concatenate(words))
+    edges = [start, *corpus.document_starts[first:last].tolist(), stop]
+    return between_marks(corpus, tokenizer, pairwise(edges), alone=False)
 
 
 def _edges(layout: FullSentences | DocSentences, corpus: Corpus, rng: np.random.Generator) -> Iterator[np.ndarray]:

@@ -40,7 +40,7 @@ class Capacity:
     def of(cls, micro: MicroBatch) -> Capacity:
         """Return sizes that fit a micro-batch of NumPy arrays, and others with half as many sequences again.
 
-        The number of predictions of a head is that of the micro-batch: it depends on T only. One prediction per sequence
+        The number of predictions of a head is the same for all micro-batches: it depends on T only. One prediction per sequence
         is the exception. The sizes are rounded, so that most micro-batches of a run give the same.
         """
         tokens, count, longest = len(micro.batch.input_ids), len(micro.batch.example), micro.batch.ragged.max_seqlen
@@ -48,7 +48,8 @@ class Capacity:
         sequences = fewest * -(-(count + count // 2) // fewest)
         sizes = {name: len(target.weight) for name, target in micro.targets.items()}
         predictions = {name: sequences if size == count else size for name, size in sizes.items()}
-        used = sum(size * _per_prediction(micro.targets[name]) for name, size in predictions.items())
+        # A prediction may have several query rows.
+        used = sum(predictions[name] * (len(t.index) // len(t.weight)) for name, t in micro.targets.items())
         rows = min(tokens, MULTIPLE * -(-used // MULTIPLE))
         return cls(tokens, longest, frozenset(micro.batch.arrays), sequences, predictions, rows)
 
@@ -86,14 +87,9 @@ def padded(micro: MicroBatch, capacity: Capacity) -> MicroBatch:
 
 def _padded_targets(targets: Any, moved: np.ndarray, count: int) -> Any:
     """Return targets with `count` predictions. moved: new numbers of the query rows."""
-    own = len(targets.weight)
+    predictions = len(targets.weight)
     arrays = {name: moved[array] if name == "index" else array for name, array in vars(targets).items()}
-    return replace(targets, **{name: _extended(a, len(a) // own * count, 0) for name, a in arrays.items()})
-
-
-def _per_prediction(targets: Any) -> int:
-    """Return the number of query rows of each prediction."""
-    return len(targets.index) // len(targets.weight)
+    return replace(targets, **{name: _extended(a, len(a) // predictions * count, 0) for name, a in arrays.items()})
 
 
 def _extended(array: np.ndarray, size: int, value: int) -> np.ndarray:
@@ -116,8 +112,8 @@ def with_arrays(micro: MicroBatch, arrays: dict[str, Any]) -> MicroBatch:
     """Return a micro-batch with other arrays in place of its own, named as `arrays_of` names them."""
     batch: dict[str, Any] = {name: arrays[name] for name in micro.batch.arrays}
     targets = {
-        head: replace(own, **{name: arrays[f"{head}.{name}"] for name in vars(own)})
-        for head, own in micro.targets.items()
+        head: replace(target, **{name: arrays[f"{head}.{name}"] for name in vars(target)})
+        for head, target in micro.targets.items()
     }
     ragged = Ragged(arrays["cu_seqlens"], micro.batch.ragged.max_seqlen)
     return MicroBatch(Batch(**batch, ragged=ragged), targets, arrays["rows"])

@@ -140,8 +140,8 @@ class Loader:
                 position = end
             if refuse and most < self.shape.rows:
                 raise UserError(
-                    f"the corpus has {most} rows of {self.shape.row_tokens} tokens and one step takes "
-                    f"{self.shape.rows}: lower --training.batch-size or give more text"
+                    f"the corpus has {most} rows of {self.shape.row_tokens} tokens, and a step takes {self.shape.rows}: "
+                    "lower --training.batch-size or give more text"
                 )
             if position.section:  # a damaged one, after the last section
                 position = Position(position.epoch + 1)

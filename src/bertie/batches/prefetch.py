@@ -72,8 +72,8 @@ class _Worker:
             return self.pipe.recv()
         except (EOFError, OSError) as error:
             raise UserError(
-                f"one of {self.workers} processes that prepare text was killed, perhaps because memory ran out: repeat "
-                "the command to resume from the last checkpoint; fewer --training.workers need less memory"
+                f"one of {self.workers} processes that prepare text was killed, perhaps because memory ran out: resume "
+                "with fewer --training.workers"
             ) from error
 
     def end(self) -> None:

@@ -13,7 +13,7 @@ def sections(shard_starts: np.ndarray, most: int, seed: int, epoch: int) -> list
 
     Args:
         shard_starts: int64 [shards + 1], as `Corpus.shard_starts`.
-        most: Most tokens of a section, at least those of the largest shard; 0: one section has all shards, in their order.
+        most: Most tokens of a section, not less than the largest shard has; 0: one section has all shards, in their order.
         seed: Random seed.
         epoch: Number of the epoch.
     """
@@ -23,21 +23,19 @@ def sections(shard_starts: np.ndarray, most: int, seed: int, epoch: int) -> list
     order = seeding.generator(seed, seeding.SECTIONS, epoch).permutation(len(sizes))
     # Not as many as fit into each: the last section would be small, and its last rows, fewer than a step has, are not used.
     even = shard_starts[-1] / -(-shard_starts[-1] // most)
-    found: list[list[int]] = [[]]
+    groups: list[list[int]] = [[]]
     tokens = 0
     for shard in order.tolist():
         if tokens >= even or tokens + sizes[shard] > most:
-            found.append([])
+            groups.append([])
             tokens = 0
-        found[-1].append(shard)
+        groups[-1].append(shard)
         tokens += int(sizes[shard])
-    return [np.array(section) for section in found]
+    return [np.array(section) for section in groups]
 
 
 def require_sections(shard_starts: np.ndarray, most: int, step_tokens: int) -> None:
     """Raise UsageError if a section could not have a shard, or not a step."""
-    largest, where = int(np.diff(shard_starts).max()), f"training.shuffle_tokens is {most:,}"
-    if most and most < largest:
-        raise UsageError(f"{where}, and the largest shard has {largest:,} tokens: set it to that or more, or to 0")
-    if most and most < step_tokens:
-        raise UsageError(f"{where}, and a step has {step_tokens:,} tokens: set it to some hundred steps, or to 0")
+    for size, what in ((int(np.diff(shard_starts).max()), "the largest shard"), (step_tokens, "a step")):
+        if most and most < size:
+            raise UsageError(f"training.shuffle_tokens is {most:,}, and {what} has {size:,}: set it to more, or to 0")

@@ -13,10 +13,10 @@ from bertie.base import seeding
 from bertie.base.config import Range, ranges
 from bertie.base.contracts import Sequence
 from bertie.base.errors import UserError
-from bertie.batches.spans import LayoutEpoch, last_word_start
+from bertie.batches.spans import LayoutEpoch, as_texts, last_word_start
 from bertie.corpus.token_corpus import Corpus
 from bertie.tokenizers.tokenizer import Tokenizer
-from bertie.tokenizers.truncation import TokenizedText, add_special_tokens, special_tokens, text_slices
+from bertie.tokenizers.truncation import special_tokens
 
 IS_NEXT, IS_RANDOM, UNLABELED = 0, 1, -1
 IS_SWAPPED = IS_RANDOM
@@ -26,7 +26,7 @@ IS_SWAPPED = IS_RANDOM
 class SentencePairs:
     """Sentence pairs, [CLS] A [SEP] B [SEP], for next sentence prediction (Devlin et al. 2018, section 3.1 and appendix A.2).
 
-    Special tokens and token types are those of the tokenizer, as in fine-tuning.
+    The tokenizer determines special tokens and token types, as in fine-tuning.
 
     1. Each document is split into chunks of whole sentences, and each chunk into A and B at a random sentence.
     2. Two chunks of different documents whose Bs have about the same length form a couple. The longer B is trimmed to the
@@ -63,15 +63,11 @@ class SentencePairs:
                 place for texts.
         """
         if self.negatives == "random" and len(corpus.document_starts) < 3:
-            raise UserError(
-                "next sentence prediction needs at least two documents, because a random B comes from another document"
-            )
+            raise UserError('layout.negatives "random" needs at least two documents: give more text')
         rng = seeding.generator(seed, seeding.LAYOUT, epoch)
         special = special_tokens(tokenizer, 2)
         if self.max_length < special + 2:
-            raise UserError(
-                f"layout.max_length is {self.max_length}, and pairs have {special} special tokens: increase it"
-            )
+            raise UserError(f"layout.max_length {self.max_length} has no room for {special} special tokens: raise it")
         starts, stops = _chunks(corpus, self.max_length - special, self.short_seq_prob, rng)
         order = rng.permutation(len(starts))
         starts, stops = starts[order], stops[order]
@@ -94,12 +90,8 @@ class PairSpan:
 
 def _sequence(corpus: Corpus, tokenizer: Tokenizer, span: PairSpan) -> Sequence:
     """Read a pair from the corpus and build its sequence."""
-    read = [corpus.slice(*span.a), corpus.slice(*span.b)]
-    sequence = add_special_tokens(tokenizer, [TokenizedText(ids, None) for ids, _ in read])
-    word_starts = np.ones(len(sequence), bool)
-    for place, (_, words) in zip(text_slices(tokenizer, [len(ids) for ids, _ in read]), read, strict=True):
-        word_starts[place] = words
-    return replace(sequence, word_starts=word_starts, pair_label=span.pair_label)
+    sequence, _ = as_texts(corpus, tokenizer, (span.a, span.b))
+    return replace(sequence, pair_label=span.pair_label)
 
 
 def _chunks(
@@ -139,9 +131,9 @@ def _pair(corpus: Corpus, starts: np.ndarray, stops: np.ndarray, rng: np.random.
         for i, j in _couples(by_length[group[by_length]], documents):
             trimmed = int(min(lengths[i], lengths[j]))
             swap = rng.random() < 0.5
-            for own, other in ((i, j), (j, i)):
-                b = int(b_starts[other if swap else own])
-                spans[own] = PairSpan(spans[own].a, (b, b + trimmed), IS_RANDOM if swap else IS_NEXT)
+            for chunk, partner in ((i, j), (j, i)):
+                b = int(b_starts[partner if swap else chunk])
+                spans[chunk] = PairSpan(spans[chunk].a, (b, b + trimmed), IS_RANDOM if swap else IS_NEXT)
     return spans
 
 

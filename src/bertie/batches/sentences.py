@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Annotated, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ from bertie.base import seeding
 from bertie.base.config import Range, ranges
 from bertie.base.contracts import Sequence
 from bertie.base.errors import UserError
-from bertie.batches.spans import LayoutEpoch, last_word_start
+from bertie.batches.spans import LayoutEpoch, between_marks, last_word_start
 from bertie.corpus.token_corpus import Corpus
 from bertie.tokenizers.tokenizer import Tokenizer
 
@@ -46,9 +47,8 @@ class Sentences:
         first, stop = _runs(edges, ends, self.max_length)
         if not len(first):
             raise UserError(
-                'layout.kind is "sentences", and all training documents, or all held-out ones, are single sentences: give '
-                "`bertie prepare` whole documents (in .txt files, blank lines are between them) or a larger --eval-share, or "
-                "set layout.kind to another"
+                'layout.kind "sentences" needs documents of several sentences, in training and held-out text: prepare other '
+                "text, with a larger --eval-share, or set another layout.kind"
             )
         order = seeding.generator(seed, seeding.LAYOUT, epoch).permutation(len(first))
         spans = np.stack([first, stop], 1)[order]
@@ -64,7 +64,7 @@ def _runs(edges: np.ndarray, ends: np.ndarray, max_length: int) -> tuple[np.ndar
     Args:
         edges: int64 [documents + 1], the first sentence of each document, and the number of sentences.
         ends: int64 [sentences + 1], the length in tokens of all sentences before each one, with special tokens.
-        max_length: Most tokens of a run, at least those of any two sentences.
+        max_length: Most tokens of a run, enough for any two sentences.
     """
     firsts, stops = [], []
     first, last = edges[:-1], edges[1:]
@@ -81,15 +81,8 @@ def _runs(edges: np.ndarray, ends: np.ndarray, max_length: int) -> tuple[np.ndar
 def _sequence(corpus: Corpus, tokenizer: Tokenizer, most: int, span: tuple[int, int]) -> Sequence:
     """Read the sentences of a run, each with at most so many tokens, and build their sequence."""
     first, after = span
-    ids, words = [], []
-    special = np.array([tokenizer.cls_id]), np.array([tokenizer.sep_id])
-    for start, stop in zip(
-        corpus.sentence_starts[first:after], corpus.sentence_starts[first + 1 : after + 1], strict=True
-    ):
-        if stop - start > most:
-            stop = start + last_word_start(corpus, int(start), int(start) + most)
-        part_ids, part_words = corpus.slice(int(start), int(stop))
-        ids += [special[0], part_ids, special[1]]
-        words += [[True], part_words, [True]]
-    input_ids = np.concatenate(ids).astype(np.int32)
-    return Sequence(input_ids, np.zeros_like(input_ids), np.concatenate(words))
+    parts = []
+    for start, stop in pairwise(corpus.sentence_starts[first : after + 1].tolist()):
+        fitting = start + last_word_start(corpus, start, start + most) if stop - start > most else stop
+        parts.append((start, fitting))
+    return between_marks(corpus, tokenizer, parts, alone=True)

@@ -12,10 +12,10 @@ from bertie.base import seeding
 from bertie.base.config import Range, ranges
 from bertie.base.contracts import Sequence
 from bertie.base.errors import UserError
-from bertie.batches.spans import LayoutEpoch, last_word_start
+from bertie.batches.spans import LayoutEpoch, as_texts, last_word_start
 from bertie.corpus.token_corpus import Corpus
 from bertie.tokenizers.tokenizer import Tokenizer
-from bertie.tokenizers.truncation import TokenizedText, add_special_tokens, special_tokens, text_slices
+from bertie.tokenizers.truncation import special_tokens
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,7 @@ class Translations:
             UserError: The corpus has no languages.
         """
         if corpus.languages is None:
-            raise UserError(
-                'layout.kind is "translations", and the shards have no languages: prepare the text with --languages, or '
-                'set layout.kind to "doc_sentences"'
-            )
+            raise UserError('layout.kind "translations" needs shards with languages: prepare the text with --languages')
         rng = seeding.generator(seed, seeding.LAYOUT, epoch)
         single, pair = (special_tokens(tokenizer, texts) for texts in (1, 2))
         joined = _join(corpus, self.translation_prob, rng)
@@ -66,22 +63,16 @@ class Translations:
 
 
 def _sequence(corpus: Corpus, tokenizer: Tokenizer, texts: tuple[tuple[int, int], ...]) -> Sequence:
-    """Read a text, or a text and its translation, and build their sequence, with the special tokens of the tokenizer.
-
-    The token types are those of a pair in fine-tuning.
-    """
-    read = [corpus.slice(start, stop) for start, stop in texts]
-    sequence = add_special_tokens(tokenizer, [TokenizedText(ids, None) for ids, _ in read])
-    places, size = text_slices(tokenizer, [len(ids) for ids, _ in read]), len(sequence)
-    word_starts, positions, languages = np.ones(size, bool), np.zeros(size, np.int32), np.zeros(size, np.int32)
-    begin = 0
-    for place, (start, _), (_, words) in zip(places, texts, read, strict=True):
-        word_starts[place] = words
+    """Read a text, or a text and its translation, and build their sequence."""
+    sequence, places = as_texts(corpus, tokenizer, texts)
+    begin, size = 0, len(sequence)
+    positions, languages = np.zeros(size, np.int32), np.zeros(size, np.int32)
+    for place, (start, _) in zip(places, texts, strict=True):
         # Special tokens before the text have lower positions: [CLS], and the second </s> between RoBERTa's texts.
         positions[begin:] = np.maximum(np.arange(begin, size) - place.start + places[0].start, 0)
         languages[begin:] = corpus.language(start)
         begin = place.stop + min(tokenizer.templates.separators, 1)
-    return replace(sequence, word_starts=word_starts, position_ids=positions, language_ids=languages)
+    return replace(sequence, position_ids=positions, language_ids=languages)
 
 
 def _join(corpus: Corpus, translation_prob: float, rng: np.random.Generator) -> np.ndarray:

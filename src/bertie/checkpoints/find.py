@@ -1,26 +1,43 @@
-"""Find the folder of a model: a folder, the newest checkpoint of a run, or a download from the hub."""
+"""Find the files of a model: its folder, the newest checkpoint of a run, or a download from the hub; and its weights.
+
+Every tensor is read into memory of its own, so that a file that changes later changes no model. `bertie convert`, which only
+passes tensors on, maps the files instead: the system reads a tensor when it is used, and may drop it again.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from bertie.base import untrusted
-from bertie.base.errors import UsageError, UserError, nearest
+import safetensors
+import torch
+from torch import Tensor
+
+from bertie.base import config as configuration
+from bertie.base import storage, untrusted
+from bertie.base.errors import MachineError, UsageError, UserError, first_line, nearest
 from bertie.checkpoints import hub, sentence_transformers_format
+from bertie.checkpoints.pickled import read_pickled
 from bertie.checkpoints.sentence_transformers_format import MODULES
 from bertie.checkpoints.tensorflow import folder as google
-from bertie.checkpoints.weight_files import ADAPTER, ADAPTER_WEIGHTS, INDEX, SAFETENSORS, WHOLE, weights_file
 from bertie.files.model_folder import ModelFolder
 from bertie.tokenizers import folder as tokenizer_folder
 
 GIVE = "give a run, a checkpoint folder or a hub id"
+SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
+INDEX, TENSORFLOW_INDEX = ".index.json", ".index"
+WHOLE = (SAFETENSORS, f"{SAFETENSORS}{INDEX}", PICKLED, f"{PICKLED}{INDEX}")
+"""Names of weights, in the order in which transformers looks for them."""
+ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin")
+OTHER_FORMATS = (".h5", ".msgpack", ".gguf", ".pt", ".onnx")
+DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # accepted dtypes of weights
 TASK_FILE = "task.json"
 MODEL_FILES = ("config.json", SAFETENSORS, *tokenizer_folder.FILES)
 TASK_FILES = (TASK_FILE, *sentence_transformers_format.FILES)  # only in folders of fine-tuned models
 MANIFEST, ENGINE = LISTS = ("manifest.json", "engine.json")
-"""Lists of files with their checksums: those of a model, and those of the engine of a converted one."""
+"""Lists of files with their checksums: the files of a model, and the files of the engine of a converted one."""
 DESCRIBING = (
     *(name for name in (*MODEL_FILES, *WHOLE) if name.endswith(INDEX) or name not in WHOLE),
     *(*TASK_FILES, *LISTS, "config.toml", "README.md", ADAPTER, *ADAPTER_WEIGHTS),
@@ -64,7 +81,7 @@ def find_model(source: str | Path) -> tuple[ModelFolder, Path | None]:
     if unfinished and root.has("config.toml"):
         raise UsageError(f"{path} is a run without a checkpoint yet: {GIVE}")
     if path.is_dir():
-        raise UsageError(_no_model(path, [each.relative_to(path).as_posix() for each in path.glob("*/config.json")]))
+        raise UsageError(_no_model(path, [inner.relative_to(path).as_posix() for inner in path.glob("*/config.json")]))
     if exists:
         raise UsageError(f"{path} is a file: give the folder of the model, or the prefix of a TensorFlow checkpoint")
     if name.startswith((".", "/", "~")) or name.count("/") > 1 or (path.parent.is_dir() and "/" in name):
@@ -84,7 +101,7 @@ def _model_in(folder: ModelFolder) -> tuple[ModelFolder, Path | None] | None:
     if (prefix := google.find_checkpoint(folder.path)) is not None:
         return ModelFolder(prefix.parent), prefix
     if folder.has(ADAPTER):
-        weights_file(folder)  # says what to do
+        weights_files(folder)  # says what to do
     return None
 
 
@@ -104,8 +121,21 @@ def _steps(paths: Iterable[Path]) -> list[Path]:
     return sorted(steps, key=lambda path: int(path.name[5:]))
 
 
+def run_settings(folder: Path) -> dict[str, Any]:
+    """Read the config.toml of a run or of the run of a checkpoint; {} for other folders."""
+    path = run_of(folder) / "config.toml"
+    untrusted.require_content(path)
+    return configuration.read(path) if path.is_file() else {}
+
+
+def run_of(folder: Path) -> Path:
+    """Return the run of a checkpoint folder; other folders as they are."""
+    folder = folder.resolve()
+    return folder.parent.parent if folder in list_checkpoints(folder.parent.parent) else folder
+
+
 def root_of(folder: ModelFolder) -> ModelFolder | None:
-    """Return the folder with the modules.json that names a model folder as that of its Transformer; None: there is none."""
+    """Return the folder whose modules.json names a model folder as its Transformer; None: there is none."""
     if folder.has(MODULES):
         return folder
     inner = transformer_folder(folder.above)
@@ -131,7 +161,7 @@ def transformer_folder(folder: ModelFolder) -> ModelFolder | None:
 
 
 def _require_no_module(folder: ModelFolder) -> None:
-    """Check that a folder is not that of a module after the encoder, such as 1_Pooling. Raises UsageError."""
+    """Check that a folder does not hold a module after the encoder, such as 1_Pooling. Raises UsageError."""
     if folder.above.has(MODULES) and folder.path.absolute().name in module_paths(folder.above)[1:]:
         raise UsageError(f"{folder} is a module of the model in {folder.path.parent}: give that folder")
 
@@ -161,9 +191,9 @@ def _from_hub(name: str) -> tuple[ModelFolder, Path | None]:
         wanted |= _needed(ModelFolder(root / inner), f"{inner}/" if inner else "", names)
         root = hub.download(name, wanted, commit=root.name)
     except UsageError:  # without a connection, an earlier download counts
-        if (found := hub.downloaded(name)) is None:
+        if (cached := hub.downloaded(name)) is None:
             raise
-        root, names = found, [path.relative_to(found).as_posix() for path in found.glob("*/config.json")]
+        root, names = cached, [path.relative_to(cached).as_posix() for path in cached.glob("*/config.json")]
     steps = list_checkpoints(root)
     if (model := _model_in(ModelFolder(root))) is None and not steps:
         raise UsageError(_no_model(Path(name), names))
@@ -216,3 +246,99 @@ def _weights(folder: ModelFolder, module: str, files: dict[str, str]) -> set[str
 def _listed(folder: ModelFolder, listing: str) -> list[str]:
     files = folder.json(listing).get("files")
     return list(files) if isinstance(files, dict) else []
+
+
+def weights_files(folder: Path | ModelFolder) -> tuple[Path, ...]:
+    """Return the files with the weights of a model: the file that transformers would load, or the shards of its index.
+
+    Args:
+        folder: Its folder; or the prefix of a TensorFlow checkpoint, whose index has the checksums of all tensors.
+
+    Raises:
+        UserError: There are none that bertie reads, or an adapter would change them.
+    """
+    if isinstance(folder, Path) and not folder.is_dir():
+        return (Path(f"{folder}{TENSORFLOW_INDEX}"),)
+    folder = ModelFolder.of(folder)
+    if folder.has(ADAPTER) and any(map(folder.has, ADAPTER_WEIGHTS)):
+        raise UserError(
+            f"{folder / ADAPTER} describes an adapter, which bertie does not apply: merge it with PEFT "
+            "(model.merge_and_unload().save_pretrained(OUT)), or remove the adapter's files to use the base model alone"
+        )
+    usual = next(filter(folder.has, WHOLE), None)
+    name = folder.json("config.json").get("transformers_weights") or usual
+    if name is None:
+        others = [path.name for path in folder.path.iterdir() if path.suffix in OTHER_FORMATS]
+        also = f", and bertie does not read {others[0]}" if others else ""
+        raise UserError(
+            f"{folder / SAFETENSORS} is missing{also}: bertie reads {SAFETENSORS} or {PICKLED}, whole or in shards"
+        )
+    where, names = f"{folder / 'config.json'}: transformers_weights", [str(name)]
+    if names[0].endswith(INDEX):
+        where, placed = f"{folder}/{name}: weight_map", folder.json(name).get("weight_map")
+        names = sorted({*map(str, placed.values())}) if isinstance(placed, dict) and placed else ["nothing"]
+    for file in names:
+        if Path(file).name != file or not file.endswith((".safetensors", ".bin")):
+            raise UserError(f"{where} names {file[:200]!r}: it must name files with weights in the folder")
+    untrusted.require_inside(folder.path, names)
+    return tuple(folder / file for file in names)
+
+
+def weights_fingerprint(files: Iterable[Path]) -> str:
+    """Return the SHA-256 checksums of the files with the weights of a model."""
+    return " ".join(map(storage.sha256, files))
+
+
+def read_weights(folder: ModelFolder, mapped: bool = False) -> dict[str, Tensor]:
+    """Read the tensors of a model folder, under the names in its files.
+
+    Args:
+        folder: The folder.
+        mapped: Whether tensors are mapped, where their format allows it. The files must not change while they are in use.
+
+    Raises:
+        UserError: As `weights_files`, or a file is damaged, or a tensor has non-finite values or an unsupported dtype.
+    """
+    return {name: tensor for path in weights_files(folder) for name, tensor in read_tensors(path, mapped).items()}
+
+
+def read_tensors(path: Path, mapped: bool = False) -> dict[str, Tensor]:
+    """Read the tensors of a safetensors file, or of a file of `torch.save`. mapped: as in `read_weights`.
+
+    Raises:
+        UserError: The file is missing or damaged, or a tensor has non-finite values or an unsupported dtype.
+    """
+    if not path.is_file():
+        raise UserError(f"{path} is missing: restore it")
+    untrusted.require_content(path, None)
+    try:
+        tensors = _read_safetensors(path, mapped) if path.suffix == ".safetensors" else read_pickled(path, mapped)
+    except (safetensors.SafetensorError, OSError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+        if "can't allocate memory" in str(error):
+            raise MachineError(f"{path} does not fit into memory: it has {path.stat().st_size:,} bytes") from error
+        raise UserError(f"{path} is damaged: {first_line(error)[:200]}") from error
+    require_valid(path, tensors)
+    return tensors
+
+
+def _read_safetensors(path: Path, mapped: bool) -> dict[str, Tensor]:
+    opened: Any = safetensors.safe_open(path, "pt")
+    with opened:  # it checks all places
+        names = opened.keys()
+        return {name: opened.get_tensor(name) if mapped else opened.get_tensor(name).clone() for name in names}
+
+
+def require_valid(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Check that weights are finite, and that their dtypes are supported. Raises UserError."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() or tensor.is_complex():  # integers may be position ids, which are ignored
+            require_dtype(path, name, tensor)
+            if tensor.numel() and not all(map(torch.isfinite, torch.aminmax(tensor))):  # needs no second tensor
+                raise UserError(f"{path} is damaged: {name} holds NaN or infinity")
+
+
+def require_dtype(path: Path, name: str, tensor: Tensor) -> None:
+    """Check that a tensor has a dtype of weights. Raises UserError."""
+    if tensor.dtype not in DTYPES:
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise UserError(f"{path}: {name} is {kind}, which is not supported: give float32, float16 or bfloat16")

@@ -13,8 +13,7 @@ from torch import Tensor
 from bertie.base import console, storage
 from bertie.base.errors import MachineError, first_line
 from bertie.checkpoints import sentence_transformers_format, sentence_transformers_reader
-from bertie.checkpoints.checkpoint import Checkpoint
-from bertie.checkpoints.families import family_named, family_of
+from bertie.checkpoints.families import family_of
 from bertie.checkpoints.families.family import Family, to_huggingface
 from bertie.checkpoints.find import MANIFEST, MODEL_FILES, TASK_FILE, TASK_FILES
 from bertie.checkpoints.huggingface import (
@@ -24,6 +23,7 @@ from bertie.checkpoints.huggingface import (
     transformers_heads,
 )
 from bertie.checkpoints.model_card import About, write_card
+from bertie.checkpoints.read import Checkpoint
 from bertie.checkpoints.tensorflow import folder as google
 from bertie.model.encoders.electra import generator_sizes
 from bertie.model.head_facts import HeadFacts
@@ -62,10 +62,13 @@ def write_model(
     """
     labels = tuple((task or {}).get("labels", ())) or (source.labels if source else ())
     family = family_of(model.encoder.config)
-    if source and (own := family_named(source.model_type)) is not None and own.settings.fits(model.encoder.config):
-        family = own
-    own = source.weights if source else {}
-    state = dict(own) or copied or {name: tensor.cpu() for name, tensor in model.state_dict().items()}
+    if source and source.family.settings.fits(model.encoder.config):
+        family = source.family
+    state = (
+        dict(source.weights if source else {})
+        or copied
+        or {name: tensor.cpu() for name, tensor in model.state_dict().items()}
+    )
     pad_id = tokenizer.pad_id if tokenizer.special.pad is not None or family.needs_padding else None
     weights = to_huggingface(
         family, state | family.derived(model.encoder.config), shapes_of(model, family), pad_id or 0
@@ -99,7 +102,7 @@ def _config_json(
     labels = labels or default_names(model, heads)
     values = to_config_json(model.encoder.config, heads.values(), labels, pad_id, family)
     values["dtype"] = dtype
-    if source and family.model_type == source.model_type:
+    if source and family is source.family:
         values = _with_settings(values, source, family)
         if not model.heads and family.without_head in (source.settings.get("architectures") or ()):
             values["architectures"] = [family.without_head]
@@ -111,9 +114,9 @@ def _config_json(
 
 
 def _dtype(weights: dict[str, Tensor]) -> str:
-    """Return the dtype that transformers computes in: that of all weights, or float32."""
-    found = {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()}
-    return str(found.pop()).removeprefix("torch.") if len(found) == 1 else "float32"
+    """Return the dtype that transformers computes in: the dtype of all weights, or float32."""
+    dtypes = {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()}
+    return str(dtypes.pop()).removeprefix("torch.") if len(dtypes) == 1 else "float32"
 
 
 def _with_settings(values: dict[str, Any], source: Checkpoint, family: Family) -> dict[str, Any]:

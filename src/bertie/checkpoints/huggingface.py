@@ -11,7 +11,7 @@ from torch import Tensor
 from bertie.base import config as configuration
 from bertie.base import console
 from bertie.base.errors import UsageError, UserError
-from bertie.checkpoints.families import FAMILIES, family_named, family_of
+from bertie.checkpoints.families import FAMILIES, family_of
 from bertie.checkpoints.families.family import TASK_SHAPES, Family
 from bertie.checkpoints.families.settings import EMPTY, READ, WITHOUT_EFFECT, require_empty
 from bertie.model.encoder import EncoderConfig
@@ -133,8 +133,7 @@ def from_config_json(values: dict[str, Any], where: str) -> tuple[Family, Encode
         raise UserError(f"{where}: architectures is {str(architectures)[:60]}: it must be a list of names")
     family = _family(values, architectures, where)
     try:
-        own = family.settings.known or frozenset()
-        require_empty({name: value for name, value in values.items() if name not in own})
+        require_empty({name: value for name, value in values.items() if name not in family.settings.known})
         settings: dict[str, Any] = {"kind": "transformer"} | family.settings.from_config(values)
         if family.positions_after_padding:
             settings["max_position_embeddings"] -= padding_id(family, values) + 1
@@ -150,35 +149,28 @@ def from_config_json(values: dict[str, Any], where: str) -> tuple[Family, Encode
         )
     if len(set(labels)) < len(labels):
         raise UserError(f"{where}: two classes of id2label have the same name: {', '.join(labels)[:200]}")
-    if family.settings.known is not None:
-        unknown = sorted(values.keys() - family.settings.known - {*READ, *WITHOUT_EFFECT, *EMPTY})
-        if unknown:
-            _warn_of(where, tuple(unknown))
+    if unknown := sorted(values.keys() - family.settings.known - {*READ, *WITHOUT_EFFECT, *EMPTY}):
+        names = ", ".join(key[:40] for key in unknown[:10]) + f" and {len(unknown) - 10} others" * (len(unknown) > 10)
+        have = "it has" if len(unknown) == 1 else "they have"
+        console.warn(f"{where}: bertie does not know {names}: if {have} an effect, it is lost", once=True)
     return family, config, labels
 
 
 def _family(values: dict[str, Any], architectures: list[str], where: str) -> Family:
     """Return the family of a config.json. Old files name no model_type: the class tells, and BERT's had none."""
-    classes = {name: family for family in FAMILIES for name in family.architectures.values()}
+    classes = {name: family for family in FAMILIES.values() for name in family.architectures.values()}
     usual = next((classes[name].model_type for name in architectures if name in classes), "bert")
     model_type = values.get("model_type", usual)
-    family = family_named(model_type) if isinstance(model_type, str) else None
+    family = FAMILIES.get(str(model_type))
     if family is None:
-        known = ", ".join(family.model_type for family in FAMILIES)
+        known = ", ".join(FAMILIES)
         code = ", with code of its own (auto_map), which bertie does not run" if values.get("auto_map") else ""
         raise UserError(f"{where}: model_type is {str(model_type)[:60]!r}{code}; bertie reads {known}")
     return family
 
 
-def _warn_of(where: str, keys: tuple[str, ...]) -> None:
-    """Warn once of keys that may have an effect in the program that wrote them."""
-    names = ", ".join(key[:40] for key in keys[:10]) + f" and {len(keys) - 10} others" * (len(keys) > 10)
-    have = "it has" if len(keys) == 1 else "they have"
-    console.warn(f"{where}: bertie does not know {names}: if {have} an effect, it is lost", once=True)
-
-
 def class_names(values: dict[str, Any]) -> tuple[str, ...]:
-    """Return the class names in config.json, with those of transformers in gaps; () if it has none.
+    """Return the class names in config.json, with transformers' names in gaps; () if it has none.
 
     Raises:
         UsageError, ValueError, TypeError, AttributeError: They are malformed, or contradict problem_type.
@@ -239,30 +231,30 @@ def head_shapes(
         (shapes for shapes, name in family.architectures.items() if name == architecture), frozenset()
     )
     if task.get("kind"):  # a folder of another program, to which a task.json was added, may name no class
-        own: list[HeadShape] = [shape for shape in family.heads if shape in named]
-        own = own or list(_possible(family, values, weights)[:1])
-        return {str(task["kind"]): shape for shape in own}, ()
+        head: list[HeadShape] = [shape for shape in family.heads if shape in named]
+        head = head or list(_possible(family, values, weights)[:1])
+        return {str(task["kind"]): shape for shape in head}, ()
     possible = () if named & {*TASK_SHAPES} else _possible(family, values, weights)
     if wanted in possible:
         possible = (wanted,)
     first = {*named, *possible[:1]}
-    found: dict[str, HeadShape] = {}
+    possible_heads: dict[str, HeadShape] = {}
     taken: set[object] = set()
     for shape in sorted(family.heads, key=lambda shape: shape not in first):  # others may be there under other names
         theirs = {row.theirs for row in family.heads[shape]}
         if taken.isdisjoint(theirs):
             taken |= theirs
-            found[PRETRAINED.get(shape, shape)] = shape
-    return found, possible if len(possible) > 1 else ()
+            possible_heads[PRETRAINED.get(shape, shape)] = shape
+    return possible_heads, possible if len(possible) > 1 else ()
 
 
 def _possible(family: Family, values: dict[str, Any], weights: Mapping[str, Tensor]) -> tuple[HeadShape, ...]:
     """Return what the head of a task can be, from the modules that are there and from the labels in config.json."""
     modules = {name.rpartition(".")[0] for name in weights}
-    found: list[HeadShape] = [shape for shape in TASK_SHAPES if _present(family, shape, modules)]
-    if len(found) < 2:
-        return tuple(found)
-    [out] = [row.theirs for row in family.heads[found[0]] if row.ours == "out"]
+    present: list[HeadShape] = [shape for shape in TASK_SHAPES if _present(family, shape, modules)]
+    if len(present) < 2:
+        return tuple(present)
+    [out] = [row.theirs for row in family.heads[present[0]] if row.ours == "out"]
     outputs = len(weights[f"{out}.weight"]) if f"{out}.weight" in weights else 0
     labels = values.get("id2label")
     names = [str(name) for name in labels.values()] if isinstance(labels, dict) else []
@@ -280,7 +272,7 @@ def _possible(family: Family, values: dict[str, Any], weights: Mapping[str, Tens
         kept = ("text",)
     else:
         kept = ("text", "tokens")
-    return tuple(shape for shape in found if shape in kept) or tuple(found)
+    return tuple(shape for shape in present if shape in kept) or tuple(present)
 
 
 def _present(family: Family, shape: HeadShape, modules: set[str]) -> bool:

@@ -28,7 +28,7 @@ LANGUAGE = r"[a-z]{2,3}(-[A-Za-z0-9]{1,8})*|multilingual|code"
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What only you know of a model, for its card. Facts that are omitted are not in the card."""
+    """Facts for the card of a model that only you know. The card lacks omitted ones."""
 
     license: str = ""
     """License of the model, by its identifier on the hub: apache-2.0, mit, cc-by-4.0, … Only its form is checked."""
@@ -58,7 +58,7 @@ class CardResults:
 
 @dataclass(frozen=True)
 class About:
-    """What the card says of a model, besides what the model says itself."""
+    """Contents of a card that the model itself does not tell."""
 
     text: str = ""
     """Section on how the model was trained, in Markdown."""
@@ -66,7 +66,7 @@ class About:
     base_model: str = ""
     """Hub id of the model that it comes from. Empty: it comes from none of the hub."""
     relation: Literal["", "finetune", "quantized"] = ""
-    """What it is to `base_model`."""
+    """Its relation to `base_model`."""
     results: CardResults | None = None
     source: dict[str, Any] = field(default_factory=dict)
     """Metadata of the card of its source, of which it is a copy (`metadata_of`)."""
@@ -114,10 +114,10 @@ def _metadata(folder: Path, model: Model, about: About) -> str:
                 ]
     if about.base_model:
         said |= {"base_model": about.base_model, "base_model_relation": about.relation}
-    given = {"license": facts.license, "language": list(facts.language), "datasets": list(facts.datasets)}
+    told = {"license": facts.license, "language": list(facts.language), "datasets": list(facts.datasets)}
     if facts.license:
         said = {name: value for name, value in said.items() if name not in ("license_name", "license_link")}
-    said |= {name: value for name, value in given.items() if value}
+    said |= {name: value for name, value in told.items() if value}
     data = ModelCardData(
         **{name: value for name, value in said.items() if value},
         library_name=library,
@@ -142,8 +142,8 @@ def metadata_of(folder: Path, scores: bool) -> dict[str, Any]:
 
     path = folder / FILE
     try:
-        found = re.match(r"---\s*\n(.*?)\n---\s*\n", path.read_text("utf-8-sig", "replace"), re.DOTALL)
-        values = yaml.load(found[1], getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if found else {}
+        header = re.match(r"---\s*\n(.*?)\n---\s*\n", path.read_text("utf-8-sig", "replace"), re.DOTALL)
+        values = yaml.load(header[1], getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if header else {}
         if not isinstance(values, dict):
             raise ValueError("no table")
         kept = {name: values[name] for name in KEPT if _is_text(values.get(name))}
@@ -158,7 +158,7 @@ def metadata_of(folder: Path, scores: bool) -> dict[str, Any]:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(each, str) for each in value))
+    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(entry, str) for entry in value))
 
 
 def _text(model: Model, labels: tuple[str, ...], about: str) -> str:

@@ -25,7 +25,7 @@ LENGTHS = tuple(
     f"sentence_{name}_config.json"
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-"""Names of the settings of the module Transformer: today's, and those of older versions."""
+"""Names of the settings of the module Transformer: today's, and the names in older versions."""
 FILES = (MODULES, *LENGTHS, GENERAL, "1_Pooling/config.json")
 IN_MODULES = "[0-9]*_*"
 """Pattern of the folders of modules."""
@@ -54,7 +54,7 @@ class SentenceEmbedding:
     pooling: tuple[Pooling, ...] = ("mean",)
     """The poolings whose vectors are concatenated."""
     modules: tuple[VectorModule, ...] = ()
-    """What is computed after pooling, in this order."""
+    """Modules after the pooling, in this order."""
     include_prompt: bool = True
     """Whether the tokens of a prompt are pooled, too."""
     lowercase: bool = False
@@ -159,5 +159,5 @@ def _contents(module: VectorModule) -> tuple[dict[str, Any], dict[str, Tensor]]:
             activation = f"torch.nn.modules.{'linear' if act == 'Identity' else 'activation'}.{act}"
             values = {"in_features": weight.shape[1], "out_features": len(weight), "bias": bias is not None}
             values |= {"activation_function": activation} | ({"use_residual": True} if residual else {})
-            found = {"linear.weight": weight, "linear.bias": bias, "residual.weight": projection}
-            return values, {name: tensor for name, tensor in found.items() if tensor is not None}
+            tensors = {"linear.weight": weight, "linear.bias": bias, "residual.weight": projection}
+            return values, {name: tensor for name, tensor in tensors.items() if tensor is not None}

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from operator import eq, not_
 from pathlib import Path
 from typing import Any, get_args
 
@@ -9,8 +13,9 @@ from torch import Tensor
 
 from bertie.base import console, untrusted
 from bertie.base.errors import UserError
-from bertie.checkpoints.find import module_paths, root_of
+from bertie.checkpoints.find import PICKLED, SAFETENSORS, module_paths, read_tensors, root_of
 from bertie.checkpoints.sentence_transformers_format import (
+    DEFAULT_PROMPTS,
     GENERAL,
     LENGTHS,
     MODULES,
@@ -19,7 +24,6 @@ from bertie.checkpoints.sentence_transformers_format import (
     SentenceEmbedding,
     Similarity,
 )
-from bertie.checkpoints.weight_files import PICKLED, SAFETENSORS, read_tensors
 from bertie.files.model_folder import ModelFolder
 from bertie.model.heads.vector_modules import (
     ACTIVATIONS,
@@ -55,7 +59,7 @@ def read(folder: Path | ModelFolder, hidden_size: int | None = None) -> Sentence
         hidden_size: Width of the hidden states, to check the files. None: they are not compared with it.
 
     Returns:
-        None if the folder lacks modules.json, or has that of a cross-encoder, which scores pairs.
+        None if the folder lacks modules.json, or describes a cross-encoder, which scores pairs.
 
     Raises:
         UserError: A file is damaged, or asks for what bertie does not support.
@@ -66,8 +70,7 @@ def read(folder: Path | ModelFolder, hidden_size: int | None = None) -> Sentence
     general, path = root.json(GENERAL), root / GENERAL
     known = ("model_type", "prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim", "__version__")
     _warn_unknown(path, general, (*known, "requirements"))
-    if (kind := general.get("model_type", "SentenceTransformer")) != "SentenceTransformer":
-        raise _refused(path, "model_type", kind)
+    _require(path, general, model_type="SentenceTransformer")
     entries = _entries(root)
     kinds = [kind for kind, _ in entries]
     if kinds[:2] != ["Transformer", "Pooling"]:
@@ -82,18 +85,13 @@ def read(folder: Path | ModelFolder, hidden_size: int | None = None) -> Sentence
     for kind, module in entries[2:]:
         modules.append(_module(kind, module, root / MODULES))
         width = _width_after(modules[-1], width, module)
-    prompts = general.get("prompts") or {}
-    if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
-        raise _refused(path, "prompts", prompts, "it must map names to texts")
-    prompts = {name: text or "" for name, text in prompts.items()}
-    default, similarity, dimensions = (general.get(name) for name in known[2:5])
-    if default is not None and default not in (*prompts, "query", "document"):
-        raise _refused(path, "default_prompt_name", default, "there is no such prompt")
-    similarity = similarity or "cosine"
-    if similarity not in get_args(Similarity):
-        raise _refused(path, "similarity_fn_name", similarity)
-    if dimensions is not None and (type(dimensions) is not int or dimensions < 1):
-        raise _refused(path, "truncate_dim", dimensions, "give at least 1")
+    prompts = _value(path, general, "prompts", {}, lambda texts: all(map(_is_text, (texts or {}).values())))
+    prompts = {name: text or "" for name, text in (prompts or {}).items()}
+    named = (None, *prompts, *DEFAULT_PROMPTS)
+    default = _value(path, general, "default_prompt_name", None, named.__contains__, "there is no such prompt")
+    similarity = general.get("similarity_fn_name") or "cosine"
+    _value(path, general, "similarity_fn_name", None, (None, *get_args(Similarity)).__contains__)
+    dimensions = _value(path, general, "truncate_dim", None, _is_size, "give at least 1")
     return SentenceEmbedding(
         pooling, tuple(modules), include_prompt, lowercase, prompts, default, similarity, dimensions, stated=True
     )
@@ -135,23 +133,23 @@ def score_activation(folder: Path | ModelFolder, outputs: int) -> str | None:
     folder = ModelFolder.of(folder)
     root, path = root_of(folder), folder / "config.json"
     values = folder.json("config.json")  # Google's folders have none
-    own, old = values.get("sentence_transformers"), values.get("sbert_ce_default_activation_function")
+    nested, old = values.get("sentence_transformers"), values.get("sbert_ce_default_activation_function")
     name, key, marked = None, "", False
     if root is not None and (general := root.json(GENERAL)).get("model_type") == "CrossEncoder":
         _require_cross_encoder(root, general)
         name, key, marked = general.get("activation_fn"), "activation_fn", True
         path = root / GENERAL if name is not None else path
-    if name is None and isinstance(own, dict):
-        name, key, marked = own.get("activation_fn"), "sentence_transformers.activation_fn", True
+    if name is None and isinstance(nested, dict):
+        name, key, marked = nested.get("activation_fn"), "sentence_transformers.activation_fn", True
     if name is None and old is not None:
         name, key, marked = old, "sbert_ce_default_activation_function", True
     if name is None:
         return ("Sigmoid" if outputs == 1 else "Identity") if marked else None
-    found = name.rsplit(".", 1)[-1] if isinstance(name, str) and name.startswith("torch.nn.") else ""
-    if found not in SCORE_ACTIVATIONS or (found != "Identity" and outputs > 1):
+    activation = name.rsplit(".", 1)[-1] if isinstance(name, str) and name.startswith("torch.nn.") else ""
+    if activation not in SCORE_ACTIVATIONS or (activation != "Identity" and outputs > 1):
         scores = console.plural(outputs, "score")
         raise UserError(f"{path}: {key} is {str(name)[:100]!r}, which is not supported for {scores} per pair")
-    return found
+    return activation
 
 
 def max_sequence_length(folder: Path | ModelFolder) -> int | None:
@@ -172,10 +170,7 @@ def max_sequence_length(folder: Path | ModelFolder) -> int | None:
         (folder / "tokenizer_config.json", folder.json("tokenizer_config.json"), "model_max_length"),
     ]
     for path, values, name in sources:
-        length = values.get(name) if isinstance(values, dict) else None
-        if length is not None and (type(length) is not int or length < 4):
-            raise UserError(f"{path}: {name} is {repr(length)[:60]}: give at least 4 tokens")
-        if length:
+        if length := _value(path, values, name, None, partial(_is_size, least=4), "give at least 4 tokens"):
             return length
     return None
 
@@ -194,8 +189,7 @@ def _entries(root: ModelFolder) -> list[tuple[str, ModelFolder]]:
             raise UserError(f"{path} is damaged: each module has a path and a type, which are texts")
         if not entry["type"].startswith("sentence_transformers."):
             raise _refused(path, "type", entry["type"], f"it is code that bertie does not have; {REMEDY}")
-        if entry.get("kwargs"):
-            raise _refused(path, "kwargs", entry["kwargs"])
+        _value(path, entry, "kwargs", None, not_)
         _warn_unknown(path, entry, ("idx", "name", "path", "type", "kwargs"))
         modules.append(entry["type"].rsplit(".", 1)[-1])
     return [(kind, root.inside(name)) for kind, name in zip(modules, module_paths(root), strict=True)]
@@ -206,27 +200,14 @@ def _transformer(path: Path, values: dict[str, Any], task: str) -> bool:
     known = ("max_seq_length", "do_lower_case", "transformer_task", "modality_config", "module_output_name")
     _warn_unknown(path, values, (*known, *EMPTY, *ARGUMENTS, "unpad_inputs", "backend", "cache_dir"))
     for name in EMPTY:
-        if values.get(name):
-            raise _refused(path, name, values[name])
+        _value(path, values, name, None, not_)
     for name in ARGUMENTS:
-        given = values.get(name) or {}
-        if not isinstance(given, dict):
-            raise _refused(path, name, given)
         limits = {"model_max_length"} if name in ("tokenizer_args", "processor_kwargs") else set()
-        for key, value in given.items():
-            if key not in ARGUMENTS_WITHOUT_EFFECT | limits:
-                raise _refused(path, f"{name}.{key}", value)
-    if (found := values.get("transformer_task", "feature-extraction")) != task:
-        raise _refused(path, "transformer_task", found)
+        _value(path, {name: values.get(name) or {}}, name, {}, (ARGUMENTS_WITHOUT_EFFECT | limits).issuperset)
+    _require(path, {"transformer_task": "feature-extraction"} | values, transformer_task=task)
     if task == "feature-extraction":
-        if values.get("modality_config", TEXT_ONLY) != TEXT_ONLY:
-            raise _refused(path, "modality_config", values["modality_config"])
-        if (output := values.get("module_output_name", "token_embeddings")) != "token_embeddings":
-            raise _refused(path, "module_output_name", output)
-    lowercase = values.get("do_lower_case") or False
-    if lowercase not in (True, False):
-        raise _refused(path, "do_lower_case", lowercase)
-    return bool(lowercase)
+        _require(path, values, modality_config=TEXT_ONLY, module_output_name="token_embeddings")
+    return bool(_value(path, values, "do_lower_case", False, (None, True, False).__contains__))
 
 
 def _require_cross_encoder(root: ModelFolder, general: dict[str, Any]) -> None:
@@ -234,15 +215,14 @@ def _require_cross_encoder(root: ModelFolder, general: dict[str, Any]) -> None:
     path = root / GENERAL
     known = ("model_type", "prompts", "default_prompt_name", "activation_fn", "__version__", "requirements")
     _warn_unknown(path, general, (*known, "keep_in_fp32_modules"))
-    if (default := general.get("default_prompt_name")) is not None:
-        raise _refused(path, "default_prompt_name", default, "a cross-encoder of bertie has no prompts")
+    _require(path, general, default_prompt_name=None)
     entries = _entries(root)
     if [kind for kind, _ in entries] != ["Transformer"]:
         shown = " → ".join(kind for kind, _ in entries) or "nothing"
         raise UserError(f"{root / MODULES} asks for {shown}, which is not supported: {REMEDY}")
     where, settings = transformer_settings(entries[0][1])
-    if _transformer(where, settings, "sequence-classification"):
-        raise _refused(where, "do_lower_case", True, "a cross-encoder of bertie reads texts as its tokenizer does")
+    _transformer(where, settings, "sequence-classification")
+    _value(where, settings, "do_lower_case", False, not_, "a cross-encoder of bertie reads texts as its tokenizer does")
 
 
 def _pooling(folder: ModelFolder) -> tuple[int | None, tuple[Pooling, ...], bool]:
@@ -258,17 +238,12 @@ def _pooling(folder: ModelFolder) -> tuple[int | None, tuple[Pooling, ...], bool
     if unknown:
         raise _refused(path, unknown[0], values[unknown[0]])
     _warn_unknown(path, values, (*OLD_MODES, *sizes, "pooling_mode", "include_prompt", *unknown))
-    given = values.get("pooling_mode", [mode for key, mode in old.items() if values[key]] or ["mean"])
-    modes = given if isinstance(given, list) else [given]
+    named = values.get("pooling_mode", [mode for key, mode in old.items() if values[key]] or ["mean"])
+    modes = named if isinstance(named, list) else [named]
     if not modes or len(modes) > len(OLD_MODES) or not all(mode in OLD_MODES.values() for mode in modes):
-        raise _refused(path, "pooling_mode", given)
-    width = next((values[key] for key in sizes if key in values), None)
-    if width is not None and (type(width) is not int or width < 1):
-        raise _refused(path, sizes[0], width)
-    include = values.get("include_prompt", True)
-    if type(include) is not bool:
-        raise _refused(path, "include_prompt", include)
-    return width, tuple(modes), include
+        raise _refused(path, "pooling_mode", named)
+    width = next((_value(path, values, key, None, _is_size) for key in sizes if key in values), None)
+    return width, tuple(modes), _value(path, values, "include_prompt", True, _is_bool)
 
 
 def _module(kind: str, folder: ModelFolder, listed: Path) -> VectorModule:
@@ -280,17 +255,13 @@ def _module(kind: str, folder: ModelFolder, listed: Path) -> VectorModule:
         listed: The file that lists it, for messages.
     """
     path, values = folder / "config.json", folder.json("config.json")
-    for key in ("module_input_name", "module_output_name"):
-        if values.get(key, "sentence_embedding") not in ("sentence_embedding", None):
-            raise _refused(path, key, values[key])
     known: tuple[str, ...] = ("module_input_name", "module_output_name")
+    for key in known:
+        _value(path, values, key, None, (None, "sentence_embedding").__contains__)
     if kind == "Normalize":
         module: VectorModule = Normalize()
     elif kind == "Dropout":
-        rate = values.get("dropout", 0.2)
-        if not isinstance(rate, int | float) or not 0 <= rate <= 1:
-            raise _refused(path, "dropout", rate)
-        module, known = Dropout(float(rate)), ("dropout",)
+        module, known = Dropout(float(_value(path, values, "dropout", 0.2, lambda rate: 0 <= rate <= 1))), ("dropout",)
     elif kind == "LayerNorm":
         tensors = _tensors(folder, {"norm.weight": 1, "norm.bias": 1})
         module, known = LayerNorm(tensors["norm.weight"], tensors["norm.bias"]), ("dimension",)
@@ -304,10 +275,7 @@ def _module(kind: str, folder: ModelFolder, listed: Path) -> VectorModule:
 
 
 def _dense(folder: ModelFolder, path: Path, values: dict[str, Any]) -> Dense:
-    bias, residual = values.get("bias", True), values.get("use_residual", False)
-    for key, value in (("bias", bias), ("use_residual", residual)):
-        if type(value) is not bool:
-            raise _refused(path, key, value)
+    bias, residual = (_value(path, values, *item, _is_bool) for item in (("bias", True), ("use_residual", False)))
     name = values.get("activation_function", "torch.nn.modules.activation.Tanh")
     act = name.rsplit(".", 1)[-1] if isinstance(name, str) and name.startswith("torch.nn.") else None
     if act not in ACTIVATIONS:
@@ -330,8 +298,8 @@ def _tensors(folder: ModelFolder, wanted: dict[str, int]) -> dict[str, Tensor]:
         raise UserError(f"{folder / SAFETENSORS} is missing: restore it, or {PICKLED}")
     untrusted.require_inside(folder.path, names)
     tensors = read_tensors(folder / names[0])
-    if (found := set(tensors)) != (names_wanted := set(wanted)):
-        first = min(found ^ names_wanted)
+    if (stored := set(tensors)) != (names_wanted := set(wanted)):
+        first = min(stored ^ names_wanted)
         problem = "lacks" if first in names_wanted else "also holds"
         raise UserError(f"{folder / names[0]} {problem} {first[:200]}: it does not fit its config.json")
     for name, dimensions in wanted.items():
@@ -345,10 +313,10 @@ def _width_after(module: VectorModule, width: int | None, folder: ModelFolder) -
     reads = {Dense: lambda m: m.weight.shape[1], LayerNorm: lambda m: len(m.weight)}
     if type(module) not in reads:
         return width
-    own = reads[type(module)](module)
-    if width is not None and own != width:
-        raise UserError(f"{folder} reads vectors of width {own}, and those before it have width {width}")
-    return output_width((module,), own)
+    reads_width = reads[type(module)](module)
+    if width is not None and reads_width != width:
+        raise UserError(f"{folder} reads vectors of width {reads_width}, and those before it have width {width}")
+    return output_width((module,), reads_width)
 
 
 def _warn_unknown(path: Path, values: dict[str, Any], known: tuple[str, ...]) -> None:
@@ -356,6 +324,35 @@ def _warn_unknown(path: Path, values: dict[str, Any], known: tuple[str, ...]) ->
     if unknown := sorted(set(values) - set(known)):
         shown = ", ".join(key[:60] for key in unknown[:10])
         console.warn(f"{path}: bertie does not know {shown}: ignored")
+
+
+def _value(
+    path: Path, values: dict[str, Any], key: str, default: Any, fits: Callable[[Any], bool], why: str = ""
+) -> Any:
+    """Return the value of a key. Raises UserError if it does not fit, with `why` as `_refused`."""
+    value = values.get(key, default)
+    with suppress(AttributeError, TypeError):  # the value has another type than expected
+        if fits(value):
+            return value
+    raise _refused(path, key, value, why)
+
+
+def _require(path: Path, values: dict[str, Any], **supported: Any) -> None:
+    """Check keys of which bertie supports a single value, which missing keys have. Raises UserError."""
+    for key, value in supported.items():
+        _value(path, values, key, value, partial(eq, value))
+
+
+def _is_bool(value: Any) -> bool:
+    return type(value) is bool
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str | None)
+
+
+def _is_size(value: Any, least: int = 1) -> bool:
+    return value is None or (type(value) is int and value >= least)
 
 
 def _refused(path: Path, key: str, value: Any, why: str = "") -> UserError:

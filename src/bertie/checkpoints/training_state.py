@@ -17,12 +17,10 @@ from torch import Tensor
 from bertie.base import config, console, storage
 from bertie.base.errors import MachineError, UsageError, UserError, require_range
 from bertie.batches.loader import Position
-from bertie.checkpoints.checkpoint import load_weights
-from bertie.checkpoints.find import list_checkpoints
+from bertie.checkpoints.find import list_checkpoints, read_tensors
 from bertie.checkpoints.folder import MANIFEST, save_tensors, write_manifest, write_model
 from bertie.checkpoints.model_card import About
-from bertie.checkpoints.read import read_folder
-from bertie.checkpoints.weight_files import read_tensors
+from bertie.checkpoints.read import load_weights, read_folder
 from bertie.model.model import Model
 from bertie.tokenizers.tokenizer import Tokenizer
 
@@ -110,13 +108,13 @@ def copied_tensors(model: Model, optimizer: torch.optim.Optimizer, into: StateTe
     """
     parts = _tensors_of(model, optimizer)
     places = (into.weights, into.optimizer) if into else ({}, {})
-    found = tuple(
+    copies_of_parts = tuple(
         {name: _copied(tensor, place.get(name)) for name, tensor in part.items()}
         for part, place in zip(parts, places, strict=True)
     )
     if next(model.parameters()).device.type == "cuda":
         torch.cuda.current_stream().synchronize()  # copies into pinned memory do not wait
-    return StateTensors(*found)
+    return StateTensors(*copies_of_parts)
 
 
 def _copied(tensor: Tensor, place: Tensor | None) -> Tensor:
@@ -244,7 +242,7 @@ def load_state(folder: Path, model: Model, optimizer: torch.optim.Optimizer) -> 
     counters = folder / "training_state" / "counters.json"
     _require(counters)
     try:
-        found = config.build(Counters, storage.read_json(counters), "counters")
+        progress = config.build(Counters, storage.read_json(counters), "counters")
         places = (
             "epoch",
             "epoch_step",
@@ -255,12 +253,12 @@ def load_state(folder: Path, model: Model, optimizer: torch.optim.Optimizer) -> 
             "skipped",
             "consecutive_skipped",
         )
-        require_range("counters", found, *places, low=0, high=2**63)
+        require_range("counters", progress, *places, low=0, high=2**63)
     except UsageError as error:
         raise UserError(f"{counters} is damaged: {error}") from error
-    if found.step != int(folder.name[5:]):
-        raise UserError(f"{counters} is damaged: it belongs to step {found.step}")
-    return found
+    if progress.step != int(folder.name[5:]):
+        raise UserError(f"{counters} is damaged: it belongs to step {progress.step}")
+    return progress
 
 
 def load_optimizer(folder: Path, model: Model, optimizer: torch.optim.Optimizer, grown: tuple[str, ...] = ()) -> None:
@@ -284,8 +282,8 @@ def load_optimizer(folder: Path, model: Model, optimizer: torch.optim.Optimizer,
     tuned = any(parameter.requires_grad for parameter in model.encoder.parameters())
     if not known or (tuned and not any(name.startswith("encoder.") for name in known)):
         raise UserError(f"{path} is damaged: it has no state of the encoder")
-    own = {p: group["state"] for group in optimizer.param_groups if "state" in group for p in group["params"]}
-    usual = [set(states[name]) for name, parameter in known.items() if parameter not in own]
+    factored = {p: group["state"] for group in optimizer.param_groups if "state" in group for p in group["params"]}
+    usual = [set(states[name]) for name, parameter in known.items() if parameter not in factored]
     kinds = set.intersection(*usual) if usual else set()
     for name, parameter in known.items():  # other parameters keep the optimizer's initial state
         for kind, tensor in states[name].items():
@@ -297,7 +295,7 @@ def load_optimizer(folder: Path, model: Model, optimizer: torch.optim.Optimizer,
                 if kind == "step"
                 else (tensor.shape, tensor.dtype) == (parameter.shape, parameter.dtype)
             )
-            if kind not in own.get(parameter, kinds) or not fits:
+            if kind not in factored.get(parameter, kinds) or not fits:
                 raise UserError(f"{path} is damaged: {kind} of {name} is {tensor.dtype} of shape {tuple(tensor.shape)}")
         optimizer.state[parameter] = {kind: tensor.to(parameter.device) for kind, tensor in states[name].items()}
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from bertie.checkpoints.checkpoint import Checkpoint
+from bertie.checkpoints.read import Checkpoint
 from bertie.model.encoder import EncoderConfig, build_encoder
 from bertie.model.initialization import no_weights
 from bertie.model.model import Model
@@ -20,8 +20,8 @@ def rows_by_entry(config: EncoderConfig, build: Callable[[EncoderConfig], nn.Mod
     """Return the names of the weights of a model that have one row per vocabulary entry. build: makes the model."""
     with no_weights():
         shapes = [
-            {name: weight.shape for name, weight in build(each).state_dict().items()}
-            for each in (replace(config, vocab_size=entries) for entries in (1000, 1001))
+            {name: weight.shape for name, weight in build(sized).state_dict().items()}
+            for sized in (replace(config, vocab_size=entries) for entries in (1000, 1001))
         ]
     return tuple(name for name, shape in shapes[0].items() if shape != shapes[1][name])
 

@@ -29,7 +29,7 @@ class ExecutorOptions:
         return make_executor(self.executor, self.workers, self.ray_address)
 
 
-def given(args: Any, *names: str) -> dict[str, Any]:
+def selected(args: Any, *names: str) -> dict[str, Any]:
     """Return arguments of a verb by name, for a function whose parameters have the same names."""
     return {name: getattr(args, name) for name in names}
 

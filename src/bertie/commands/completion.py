@@ -46,19 +46,17 @@ def script(shell: Shell) -> str:
 def _add_flags(verb: str, parser: argparse.ArgumentParser) -> None:
     """Add the first argument and the flags of all variants of a verb."""
     every, usual = variants(verb), USUAL.get(verb)
-    known = {argument.name: argument for found in every.values() for argument in found}
-    for number, argument in enumerate(each for each in known.values() if each.positional):
-        words = tuple(every) if argument.name in ("config", "kind") and not number else argument.choices
-        added = parser.add_argument(argument.name, nargs="*" if argument.several else None, choices=words or None)
-        if not words:
-            added.complete = shtab.FILE  # pyright: ignore[reportAttributeAccessIssue] - how shtab is told
-    for argument in (each for each in known.values() if not each.positional):
-        about = _sentence(argument.help).replace("%", "%%")
+    known = {argument.name: argument for arguments in every.values() for argument in arguments}
+    for number, argument in enumerate(sorted(known.values(), key=lambda argument: not argument.positional)):
+        about: dict[str, Any] = {} if argument.positional else {"help": _sentence(argument.help).replace("%", "%%")}
         if argument.switch:
-            parser.add_argument(argument.name, help=about, action="store_true")
+            parser.add_argument(argument.name, action="store_true", **about)
             continue
-        added = parser.add_argument(argument.name, help=about, choices=argument.choices or None)
-        if not argument.choices:
+        names_variant = argument.name in ("config", "kind") and not number
+        words = tuple(every) if names_variant else argument.choices
+        several = "*" if argument.positional and argument.several else None
+        added = parser.add_argument(argument.name, nargs=several, choices=words or None, **about)
+        if not words:
             added.complete = shtab.FILE  # pyright: ignore[reportAttributeAccessIssue] - how shtab is told
     if usual and usual.name and usual.flag:  # it replaces the first word
         parser.add_argument(usual.flag, help="Kind of the task", choices=tuple(every))

@@ -8,7 +8,7 @@ from typing import Any
 
 from bertie.base import console
 from bertie.checkpoints.model_card import CardFacts
-from bertie.commands.common import given
+from bertie.commands.common import selected
 from bertie.commands.flags import Positional
 from bertie.predict.convert.export import ExportPrecision, ExportTarget, convert
 
@@ -44,7 +44,7 @@ class Args:
 
 
 def run(args: Args) -> dict[str, Any]:
-    options = given(args, "precision", "data", "calibration", "max_loss", "push", "public", "card")
+    options = selected(args, "precision", "data", "calibration", "max_loss", "push", "public", "card")
     result = convert(args.run, args.out, args.to, **options)
     equal = sum(compared["verdict"] == "equal" for compared in result["compared"])
     console.info(

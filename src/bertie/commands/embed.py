@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from bertie.base import console
 from bertie.base.errors import UsageError
-from bertie.commands.common import given, require_one_input
+from bertie.commands.common import require_one_input, selected
 from bertie.commands.flags import Flat, Positional
 from bertie.commands.model_options import ModelOptions
 from bertie.examples.unlabeled import UnlabeledReader
@@ -65,7 +65,7 @@ def run(args: Args) -> dict[str, Any]:
         if not share.first:
             list(vector_blocks(shared(load(args.run, **vars(args.how)), share), unit, ()))
             return {}
-        options = given(args, "source", "dtype", "strict") | vars(args.how)
+        options = selected(args, "source", "dtype", "strict") | vars(args.how)
         result = embed(args.run, args.input or args.texts, args.out, unit, **options, share=share)
     rate = result["texts"] / max(result["seconds"], 1e-3)
     console.info(
@@ -76,12 +76,10 @@ def run(args: Args) -> dict[str, Any]:
 
 
 def _unit(args: Args) -> VectorUnit:
+    others = ("word_pooling",) if args.unit == "text" else ("pooling", "prompt_name")
+    for name in others:
+        if getattr(args, name):
+            raise UsageError(f"--{name.replace('_', '-')} has no effect with --unit {args.unit}: remove it")
     if args.unit == "word":
-        if args.pooling:
-            raise UsageError("--pooling applies to texts: with --unit word, use --word-pooling first or mean")
-        if args.prompt_name:
-            raise UsageError("--prompt-name applies to texts: omit it with --unit word")
         return WordUnit(word_pooling=args.word_pooling or "first", layers=args.layers)
-    if args.word_pooling:
-        raise UsageError("--word-pooling applies to words: add --unit word")
     return TextUnit(pooling=args.pooling, layers=args.layers, prompt_name=args.prompt_name)

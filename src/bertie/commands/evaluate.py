@@ -9,8 +9,7 @@ from typing import Any
 from bertie.base import console
 from bertie.commands.flags import Flat, Positional
 from bertie.commands.model_options import ModelOptions
-from bertie.predict.checkpoint_task import read_task
-from bertie.predict.load import load
+from bertie.predict.load import load, read_task
 from bertie.predict.shared import shared
 from bertie.tasks import AnyTask
 from bertie.tasks.evaluation.folder import PAGE

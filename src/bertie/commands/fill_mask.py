@@ -50,15 +50,14 @@ class Args:
 
 def run(args: Args) -> dict[str, Any]:
     searches = (args.whole_words or args.joint) and not args.candidates
-    add = "add --whole-words or --joint, without --candidates"
-    for flag, problem in {
-        "--whole-words": args.whole_words and args.candidates and "candidates are whole words",
-        "--max-pieces": args.max_pieces is not None and not args.whole_words and "add --whole-words",
-        "--order": args.order is not None and not searches and add,
-        "--beam": args.beam is not None and not searches and add,
+    for flag, is_idle in {
+        "--whole-words": args.whole_words and args.candidates,
+        "--max-pieces": args.max_pieces is not None and not args.whole_words,
+        "--order": args.order is not None and not searches,
+        "--beam": args.beam is not None and not searches,
     }.items():
-        if problem:
-            raise UsageError(f"{flag} has no effect here: {problem}")
+        if is_idle:
+            raise UsageError(f"{flag} has no effect here: remove it (see bertie fill-mask --help)")
     predictor = load(args.run, language=args.language)
     result = _result(predictor, args)
     tell_generator(predictor.model)
@@ -87,10 +86,7 @@ def _single(groups: list[list[Filling]]) -> dict[str, Any]:
     for group in groups:
         console.result("  ".join(f"{printable(filling.words[0])} {_number(filling)}" for filling in group))
     return {
-        "masks": [
-            [{"word": filling.words[0], "pieces": list(filling.pieces[0]), **_scores(filling)} for filling in group]
-            for group in groups
-        ]
+        "masks": [[{"word": f.words[0], "pieces": list(f.pieces[0]), **_scores(f)} for f in group] for group in groups]
     }
 
 
@@ -98,12 +94,7 @@ def _joint(fillings: list[Filling]) -> dict[str, Any]:
     """Print each filling of all masks on a line, and return them for JSON."""
     for filling in fillings:
         console.result(f"{' … '.join(map(printable, filling.words))}  {_number(filling)}")
-    return {
-        "fillings": [
-            {"words": list(filling.words), "pieces": [list(own) for own in filling.pieces], **_scores(filling)}
-            for filling in fillings
-        ]
-    }
+    return {"fillings": [{"words": list(f.words), "pieces": list(map(list, f.pieces)), **_scores(f)} for f in fillings]}
 
 
 def _number(filling: Filling) -> str:

@@ -107,20 +107,20 @@ class Argument:
         return f"{self.name} {value}{'…' * self.several}".rstrip()
 
 
-def arguments(verb: str, given: dict[str, Any]) -> list[Argument]:
-    """List all arguments of a verb. given: the defaults that depend on its first word."""
+def arguments(verb: str, overrides: dict[str, Any]) -> list[Argument]:
+    """List all arguments of a verb. overrides: the defaults that depend on its first word."""
     owner = importlib.import_module(module(verb)).Args
     shared = (Reading, Output) if verb in READ_MODELS else (Output,)
-    more = [argument for each in shared for argument in _walk(each, config.defaults(each))]
-    return [*_walk(owner, config.defaults(owner) | given), *more]
+    more = [argument for group in shared for argument in _walk(group, config.defaults(group))]
+    return [*_walk(owner, config.defaults(owner) | overrides), *more]
 
 
-def listed(verb: str, given: dict[str, Any]) -> list[Argument]:
+def listed(verb: str, overrides: dict[str, Any]) -> list[Argument]:
     """List the arguments of a verb without those that it accepts only to refuse them with a message."""
     hidden = getattr(importlib.import_module(module(verb)), "HIDDEN", ())
     return [
         argument
-        for argument in arguments(verb, given)
+        for argument in arguments(verb, overrides)
         if not is_kind(argument) and f"{argument.group.__name__}.{argument.path[-1]}" not in hidden
     ]
 
@@ -157,8 +157,8 @@ def tables(every: dict[str, list[Argument]]) -> dict[tuple[str, type], tuple[str
         For each table, the first word that has it, and the flags with the defaults of this word.
     """
     groups: dict[tuple[str, type], tuple[str, list[Argument]]] = {}
-    for word, found in every.items():
-        for argument in found:
+    for word, listing in every.items():
+        for argument in listing:
             if "." in argument.key:
                 first, members = groups.setdefault((argument.key.rpartition(".")[0], argument.group), (word, []))
                 members += [argument] if word == first else []

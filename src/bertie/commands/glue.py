@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie.commands.common import given
+from bertie.commands.common import selected
 from bertie.commands.finetune import defaults as defaults
 from bertie.commands.flags import Flat, Positional
 from bertie.finetuning.glue import glue
@@ -48,7 +48,7 @@ class Args:
 
 def run(args: Args) -> dict[str, Any]:
     started = time.monotonic()
-    options = given(args, "tasks", "from_mnli", "threads")
+    options = selected(args, "tasks", "from_mnli", "threads")
     result = glue(args.folder, args.model, args.out, args.recipe, **options)
     seeds = list(range(args.recipe.seed, args.recipe.seed + args.recipe.restarts))
     seconds = round(time.monotonic() - started, 3)

@@ -8,7 +8,7 @@ from typing import Any
 
 from bertie.base import console
 from bertie.base.errors import UserError
-from bertie.commands.common import given
+from bertie.commands.common import selected
 from bertie.commands.flags import Flat, Positional
 from bertie.lab.lab import run_lab
 from bertie.lab.launchers import Work
@@ -38,7 +38,7 @@ class Args:
 
 
 def run(args: Args) -> dict[str, Any]:
-    options = given(args, "seeds", "work")
+    options = selected(args, "seeds", "work")
     result = run_lab(args.config, args.data, args.out, **options, steps=args.steps or "", dry=args.dry_run)
     if failed := result.get("failed"):
         remedy = "the same command repeats them. If a file of a step is damaged, remove the folder of that step first"

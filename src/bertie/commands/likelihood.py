@@ -52,8 +52,8 @@ def run(args: Args) -> dict[str, Any]:
     stdout = None if args.out else require_stdout("likelihoods")
     if args.out and args.out.suffix != ".jsonl":
         raise UsageError(f"--out {args.out}: likelihoods are written as .jsonl: use this ending")
-    if args.out and args.out.exists():
-        raise UsageError(f"{args.out} already exists: give another --out, or remove it first")
+    if args.out:
+        storage.require_fresh(args.out, "likelihoods")
     texts = args.source.stream(args.input) if args.input else args.texts
     predictor = load(args.run, language=args.language)
     causal = predictor.token_model().causal

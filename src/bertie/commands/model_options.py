@@ -14,4 +14,4 @@ class ModelOptions:
     language: str = ""
     """Language of the texts, for a model with language embeddings; empty: the language of fine-tuning, or else the first one."""
     engine: EngineName | None = None
-    """What computes the encoder; by default the engine that a converted model was made for, or else plain."""
+    """Engine that computes the encoder; by default the engine that a converted model was made for, or else plain."""

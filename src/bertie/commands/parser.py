@@ -39,17 +39,17 @@ def parse(verb: str, argv: list[str]) -> Any:
     if usual and usual.name and word is None:
         example = f", such as {usual.word}" * bool(usual.word)
         raise UsageError(f"bertie {verb} lacks {usual.name}, the first argument{example}")
-    given = command.defaults(usual.word if word is None else word) if usual else {}
-    known = arguments(verb, given)
+    overrides = command.defaults(usual.word if word is None else word) if usual else {}
+    known = arguments(verb, overrides)
     try:
-        found = _values(known, argv)
-        if lacks := [a.label for a in known if a.default is REQUIRED and not a.several and a.path not in found]:
+        parsed = _values(known, argv)
+        if lacks := [a.label for a in known if a.default is REQUIRED and not a.several and a.path not in parsed]:
             raise UsageError(f"bertie {verb} lacks {', '.join(lacks)}")
     except UsageError as error:
         raise UsageError(f"{error} (see bertie {verb} --help)") from error
     empty = {a.path[0]: typing.get_origin(a.type)() for a in known if a.several and a.default is REQUIRED}
-    values = config.defaults(command.Args) | given | empty
-    return command.Args(**_replaced(values, {path: value for path, value in found.items() if path[0] in values}))
+    values = config.defaults(command.Args) | overrides | empty
+    return command.Args(**_replaced(values, {path: value for path, value in parsed.items() if path[0] in values}))
 
 
 def _first_word(verb: str, argv: list[str]) -> tuple[str | None, list[str]]:
@@ -68,7 +68,7 @@ def _first_word(verb: str, argv: list[str]) -> tuple[str | None, list[str]]:
 def _values(known: list[Argument], argv: list[str]) -> Changes:
     """Convert the arguments to values, by the paths of their fields. Raises UsageError."""
     flags = {argument.name: argument for argument in known if not argument.positional}
-    found: Changes = {}
+    values: Changes = {}
     free: list[str] = []
     rest = list(argv)
     while rest:
@@ -92,14 +92,14 @@ def _values(known: list[Argument], argv: list[str]) -> Changes:
             raise UsageError(f"{name} takes no value, found {value!r}")
         if not argument.switch and not argument.several and not words:
             raise UsageError(f"{argument.label} lacks its value")
-        found[argument.path] = argument.default is not True if argument.switch else _converted(argument, words)
+        values[argument.path] = argument.default is not True if argument.switch else _converted(argument, words)
     for argument in known:
         if argument.positional and free:
             words, free = (free, []) if argument.several else (free[:1], free[1:])
-            found[argument.path] = _converted(argument, words)
+            values[argument.path] = _converted(argument, words)
     if free:
         raise UsageError(f"unknown argument {free[0]}")
-    return found
+    return values
 
 
 def _is_flag(word: str) -> bool:
@@ -152,12 +152,12 @@ def help_text(verb: str, word: str) -> str:
     """Return the help of a verb. word: its first word, whose values are the defaults; "": any."""
     command = importlib.import_module(module(verb))
     every = {word: listed(verb, command.defaults(word))} if word else variants(verb)
-    own = [argument for argument in next(iter(every.values())) if "." not in argument.key]
+    plain = [argument for argument in next(iter(every.values())) if "." not in argument.key]
     width = shutil.get_terminal_size().columns
-    words = ["usage: bertie", verb, *(a.label for a in own if a.positional or a.default is REQUIRED), "[OPTIONS]"]
+    words = ["usage: bertie", verb, *(a.label for a in plain if a.positional or a.default is REQUIRED), "[OPTIONS]"]
     blocks = [textwrap.fill(" ".join(words), width, subsequent_indent=" " * 8, break_on_hyphens=False)]
     blocks += [textwrap.fill(part, width) for part in inspect.cleandoc(command.Args.__doc__).split("\n\n")]
-    blocks.append("\n".join(_entry(argument, width) for argument in own))
+    blocks.append("\n".join(_entry(argument, width) for argument in plain))
     for (key, owner), (name, members) in tables(every).items():
         defaults = f" (defaults of {name})" * (name != word and f"`{name}`" not in kind_of(owner))
         blocks.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bertie.commands.common import given
+from bertie.commands.common import selected
 from bertie.commands.flags import Flat
 from bertie.corpus.remote_shards import ShardCache
 from bertie.pretraining.budget_plan import Device, plan
@@ -29,5 +29,5 @@ class Args:
 
 
 def run(args: Args) -> dict[str, Any]:
-    options = given(args, "device", "utilization", "threads")
+    options = selected(args, "device", "utilization", "threads")
     return plan(args.data, args.budget, **options, cache=args.shard_cache)

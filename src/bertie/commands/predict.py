@@ -58,5 +58,5 @@ def run(args: Args) -> dict[str, Any]:
             return {}
         inputs = [args.text] if args.one_example else args.text
         predictions = model.predict_file(args.input, strategy) if args.input else model.predict_stream(inputs, strategy)
-        found = map(raise_error, predictions) if args.strict else predictions
-        return print_lines(found, prediction_to_json, args.input, "examples", "prediction")
+        results = map(raise_error, predictions) if args.strict else predictions
+        return print_lines(results, prediction_to_json, args.input, "examples", "prediction")

@@ -8,7 +8,7 @@ from typing import Any
 
 from bertie.base import console
 from bertie.base.errors import UsageError, UserError
-from bertie.commands.common import ExecutorOptions, given
+from bertie.commands.common import ExecutorOptions, selected
 from bertie.commands.flags import Flat, Positional
 from bertie.corpus.document_blocks import Filters
 from bertie.corpus.prepare import prepare
@@ -46,9 +46,7 @@ def run(args: Args) -> dict[str, Any]:
         if args != Args(check=args.check):
             raise UsageError("--check reads existing shards: remove the other arguments")
         if is_url(args.check):
-            raise UsageError(
-                f"--check {args.check}: give a local folder; files of an object store are checked as fetched"
-            )
+            raise UsageError(f"--check {args.check}: give a local folder, not an object store")
         folder = Path(args.check)
         manifest = open_shards(folder).manifest
         if others := unlisted_files(folder, manifest):
@@ -59,7 +57,7 @@ def run(args: Args) -> dict[str, Any]:
         return _summary(folder, manifest)
     if not args.tokenizer or not args.out:
         raise UsageError("bertie prepare needs --tokenizer and --out (see bertie prepare --help)")
-    options = given(args, "eval_share", "language", "filters")
+    options = selected(args, "eval_share", "language", "filters")
     options |= {"reader_options": args.reading, "executor": args.work.build()}
     manifest = prepare(args.text, Tokenizer.load(args.tokenizer), args.out, **options)
     for name, counts in manifest["splits"].items():
@@ -71,15 +69,5 @@ def run(args: Args) -> dict[str, Any]:
 
 def _summary(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     """Return the part of the manifest that `--json` prints."""
-    names = (
-        "splits",
-        "documents",
-        "bytes",
-        "skipped",
-        "filtered",
-        "duplicates",
-        "empty",
-        "characters",
-        "unknown_characters",
-    )
-    return {"shards": str(folder), **{name: manifest.get(name) for name in names}}
+    names = ("splits", "documents", "bytes", "skipped", "filtered", "duplicates", "empty", "characters")
+    return {"shards": str(folder), **{name: manifest.get(name) for name in (*names, "unknown_characters")}}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.base import console
-from bertie.commands.common import given
+from bertie.commands.common import selected
 from bertie.commands.flags import Positional
 from bertie.inspect.heads.prune import parse_heads, prune_heads
 
@@ -42,7 +42,7 @@ class Args:
 
 
 def run(args: Args) -> dict[str, Any]:
-    options = given(args, "lowest", "text", "text_column", "task_data", "loss_tokens", "seed")
+    options = selected(args, "lowest", "text", "text_column", "task_data", "loss_tokens", "seed")
     result = prune_heads(args.run, args.out, heads=parse_heads(args.heads), **options)
     names = ", ".join(f"{layer}.{head}" for layer, head in result["heads"])
     console.info(f"{args.out}: {console.plural(len(result['heads']), 'head')} disabled: {names}")

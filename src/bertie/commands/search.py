@@ -42,7 +42,7 @@ class Args:
 
 def run(args: Args) -> dict[str, Any]:
     predictor = load(args.run, **vars(args.how))
-    found = search(predictor, args.file, args.query, args.top_k, args.unit, source=args.source, vectors=args.vectors)
-    for each in found:
-        console.result(f"{each.score:.4f}  {printable(each.text)}")
-    return {"query": args.query, "found": [asdict(each) for each in found]}
+    nearest = search(predictor, args.file, args.query, args.top_k, args.unit, source=args.source, vectors=args.vectors)
+    for hit in nearest:
+        console.result(f"{hit.score:.4f}  {printable(hit.text)}")
+    return {"query": args.query, "found": [asdict(hit) for hit in nearest]}

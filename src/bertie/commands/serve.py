@@ -10,7 +10,7 @@ from typing import Any
 from bertie.base import console
 from bertie.base.errors import UsageError, install
 from bertie.base.threads import use_one_tokenizer_thread
-from bertie.commands.common import given
+from bertie.commands.common import selected
 from bertie.commands.flags import Flat, Positional
 from bertie.model.pooling import Pooling
 from bertie.predict.engines.files import EngineName
@@ -39,7 +39,7 @@ class Args:
     threads: int = 0
     """Processor threads; 0: all that this process may use, by its affinity and its cgroup."""
     engine: EngineName | None = None
-    """What computes the encoders; by default the engine that a converted model was made for, or else plain."""
+    """Engine that computes the encoders; by default the engine that a converted model was made for, or else plain."""
     api_keys: Path | None = None
     """File with the keys that may use the server, one per line. Without it, anyone who can connect may use it."""
     cors: tuple[str, ...] = ()
@@ -79,17 +79,15 @@ def run(args: Args) -> dict[str, Any]:
         if not ORIGIN.fullmatch(origin):
             raise UsageError(f"--cors {origin}: give an origin as browsers send it, such as https://example.org:8443")
     with listen(args.host, args.port) as listener:  # before models are loaded, which can take long
-        options = given(args, "threads", "engine", "pooling")
+        options = selected(args, "threads", "engine", "pooling")
         loaded = {name: load(source, **options) for name, source in sources.items()}
         models = {
-            name: serve_model(name, each, args.limits.queue_tokens, shorter_widths(each, args.dimensions))
-            for name, each in loaded.items()
+            name: serve_model(name, model, args.limits.queue_tokens, shorter_widths(model, args.dimensions))
+            for name, model in loaded.items()
         }
         service = Service(models, args.limits, JsonLog(not args.no_access_log), keys)
         if not keys.digests and args.host not in ("127.0.0.1", "localhost", "::1"):
-            console.warn(
-                f"anyone who can connect to {args.host} may use the server: set --api-keys, or a proxy that asks for a key"
-            )
+            console.warn(f"anyone who can connect to {args.host} may use the server: set --api-keys")
         announce(service, args.host, listener.getsockname()[1], not args.no_page)
         serve(service, listener, Front(args.cors, not args.no_page, args.dialect))
     return {"models": list(models)}

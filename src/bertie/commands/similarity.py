@@ -50,8 +50,8 @@ def run(args: Args) -> dict[str, Any]:
     if args.input:
         require_stdout("similarities")
         pairs = Reader(LabeledTexts(args.text, args.text_pair, paired=True)).stream(args.input)
-        found = pair_similarities(predictor, pairs, unit.pooling, unit.layers, unit.prompt_name)
-        return print_lines(found, lambda value: {"similarity": value}, args.input, "pairs", "similarity")
+        similarities = pair_similarities(predictor, pairs, unit.pooling, unit.layers, unit.prompt_name)
+        return print_lines(similarities, lambda value: {"similarity": value}, args.input, "pairs", "similarity")
     rows = predictor.similarity(args.texts, None, unit.pooling, unit.layers, unit.prompt_name).tolist()
     digits = len(str(len(args.texts)))
     console.result(" " * digits + "".join(f"{number:>8}" for number in range(1, len(args.texts) + 1)))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertie.base import console, storage
-from bertie.commands.common import STRIP_ACCENTS, ExecutorOptions, KeepAccents, given
+from bertie.commands.common import STRIP_ACCENTS, ExecutorOptions, KeepAccents, selected
 from bertie.commands.flags import Flat, Positional
 from bertie.corpus.readers import ReaderOptions
 from bertie.corpus.vocabulary import REPORT, train_tokenizer
@@ -71,7 +71,7 @@ def run(args: Args) -> dict[str, Any]:
         user_tokens=[*[LINE_BREAK] * args.line_breaks, *args.user_tokens],
         reader_options=args.reading,
         executor=args.work.build(),
-        **given(args, *names, "max_unique_words"),
+        **selected(args, *names, "max_unique_words"),
     )
     return report_tokenizer(args.out, tokenizer.size, tokenizer.fingerprint)
 

@@ -22,10 +22,10 @@ class Args:
 
 
 def run(args: Args) -> dict[str, Any]:
-    found = verify(args.run, args.against)
-    for line in found.lines():
+    verdict = verify(args.run, args.against)
+    for line in verdict.lines():
         console.result(line)
-    if found.problem:
-        raise UserError(found.problem, result=found.to_json())
-    console.result(f"nothing is wrong with {found.folder}")
-    return found.to_json()
+    if verdict.problem:
+        raise UserError(verdict.problem, result=verdict.to_json())
+    console.result(f"nothing is wrong with {verdict.folder}")
+    return verdict.to_json()

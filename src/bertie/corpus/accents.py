@@ -41,7 +41,7 @@ def measure_accents(counts: Mapping[str, int]) -> Accents:
             accented += count
             spellings.setdefault(plain, [counts.get(plain, 0)]).append(count)
     total = max(sum(counts.values()), 1)
-    return Accents(accented / total, sum(sum(found) - max(found) for found in spellings.values()) / total)
+    return Accents(accented / total, sum(sum(same) - max(same) for same in spellings.values()) / total)
 
 
 def counting_rules(normalization: NormalizerOptions) -> NormalizerOptions:

@@ -7,8 +7,8 @@ from operator import add
 
 import numpy as np
 
-from bertie.base.errors import UsageError, UserError
-from bertie.corpus.merges import PAIR_BASE, FrequencyQueue, SegmentedWords, merge_pieces
+from bertie.corpus.merges import FrequencyQueue, SegmentedWords, merge_pieces
+from bertie.corpus.word_counts import require_size, require_trainable
 from bertie.tokenizers.bpe_backend import BYTE_CHARACTERS, BYTE_ORDER, ROBERTA_ORDER
 
 
@@ -35,14 +35,8 @@ def train(
         UserError: The text is empty.
     """
     pieces = [*ROBERTA_ORDER, *reserved, *BYTE_CHARACTERS]
-    for flag, value, least in (("--vocab-size", vocab_size, len(pieces)), ("--min-frequency", min_frequency, 1)):
-        if not least <= value < PAIR_BASE:
-            raise UsageError(
-                f"{flag} {value}: give a number from {least} to {PAIR_BASE - 1:,}"
-                + (" (byte-level BPE has 256 bytes and its special tokens as entries)" if least > 1 else "")
-            )
-    if not counts:
-        raise UserError("the text is empty: give text to train a vocabulary on")
+    require_trainable(counts, vocab_size=vocab_size, min_frequency=min_frequency)
+    require_size(vocab_size, len(pieces))
     words = _segment_words(counts, len(pieces) - 256, vocab_size)
     merges = merge_pieces(pieces, words, FrequencyQueue(words, min_frequency), vocab_size, add)
     return pieces, merges

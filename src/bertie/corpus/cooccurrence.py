@@ -115,13 +115,13 @@ def _counts_of_chunk(corpus: Corpus, ranks: np.ndarray, first: int, window: int)
     Returns:
         [size, size]: rows are the following tokens, columns the preceding ones. May contain zeros.
     """
-    own, following = _read_chunk(corpus, ranks, first, window)
+    ranked, following = _read_chunk(corpus, ranks, first, window)
     distances = np.arange(1, window + 1, dtype=np.int32)
     weight = np.where(distances <= np.arange(window + 1)[:, None], 1 / distances, 0).astype(np.float32)
     count = len(following)
-    order = np.argsort(own[:count], kind="stable").astype(np.int32)
-    row_starts = window * np.append(0, np.cumsum(np.bincount(own[:count], minlength=len(ranks))))
-    values = weight[following[order]].ravel(), own[order[:, None] + distances].ravel(), row_starts
+    order = np.argsort(ranked[:count], kind="stable").astype(np.int32)
+    row_starts = window * np.append(0, np.cumsum(np.bincount(ranked[:count], minlength=len(ranks))))
+    values = weight[following[order]].ravel(), ranked[order[:, None] + distances].ravel(), row_starts
     pairs = sparse.csr_matrix(values, shape=(len(ranks), len(ranks))).tocsc()  # this sorts without comparisons
     pairs.sum_duplicates()
     return pairs.T
@@ -178,8 +178,8 @@ def _orthonormal_basis(pool: Executor, columns: np.ndarray) -> np.ndarray:
     parts = list(pool.map(_qr, blocks))
     joined, _ = _qr(np.concatenate([upper for _, upper in parts]))
     ends = np.cumsum([len(upper) for _, upper in parts])[:-1]
-    own = (orthonormal for orthonormal, _ in parts)
-    return np.concatenate(list(pool.map(np.matmul, own, np.split(joined, ends))))
+    bases = (basis for basis, _ in parts)
+    return np.concatenate(list(pool.map(np.matmul, bases, np.split(joined, ends))))
 
 
 def _qr(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -53,9 +53,8 @@ class UnknownShare:
         much = max(self.words, self.characters or 0.0) >= MOST_UNKNOWN
         if much:
             console.warn(
-                f"{place}: {self}, because a character has no entry, or a word is too long for WordPiece (100 characters "
-                "unless its vocabulary says otherwise): take a vocabulary that was trained on such text (without blanks: with "
-                "--max-word-length, or --algorithm bpe, which has no [UNK])"
+                f"{place}: {self}: take a vocabulary that was trained on such text (without blanks: with --max-word-length, or "
+                "--algorithm bpe, which has no [UNK])"
             )
         return much
 
@@ -105,13 +104,13 @@ def words_of_tokens(tokenizer: Tokenizer, ids: np.ndarray, texts: np.ndarray) ->
 
 def unknown_characters(tokenizer: Tokenizer, texts: Sequence[str]) -> np.ndarray:
     """Return how many characters of each text became [UNK], int64 [texts], from the places of the tokens."""
-    found = np.zeros(len(texts), np.int64)
+    characters = np.zeros(len(texts), np.int64)
     for start in range(0, len(texts), BATCH_WORDS // 10):
         batch = list(texts[start : start + BATCH_WORDS // 10])
         for number, encoding in enumerate(tokenizer.encode_with_offsets(batch), start):
             pairs = zip(encoding.ids, encoding.offsets, strict=True)
-            found[number] = sum(end - begin for id, (begin, end) in pairs if id == tokenizer.unk_id)
-    return found
+            characters[number] = sum(end - begin for id, (begin, end) in pairs if id == tokenizer.unk_id)
+    return characters
 
 
 def measure_coverage(tokenizer: Tokenizer, counts: Mapping[str, int]) -> Coverage:

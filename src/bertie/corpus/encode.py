@@ -31,7 +31,6 @@ from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.tokenizers.word_cache import WordCache
 
 FOLDER = "encoded"
-LOWEST = 9  # hashes per block in its counts: enough to suggest an --eval-share that holds out up to 8 documents
 
 
 def encode_block(settings: PrepareSettings, work: Path, block: tuple[int, str]) -> dict[str, Any]:
@@ -43,10 +42,9 @@ def encode_block(settings: PrepareSettings, work: Path, block: tuple[int, str]) 
         block: Number of the block among all, and its file name, see `document_blocks`.
 
     Returns:
-        {"duplicates": kind -> {"count", "bytes"} left out, "empty": documents without tokens, "lowest": the
-        smallest hashes of its documents, as fractions (an `eval_share` above one holds that document out),
-        "characters": number of characters except blanks, "unknown_characters": those of them that became [UNK],
-        "train": `_split_counts`, "eval": `_split_counts`}.
+        {"duplicates": kind -> {"count", "bytes"} left out, "empty": documents without tokens, "characters": number of
+        characters except blanks, "unknown_characters": number of characters that became [UNK], "train": `_split_counts`,
+        "eval": `_split_counts`}.
     """
     path = work / FOLDER / f"{block[0]:05d}.json"
     return document_blocks.run_once(path, lambda: _encode(settings, work, *block))
@@ -75,10 +73,8 @@ def _encode(settings: PrepareSettings, work: Path, number: int, name: str) -> di
     texts = _without_duplicates(block, repeated, dropped, all_hashes)
     characters = Counter(characters=0, unknown_characters=0)
     documents, nonempty = tokenize_documents(texts, cache, settings.language, languages, characters)
-    hashes = np.array(all_hashes, np.float64)[nonempty]
-    is_eval = hashes < settings.eval_share
+    is_eval = np.array(all_hashes, np.float64)[nonempty] < settings.eval_share
     result: dict[str, Any] = {"duplicates": dropped, "empty": len(all_hashes) - len(nonempty), **characters}
-    result["lowest"] = np.sort(hashes)[:LOWEST].tolist()
     counts = []
     folder.mkdir(exist_ok=True)
     for split_name, chosen in zip(SPLITS, (~is_eval, is_eval), strict=True):
@@ -205,8 +201,8 @@ def _sentences(text: str, language: str, tokenizer: Tokenizer) -> list[str]:
     space = " " if tokenizer.backend.word_mark == "Ġ" else ""
     sentences: list[str] = []
     for line in text.splitlines(keepends=True):
-        found = split_sentences(line, language)
-        sentences += [f"{space}{sentence}" if number else sentence for number, sentence in enumerate(found)]
+        of_line = split_sentences(line, language)
+        sentences += [f"{space}{sentence}" if number else sentence for number, sentence in enumerate(of_line)]
         if line_breaks and sentences and line.endswith(LINE_BREAK):
             sentences[-1] += LINE_BREAK
     return sentences

@@ -62,8 +62,7 @@ class LocalExecutor:
             yield from _in_order(lambda item: pool.submit(function, item).result, items, ITEMS_PER_WORKER * workers)
         except BrokenProcessPool as error:
             raise MachineError(
-                f"one of {workers} workers was killed, perhaps because memory ran out: repeat the command; "
-                "fewer workers need less memory"
+                f"one of {workers} workers was killed, perhaps because memory ran out: repeat it with fewer --workers"
             ) from error
         finally:
             pool.shutdown(kill_workers=True)  # the results of running items are not needed any more
@@ -112,7 +111,7 @@ def run(
 
     Args:
         executor: Where to run.
-        function: What to run. Its errors are those of `Executor.run`.
+        function: What to run. Its errors are described at `Executor.run`.
         items: The work items.
         title: Name of the work.
         unit: Unit of the sizes.

@@ -145,9 +145,7 @@ def read_sources(files: list[Source], options: ReaderOptions, counts: ReadCounts
     counts.strict = options.strict
     for source in files:
         if options.languages and source.format == "txt":
-            raise UserError(
-                f"{source.path} has no fields, which --languages names: give .jsonl, .csv, .tsv or .parquet"
-            )
+            raise UserError(f"{source.path} has no fields for --languages: give .jsonl, .csv, .tsv or .parquet")
     for source in files:
         counts.last, empty = "", True
         for document in _documents(source, options, counts):

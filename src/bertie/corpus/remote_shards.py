@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from threading import Thread
 from typing import Annotated, Any
@@ -61,9 +62,7 @@ class ShardCache:
         try:
             root = (self.cache or cache_folder() / "shards").expanduser().absolute()
         except RuntimeError as error:
-            raise UsageError(
-                f"there is no home folder for the cache of {store.place}: name a folder with --cache"
-            ) from error
+            raise UsageError(f"no home folder for the cache of {store.place}: give --cache") from error
         return manifest, FileCache(root, key, store, manifest.get("files", {}), self.cache_gb)
 
 
@@ -85,7 +84,7 @@ def fetch_small(cache: FileCache, arrays: Iterable[str]) -> None:
 
 def tokenizer_files(cache: FileCache) -> list[str]:
     """Return the names of the tokenizer's files."""
-    return [each for each in cache.files if each.startswith(f"{TOKENIZER}/")]
+    return [name for name in cache.files if name.startswith(f"{TOKENIZER}/")]
 
 
 class RemoteArrays(Sequence[np.ndarray]):
@@ -109,8 +108,8 @@ class RemoteArrays(Sequence[np.ndarray]):
 
     def __getitem__(self, shard: Any) -> Any:
         name = self.names[shard]
-        found = self.mapped.get(name)
-        return self._map(name) if found is None else found
+        array = self.mapped.get(name)
+        return self._map(name) if array is None else array
 
     def select(self, shards: Iterable[int]) -> RemoteArrays:
         """Return the arrays of some shards. They share what is mapped."""
@@ -119,7 +118,7 @@ class RemoteArrays(Sequence[np.ndarray]):
         return chosen
 
     def _map(self, name: str) -> np.ndarray:
-        for gone in [each for each in list(self.mapped) if not (self.cache.folder / each).exists()]:
+        for gone in [key for key in list(self.mapped) if not (self.cache.folder / key).exists()]:
             self.mapped.pop(gone, None)
         return self.mapped.setdefault(name, fetched(self.cache, name, self.checks[name]))
 
@@ -151,10 +150,8 @@ def fetch_ahead(*several: RemoteArrays) -> None:
 
     A file that another process downloads is left to it. An error is not reported: the process that reads the file meets it.
     """
-    names = list(
-        dict.fromkeys(name for of_shard in zip(*(each.names for each in several), strict=True) for name in of_shard)
-    )
-    checks = {name: check for each in several for name, check in each.checks.items()}
+    names = list(dict.fromkeys(chain.from_iterable(zip(*(arrays.names for arrays in several), strict=True))))
+    checks = {name: check for arrays in several for name, check in arrays.checks.items()}
 
     def fetch() -> None:
         with suppress(UserError):

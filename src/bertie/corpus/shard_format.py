@@ -59,7 +59,7 @@ def unlisted_files(folder: Path, manifest: dict[str, Any]) -> list[str]:
 
 
 def check_starts(sentences: np.ndarray, documents: np.ndarray) -> None:
-    """Raise ValueError for starts that cannot be those of a shard: another program may have written them."""
+    """Raise ValueError for starts that no shard can have: another program may have written them."""
     for starts in (sentences, documents):
         _require_kind(starts, np.int64)
         if len(starts) < 2 or starts[0] != 0 or starts[-1] != sentences[-1] or (np.diff(starts) <= 0).any():

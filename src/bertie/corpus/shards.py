@@ -103,9 +103,8 @@ class Shards:
         needed = held_out + sum(read) * min(shuffle_tokens or total, total) // total
         if needed > (limit := self.cache.limit):
             raise UsageError(
-                f"the cache {self.cache.root} may hold {limit / 1e9:.3g} GB, and what is shuffled together of {self.place} "
-                f"has {needed / 1e9:.3g} GB: raise --cache-gb, or set training.shuffle_tokens, now {shuffle_tokens:,}"
-                f"{'' if shuffle_tokens else ' (all)'}, to less"
+                f"the cache {self.cache.root} may hold {limit / 1e9:.3g} GB, and {self.place} needs {needed / 1e9:.3g} GB: "
+                "raise --cache-gb, or set training.shuffle_tokens to less"
             )
 
 
@@ -133,8 +132,8 @@ def open_shards(data: str | Path, cache: ShardCache = ShardCache()) -> Shards:
             raise UsageError(f"{folder} holds no token shards (no {MANIFEST}): create them with `bertie prepare`")
         manifest, fingerprint = storage.read_json(folder / MANIFEST, None), storage.sha256(folder / MANIFEST)
     where = f"{place}/{MANIFEST}"
-    if (found := manifest.get("format")) != FORMAT:
-        raise UserError(f"{where}: format {found!r}, but this version of bertie reads {FORMAT}: prepare again")
+    if (version := manifest.get("format")) != FORMAT:
+        raise UserError(f"{where}: format {version!r}, but this version of bertie reads {FORMAT}: prepare again")
     try:
         if manifest.get("sha256") not in (None, manifest_sha256(manifest)):
             raise UserError(f"{where} was altered (its content does not match its sha256): prepare again")
@@ -162,13 +161,13 @@ def _fetched_tokenizer(cache: FileCache) -> Tokenizer:
     while True:
         paths = [cache.fetch(name, keep=names) for name in names]
         try:
-            found = Tokenizer.load(cache.folder / TOKENIZER)
-        except UserError as error:
-            found = error
+            tokenizer = Tokenizer.load(cache.folder / TOKENIZER)
+        except UserError:
+            if all(path.exists() for path in paths):
+                raise
+            continue
         if all(path.exists() for path in paths):
-            if isinstance(found, UserError):
-                raise found
-            return found
+            return tokenizer
 
 
 def _names(manifest: dict[str, Any], split: str, kind: str) -> list[str]:
@@ -207,8 +206,8 @@ def _open_split(
     counts = [int(starts[-1]) for starts in sentences]
     tokens = large("tokens", [partial(check_tokens, count=n, vocabulary_size=vocabulary_size) for n in counts])
     word_starts = large("word_starts", [partial(check_word_starts, count=n) for n in counts])
-    for found, shard_sentences in zip(*more, sentences, strict=True) if more else ():
-        if found.dtype != np.uint16 or found.shape != (len(shard_sentences) - 1,) or found.max() >= languages:
+    for ids, starts in zip(*more, sentences, strict=True) if more else ():
+        if ids.dtype != np.uint16 or ids.shape != (len(starts) - 1,) or ids.max() >= languages:
             raise ValueError("languages and sentences do not match")
     shard_starts = np.cumsum([0, *counts], dtype=np.int64)
     return Corpus(

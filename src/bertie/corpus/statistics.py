@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -24,7 +23,6 @@ FILE, PAGE = "statistics.json", "report.html"
 COUNTS = ("documents", "sentences", "tokens", "words")
 LENGTHS = ("document_tokens", "sentence_tokens")
 MOST_FREQUENT = 30
-FEW = 8  # largest number of held-out documents that a suggested --eval-share aims at
 
 
 @dataclass
@@ -37,7 +35,6 @@ class CorpusStatistics:
     empty: int = 0  # documents without tokens
     characters: int = 0  # of tokenized documents, except blanks
     unknown_characters: int = 0  # those of them that became [UNK]
-    lowest: list[float] = field(default_factory=list)  # smallest hashes of documents, 0 to 1, ascending
     filtered: Counter[str] = field(default_factory=Counter)  # reason -> documents
     duplicates: dict[str, Counter[str]] = field(default_factory=dict)  # kind -> {"count", "bytes"}
     read_counts: ReadCounts = field(default_factory=ReadCounts)
@@ -67,7 +64,6 @@ class CorpusStatistics:
         """Set the sums of all results of `encode.encode_block`."""
         for name in ("empty", "characters", "unknown_characters"):
             setattr(self, name, sum(result[name] for result in results))
-        self.lowest = sorted(fraction for result in results for fraction in result["lowest"])[: FEW + 1]
         for result in results:
             for kind, dropped in result["duplicates"].items():
                 self.duplicates.setdefault(kind, Counter()).update(dropped)
@@ -85,7 +81,7 @@ class CorpusStatistics:
                 self.splits[name]["translated"] = sum(result[name]["translated"] for result in results)
 
     def require_documents(self, eval_share: float) -> None:
-        """Raise UserError if a set has fewer than 2 documents, with an --eval-share that gives both enough, if one exists."""
+        """Raise UserError if a set has fewer than 2 documents."""
         total = sum(split["documents"] for split in self.splits.values())
         if total == 0:
             reason = f"all {self.empty} documents are without tokens" if self.empty else "the files hold no documents"
@@ -94,13 +90,9 @@ class CorpusStatistics:
             raise UserError(f"no text to prepare: {reason}")
         for name, title, change in (("eval", "evaluation", "raise"), ("train", "training", "lower")):
             if (documents := self.splits[name]["documents"]) < 2:
-                problem = f"the {title} set has {documents} of {total} documents, but needs at least 2"
-                share, held_out = _suggest_eval_share(self.lowest, total)
-                if not held_out:
-                    raise UserError(f"{problem}, and no --eval-share gives both sets enough: give more documents")
                 raise UserError(
-                    f"{problem}: {change} --eval-share (now {eval_share:g}) to {share}, which holds out {held_out}, "
-                    "or give more documents"
+                    f"the {title} set has {documents} of {total} documents, but needs at least 2: {change} --eval-share "
+                    f"{eval_share:g}, or give more documents"
                 )
 
     def add_shards(self, counts: np.ndarray, shard_counts: list[int], tokenizer: Tokenizer) -> None:
@@ -159,22 +151,6 @@ class CorpusStatistics:
         return lines
 
 
-def _suggest_eval_share(lowest: list[float], total: int) -> tuple[float, int]:
-    """Return the shortest --eval-share that holds out a few documents, and their number; (0, 0) if there is none.
-
-    Args:
-        lowest: The smallest hashes of the documents, ascending. Equal documents have equal hashes.
-        total: Number of documents.
-    """
-    possible = [count for count in range(2, min(FEW, total - 2) + 1) if lowest[count - 1] < lowest[count]]
-    if not possible:
-        return 0.0, 0
-    count = min(possible, key=lambda count: abs(count - total // 5))
-    below, above = lowest[count - 1], lowest[count]
-    rounded = (math.floor(below * 10**digits + 1) / 10**digits for digits in range(1, 16))
-    return next((share for share in rounded if below < share <= above), above), count
-
-
 def corpus_page(corpus: CorpusStatistics, tokenizer: Tokenizer) -> str:
     """Render report.html."""
     train, evaluation = (corpus.splits[name] for name in SPLITS)
@@ -182,12 +158,11 @@ def corpus_page(corpus: CorpusStatistics, tokenizer: Tokenizer) -> str:
     text = f"{corpus.documents:,} documents, {corpus.bytes / 1e6:,.1f} MB of text, from {plural(len(corpus.files), 'file')}"
     page = Page("Corpus", f"{text} ({size / 1e6:,.1f} MB on disk).")
     rows = [(key, train[key], evaluation[key]) for key in (*COUNTS, "shards") if train[key]]  # some have no words
+    rows += [
+        (f"documents in {name}", *(s["languages"][name] for s in (train, evaluation))) for name in corpus.languages
+    ]
     if corpus.languages:
-        own = [
-            (f"documents in {name}", *(split["languages"][name] for split in (train, evaluation)))
-            for name in corpus.languages
-        ]
-        rows += [*own, ("documents in several languages", train["translated"], evaluation["translated"])]
+        rows.append(("documents in several languages", train["translated"], evaluation["translated"]))
     page.table(("", "training", "held out"), rows)
     tokens, both = max(train["tokens"], 1), train["tokens"] + evaluation["tokens"]
     per_word = f"{train['tokens'] / train['words']:.3f} tokens per word, and " if train["words"] else ""
@@ -197,11 +172,8 @@ def corpus_page(corpus: CorpusStatistics, tokenizer: Tokenizer) -> str:
         f"{corpus.unigram_loss:.2f} nats on the held-out set. A model that learns more than word frequencies gets below it."
     )
     page.heading("Left out")
-    if lines := corpus.lines(places=False):
-        for line in lines:
-            page.paragraph(line[0].upper() + line[1:] + ".")
-    else:
-        page.paragraph("Nothing.")
+    for line in corpus.lines(places=False) or ["nothing"]:
+        page.paragraph(line[0].upper() + line[1:] + ".")
     page.heading("Lengths")
     for key, unit in (("document_tokens", "documents"), ("sentence_tokens", "sentences")):
         bins = {_bin_label(power): count for power, count in enumerate(corpus.lengths["train"][key])}

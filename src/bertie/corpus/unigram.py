@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from bertie.base import console
-from bertie.base.errors import UsageError, UserError
+from bertie.corpus.word_counts import require_size, require_trainable
 from bertie.tokenizers.library_backend import ROLES, ROLES_ORDER
 
 LONGEST_PIECE = 16  # characters, as in SentencePiece
@@ -46,19 +46,11 @@ def train(
 
     Warns if the text has more different words than are read.
     """
-    for flag, value in (("--vocab-size", vocab_size), ("--min-frequency", min_frequency)):
-        if not 1 <= value < 1 << 24:
-            raise UsageError(f"{flag} {value}: give a number from 1 to {(1 << 24) - 1:,}")
-    if not counts:
-        raise UserError("the text is empty: give text to train a vocabulary on")
+    require_trainable(counts, vocab_size=vocab_size, min_frequency=min_frequency)
     alphabet = _alphabet(counts)
     fixed = len(ROLES_ORDER) + len(reserved) + 1
     size = vocab_size - fixed
-    if size < len(alphabet):
-        raise UsageError(
-            f"--vocab-size {vocab_size} is too small: the {len(alphabet)} characters of this text and {fixed} special tokens "
-            f"take {len(alphabet) + fixed}: give at least that"
-        )
+    require_size(vocab_size, len(alphabet) + fixed)
     words = _Words.of(_most_frequent(counts), alphabet)
     pieces = _seeds(words, min_frequency, max(10 * vocab_size, 100_000), len(alphabet))
     scores = np.log(np.array([count for _, count in pieces]) / sum(count for _, count in pieces))
@@ -133,13 +125,13 @@ class _Words:
         often: list[int] = []
         for word, count in counts.items():
             row: list[int] = []
-            for found in [*(number.get(character, -1) for character in word), -1]:
-                if row and (found < 0 or len(row) == LONGEST_WORD):
+            for entry in [*(number.get(character, -1) for character in word), -1]:
+                if row and (entry < 0 or len(row) == LONGEST_WORD):
                     rows.append(row)
                     often.append(count)
                     row = []
-                if found >= 0:
-                    row.append(found)
+                if entry >= 0:
+                    row.append(entry)
         return cls.from_rows(rows, np.array(often, np.float64), len(alphabet))
 
     @classmethod
@@ -157,11 +149,11 @@ class _Words:
             (c for piece in pieces for c in piece), np.int64, int(lengths.sum())
         )
         node, at = np.zeros(len(pieces), np.int64), np.zeros(len(self.characters), np.int64)
-        own, starts = np.arange(len(pieces)), np.arange(len(self.characters))
-        found: list[tuple[np.ndarray, np.ndarray, int]] = []
+        longer, starts = np.arange(len(pieces)), np.arange(len(self.characters))
+        matches: list[tuple[np.ndarray, np.ndarray, int]] = []
         for depth in range(spelled.shape[1]):  # one step down a trie of the pieces, for all starts at once
-            own = own[lengths[own] > depth]
-            keys, node[own] = np.unique(node[own] * self.alphabet + spelled[own, depth], return_inverse=True)
+            longer = longer[lengths[longer] > depth]
+            keys, node[longer] = np.unique(node[longer] * self.alphabet + spelled[longer, depth], return_inverse=True)
             starts = starts[self.rest[starts] > depth]
             wanted = at[starts] * self.alphabet + self.characters[starts + depth]
             reached = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
@@ -169,14 +161,11 @@ class _Words:
             starts = starts[match]
             at[starts] = reached[match]
             piece_at = np.full(len(keys), -1, np.int64)
-            ends = own[lengths[own] == depth + 1]
+            ends = longer[lengths[longer] == depth + 1]
             piece_at[node[ends]] = ends
             matched = piece_at[at[starts]]
-            found.append((starts[matched >= 0], matched[matched >= 0], depth + 1))
-        start = np.concatenate([each for each, _, _ in found])
-        piece = np.concatenate([each for _, each, _ in found])
-        length = np.concatenate([np.full(len(each), size) for each, _, size in found])
-        return _Lattice(self, start, piece, length, len(pieces))
+            matches.append((starts[matched >= 0], matched[matched >= 0], depth + 1))
+        return _Lattice(self, *_joined(matches), len(pieces))
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,19 +195,19 @@ class _Lattice:
         return self._pass(self.start + self.length - 1, self.start, self.words.place, scores[self.piece], np.maximum)
 
     def _pass(
-        self, own: np.ndarray, other: np.ndarray, order: np.ndarray, score: np.ndarray, add: np.ufunc
+        self, ends: np.ndarray, starts: np.ndarray, order: np.ndarray, score: np.ndarray, add: np.ufunc
     ) -> np.ndarray:
         """Sum, or take the best of, the paths from one end of each word to each character, in all words at once."""
-        by_step = np.lexsort((own, order[own]))
-        own, other, score = own[by_step], other[by_step], score[by_step]
+        by_step = np.lexsort((ends, order[ends]))
+        ends, starts, score = ends[by_step], starts[by_step], score[by_step]
         step = 1 if order is self.words.place else -1  # the neighbor that comes before on the path
         values = np.full(len(order), -np.inf)
-        steps = order[own]
+        steps = order[ends]
         bounds = np.searchsorted(steps, np.arange(int(steps.max(initial=0)) + 2))
         for first, end in pairwise(bounds.tolist()):
             if first == end:
                 continue
-            mine, theirs = own[first:end], other[first:end]
+            mine, theirs = ends[first:end], starts[first:end]
             begins = order[theirs] == 0
             path = score[first:end] + np.where(begins, 0.0, values[np.where(begins, 0, theirs - step)])
             groups = np.flatnonzero(np.append(True, mine[1:] != mine[:-1]))
@@ -229,7 +218,7 @@ class _Lattice:
 def _seeds(words: _Words, min_frequency: int, most: int, alphabet: int) -> list[tuple[Piece, float]]:
     """Return all characters, and the substrings with the most characters of text, with their occurrences."""
     starts, ids = np.arange(len(words.characters)), np.zeros(len(words.characters), np.int64)
-    found: list[tuple[np.ndarray, np.ndarray, int]] = []
+    parts: list[tuple[np.ndarray, np.ndarray, int]] = []
     for depth in range(LONGEST_PIECE):
         starts = starts[words.rest[starts] > depth]
         if not len(starts):
@@ -238,15 +227,19 @@ def _seeds(words: _Words, min_frequency: int, most: int, alphabet: int) -> list[
         _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
         counts = np.bincount(inverse, words.counts[starts])
         frequent = counts >= (min_frequency if depth else 1)
-        found.append((starts[first[frequent]], counts[frequent], depth + 1))
+        parts.append((starts[first[frequent]], counts[frequent], depth + 1))
         ids[starts] = inverse
         starts = starts[frequent[inverse]]
-    place = np.concatenate([each for each, _, _ in found])
-    count = np.concatenate([each for _, each, _ in found])
-    length = np.concatenate([np.full(len(each), size) for each, _, size in found])
+    place, count, length = _joined(parts)
     ranked = np.lexsort((place, -count * length))
     chosen = [*np.flatnonzero(length == 1).tolist(), *(i for i in ranked.tolist() if length[i] > 1)][:most]
     return [(tuple(words.characters[place[i] : place[i] + length[i]].tolist()), float(count[i])) for i in chosen]
+
+
+def _joined(parts: list[tuple[np.ndarray, np.ndarray, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Concatenate arrays of substrings of the same length; the third array has the lengths."""
+    places, values, lengths = zip(*parts, strict=True)
+    return np.concatenate(places), np.concatenate(values), np.repeat(lengths, [len(place) for place in places])
 
 
 def _scores(expected: np.ndarray) -> np.ndarray:

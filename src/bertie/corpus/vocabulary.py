@@ -97,18 +97,7 @@ def train_tokenizer(
         common |= {"criterion": criterion, "alphabet_limit": alphabet_limit, "max_word_length": longest}
         entries = wordpiece.train(table.counts, **common)
         tokenizer = Tokenizer(wordpiece_backend.build(entries, normalization, "the text", user_tokens, longest))
-    _warn_of_small_text(tokenizer.size, vocab_size, min_frequency)
-    return _save(tokenizer, out, table, {**settings, "min_frequency": min_frequency})
-
-
-def _warn_of_small_text(size: int, vocab_size: int, min_frequency: int) -> None:
-    if size >= vocab_size:
-        return
-    lower = f" or a --min-frequency below {min_frequency}" * (min_frequency > 1)
-    console.warn(
-        f"the text fills only {size:,} of {vocab_size:,} entries (--vocab-size), so the vocabulary is smaller: "
-        f"more text{lower} would fill more"
-    )
+    return _save(tokenizer, out, table, {**settings, "min_frequency": min_frequency}, vocab_size)
 
 
 def _require_defaults(
@@ -122,23 +111,17 @@ def _require_defaults(
     """Raise UsageError if an option does not apply to byte-level BPE or unigram vocabularies, and the algorithm is one."""
     if algorithm == "wordpiece":
         return
-    here = f"--algorithm {algorithm}"
-    if normalization != NormalizerOptions():
-        keeps = "keeps text as it is" if algorithm == "bpe" else "keeps case and accents (in Unicode's form NFKC)"
-        raise UsageError(
-            f"--cased, --keep-accents, --whole-chinese and --drop-punctuation do not apply to {here}, which {keeps}: omit them"
-        )
-    if criterion != "frequency":
-        how = "merges by frequency" if algorithm == "bpe" else "merges nothing"
-        raise UsageError(f"--criterion {criterion} does not apply to {here}, which {how}: omit it")
-    if alphabet_limit != ALPHABET_LIMIT:
-        which = "whose alphabet is the 256 bytes" if algorithm == "bpe" else "whose alphabet covers 99.95 % of the text"
-        raise UsageError(f"--alphabet-limit does not apply to {here}, {which}: omit it")
-    if max_word_length != MAX_WORD_CHARACTERS:
-        raise UsageError(f"--max-word-length does not apply to {here}, which splits words of any length: omit it")
+    for flags, is_default in (
+        ("--cased, --keep-accents, --whole-chinese and --drop-punctuation do", normalization == NormalizerOptions()),
+        (f"--criterion {criterion} does", criterion == "frequency"),
+        ("--alphabet-limit does", alphabet_limit == ALPHABET_LIMIT),
+        ("--max-word-length does", max_word_length == MAX_WORD_CHARACTERS),
+    ):
+        if not is_default:
+            raise UsageError(f"{flags} not apply to --algorithm {algorithm}: omit it")
     for token in user_tokens:
         if algorithm == "bpe" and not token.isascii():
-            raise UsageError(f"--user-tokens {token!r}: with {here}, give ASCII characters only")
+            raise UsageError(f"--user-tokens {token!r}: with --algorithm bpe, give ASCII characters only")
         if token in bpe.ROBERTA_ORDER:
             raise UsageError(f"--user-tokens {token!r} is already in the vocabulary")
 
@@ -193,10 +176,8 @@ def extend_tokenizer(
     ranked = sorted(pieces_saved, key=lambda word: (-pieces_saved[word], word))
     new = [word for word in ranked if pieces_saved[word]][:add]
     if not new:
-        lower = "lower --min-frequency or " if min_frequency > 1 else ""
         raise UserError(
-            f"nothing to add: the vocabulary has every word that occurs at least {min_frequency} times in the text; "
-            f"{lower}give more text"
+            f"the vocabulary has every word that occurs {min_frequency} times (--min-frequency) or more: give more text"
         )
     extended = tokenizer.with_vocabulary([*tokenizer.vocabulary, *new])
     return _save(extended, out, table, {"added": len(new), "min_frequency": min_frequency})
@@ -209,8 +190,16 @@ def _require_valid(texts: list[str | Path], out: Path, max_unique_words: int = M
         raise UsageError(f"--max-unique-words {max_unique_words}: give at least 1,000 words")
 
 
-def _save(tokenizer: Tokenizer, out: Path, table: WordCounts, settings: dict[str, Any]) -> Tokenizer:
-    """Write the tokenizer and vocabulary.json, print how well the vocabulary covers the text, and return the tokenizer."""
+def _save(tokenizer: Tokenizer, out: Path, table: WordCounts, settings: dict[str, Any], wanted: int = 0) -> Tokenizer:
+    """Write the tokenizer and vocabulary.json, print how well the vocabulary covers the text, and return the tokenizer.
+
+    wanted: Number of entries that the text should have filled.
+    """
+    if tokenizer.size < wanted:
+        console.warn(
+            f"the text fills only {tokenizer.size:,} of {wanted:,} entries (--vocab-size): give more text, or a lower "
+            f"--min-frequency than {settings['min_frequency']}"
+        )
     coverage = measure_coverage(tokenizer, table.counts)
     # Without blanks in the text, what is counted as words are whole sentences, and every piece is a word.
     blankless = sum(count for word, count in table.counts.items() if WITHOUT_BLANKS.search(word))
@@ -252,8 +241,8 @@ def count_words(
         MachineError: A worker was lost.
     """
     table, read_counts = WordCounts(limit), ReadCounts()
-    own = partial(word_counts.count_words, normalization=normalization, user_tokens=user_tokens, limit=limit)
-    count, groups = partial(_count, reader_options, own), sources.groups(sources.find(texts))
+    count = partial(word_counts.count_words, normalization=normalization, user_tokens=user_tokens, limit=limit)
+    count, groups = partial(_count, reader_options, count), sources.groups(sources.find(texts))
     for part, part_read_counts in run(executor, count, groups, "count words", "MB", sources.megabytes):
         table.add(part.counts, part.forgotten)
         read_counts.add(part_read_counts)
@@ -285,14 +274,11 @@ def _reserved_entries(user_tokens: Sequence[str], unused: int, vocab_size: int) 
         if token == LINE_BREAK:
             continue
         if token == printable(LINE_BREAK):
-            raise UsageError(f"--user-tokens {token} is a backslash and an n: for the line break, use --line-breaks")
+            raise UsageError(f"--user-tokens {token}: for the line break, use --line-breaks")
         if not token or token.split() != [token]:
             raise UsageError(f"--user-tokens {token!r}: give a string without spaces")
         if len(token) == 1 or token.startswith(CONTINUATION):
-            raise UsageError(
-                f"--user-tokens {token!r}: give at least two characters (single characters are entries anyway), "
-                f"not starting with {CONTINUATION}"
-            )
+            raise UsageError(f"--user-tokens {token!r}: give at least two characters, not starting with {CONTINUATION}")
     if repeated := {token for token, count in Counter(reserved).items() if count > 1 or token in SPECIAL_TOKENS}:
         raise UsageError(f"--user-tokens {min(repeated)!r} is already in the vocabulary")
     return reserved

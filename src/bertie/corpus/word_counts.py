@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
 
+from bertie.base.errors import MAX_INT32, UsageError, UserError
 from bertie.corpus.sentences import split_long_text
 from bertie.tokenizers.backend import ReadingRules
 from bertie.tokenizers.batching import batches
@@ -53,6 +54,23 @@ class WordCounts:
             self.forgotten -= self.counts.total()
 
 
+def require_trainable(counts: Mapping[str, int], **numbers: int) -> None:
+    """Raise UsageError if an argument of training is out of range, and UserError if there are no words."""
+    for name, value in numbers.items():
+        if not 1 <= value <= MAX_INT32:
+            raise UsageError(f"--{name.replace('_', '-')} {value}: give a number from 1 to {MAX_INT32:,}")
+    if not counts:
+        raise UserError("the text is empty: give text to train a vocabulary on")
+
+
+def require_size(vocab_size: int, least: int) -> None:
+    """Raise UsageError if a vocabulary cannot hold the special tokens and characters, which take `least` entries."""
+    if vocab_size < least:
+        raise UsageError(
+            f"--vocab-size {vocab_size} is too small for the characters of this text: give {least} or more"
+        )
+
+
 def count_words(
     texts: Iterable[str],
     normalization: ReadingRules = NormalizerOptions(),
@@ -61,7 +79,7 @@ def count_words(
 ) -> WordCounts:
     """Count the words of texts: what BERT's normalizer and word splitter leave between user tokens.
 
-    For byte-level BPE, words are those of GPT-2's pattern, with the space before them.
+    For byte-level BPE, words are the matches of GPT-2's pattern, with the space before them.
 
     Args:
         texts: The texts.

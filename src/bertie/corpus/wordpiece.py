@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from bertie.base.errors import UsageError, UserError
-from bertie.corpus.merges import PAIR_BASE, QUEUES, Criterion, SegmentedWords, merge_pieces
+from bertie.corpus.merges import QUEUES, Criterion, SegmentedWords, merge_pieces
+from bertie.corpus.word_counts import require_size, require_trainable
 from bertie.tokenizers.tokenizer import CONTINUATION, MAX_WORD_CHARACTERS, SPECIAL_TOKENS
 from bertie.tokenizers.wordpiece_backend import MOST_WORD_CHARACTERS
 
@@ -42,31 +43,19 @@ def train(
         UsageError: An argument is out of range, or `vocab_size` cannot hold the alphabet.
         UserError: The text is empty.
     """
-    flags = {"--vocab-size": vocab_size, "--alphabet-limit": alphabet_limit, "--min-frequency": min_frequency}
-    for flag, value in flags.items():
-        if not 1 <= value < PAIR_BASE:
-            raise UsageError(f"{flag} {value}: give a number from 1 to {PAIR_BASE - 1:,}")
+    require_trainable(counts, vocab_size=vocab_size, alphabet_limit=alphabet_limit, min_frequency=min_frequency)
     if not 1 <= max_word_length <= MOST_WORD_CHARACTERS:
-        raise UsageError(
-            f"--max-word-length {max_word_length}: give 1 to {MOST_WORD_CHARACTERS:,} characters; for longer words without "
-            "blanks, use --algorithm bpe or unigram"
-        )
-    if not counts:
-        raise UserError("the text is empty: give text to train a vocabulary on")
+        raise UsageError(f"--max-word-length {max_word_length}: give a number from 1 to {MOST_WORD_CHARACTERS:,}")
     counts = {word: count for word, count in counts.items() if len(word) <= max_word_length}
     if not counts:
         raise UserError(
-            f"all words of the text are longer than {max_word_length} characters, which WordPiece does not split: "
-            "put blanks between words, raise --max-word-length, or use --algorithm bpe"
+            f"all words of the text are longer than {max_word_length} characters: raise --max-word-length, or use "
+            "--algorithm bpe"
         )
     alphabet = _alphabet(counts, alphabet_limit)
     fixed = [*SPECIAL_TOKENS, *reserved]
     pieces = [*fixed, *alphabet, *(CONTINUATION + character for character in alphabet)]
-    if vocab_size < len(pieces):
-        raise UsageError(
-            f"--vocab-size {vocab_size} is too small: the {len(alphabet)} characters of this text, their ## forms "
-            f"and {len(fixed)} special tokens take {len(pieces)}: give at least that, or lower --alphabet-limit"
-        )
+    require_size(vocab_size, len(pieces))
     words = _segment_words(counts, alphabet, len(fixed), vocab_size)
     queue = QUEUES[criterion](words, min_frequency)
     merge_pieces(pieces, words, queue, vocab_size, lambda left, right: left + right.removeprefix(CONTINUATION))
@@ -75,9 +64,9 @@ def train(
 
 def _alphabet(counts: Mapping[str, int], limit: int) -> list[str]:
     """Return the most frequent characters, sorted. Of equally frequent ones, lower code points take precedence."""
-    words, occurrences, lengths = _columns(counts)
+    occurrences, lengths = _columns(counts)
     weights = np.repeat(occurrences, lengths).astype(np.float64)
-    frequency = np.bincount(_code_points(words), weights=weights)
+    frequency = np.bincount(_code_points(counts), weights=weights)
     ranked = np.lexsort((np.arange(len(frequency)), -frequency))[: int((frequency > 0).sum())]
     return [chr(code) for code in np.sort(ranked[:limit])]
 
@@ -86,10 +75,10 @@ def _segment_words(counts: Mapping[str, int], alphabet: list[str], first: int, v
     """Segment the words that the alphabet can spell into characters. first: id of the alphabet's first character."""
     known = set(alphabet)
     counts = {word: count for word, count in counts.items() if known.issuperset(word)}
-    words, occurrences, lengths = _columns(counts)
+    occurrences, lengths = _columns(counts)
     id_of = np.zeros(0x110000, np.int32)
     id_of[[ord(character) for character in alphabet]] = np.arange(first, first + len(alphabet))
-    piece = id_of[_code_points(words)]
+    piece = id_of[_code_points(counts)]
     begins = np.cumsum(lengths) - lengths
     continuing = np.ones(len(piece), bool)
     continuing[begins] = False
@@ -97,10 +86,10 @@ def _segment_words(counts: Mapping[str, int], alphabet: list[str], first: int, v
     return SegmentedWords(piece, lengths, occurrences, vocab_size)
 
 
-def _columns(counts: Mapping[str, int]) -> tuple[Iterable[str], np.ndarray, np.ndarray]:
-    """Return the words, their occurrences and their lengths in characters, both int64 [words]."""
-    occurrences = np.fromiter(counts.values(), np.int64, len(counts))
-    return counts, occurrences, np.fromiter(map(len, counts), np.int64, len(counts))
+def _columns(counts: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the occurrences and the lengths in characters of the words, both int64 [words]."""
+    size = len(counts)
+    return np.fromiter(counts.values(), np.int64, size), np.fromiter(map(len, counts), np.int64, size)
 
 
 def _code_points(words: Iterable[str]) -> np.ndarray:

@@ -116,27 +116,27 @@ def compare(
     def run(models: list[_Model]) -> dict[_Model, list[bool]]:
         missing = [model for model in models if model.name not in done]
         bar.advance(len(models) - len(missing))
-        with closing(executor.run(right, [model.config(base) for model in missing])) as found:
-            for model, each in zip(missing, found, strict=True):
-                done[model.name] = each
+        with closing(executor.run(right, [model.config(base) for model in missing])) as outcomes:
+            for model, outcome in zip(missing, outcomes, strict=True):
+                done[model.name] = outcome
                 storage.write_json(results, done)
-                bar.advance(1, f"{model.name}: {fmean(each[len(held_back) :]):.3f}")
+                bar.advance(1, f"{model.name}: {fmean(outcome[len(held_back) :]):.3f}")
         return {model: done[model.name] for model in models}
 
     with console.progress("compare", len(START) * (len(RATES) + seeds - 1), "models") as bar:
         first = run([_Model(scratch, rate, 0) for scratch in START for rate in RATES])
-        selected = {model: fmean(each[: len(held_back)]) for model, each in first.items()}
+        selected = {model: fmean(outcome[: len(held_back)]) for model, outcome in first.items()}
         best = {
             scratch: max(RATES, key=lambda rate, scratch=scratch: selected[_Model(scratch, rate, 0)])
             for scratch in START
         }
         others = run([_Model(scratch, best[scratch], seed) for scratch in START for seed in range(1, seeds)])
-    found = first | others
+    outcomes = first | others
     sweep = {
         start: {f"{rate:g}": selected[_Model(scratch, rate, 0)] for rate in RATES} for scratch, start in START.items()
     }
     correct = {
-        start: [found[_Model(scratch, best[scratch], seed)][len(held_back) :] for seed in range(seeds)]
+        start: [outcomes[_Model(scratch, best[scratch], seed)][len(held_back) :] for seed in range(seeds)]
         for scratch, start in START.items()
     }
     correct[BAG_OF_WORDS] = [bag_of_words(train, data.test)]
@@ -168,7 +168,7 @@ def _right(
     with console.silenced():  # a run from scratch that fails is a result here: no warning
         tuned = finetune(config, train, held_back, bert, threads=1)
         predictions = tuned.predict([{"text": example.text} for example in examples])
-    return [each.label == example.label for each, example in zip(predictions, examples, strict=True)]
+    return [prediction.label == example.label for prediction, example in zip(predictions, examples, strict=True)]
 
 
 def _hold_back(examples: list[Example]) -> tuple[list[Example], list[Example]]:

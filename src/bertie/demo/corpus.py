@@ -92,8 +92,7 @@ def folder_data(paths: list[Path]) -> DemoData:
     documents = list(readers.read(paths))
     if (count := len({document.text for document in documents})) < _MIN_DOCUMENTS:
         raise UserError(
-            f"--corpus has {plural(count, 'document')}, and the demo needs at least {_MIN_DOCUMENTS}: give more files, or "
-            "separate the documents of a .txt file by blank lines"
+            f"--corpus has {plural(count, 'document')}: give {_MIN_DOCUMENTS}, in .txt separated by blank lines"
         )
     files = [Path(document.source.rpartition(":")[0]).absolute() for document in documents]
     root = Path(os.path.commonpath([file.parent for file in files])) if files else Path()
@@ -233,10 +232,10 @@ def docstrings(source: bytes) -> list[str]:
 
 def _statements(tree: ast.AST) -> list[ast.AST]:
     """Return a tree's nodes without expressions, which are most of it and have no docstrings."""
-    found = [tree]
-    for node in found:  # grows
-        found += [child for name in _BLOCKS for child in getattr(node, name, ())]
-    return found
+    nodes = [tree]
+    for node in nodes:  # grows
+        nodes += [child for name in _BLOCKS for child in getattr(node, name, ())]
+    return nodes
 
 
 def comments(source: bytes) -> list[str]:

@@ -1,7 +1,7 @@
 """Annotated spans of texts as tags of words: rows of doccano, Prodigy and others, Label Studio's tasks, brat's files.
 
-A span is the characters from its start to its end (exclusive), counted as Unicode's code points. The words of a text are
-those of `words.split_words`; Prodigy's rows bring their own. A span covers whole words. Spaces, and characters without width,
+A span is the characters from its start to its end (exclusive), counted as Unicode's code points. `words.split_words` finds the
+words of a text; Prodigy's rows bring their own. A span covers whole words. Spaces, and characters without width,
 at its ends do not count.
 """
 
@@ -21,9 +21,8 @@ from bertie.examples.words import TextRange, split_words
 _STARTS = ("start", "start_offset")
 _ENDS = ("end", "end_offset")
 _LABELS = ("label", "entity_group", "type")
-_TAG_PAIR = re.compile(
-    r"B([-_:/].+) [ILEM]\1|(.+[-_:/])B \2[ILEM]", re.IGNORECASE
-)  # the start of an entity, and the next word
+# the start of an entity, and the next word
+_TAG_PAIR = re.compile(r"B([-_:/].+) [ILEM]\1|(.+[-_:/])B \2[ILEM]", re.IGNORECASE)
 
 
 class LabeledSpan(NamedTuple):
@@ -87,7 +86,7 @@ def from_spans(
 
     Args:
         text: The text.
-        words: The places of its words; None: those of `split_words`.
+        words: The places of its words; None: as `split_words` finds them.
         spans: The annotated spans, in any order.
         form: How tags mark entities.
         source: The file and line, for messages.
@@ -99,17 +98,13 @@ def from_spans(
     placed = sorted({span[:3]: span for span in _placed(text, spans)}.values())  # some tools repeat a span
     for span in placed:
         if span.label in ("O", form.outside):
-            raise UserError(
-                f"{span.where}: the span {span}: {span.label} is the tag of words outside of entities, no kind"
-            )
+            raise UserError(f"{span.where}: the span {span}: {span.label} is the tag of words outside of entities")
     for before, after in pairwise(placed):
         if after.start < before.end:
             how = "is nested in" if after.end <= before.end else "overlaps with"
             raise UserError(f"{after.where}: the span {after} {how} {before}: a word has one tag, so keep one of them")
         if _TAG_PAIR.fullmatch(f"{before.label} {after.label}") and not text[before.end : after.start].strip():
-            problem = (
-                f"the spans {before} and {after} are the tags of words, and a span is a whole entity with its kind"
-            )
+            problem = f"the spans {before} and {after} are tags of words, and a span is a whole entity"
             raise UserError(f"{after.where}: {problem}", "Join such spans, or give tokens and tags")
     tags = [form.outside] * len(places)
     word, kind = 0, ""
@@ -145,16 +140,16 @@ def _placed(text: str, spans: list[LabeledSpan]) -> list[LabeledSpan]:
         if not 0 <= span.start < span.end <= len(text):
             raise UserError(f"{span.where}: the span {span} is not in the text, which has {len(text):,} characters")
         if not _fits(text, span):
-            found = shorten(text[span.start : span.end])
-            raise UserError(f"{span.where}: the span {span} has another text in the document: {found!r}")
+            covered = shorten(text[span.start : span.end])
+            raise UserError(f"{span.where}: the span {span} has another text in the document: {covered!r}")
     return spans
 
 
 def _fits(text: str, span: LabeledSpan) -> bool:
     """Whether a span has the annotated text. Tools write line breaks as spaces or in other ways."""
-    found = text[span.start : span.end] if 0 <= span.start <= span.end else ""
-    surfaces = ("".join(each.split()) for each in (span.surface, span.surface.replace("\\n", "\n")))
-    return not span.surface or "".join(found.split()) in surfaces
+    covered = text[span.start : span.end] if 0 <= span.start <= span.end else ""
+    surfaces = ("".join(surface.split()) for surface in (span.surface, span.surface.replace("\\n", "\n")))
+    return not span.surface or "".join(covered.split()) in surfaces
 
 
 def _tags_of(span: LabeledSpan, size: int, form: TagForm, follows: bool) -> list[str]:

@@ -66,9 +66,8 @@ def read_brat(path: Path, form: TagForm, tagged: bool) -> Iterator[TaggedSentenc
         except UserError as error:
             yield error
     if others:
-        console.info(
-            f"{path}: {console.plural(others, 'line')} that annotate no entities are not read, such as relations"
-        )
+        lines = console.plural(others, "line")
+        console.info(f"{path}: {lines} that annotate no entities are not read, such as relations")
 
 
 def _parse(line: str, where: str) -> LabeledSpan:

@@ -15,7 +15,7 @@ from bertie.base.untrusted import RepeatedKeyError, parse_json
 _TUPLE_OR_SET = re.compile(r"""\s*(frozenset|set)?\(\s*(['"{[)]|-?\d+\s*,)""")
 """How a tuple begins, beside text in round brackets."""
 _NEIGHBORS = re.compile(r"""['"]\s+[rb]?['"]|['"]{2}""")
-"""What stands between two strings without a comma, or in an empty one."""
+"""Two strings without a comma between them, or an empty one."""
 
 
 def is_written(cell: Any) -> TypeGuard[str]:

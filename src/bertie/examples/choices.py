@@ -7,21 +7,20 @@ its letter, its text, or the name of its column.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from bertie.base import console
 from bertie.base.errors import UsageError, UserError, join_names, shorten
 from bertie.examples.cells import is_written, parse_cell
 from bertie.examples.labels import MARKERS
-from bertie.examples.left_out import ANSWER
-from bertie.examples.reader import DataFormat, columns_of_rows
+from bertie.examples.reader import DataFormat, KindFacts
 from bertie.examples.rows import (
+    Header,
     Row,
-    convert_rows,
     label_or_none,
     named_columns,
     parse_index,
@@ -50,7 +49,6 @@ _FIRST = {
 """The number of the first ending in the labels of known files, by the columns of their context, question and endings."""
 _COPA = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
 """The questions of COPA (Roemmele et al. 2011) by the words that SuperGLUE's files have for them."""
-_Fail = Callable[[str, str], NoReturn]
 
 
 @dataclass(frozen=True)
@@ -106,9 +104,17 @@ class ChoiceColumns(NamedTuple):
         return {use: name for use, name in {**uses, "endings": ", ".join(self.endings)}.items() if name}
 
 
+def _flat(row: Row) -> Row:
+    """Return a row of ARC and CommonsenseQA, whose question holds its text and the choices, with a column for each."""
+    question = row.values.get("question")
+    if not isinstance(question, dict) or not {"stem", "choices"} <= question.keys():
+        return row
+    return row._replace(values={**row.values, "question": question["stem"], "choices": question["choices"]})
+
+
 @dataclass(frozen=True)
 class Choices:
-    """Examples of multiple choice: an `ExampleKind`."""
+    """Examples of multiple choice."""
 
     context: str = ""
     """Column of the context (empty: found from the header)."""
@@ -121,8 +127,7 @@ class Choices:
     labels_from: int | None = None
     """Number of the first ending in the labels, 0 or 1 (None: what the file says; 1 in SocialIQA's, 0 where it says nothing)."""
     data_format: DataFormat = DataFormat()
-    file_columns, same_by_name = columns_of_rows, True
-    label_rules = None
+    facts, label_rules = KindFacts((ChoiceExample,), _flat, answer="label"), None
 
     def __post_init__(self) -> None:
         for ending in self.endings or ("",):
@@ -130,25 +135,14 @@ class Choices:
             require_distinct_columns(**columns)
         if len(set(self.endings)) < len(self.endings):
             raise UsageError(f"task.endings names a column twice: {join_names(self.endings)}")
-        if numbers := [name for name in self.endings if name.isdecimal()]:
-            problem = f"task.endings: a label {numbers[0]} could be the column of this name or the ending of this index"
-            raise UsageError(f"{problem}: rename the columns")
         if self.labels_from not in (None, 0, 1):
             raise UsageError(f"task.labels_from is {self.labels_from}: give 0 or 1")
 
-    @property
-    def named(self) -> tuple[str, ...]:
-        return self.context, self.question, self.label or ANSWER, *self.endings
-
     def rows(self, path: Path, labeled: bool) -> Iterator[Any]:  # noqa: ARG002
-        return convert_rows(read_rows(path, _codah_columns), _flat)
+        return read_rows(path, _codah_columns)
 
-    def from_python(self, value: Any, place: str, source: str) -> Row | ChoiceExample:
+    def from_python(self, value: Any, place: str, source: str) -> ChoiceExample:
         """Return the example of a list of a context and its endings."""
-        if isinstance(value, Row):
-            return _flat(value)
-        if isinstance(value, ChoiceExample):
-            return value
         if not isinstance(value, list | tuple):
             expected = 'a context needs endings: give [context, ending, ending …] or {"context": …, "endings": […]}'
             remedy = "On the command line: --one-example CONTEXT ENDING ENDING…, or --input FILE"
@@ -167,7 +161,7 @@ class Choices:
         if self.labels_from is not None or not labeled or self.data_format.first_ending is not None:
             return self
         zero, last, doubtful, usual = "", "", "", 0  # the place of the first such label
-        for row in (each for each in rows if isinstance(each, Row)):
+        for row in (item for item in rows if isinstance(item, Row)):
             with suppress(UserError):
                 columns = self.columns(row, labeled)
                 endings, names = _endings_of(row.values, columns.endings, row.place)
@@ -189,7 +183,7 @@ class Choices:
         return replace(self, data_format=DataFormat(first_ending=certain))
 
     def columns(self, row: Row, labeled: bool) -> ChoiceColumns:
-        return _find_columns(self, tuple(name for name in row.values if name), labeled)
+        return _find_columns(self, Header(filter(None, row.values)), labeled)
 
     def to_example(self, row: Row, columns: ChoiceColumns, labeled: bool, seen: dict[Any, Any]) -> ChoiceExample:  # noqa: ARG002
         values, source, place = row
@@ -247,40 +241,35 @@ def _read_label(row: Row, columns: ChoiceColumns, endings: tuple[str, ...], name
         return None
     whole = text if text in names else text.removesuffix(".0")  # pandas writes 1.0 for 1 if other rows have none
     named = names.index(whole) if whole in names else None
-    own = bool(names) and all(map(str.isdecimal, names))
-    number = None if own or named is not None else parse_index(whole)
-    return _Label(text, named, number, [at for at, ending in enumerate(endings) if ending.strip() == text], own)
+    numbered = bool(names) and all(map(str.isdecimal, names))
+    number = None if numbered or named is not None else parse_index(whole)
+    return _Label(text, named, number, [at for at, ending in enumerate(endings) if ending.strip() == text], numbered)
 
 
-def _find_columns(kind: Choices, names: tuple[str, ...], labeled: bool) -> ChoiceColumns:
-    """Find the columns of a row with these names. labeled: whether that of the label must be clear."""
+def _find_columns(kind: Choices, names: Header, labeled: bool) -> ChoiceColumns:
+    """Find the columns of a row with these names. labeled: whether the column of the label must be clear."""
 
-    def fail(problem: str, flags: str) -> NoReturn:
-        raise UsageError(f"{problem}; its columns are: {join_names(names)}", f"Choose with {flags}")
-
-    context, lead, used = _find_texts(kind, names, fail)
-    endings = list(kind.endings) or _find_endings(names, fail)
-    if any(name not in names for name in endings):
-        fail(f"no columns {join_names(endings)}", "--task.endings")
+    context, lead, used = _find_texts(kind, names)
+    endings = list(kind.endings) or _find_endings(names)
+    names.require("endings", *endings)
     if repeated := [name for name in endings if name in used]:
-        fail(f"{repeated[0]!r} is the context, and cannot be an ending", "--task.context and --task.endings")
+        raise names.unclear(f"{repeated[0]!r} is the context, and cannot be an ending", "context", "endings")
     labels = [kind.label] if kind.label else named_columns(names, _LABELS)
     free = [name for name in labels if name not in used and name not in endings]
     if labels and not free and (kind.label or labeled):
         use = "is the context" if labels[0] in used else "holds endings"
-        fail(f"{labels[0]!r} {use}, and cannot be the label", "--task.context, --task.endings and --task.label")
+        raise names.unclear(f"{labels[0]!r} {use}, and cannot be the label", "context", "endings", "label")
     if len(free) > 1 and labeled:
-        fail("more than one column could be the label", "--task.label")
+        raise names.unclear("more than one column could be the label", "label")
     first = _FIRST.get(tuple(name.lower() for name in (context, lead or "", *endings)))
     counted = first is not None or names == _CODAH or [context, lead] == named_columns(names, ("sent1", "sent2"))
     return ChoiceColumns(context, lead, tuple(endings), free[0] if len(free) == 1 else None, first, counted)
 
 
-def _find_texts(kind: Choices, names: tuple[str, ...], fail: _Fail) -> tuple[str, str | None, set[str]]:
+def _find_texts(kind: Choices, names: Header) -> tuple[str, str | None, set[str]]:
     """Return the columns of the context and of the text before each ending, and the columns that these use."""
-    for flag, name in (("--task.context", kind.context), ("--task.question", kind.question)):
-        if name and name not in names:
-            fail(f"no column {name!r}", flag)
+    names.require("context", kind.context)
+    names.require("question", kind.question)
     contexts = [kind.context] if kind.context else named_columns(names, _CONTEXTS)
     if len(contexts) > 1:
         contexts = [name for name in contexts if name not in (kind.question, kind.label, *kind.endings)]
@@ -295,11 +284,11 @@ def _find_texts(kind: Choices, names: tuple[str, ...], fail: _Fail) -> tuple[str
         return sentences[0], sentences[1], {*contexts, *sentences}  # SWAG splits the first phrase in two
     if len(contexts) != 1:
         problem = "more than one column could be" if contexts else "cannot tell which column is"
-        fail(f"{problem} the context", "--task.context, and --task.question for a second text before the endings")
+        raise names.unclear(f"{problem} the context", "context", "question")
     return contexts[0], lead, {contexts[0], lead or contexts[0]}
 
 
-def _find_endings(names: tuple[str, ...], fail: _Fail) -> list[str]:
+def _find_endings(names: Header) -> list[str]:
     """Return the columns of the endings: one with a list, or those with the same name and a number or a letter."""
     groups: dict[str, list[tuple[int, str]]] = {name: [(0, name)] for name in named_columns(names, _LISTS)}
     for name in names:
@@ -309,10 +298,11 @@ def _find_endings(names: tuple[str, ...], fail: _Fail) -> list[str]:
             groups.setdefault(word + "0" * number.isdecimal(), []).append((at, name))
     if len(groups) != 1:
         none = "no endings to choose among, in columns ending0, ending1 … or a list"
-        fail(f"{join_names(groups)} could all be the endings" if groups else none, "--task.endings")
+        raise names.unclear(f"{join_names(groups)} could all be the endings" if groups else none, "endings")
     [columns] = map(sorted, groups.values())
     if [at for at, _ in columns] != list(range(columns[0][0], columns[0][0] + len(columns))):
-        fail(f"one of the endings {join_names(name for _, name in columns)} is missing", "--task.endings")
+        listed = join_names(name for _, name in columns)
+        raise names.unclear(f"one of the endings {listed} is missing", "endings")
     return [name for _, name in columns]
 
 
@@ -326,8 +316,8 @@ def _endings_of(values: dict[str, Any], columns: Sequence[str], place: str) -> t
             given.pop()
     else:
         given = parse_cell(given, first, place) if is_written(given) else given
-        if isinstance(given, list) and given and all(isinstance(each, dict) for each in given):
-            given = {key: [each.get(key) for each in given] for key in ("text", "label")}
+        if isinstance(given, list) and given and all(isinstance(ending, dict) for ending in given):
+            given = {key: [ending.get(key) for ending in given] for key in ("text", "label")}
         if isinstance(given, dict):  # {"text": […], "label": […]}, or {"A": …, "B": …}
             texts, letters = (given["text"], given.get("label")) if "text" in given else ([*given.values()], [*given])
             if not isinstance(texts, list) or not isinstance(letters, list) or len(texts) != len(letters):
@@ -338,15 +328,7 @@ def _endings_of(values: dict[str, Any], columns: Sequence[str], place: str) -> t
     if len(given) < 2:
         raise UserError(f"{place}: {len(given)} endings to choose among, and at least 2 are needed")
     labels = columns if len(columns) > 1 else [first] * len(given)
-    return tuple(require_string(each, name, place) for each, name in zip(given, labels, strict=False)), names
-
-
-def _flat(row: Row) -> Row:
-    """Return a row of ARC and CommonsenseQA, whose question holds its text and the choices, with a column for each."""
-    question = row.values.get("question")
-    if not isinstance(question, dict) or not {"stem", "choices"} <= question.keys():
-        return row
-    return row._replace(values={**row.values, "question": question["stem"], "choices": question["choices"]})
+    return tuple(require_string(ending, name, place) for ending, name in zip(given, labels, strict=False)), names
 
 
 def _codah_columns(cells: list[str]) -> list[str] | None:

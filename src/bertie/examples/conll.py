@@ -67,7 +67,7 @@ class ConllFile:
     tagged: bool = True
     """Whether tags are needed."""
     comments: Keep = ""
-    """What lines are that could be comments or words, if the user says it."""
+    """How to read lines that could be comments or words; empty: found, or asked."""
     usual: bool | None = None
     """Whether they are comments in this file or in the training file, if that is certain."""
     known: tuple[str, ...] = ()
@@ -144,9 +144,7 @@ class ConllFile:
         if self.usual is not None:
             return self.usual
         line, tag = shorten(" ".join(cells)), shorten(cells[columns.tag])
-        problem = (
-            f"{line!r} could be a comment, or the word {COMMENT!r} with the tag {tag!r}, which no word before it has"
-        )
+        problem = f"{line!r} could be a comment, or the word {COMMENT!r} with the tag {tag!r}, which is new"
         raise UsageError(f"{self.path}:{number}: {problem}", "Choose with --task.comments skip or keep")
 
     def _to_sentence(self, lines: list[ConllLine], columns: ConllColumns) -> TaggedSentence | UserError:
@@ -193,12 +191,9 @@ class ConllFile:
                 _require_tags([cells for _, cells in data], rows, word, place)
             return ConllColumns(width, word, tag, header is not None)
         if self.tagged:
-            problem = (
-                "more than one column could be the tag" if ambiguous else f"no tags in column {self.tag} of {width}"
-            )
+            problem = f"no tags in column {self.tag} of {width}"
+            problem = "more than one column could be the tag" if ambiguous else problem
             remedy = "name one with --task.tag, counted from 0 (in CoNLL-U, 3 has the parts of speech)"
-            if self.path.suffix == ".txt":
-                remedy += f"; brat's annotations of a text are in {self.path.stem}.ann beside it, and there is none"
             raise UsageError(f"{place}: {problem}, beside the words in {word}; {remedy}")
         return ConllColumns(width, word, None, header is not None)
 

@@ -20,58 +20,56 @@ _COLUMNS = {"text", "sentence", "sentence1", "premise", "question", "context", "
 _MISSING = ("NAType", "NaTType")  # types of pandas for a missing value
 
 
-def require_list(given: Any) -> Iterable[Any]:
-    """Return examples in memory as Python values, one per example; those of a generator lazily.
+def require_list(values: Any) -> Iterable[Any]:
+    """Return examples in memory as Python values, one per example; a generator is read lazily.
 
     Args:
-        given: A list, or another ordered iterable of values; a frame of pandas or polars, a `datasets.Dataset`, a table of
+        values: A list, or another ordered iterable of values; a frame of pandas or polars, a `datasets.Dataset`, a table of
             pyarrow, or a dict of columns, whose rows become dicts; or a column or an array.
 
     Raises:
         UsageError: It is one example (its characters or keys would be taken for examples), it has no order, or its rows
             cannot be read.
     """
-    if isinstance(given, list | tuple):
-        return given
-    kind = type(given).__name__
-    if isinstance(given, set | frozenset):
+    if isinstance(values, list | tuple):
+        return values
+    kind = type(values).__name__
+    if isinstance(values, set | frozenset):
         raise UsageError(f"a {kind} has no order: give a list")
-    if kind.endswith("GroupBy"):
-        raise UsageError(f"a {kind} has groups, not rows: give the frame")
-    if hasattr(given, "collect"):  # before a look at its columns, of which polars warns
+    if hasattr(values, "collect"):  # before a look at its columns, of which polars warns
         raise UsageError(f"a {kind} has not been computed: give {kind}.collect()")
-    if isinstance(given, dict):
-        return _rows_of_columns(_columns_of_dict(given), kind)
-    if hasattr(given, "features") and hasattr(given, "column_names"):
-        return _rows_of_dataset(given)
-    if hasattr(given, "columns") and not hasattr(given, "to_pylist"):
-        return _rows_of_columns(_columns_of_frame(given), kind)
-    if _is_row(given):
-        names = ", ".join(given.index[:9])
+    if isinstance(values, dict):
+        return _rows_of_columns(_columns_of_dict(values), kind)
+    if hasattr(values, "features") and hasattr(values, "column_names"):
+        return _rows_of_dataset(values)
+    if hasattr(values, "columns") and not hasattr(values, "to_pylist"):
+        return _rows_of_columns(_columns_of_frame(values), kind)
+    if _is_row(values):
+        names = ", ".join(values.index[:9])
         raise UsageError(f"a {kind} with the names {names} is one row: give a frame, as frame.iloc[[0]], or a list")
     for method in ("to_pylist", "to_list", "tolist"):
-        if hasattr(given, method):
-            given = getattr(given, method)()
+        if hasattr(values, method):
+            values = getattr(values, method)()
             break
-    if isinstance(given, str | bytes | Path) or not isinstance(given, Iterable):
+    if isinstance(values, str | bytes | Path) or not isinstance(values, Iterable):
         raise UsageError(f"expected a list of texts and got one {kind}: put it in brackets")
-    return given
+    return values
 
 
-def _is_row(given: Any) -> bool:
+def _is_row(series: Any) -> bool:
     """Whether a Series of pandas is a row of a frame: its index has names of columns, or names where its own is a number.
 
     The index of a column has numbers or ids.
     """
-    index: Any = getattr(given, "index", None)
+    index: Any = getattr(series, "index", None)
     if not hasattr(index, "name") or not all(isinstance(name, str) for name in index):
         return False
-    numbered = not isinstance(getattr(given, "name", None), str | None) and index.name is None and len(index) > 0
+    numbered = not isinstance(getattr(series, "name", None), str | None) and index.name is None and len(index) > 0
     return numbered or any(name.lower() in _COLUMNS for name in index)
 
 
 def plain(value: Any) -> Any:
-    """Return a cell with the numbers, arrays and missing values of NumPy, torch and pandas as those of Python."""
+    """Return a cell with the numbers, arrays and missing values of NumPy, torch and pandas as values of Python."""
     if type(value) is str:
         return value
     if isinstance(value, np.generic):
@@ -87,29 +85,29 @@ def plain(value: Any) -> Any:
     return plain(value.tolist()) if hasattr(value, "tolist") else value
 
 
-def _columns_of_dict(given: dict[Any, Any]) -> dict[Any, Any]:
-    if given and all(hasattr(column, "column_names") for column in given.values()):
-        names = ", ".join(map(str, given))
-        raise UsageError(f"a {type(given).__name__} has several splits ({names}): give one of them")
-    if not is_columns(given):
+def _columns_of_dict(columns: dict[Any, Any]) -> dict[Any, Any]:
+    if columns and all(hasattr(column, "column_names") for column in columns.values()):
+        names = ", ".join(map(str, columns))
+        raise UsageError(f"a {type(columns).__name__} has several splits ({names}): give one of them")
+    if not is_columns(columns):
         raise UsageError("expected a list of texts and got one dict: put it in brackets")
-    return given
+    return columns
 
 
-def is_columns(given: dict[Any, Any]) -> bool:
+def is_columns(values: dict[Any, Any]) -> bool:
     """Whether the values of a dict are columns."""
-    return bool(given) and all(_sized(each) and not isinstance(each, str | bytes | dict) for each in given.values())
+    return bool(values) and all(_sized(each) and not isinstance(each, str | bytes | dict) for each in values.values())
 
 
 def _sized(column: Any) -> bool:
     return hasattr(column, "__len__") and hasattr(column, "__iter__")
 
 
-def _columns_of_frame(given: Any) -> dict[Any, Any]:
-    kind, names = type(given).__name__, list(given.columns)
+def _columns_of_frame(frame: Any) -> dict[Any, Any]:
+    kind, names = type(frame).__name__, list(frame.columns)
     if repeated := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"two columns of the {kind} are named {repeated[0]!r}")
-    columns = {name: given[name] for name in names}
+    columns = {name: frame[name] for name in names}
     if not all(hasattr(column, "to_list") for column in columns.values()):
         raise UsageError(f"cannot read the rows of a {kind}: give a list of dicts, or a frame of pandas or polars")
     return columns
@@ -119,21 +117,21 @@ def _rows_of_columns(columns: dict[Any, Any], kind: str) -> Iterable[dict[Any, A
     lists = [column.to_list() if hasattr(column, "to_list") else column for column in columns.values()]
     sizes = {name: len(column) for name, column in zip(columns, lists, strict=True)}
     if len(set(sizes.values())) > 1:
-        found = ", ".join(f"{name!r} {size:,}" for name, size in sizes.items())
-        raise UsageError(f"the columns of a {kind} must be equally long, and have these numbers of rows: {found}")
+        listed = ", ".join(f"{name!r} {size:,}" for name, size in sizes.items())
+        raise UsageError(f"the columns of a {kind} must be equally long, and have these numbers of rows: {listed}")
     return (dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True))
 
 
-def _rows_of_dataset(given: Any) -> Iterator[dict[str, Any]]:
+def _rows_of_dataset(dataset: Any) -> Iterator[dict[str, Any]]:
     """Yield the rows of a `datasets.Dataset`, with the names of its ClassLabels."""
-    features = {name: getattr(feature, "feature", feature) for name, feature in (given.features or {}).items()}
+    features = {name: getattr(feature, "feature", feature) for name, feature in (dataset.features or {}).items()}
     named = {name: list(inner.names) for name, inner in features.items() if hasattr(inner, "int2str") and inner.names}
-    rows = given.with_format(None)
+    rows = dataset.with_format(None)
     return (with_names(row, named) for row in rows) if announced(named) else iter(rows)
 
 
 def parquet_names(path: Path) -> dict[str, list[str]]:
-    """Return the names of the numbers in columns of a .parquet file, as `datasets` writes those of its ClassLabels."""
+    """Return the names of the numbers in columns of a .parquet file, as `datasets` writes its ClassLabels."""
     from pyarrow import ArrowException, parquet
 
     try:
@@ -158,7 +156,7 @@ def with_names(row: dict[str, Any], named: dict[str, list[str]]) -> dict[str, An
 
 
 def _named(value: Any, names: list[str]) -> Any:
-    """Return the name of a number, or those of a list. −1 is a missing label there, as in unlabeled test splits."""
+    """Return the name of a number, or the names of a list. −1 is a missing label there, as in unlabeled test splits."""
     value = plain(value)
     if isinstance(value, list):
         return [_named(item, names) for item in value]

@@ -14,7 +14,7 @@ from bertie.base import console
 from bertie.base.errors import UsageError, UserError, join_names, shorten
 from bertie.examples.cells import is_written, parse_cell
 from bertie.examples.labels import LabelRules
-from bertie.examples.reader import DataFormat, columns_of_rows, rows_or_lines
+from bertie.examples.reader import DataFormat, KindFacts, rows_or_lines
 from bertie.examples.rows import Row, parse_label
 from bertie.examples.texts import Example, LabeledTexts, TextColumns, cola_columns
 
@@ -75,7 +75,7 @@ class LabelSetColumns(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelSets:
-    """Examples of one or two texts and any number of labels: an `ExampleKind`.
+    """Examples of one or two texts and any number of labels.
 
     An empty list and an empty cell say that a text has no label. null, NaN and a missing key say that the labels are
     unknown.
@@ -86,7 +86,7 @@ class LabelSets:
         separator: What stands between the labels of a cell. `ONE`: a cell is one label. Empty: found if the data leave no
             doubt.
         classes: All labels, if they are known.
-        no_label: The labels that mean that those of a text are unknown. Empty: see `labels`.
+        no_label: The labels that mean that a text has unknown labels. Empty: see `labels`.
     """
 
     texts: LabeledTexts
@@ -95,22 +95,14 @@ class LabelSets:
     classes: tuple[str, ...] = ()
     no_label: tuple[str, ...] = ()
     data_format: DataFormat = DataFormat()
-    file_columns, same_by_name = columns_of_rows, True
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        return self.texts.text, self.texts.text_pair, self.label
+    facts, rows = KindFacts((LabelSetExample,), headerless=cola_columns), rows_or_lines
 
     @property
     def label_rules(self) -> LabelRules:
         return LabelRules(self.classes, self.no_label)
 
-    def rows(self, path: Path, labeled: bool) -> Iterator[Any]:
-        return rows_or_lines(self, path, labeled, cola_columns)
-
-    def from_python(self, value: Any, place: str, source: str) -> Row | LabelSetExample:
-        item = value if isinstance(value, LabelSetExample) else self.texts.from_python(value, place, source)
-        return _example(item) if isinstance(item, Example) else item
+    def from_python(self, value: Any, place: str, source: str) -> LabelSetExample:
+        return _example(value if isinstance(value, Example) else self.texts.from_python(value, place, source))
 
     def resolved(self, rows: Iterator[Any], path: Path | None, labeled: bool) -> LabelSets:
         """Find the separator, unless it is named. Reads all rows if the labels are strings."""
@@ -143,7 +135,7 @@ class LabelSets:
             console.info_once(f"{row.place}: each of these columns is a label: {join_names(columns.labels)}")
         first = seen.setdefault("labels", columns) if columns.labels else columns
         if not self.classes and (first.each_a_label, {*first.labels}) != (columns.each_a_label, {*columns.labels}):
-            raise UsageError(f"{row.place}: its labels are in other columns than those of the rows before", _REMEDY)
+            raise UsageError(f"{row.place}: its labels are in other columns than in the rows before", _REMEDY)
         labels = None
         if columns.each_a_label:
             if self.classes and (missing := [name for name in self.classes if name not in columns.labels]):
@@ -161,8 +153,8 @@ class LabelSets:
         value = parse_label(row.values[name], name, row.place)
         if (number := (value or "").lower()) in (*_TRUE, *_FALSE):
             return number in _TRUE
-        found = "an empty cell" if value is None else repr(shorten(value))
-        problem = f"{row.place}: the column {name!r} has {found}, and a label has 0 or 1"
+        shown = "an empty cell" if value is None else repr(shorten(value))
+        problem = f"{row.place}: the column {name!r} has {shown}, and a label has 0 or 1"
         if self.classes:
             raise UserError(problem)
         raise UsageError(problem, _REMEDY)  # of the file: it may be no label at all
@@ -209,7 +201,7 @@ def find_separator(cells: dict[str, str], known: tuple[str, ...]) -> str:
             if separator in cell and (len(used) > 1 or not labels <= alone):
                 raise _doubt(cell, place, separator)
     parts = [(cell.split(used[0]) if used else [cell], place) for cell, place in doubtful.items()]
-    for label, place in [(part.strip(), place) for own, place in parts for part in own]:
+    for label, place in [(part.strip(), place) for labels_of_cell, place in parts for part in labels_of_cell]:
         for separator in {c for c in label if not (c.isalnum() or c in _IN_NAMES)} if label not in known else ():
             if not alone.isdisjoint(part.strip() for part in label.split(separator) if part.strip()):
                 raise _doubt(label, place, separator)
@@ -217,10 +209,8 @@ def find_separator(cells: dict[str, str], known: tuple[str, ...]) -> str:
 
 
 def _doubt(cell: str, place: str, separator: str) -> UsageError:
-    return UsageError(
-        f"{place}: {shorten(cell)!r} could be one label or several",
-        f"Say so with --task.separator '{separator}', or --task.separator {ONE} if a cell is one label",
-    )
+    remedy = f"Say so with --task.separator '{separator}', or --task.separator {ONE} if a cell is one label"
+    return UsageError(f"{place}: {shorten(cell)!r} could be one label or several", remedy)
 
 
 def parse_labels(
@@ -247,10 +237,10 @@ def parse_labels(
         elif cell.lower() == "nan":
             return None
         else:
-            found = separator or find_separator({cell: place}, known)
-            if found == ONE and cell.isascii():
+            mark = separator or find_separator({cell: place}, known)
+            if mark == ONE and cell.isascii():
                 return (cell,)
-            value = [cell] if found == ONE or cell in known else cell.split(found)
+            value = [cell] if mark == ONE or cell in known else cell.split(mark)
     if not isinstance(value, list | tuple):
         single = parse_label(value, name, place)
         return None if single is None else (single,)
@@ -259,9 +249,7 @@ def parse_labels(
         raise UserError(f"{place}: a label in {name!r} is empty")
     if len(set(labels)) < len(labels) and {str(label) for label in labels} <= {*_TRUE, *_FALSE}:
         problem = f"{place}: {name!r} has 0 or 1 for each label, {shorten(str(value))}"
-        raise UsageError(
-            problem, "Write the names of the labels that a text has, or a column of 0 and 1 for each label"
-        )
+        raise UsageError(problem, "Write the names of a text's labels, or a column of 0 and 1 for each label")
     if len(set(labels)) < len(labels):
         [(twice, _)] = Counter(labels).most_common(1)
         raise UserError(f"{place}: the label {shorten(str(twice))!r} is there twice")

@@ -37,12 +37,12 @@ def _of_task(task: dict[str, Any], place: str, key: str) -> dict[str, Any]:
     texts = {name: text for name, text in task["data"].items() if isinstance(text, str)}
     if _TEXT not in texts and len(texts) == 1:
         texts = {_TEXT: next(iter(texts.values()))}
-    given = _objects(task, "annotations", place)
-    annotations = [each for each in given if not each.get(CANCELLED)]
+    all_annotations = _objects(task, "annotations", place)
+    annotations = [annotation for annotation in all_annotations if not annotation.get(CANCELLED)]
     if len(annotations) > 1:
         raise UserError(f"{place}: {len(annotations)} annotations: keep one of them")
     if not annotations:
-        return texts | ({CANCELLED: True} if given else {"spans": None})
+        return texts | ({CANCELLED: True} if all_annotations else {"spans": None})
     regions = []
     for region in _objects(annotations[0], "result", place):
         kind = str(region.get("type"))
@@ -54,10 +54,10 @@ def _of_task(task: dict[str, Any], place: str, key: str) -> dict[str, Any]:
 
 
 def _objects(values: dict[str, Any], key: str, place: str) -> list[dict[str, Any]]:
-    found = values.get(key) or []
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise UserError(f"{place}: {key!r} is no list of objects: {shorten(str(found))}")
-    return found
+    objects = values.get(key) or []
+    if not isinstance(objects, list) or not all(isinstance(item, dict) for item in objects):
+        raise UserError(f"{place}: {key!r} is no list of objects: {shorten(str(objects))}")
+    return objects
 
 
 def _annotated(texts: dict[str, str], regions: list[dict[str, Any]], place: str, key: str) -> dict[str, str]:

@@ -16,14 +16,14 @@ from bertie.base.errors import UsageError, UserError, first_few, join_names, sho
 from bertie.examples.rows import parse_finite, parse_label_number
 
 MARKERS = frozenset(("-1", "-1.0", "-", "?", "none", "null", "n/a", "na", "<na>"))
-"""What may mean that a label is unknown, in lower case. An empty cell and NaN always do."""
+"""Labels that may mean that the label is unknown, in lower case. An empty cell and NaN always do."""
 _NLI = {"entailment", "neutral", "contradiction"}
 _WHOLE = re.compile(r"-?\d+(\.0)?")
 
 
 @dataclass(frozen=True)
 class LabelRules:
-    """What is known of labels before they are read."""
+    """Facts about labels that are known before they are read."""
 
     classes: tuple[str, ...] = ()
     """All classes; empty: they are not known yet."""

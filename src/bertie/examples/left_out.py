@@ -8,17 +8,16 @@ with "was_cancelled".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from bertie.base import console
-from bertie.base.errors import UserError, first_few, shorten
+from bertie.base.errors import UserError, first_few
 from bertie.examples.rows import Row
 
 T = TypeVar("T")
 ANSWER, CANCELLED = "answer", "was_cancelled"
-_ACCEPTED, _OUT = "accept", ("reject", "ignore")
-_PRODIGY = ("_task_hash", "_input_hash", "spans")  # columns of which one shows that Prodigy wrote the answer
+_OUT = ("reject", "ignore")
 
 
 class LeftOutError(UserError):
@@ -33,32 +32,22 @@ class LeftOutError(UserError):
         self.mark = mark
 
 
-def leave_out(rows: Iterable[T], used: Collection[str] = ()) -> Iterator[T | UserError]:
-    """Put an error in place of each row that its annotator left out, or whose answer is unknown. Other items stay.
+def leave_out(rows: Iterable[T], answer_is_read: bool = False) -> Iterator[T | UserError]:
+    """Put an error in place of each row that its annotator left out. Other items stay.
 
     Args:
         rows: The rows.
-        used: The columns that the caller reads as something else.
+        answer_is_read: Whether the caller reads the column `ANSWER` as something else.
     """
     for row in rows:
         if isinstance(row, Row) and (ANSWER in row.values or CANCELLED in row.values):
-            yield _left_out(row, used) or row
+            answer = str(row.values.get(ANSWER)).strip().lower()
+            if row.values.get(CANCELLED) is True:
+                yield LeftOutError(row.place, CANCELLED)
+            else:
+                yield LeftOutError(row.place, answer) if answer in _OUT and not answer_is_read else row
         else:
             yield row
-
-
-def _left_out(row: Row, used: Collection[str]) -> UserError | None:
-    values, place, answer = row.values, row.place, row.values.get(ANSWER)
-    if values.get(CANCELLED) is True:
-        return LeftOutError(place, CANCELLED)
-    if answer is None or ANSWER in used or answer == _ACCEPTED:
-        return None
-    if answer in _OUT:
-        return LeftOutError(place, answer)
-    is_misspelled = isinstance(answer, str) and answer.strip().lower() in (_ACCEPTED, *_OUT)
-    if not is_misspelled and not any(name in values for name in _PRODIGY):
-        return None  # a column of another meaning
-    return UserError(f"{place}: its annotator's {ANSWER!r} is {shorten(repr(answer))}: it is accept, reject or ignore")
 
 
 def valid_examples(examples: Iterable[T | UserError], where: str, strict: bool = False) -> list[T]:

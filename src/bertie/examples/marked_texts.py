@@ -16,14 +16,14 @@ _TAGGED = re.compile(
     r"(.*?)<e(?P<a>[12])>(.*?)</e(?P=a)>(.*?)<e(?P<b>[12])>(.*?)</e(?P=b)>(.*)", re.IGNORECASE | re.DOTALL
 )
 MARKER = re.compile(r"\[/?E[12](:[^\[\]]*)?\]")
-"""What the task puts into texts, which therefore no text may have."""
+"""The markers that the task puts into texts; no text may have one of its own."""
 ESCAPES = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
 """Brackets in tokens of the Penn Treebank, as in TACRED."""
 DIRECTED = re.compile(r"(.+)\((e1,e2|e2,e1)\)")
 """A relation with its direction."""
 _LOOSE = re.compile(r"(.+?)\s*\(\s*(e[12])\s*,\s*(e[12])\s*\)", re.IGNORECASE)
 SpanEnd = Literal["automatic", "last", "after"]
-"""What the end of a span names: its last character or token, or the one after it."""
+"""The meaning of the end of a span: its last character or token, or the one after it."""
 SpanPlace = tuple[int, int]
 """The characters of a span: the first, and the one after the last."""
 

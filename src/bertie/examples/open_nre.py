@@ -21,11 +21,11 @@ def flat(row: Row) -> Row:
         return row
     values = {name: value for name, value in row.values.items() if name not in _SIDES}
     for side in _SIDES:
-        given = row.values[side]
-        if not isinstance(given["pos"], list | tuple) or len(given["pos"]) != 2:
-            raise UserError(f"{row.place}: the pos of {side!r} is {str(given['pos'])[:40]}: expected [start, end]")
-        values |= {f"{side}_{key}": given[key] for key in ("name", "type") if key in given}
-        values |= dict(zip((f"{side}_start", f"{side}_end"), given["pos"], strict=True))
+        span = row.values[side]
+        if not isinstance(span["pos"], list | tuple) or len(span["pos"]) != 2:
+            raise UserError(f"{row.place}: the pos of {side!r} is {str(span['pos'])[:40]}: expected [start, end]")
+        values |= {f"{side}_{key}": span[key] for key in ("name", "type") if key in span}
+        values |= dict(zip((f"{side}_start", f"{side}_end"), span["pos"], strict=True))
     return row._replace(values=values)
 
 

@@ -1,19 +1,19 @@
 """Read the examples of a task: files and Python values of any form, by one reader.
 
-Five things work together, for every task:
+Four things work together, for every task:
 
-- A `Row` (rows.py) is what a line, or a Python value, says by column. An error stands in the place of a row that cannot be
-  read, and goes through all that follows, so that the caller can skip and count it, or raise it.
-- An `ExampleKind` declares what a task reads: the columns of its rows, and the example that a row becomes. There is one file
-  for each kind. Files that are no rows of columns, such as SQuAD's .json or CoNLL's, are functions from a file to rows or
-  examples, which the kind names in `rows`.
-- The `Reader` does the rest for all kinds: it opens the file or takes the values, puts errors in their place, leaves out what an
-  annotator left out, and finds the columns, of each row where they may differ, else once.
-- What only the whole file tells (what separates labels, what the end of a span names, from which number endings count) is its
-  `DataFormat`, which the kind finds in a pass before the rows are read. Where a file leaves a doubt, that of the training file
-  decides: a task keeps it as its `data_format`, also in task.json. If there is none, a UsageError names the flag.
-- What only all labels together tell, `labels.known` decides once the examples are read: which labels mean that the label is
-  unknown, and which are written in several ways.
+- A `Row` (rows.py) holds the values of a line, or of a Python value, by column. An error stands in the place of a row that cannot
+  be read, and goes through all that follows, so that the caller can skip and count it, or raise it.
+- The `Reader` opens the file or takes the values, puts errors in their place, leaves out rows that an annotator left out, and
+  finds the columns, of each row where they may differ, else once.
+- Each `ExampleKind` is a frozen dataclass in a file of its own. It declares the columns of a row, and the example
+  that a row becomes. For files without rows of columns, such as SQuAD's .json or CoNLL's, it has functions from a file to rows or
+  examples, in `rows`.
+- The `DataFormat` holds facts that only the whole file tells, such as the separator of labels: `resolved` finds them in a pass
+  before the rows are read. Where a file leaves a doubt, the training file decides: a task keeps its `data_format`, also in
+  task.json. If there is none, a UsageError names the flag.
+
+All labels together tell which of them mean that the label is unknown, and which are written in several ways: see labels.py.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
@@ -28,7 +29,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from bertie.base.errors import UsageError, UserError, raise_error
 from bertie.examples.in_memory import require_list
 from bertie.examples.labels import LabelRules
-from bertie.examples.left_out import LeftOutError, leave_out
+from bertie.examples.left_out import ANSWER, LeftOutError, leave_out
 from bertie.examples.rows import PROBED_ROWS, Row, convert_rows, file_format, is_stdin, read_rows, row_from_python
 from bertie.files.formats import NamesOfHeaderless
 
@@ -38,48 +39,50 @@ _MOST_COLUMNS = 1000  # in memory, for .jsonl files where each row has other key
 
 @dataclass(frozen=True)
 class DataFormat:
-    """What the training file as a whole says about how to read it. None: nothing that is certain."""
+    """How to read a file, as the training file as a whole shows. None: nothing that is certain."""
 
     separator: str | None = None
-    """What stands between the labels of a cell."""
+    """The separator of the labels of a cell."""
     end: Literal["last", "after"] | None = None
-    """What the end of a span of tokens names."""
+    """Which token the end of a span names: its last, or the one after it."""
     has_comments: bool | None = None
     """Whether lines of a CoNLL file that begin with "#" and could be words are comments."""
     first_ending: int | None = None
     """The number of the first ending in the labels of multiple choice."""
 
 
-class ColumnUses(Protocol):
-    """The columns of a row."""
+@dataclass(frozen=True)
+class KindFacts:
+    """Facts of a kind of examples that no setting changes."""
 
-    @property
-    def uses(self) -> dict[str, str]:
-        """Return which column is read as what, by its use: {"text": "sentence", "label": "label"}."""
-        ...
+    examples: tuple[type, ...] = ()
+    """Classes of Python values that are examples already."""
+    flat: Callable[[Row], Row] | None = None
+    """Replaces nested values of a row by columns."""
+    headerless: NamesOfHeaderless | None = None
+    """Recognizes tables without a header."""
+    same_by_name: bool = True
+    """Whether rows whose columns have the same names have the same `columns`."""
+    answer: str = ""
+    """The setting that, if empty, may stand for a column `ANSWER`."""
+    columns_of_file: Callable[[Any, Path], dict[str, str]] | None = None
+    """Returns the columns of a file without rows by their use, for a kind; nothing of other files."""
 
 
 class ExampleKind(Protocol):
-    """What a task reads: a frozen dataclass whose fields are the columns that settings name."""
+    """A kind of examples: a frozen dataclass whose fields are the columns that settings name."""
+
+    @property
+    def facts(self) -> KindFacts: ...
 
     @property
     def data_format(self) -> DataFormat:
-        """What the training file said, or the file that is read once `resolved` has found it."""
-        ...
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        """The columns that settings name."""
-        ...
-
-    @property
-    def same_by_name(self) -> bool:
-        """Whether rows whose columns have the same names have the same `columns`."""
+        """That of the training file, or of the file that is read once `resolved` has found it."""
         ...
 
     @property
     def label_rules(self) -> LabelRules | None:
-        """How to tell labels from what means that the label is unknown. None: every label is one."""
+        """How to tell labels from those that mean that the label is unknown. None: every label is one."""
         ...
 
     def rows(self, path: Path, labeled: bool) -> Iterator[Any]:
@@ -92,7 +95,7 @@ class ExampleKind(Protocol):
         ...
 
     def from_python(self, value: Any, place: str, source: str) -> Any:
-        """Return a Python value, a dict as a `Row`, or a line of text, as a row or as an example.
+        """Return a Python value that is no dict, or a line of text, as a row or as an example.
 
         Raises:
             UserError: It is neither.
@@ -112,12 +115,8 @@ class ExampleKind(Protocol):
         """
         ...
 
-    def file_columns(self, path: Path) -> dict[str, str]:
-        """Return which column of a file is read as what, by its use: `columns_of_rows`, if it has rows."""
-        ...
-
     def columns(self, row: Row, labeled: bool) -> Any:
-        """Return the columns of a row, as `ColumnUses`.
+        """Return the columns of a row. Their `uses` are their names by use: {"text": "sentence", "label": "label"}.
 
         Raises:
             UsageError: They are unclear. The message does not name the place.
@@ -129,29 +128,15 @@ class ExampleKind(Protocol):
 
         Args:
             row: The row.
-            columns: What `columns` returned for it.
+            columns: The result of `columns` for it.
             labeled: Whether it needs a label. Without, a bad label is None.
-            seen: What the function noted on the rows of the same file before, and the "number" of this row, from 1.
+            seen: Notes of this function on the rows of the same file before, and the "number" of this row, from 1.
 
         Raises:
             UserError: The row is bad.
             UsageError: It contradicts the rows before, so that the file cannot be read.
         """
         ...
-
-
-def columns_of_rows(kind: ExampleKind, path: Path) -> dict[str, str]:
-    """Return which column is read as what in the first good row of a file: `ExampleKind.file_columns` of most kinds."""
-    for row in islice(kind.rows(path, labeled=False), PROBED_ROWS):
-        with suppress(UserError):
-            if isinstance(row, Row):
-                return kind.columns(row, labeled=False).uses
-    return {}
-
-
-def resolved_alike(kind: T, rows: Iterator[Any], path: Path | None, labeled: bool) -> T:  # noqa: ARG001
-    """Return the kind: `ExampleKind.resolved` of a kind whose rows say everything by themselves."""
-    return kind
 
 
 @dataclass(frozen=True)
@@ -190,8 +175,17 @@ class Reader:
             yield item if isinstance(item, LeftOutError) else raise_error(item)
 
     def columns(self, path: Path) -> dict[str, str]:
-        """Return which columns of a file are read as what: those of its first good row. Nothing of stdin, which is read once."""
-        return {} if is_stdin(path) else self.kind.file_columns(path)
+        """Return the columns of a file by their use, from its first good row. Nothing for stdin, which is read once."""
+        if is_stdin(path):
+            return {}
+        of_file = self.kind.facts.columns_of_file
+        if of_file and (columns := of_file(self.kind, path)):
+            return columns
+        for row in islice(self._rows(path, labeled=False), PROBED_ROWS):
+            with suppress(UserError):
+                if isinstance(row, Row):
+                    return self.kind.columns(row, labeled=False).uses
+        return {}
 
     def resolve(self, source: Path | Iterable[Any], labeled: bool = True) -> Reader:
         """Return the reader that knows what all rows of a source together say, if it can be read twice. Errors as `read`."""
@@ -202,51 +196,48 @@ class Reader:
         return Reader(self.kind.resolved(self._rows(source, labeled), path, labeled), is_resolved=True)
 
     def _rows(self, source: Path | Iterable[Any], labeled: bool) -> Iterator[Any]:
-        rows = self.kind.rows(source, labeled) if isinstance(source, Path) else self._rows_of_values(source)
-        return leave_out(rows, self.kind.named) if labeled else rows
+        kind, flat, settings = self.kind, self.kind.facts.flat, vars(self.kind)
+        rows = kind.rows(source, labeled) if isinstance(source, Path) else self._rows_of_values(source)
+        rows = convert_rows(rows, flat) if flat else rows
+        is_read = ANSWER in settings.values() or settings.get(kind.facts.answer) == ""
+        return leave_out(rows, is_read) if labeled else rows
 
     def _rows_of_values(self, values: Iterable[Any]) -> Iterator[Any]:
         for number, value in enumerate(values, 1):
             place = f"example {number}"
-            row = row_from_python(value, place) if isinstance(value, dict) else value
-            yield self.kind.from_python(row, place, place)
+            if isinstance(value, dict):
+                yield row_from_python(value, place)
+            else:
+                known = isinstance(value, self.kind.facts.examples)
+                yield value if known else self.kind.from_python(value, place, place)
 
     def _examples(self, source: Path | Iterable[Any], labeled: bool) -> Iterator[Any]:
+        """Return the example of each row, or an error in its place."""
         reader, path = self.resolve(source, labeled), source if isinstance(source, Path) else None
-        return _converted(reader.kind, reader._rows(source, labeled), path, labeled)
+        return reader._converted(reader._rows(source, labeled), path, labeled)
+
+    def _converted(self, rows: Iterator[Any], path: Path | None, labeled: bool) -> Iterator[Any]:
+        kind, seen = self.kind, dict[Any, Any]()
+
+        @lru_cache(_MOST_COLUMNS)
+        def columns_named(names: tuple[str, ...]) -> Any:
+            return kind.columns(Row(dict.fromkeys(names), "", ""), labeled)
+
+        def find(row: Row) -> Any:
+            return columns_named(tuple(row.values)) if kind.facts.same_by_name else kind.columns(row, labeled)
+
+        for number, (row, columns) in enumerate(_with_columns(rows, path, find), 1):
+            seen["number"] = number
+            try:
+                example = kind.to_example(row, columns, labeled, seen) if isinstance(row, Row) else row
+            except UsageError:
+                raise
+            except UserError as error:
+                example = error
+            yield example
 
 
-def _converted(kind: ExampleKind, rows: Iterator[Any], path: Path | None, labeled: bool) -> Iterator[Any]:
-    """Yield the example of each row, or an error in its place."""
-    seen: dict[Any, Any] = {}
-    known: dict[tuple[str, ...], Any] = {}
-
-    def find(row: Row) -> Any:
-        if not kind.same_by_name:
-            return kind.columns(row, labeled)
-        names = tuple(row.values)
-        if (columns := known.get(names)) is None:
-            if len(known) == _MOST_COLUMNS:
-                known.clear()
-            columns = known[names] = kind.columns(row, labeled)
-        return columns
-
-    items = with_columns(rows, path, find)
-    for number, (row, columns) in enumerate(items, 1):
-        seen["number"] = number
-        if not isinstance(row, Row):
-            yield row
-            continue
-        try:
-            example = kind.to_example(row, columns, labeled, seen)
-        except UsageError:
-            raise
-        except UserError as error:
-            example = error
-        yield example
-
-
-def with_columns(rows: Iterator[Any], path: Path | None, find: Callable[[Row], Any]) -> Iterator[tuple[Any, Any]]:
+def _with_columns(rows: Iterator[Any], path: Path | None, find: Callable[[Row], Any]) -> Iterator[tuple[Any, Any]]:
     """Yield each row with its columns, which `find` returns.
 
     Where rows may have different columns, as in .jsonl, an error takes the place of a row that lacks those that are needed.
@@ -281,11 +272,14 @@ def with_columns(rows: Iterator[Any], path: Path | None, find: Callable[[Row], A
         raise problem
 
 
-def rows_or_lines(
-    kind: ExampleKind, path: Path, labeled: bool, headerless: NamesOfHeaderless | None = None
-) -> Iterator[Any]:
+def resolved_alike(kind: T, rows: Iterator[Any], path: Path | None, labeled: bool) -> T:  # noqa: ARG001
+    """Return the kind: `ExampleKind.resolved` of a kind whose rows say everything by themselves."""
+    return kind
+
+
+def rows_or_lines(kind: ExampleKind, path: Path, labeled: bool) -> Iterator[Any]:
     """Yield the rows of a file, or the examples that its lines are if it is a .txt: `ExampleKind.rows` of several kinds."""
-    rows = read_rows(path, headerless)
+    rows = read_rows(path, kind.facts.headerless)
     if file_format(path) != "txt":
         return rows
     if labeled:

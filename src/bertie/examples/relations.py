@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from bertie.base import console
 from bertie.base.errors import UsageError, UserError, join_names, shorten
@@ -28,11 +28,11 @@ from bertie.examples.marked_texts import (
     relation_name,
 )
 from bertie.examples.open_nre import end_by_name, flat
-from bertie.examples.reader import DataFormat, columns_of_rows, rows_or_lines
+from bertie.examples.reader import DataFormat, KindFacts, rows_or_lines
 from bertie.examples.rows import (
     PROBED_ROWS,
+    Header,
     Row,
-    convert_rows,
     file_format,
     is_stdin,
     label_or_none,
@@ -47,7 +47,7 @@ from bertie.examples.semeval import is_numbered, numbered_rows
 TEXTS = ("text", "sentence", "token", "tokens", "words")
 LABELS = ("relation", "label")
 PREFIXES = (("subj", "obj"), ("e1", "e2"), ("head", "tail"), ("h", "t"))
-"""What the names of columns for the first and the second span begin with: e1_start, e1_end, e1_type."""
+"""Beginnings of the names of columns for the first and the second span: e1_start, e1_end, e1_type."""
 TACRED = "subj_start"
 NO_RELATION = frozenset(marker for marker in MARKERS if any(map(str.isalpha, marker)))
 """Labels such as "NA" that mean here that there is no relation, and elsewhere that the label is unknown."""
@@ -71,9 +71,19 @@ class RelationColumns(NamedTuple):
         return {use: name for use, name in uses.items() if name}
 
 
+def _headerless(cells: list[str]) -> list[str] | None:
+    """Recognize tables without a header: a text with tags, and its relation in the cell before or after it."""
+    tagged = [TAG.search(cell) is not None for cell in cells]
+    if len(cells) == 2 and not any(tagged):
+        tagged = [DIRECTED.fullmatch(cell) is None for cell in cells]
+    if len(cells) > 2 or tagged.count(True) != 1:
+        return None
+    return ["text" if is_text else "relation" for is_text in tagged]
+
+
 @dataclass(frozen=True)
 class RelationTexts:
-    """Texts with two spans and the relation between them: an `ExampleKind`.
+    """Texts with two spans and the relation between them.
 
     Attributes:
         text: Column of the text or of the tokens. Empty: one of `TEXTS`.
@@ -99,11 +109,7 @@ class RelationTexts:
     classes: tuple[str, ...] = ()
     negative: str = ""
     data_format: DataFormat = DataFormat()
-    file_columns, same_by_name = columns_of_rows, True
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        return self.text, self.label
+    facts = KindFacts(flat=flat, headerless=_headerless)
 
     @property
     def label_rules(self) -> LabelRules:
@@ -113,17 +119,15 @@ class RelationTexts:
         if not is_stdin(path):
             require_file(path)
             if path.suffix.lower() == ".json":
-                return convert_rows(read_json_rows(path, "a list of objects, as that of TACRED"), flat)
+                return read_json_rows(path, "a list of objects, as in TACRED")
             if file_format(path) == "txt" and is_numbered(path):
                 return numbered_rows(path)
-        return convert_rows(rows_or_lines(self, path, labeled, _headerless), flat)
+        return rows_or_lines(self, path, labeled)
 
     def from_python(self, value: Any, place: str, source: str) -> Row | RelationExample:
         """Return the row of a text with tags, or of OpenNRE's objects."""
         if isinstance(value, RelationExample):
             return self._checked(value, value.source or place)
-        if isinstance(value, Row):
-            return flat(value)
         if not isinstance(value, str):
             expected = "a text with <e1>…</e1> and <e2>…</e2>, or a dict with its columns"
             raise UserError(f"{place}: expected {expected}, got {type(value).__name__}", f"Give {expected}")
@@ -133,11 +137,11 @@ class RelationTexts:
         """Find out what the ends of spans of tokens name, if no setting says it: a span of one token tells.
 
         Raises:
-            UsageError: It is not certain, or positions in a text cut words, so that they are not those of characters.
+            UsageError: It is not certain, or positions in a text cut words, so that they do not count characters.
         """
         places: dict[str | None, str] = {}
         name, texts, cuts = "", 0, list[str]()
-        for row in (each for each in rows if isinstance(each, Row)) if self.end == "automatic" else ():
+        for row in (item for item in rows if isinstance(item, Row)) if self.end == "automatic" else ():
             with suppress(UserError):
                 columns = self.columns(row, labeled=False)
                 if not columns.spans or texts == PROBED_ROWS:
@@ -164,7 +168,7 @@ class RelationTexts:
         return replace(self, data_format=DataFormat(end="last" if certain[0] == "last" else "after"))
 
     def columns(self, row: Row, labeled: bool) -> RelationColumns:
-        return _find_columns(self, tuple(row.values), labeled)
+        return _find_columns(self, Header(row.values), labeled)
 
     def to_example(self, row: Row, columns: RelationColumns, labeled: bool, seen: dict[Any, Any]) -> RelationExample:
         values, source, place = row
@@ -202,53 +206,46 @@ class RelationTexts:
         for number, (side, name) in enumerate(zip(("first", "second"), types, strict=True)) if self.typed else ():
             if name is None:
                 raise UserError(f"{place}: the {side} span has no type", "Name both columns with --task.types")
-            if not name.isprintable():
-                raise UserError(f"{place}: the type {shorten(repr(name))} of the {side} span is no line of text")
             if self.known is not None and name not in self.known[number]:
                 problem = f"the type {shorten(name)!r} of the {side} span is none of those known"
                 raise UserError(f"{place}: {problem}: {join_names(sorted(self.known[number]))}")
         return example
 
 
-def _find_columns(kind: RelationTexts, names: tuple[str, ...], labeled: bool) -> RelationColumns:
-    """Find the columns of a row with these names. labeled: whether that of the label must be clear, if there is one."""
+def _find_columns(kind: RelationTexts, names: Header, labeled: bool) -> RelationColumns:
+    """Find the columns of a row with these names. labeled: whether the column of the label must be clear, if there is one."""
     known = {name.lower(): name for name in names}
 
-    def fail(problem: str, flag: str) -> NoReturn:
-        raise UsageError(f"{problem}; its columns are: {join_names(names)}", f"Choose with --task.{flag}")
-
     def one_of(named: str, usual: tuple[str, ...], use: str, flag: str) -> str | None:
-        if named and named not in names:
-            fail(f"no column {named!r}", flag)
+        names.require(flag, named)
         candidates = [named] if named else [known[name] for name in usual if name in known]
         if len(candidates) > 1:
-            fail(f"more than one column could be {use} ({', '.join(candidates)})", flag)
+            raise names.unclear(f"more than one column could be {use} ({', '.join(candidates)})", flag)
         return candidates[0] if candidates else None
 
     def group(named: tuple[str, ...], endings: tuple[str, ...], flag: str) -> tuple[str, ...]:
         if named:
-            if wrong := [name for name in named if name not in names]:
-                fail(f"no column {wrong[0]!r}", flag)
+            names.require(flag, *named)
             if len(named) != 2 * len(endings):
-                fail(f"{2 * len(endings)} columns are needed", flag)
+                raise names.unclear(f"{2 * len(endings)} columns are needed", flag)
             return named
         usual = [tuple(f"{side}_{ending}" for side in sides for ending in endings) for sides in PREFIXES]
         complete = [group for group in usual if all(name in known for name in group)]
         if len(complete) > 1:
-            fail(f"more than one set of columns could be the {flag}", flag)
+            raise names.unclear(f"more than one set of columns could be the {flag}", flag)
         if flag == "spans" and not complete and (part := [n for group in usual for n in group if n in known]):
-            fail(f"a column beside {part[0]} is missing ({', '.join(usual[0] + usual[1])})", flag)
+            raise names.unclear(f"a column beside {part[0]} is missing ({', '.join(usual[0] + usual[1])})", flag)
         return tuple(known[name] for name in complete[0]) if complete else ()
 
     if (text := one_of(kind.text, TEXTS, "the text", "text")) is None:
-        fail("cannot tell which column is the text", "text")
+        raise names.unclear("cannot tell which column is the text", "text")
     label = kind.label if kind.label and not labeled else one_of(kind.label, LABELS, "the relation", "label")
     spans, types = group(kind.spans, ("start", "end"), "spans"), group(kind.types, ("type",), "types")
     return RelationColumns(text, spans, types, label if label in names else None)
 
 
 def _tokens(row: Row, columns: RelationColumns) -> str | list[str]:
-    """Return the text, or its tokens. Cells may have them as a list. TACRED's brackets become those of text."""
+    """Return the text, or its tokens. Cells may have them as a list. TACRED's brackets become plain ones."""
     value = row.values[columns.text]
     if columns.text.lower() in TEXTS[2:] and is_written(value):
         value = parse_cell(value, columns.text, row.place)
@@ -278,13 +275,3 @@ def _cuts(row: Row, columns: RelationColumns, text: str) -> list[str]:
 def _doubt(where: object, name: str, shown: str = "") -> UsageError:
     problem = f"{where}: {name} could be {' or '.join(ENDS.values())}{shown}"
     return UsageError(problem, "Choose with --task.end last, as in TACRED, or --task.end after")
-
-
-def _headerless(cells: list[str]) -> list[str] | None:
-    """Recognize tables without a header: a text with tags, and its relation in the cell before or after it."""
-    tagged = [TAG.search(cell) is not None for cell in cells]
-    if len(cells) == 2 and not any(tagged):
-        tagged = [DIRECTED.fullmatch(cell) is None for cell in cells]
-    if len(cells) > 2 or tagged.count(True) != 1:
-        return None
-    return ["text" if is_text else "relation" for is_text in tagged]

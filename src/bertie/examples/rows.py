@@ -45,6 +45,20 @@ class Row(NamedTuple):
         return self._replace(values={names.get(name, name): value for name, value in self.values.items()})
 
 
+class Header(tuple[str, ...]):
+    """The names of the columns of a row."""
+
+    def unclear(self, problem: str, *flags: str) -> UsageError:
+        """Return the error for columns that are only clear with flags, named without --task."""
+        choice = " and ".join(f"--task.{flag}" for flag in flags)
+        return UsageError(f"{problem}; its columns are: {join_names(self)}", f"Choose with {choice}")
+
+    def require(self, flag: str, *names: str) -> None:
+        """Raise a UsageError if a column that a flag names is missing. A name is empty if the flag is not set."""
+        if missing := [name for name in names if name and name not in self]:
+            raise self.unclear(f"no column {missing[0]!r}", flag)
+
+
 def is_stdin(path: Path | str) -> bool:
     """Whether a name on the command line means stdin: "-" is .txt, "-.jsonl", "-.csv" and "-.tsv" name the format."""
     return str(path) in ("-", "-.jsonl", "-.csv", "-.tsv")
@@ -258,14 +272,14 @@ def parse_position(value: Any) -> int | None:
 
 def none_of(label: str | None, labels: Iterable[str], what: str) -> str:
     """Say, for an error message, that a label is none of a task's, or missing. what: "classes", "relations" or "labels"."""
-    found = "no label" if label is None else f"the label {shorten(label)!r} is none of the {what}"
-    return f"{found}; the {what} are {join_names(labels)}"
+    problem = "no label" if label is None else f"the label {shorten(label)!r} is none of the {what}"
+    return f"{problem}; the {what} are {join_names(labels)}"
 
 
 def named_columns(names: Iterable[str], wanted: tuple[str, ...]) -> list[str]:
     """Return the columns with one of these names, in the order of `wanted`, whatever their case."""
-    found = [(wanted.index(name.lower()), name) for name in names if name.lower() in wanted]
-    return [name for _, name in sorted(found, key=lambda each: each[0])]
+    ranked = [(wanted.index(name.lower()), name) for name in names if name.lower() in wanted]
+    return [name for _, name in sorted(ranked, key=lambda pair: pair[0])]
 
 
 def require_distinct_columns(**columns: str) -> None:

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from bertie.base.errors import UsageError, UserError, shorten
-from bertie.examples.marked_texts import DIRECTED
+from bertie.base.errors import UserError, shorten
 from bertie.examples.rows import Row, read_lines
 
 NUMBERED = re.compile(r"(\d+)\t(.*)")
@@ -31,9 +30,6 @@ def numbered_rows(path: Path) -> Iterator[Row | UserError]:
             if waiting is not None:
                 yield waiting
             sentence = match[2].strip()
-            if sentence == "Other" or DIRECTED.fullmatch(sentence):
-                problem = "a number and a relation, as in SemEval's answer files, which have no sentences"
-                raise UsageError(f"{place}: {problem}: give the file with the sentences")
             quoted = len(sentence) > 1 and sentence[0] == sentence[-1] == '"'
             waiting = Row({"text": sentence[1:-1] if quoted else sentence}, f"{path.name}:{number}", place)
         elif not (text := line.strip()) or _COMMENT.match(text):

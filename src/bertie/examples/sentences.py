@@ -17,7 +17,7 @@ from bertie.examples.annotations import from_spans, parse_spans
 from bertie.examples.brat import is_brat, read_brat
 from bertie.examples.conll import TAG_KEYS, WORD_KEYS, ConllFile, Keep
 from bertie.examples.label_studio import label_studio_rows
-from bertie.examples.reader import DataFormat, columns_of_rows, rows_or_lines
+from bertie.examples.reader import DataFormat, KindFacts, rows_or_lines
 from bertie.examples.rows import (
     STDIN,
     Row,
@@ -45,11 +45,11 @@ class SentenceColumns(NamedTuple):
     """The keys of a row."""
 
     words: str
-    """That of the words, or of the text."""
+    """Key of the words, or of the text."""
     tags: str | None
-    """That of the tags of words, or of the spans of a text."""
+    """Key of the tags of words, or of the spans of a text."""
     of_words: bool
-    """Whether tags are those of words."""
+    """Whether the tags belong to words."""
 
     @property
     def uses(self) -> dict[str, str]:
@@ -62,9 +62,13 @@ class SentenceColumns(NamedTuple):
         return "tags" if self.of_words else "spans"
 
 
+def _conll_columns(kind: TaggedSentences, path: Path) -> dict[str, str]:
+    return kind._conll(path, labeled=True).columns().uses if _is_conll(path) else {}
+
+
 @dataclass(frozen=True)
 class TaggedSentences:
-    """Sentences with a tag for each word: an `ExampleKind`."""
+    """Sentences with a tag for each word."""
 
     word: int = -1
     """Column of the word in a CoNLL file, from 0; -1: the second in .conllu files, else the first."""
@@ -79,19 +83,15 @@ class TaggedSentences:
     form: TagForm = TagForm("bio")
     """How to tag the words of annotated spans."""
     comments: Keep = ""
-    """What lines are that begin a sentence with "#"; see `conll`."""
+    """How to read lines that begin a sentence with "#"; see `conll`."""
     known: tuple[str, ...] = ()
     """Tags of the training examples, which tell words from comments."""
     data_format: DataFormat = DataFormat()
-    label_rules, same_by_name = None, False
+    facts, label_rules = KindFacts((TaggedSentence,), same_by_name=False, columns_of_file=_conll_columns), None
 
     def __post_init__(self) -> None:
         require_range("", self, "word", low=-1)
         require_distinct_columns(tokens=self.tokens, tags=self.tags)
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        return self.tokens, self.tags
 
     def rows(self, path: Path, labeled: bool) -> Iterator[Any]:
         if path == STDIN:
@@ -105,9 +105,7 @@ class TaggedSentences:
             tasks = storage.read_json_list(path, "a list, of Label Studio's tasks or other objects")
             return label_studio_rows(tasks, path, self.tokens)
         if file_format(path) in _NOT_CONLL:
-            known = (
-                "files with columns between blanks or tabs (CoNLL), .jsonl, .parquet, .json (Label Studio), .ann (brat)"
-            )
+            known = "columns between blanks or tabs (CoNLL), .jsonl, .parquet, .json (Label Studio), .ann (brat)"
             raise UsageError(f"{path}: sentences are read from {known}")
         if file_format(path) == "txt" and not labeled:
             remedy = "Rename it to .conll for columns; pipe sentences: --input -"
@@ -118,9 +116,6 @@ class TaggedSentences:
         usual = self.data_format.has_comments
         return ConllFile(path, self.word, self.tag, labeled, self.comments, usual, self.known)
 
-    def file_columns(self, path: Path) -> dict[str, str]:
-        return self._conll(path, labeled=True).columns().uses if _is_conll(path) else columns_of_rows(self, path)
-
     def _named(self, sentence: TaggedSentence | UserError) -> TaggedSentence | UserError:
         """Return a sentence with the names of the tags that are numbers, or an error in its place."""
         if isinstance(sentence, UserError) or not self.names or {*self.names}.issuperset(sentence.tags or ()):
@@ -130,10 +125,8 @@ class TaggedSentences:
         except UserError as error:
             return error
 
-    def from_python(self, value: Any, place: str, source: str) -> Row | TaggedSentence:
+    def from_python(self, value: Any, place: str, source: str) -> TaggedSentence:
         """Return the sentence of a text (see `words.split_words`) or of a list of words."""
-        if isinstance(value, Row | TaggedSentence):
-            return value
         if isinstance(value, str):
             sentence = sentence_of_text(require_string(value, TEXT_KEY, place), source)
             if not sentence.words:
@@ -152,8 +145,8 @@ class TaggedSentences:
 
     def columns(self, row: Row, labeled: bool) -> SentenceColumns:
         values, words = row.values, self._words_key(row.values)
-        given = values[words]
-        of_words = isinstance(given, list) and not any(isinstance(word, dict) for word in given[:1])
+        content = values[words]
+        of_words = isinstance(content, list) and not any(isinstance(word, dict) for word in content[:1])
         names = (self.tags,) if self.tags else TAG_KEYS if of_words else SPAN_KEYS
         tags = [name for name in names if isinstance(values.get(name), list)]
         columns = SentenceColumns(words, tags[0] if len(tags) == 1 else None, of_words)
@@ -188,13 +181,13 @@ class TaggedSentences:
 
     def to_example(self, row: Row, columns: SentenceColumns, labeled: bool, seen: dict[Any, Any]) -> TaggedSentence:  # noqa: ARG002
         values, source, place = row
-        given, tags = values[columns.words], values[columns.tags] if columns.tags else None
+        content, tags = values[columns.words], values[columns.tags] if columns.tags else None
         text, places, words = None, None, ()
         if columns.of_words:
-            words = _words(given, columns.words, place)
+            words = _words(content, columns.words, place)
         else:
-            text = require_string(given if isinstance(given, str) else values.get(TEXT_KEY), TEXT_KEY, place)
-            places = None if isinstance(given, str) else _token_places(given, text, place)
+            text = require_string(content if isinstance(content, str) else values.get(TEXT_KEY), TEXT_KEY, place)
+            places = None if isinstance(content, str) else _token_places(content, text, place)
         if (
             labeled and tags is None and places is None
         ):  # Prodigy, whose rows bring tokens, leaves out the key without spans

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertie.base import storage
-from bertie.base.errors import UsageError, UserError, join_names, shorten
+from bertie.base.errors import UsageError, UserError, shorten
 from bertie.examples.cells import is_written, parse_cell
-from bertie.examples.left_out import ANSWER
-from bertie.examples.reader import DataFormat, columns_of_rows, resolved_alike
+from bertie.examples.reader import DataFormat, KindFacts, resolved_alike
 from bertie.examples.rows import (
     STDIN,
+    Header,
     Row,
     convert_rows,
     file_format,
@@ -82,9 +82,9 @@ class QuestionColumns(NamedTuple):
 
 @dataclass(frozen=True)
 class Questions:
-    """Questions about a context: an `ExampleKind`. Rows may also have the start of the answer, in answer_start, and an id.
+    """Questions about a context. Rows may also have the start of the answer, in answer_start, and an id.
 
-    The columns are those of .jsonl, .csv, .tsv and .parquet files. SQuAD's .json has its own names.
+    The columns are for .jsonl, .csv, .tsv and .parquet files. SQuAD's .json has its own names.
 
     Attributes:
         question: Column of the question.
@@ -96,8 +96,8 @@ class Questions:
     question: str = "question"
     context: str = "context"
     answers: str = ""
-    data_format, label_rules, named = DataFormat(), None, (ANSWER,)
-    file_columns, resolved, same_by_name = columns_of_rows, resolved_alike, True
+    facts, data_format, label_rules = KindFacts((Question,), answer="answers"), DataFormat(), None
+    resolved = resolved_alike
 
     def __post_init__(self) -> None:
         require_distinct_columns(question=self.question, context=self.context, answers=self.answers)
@@ -110,30 +110,27 @@ class Questions:
             require_file(path)
         if path.suffix == ".json":
             names = {"question": self.question, "context": self.context, "answers": self.answers or "answers"}
-            own = all(name == usual for usual, name in names.items())
-            return _read_squad(path) if own else convert_rows(_read_squad(path), lambda row: row.renamed(names))
+            usual_names = all(name == usual for usual, name in names.items())
+            return _read_squad(path) if usual_names else convert_rows(_read_squad(path), lambda row: row.renamed(names))
         if file_format(path) not in ("jsonl", "csv", "tsv", "parquet"):
             known = "SQuAD's .json, or from .jsonl, .csv, .tsv and .parquet files"
             raise UsageError(f"{path}: questions are read from {known}")
         return read_rows(path)
 
-    def from_python(self, value: Any, place: str, source: str) -> Row | Question:
+    def from_python(self, value: Any, place: str, source: str) -> Row:
         """Return the row of a pair of a question and its context."""
-        if isinstance(value, Row | Question):
-            return value
         if isinstance(value, tuple | list) and len(value) == 2:
             return Row({self.question: value[0], self.context: value[1]}, source, place)
         expected = 'a question needs a context: give the pair of both, or {"question": …, "context": …}'
         raise UserError(f"{place}: {expected}", "On the command line: --one-example QUESTION CONTEXT, or --input FILE")
 
     def columns(self, row: Row, labeled: bool) -> QuestionColumns:  # noqa: ARG002
-        listed = f"; its columns are: {join_names(row.values)}"
-        if missing := [name for name in (self.question, self.context) if name not in row.values]:
-            raise UsageError(f"no {missing[0]!r}{listed}", "Choose with --task.question and --task.context")
+        names = Header(row.values)
+        names.require("question", self.question)
+        names.require("context", self.context)
         answers = [self.answers] if self.answers else [name for name in _ANSWERS if name in row.values]
         if len(answers) > 1:
-            problem = f"{' and '.join(map(repr, answers))} could both be the answers"
-            raise UsageError(f"{problem}{listed}", "Choose with --task.answers")
+            raise names.unclear(f"{' and '.join(answers)} could both be the answers", "answers")
         return QuestionColumns(self.question, self.context, answers[0] if answers else "")
 
     def to_example(self, row: Row, columns: QuestionColumns, labeled: bool, seen: dict[Any, Any]) -> Question:
@@ -142,8 +139,8 @@ class Questions:
         context = require_string(values[columns.context], columns.context, place)
         if not context.strip():
             raise UserError(f"{place}: the context is empty")
-        given = seen["number"] if values.get("id") is None else values["id"]
-        identifier = require_string(str(given), "id", place)
+        number = seen["number"] if values.get("id") is None else values["id"]
+        identifier = require_string(str(number), "id", place)
         answers = label_or_none(lambda: _answers_of(row, columns.answers, context), labeled)
         if labeled and answers is None:
             remedy = "Name their column with --task.answers; an empty text or list says that there is none"
@@ -156,33 +153,33 @@ class Questions:
 def _answers_of(row: Row, name: str, context: str) -> tuple[Answer, ...] | None:
     """Return the answers of a row, which are in the column `name`; None if they are unknown."""
     values, place = row.values, row.place
-    given, start = values.get(name), values.get("answer_start")
+    cell, start = values.get(name), values.get("answer_start")
     impossible = _is_impossible(values.get("is_impossible"), place)
     if is_written(start):
         start = parse_cell(start, "answer_start", place)
-    if is_written(given) and given.strip() not in context:
-        given = parse_cell(given, name, place)
-    elif isinstance(given, str):
-        given = [{"text": given, "answer_start": start}]
-    elif isinstance(given, list) and isinstance(start, list):
-        given = {"text": given, "answer_start": start}
-    answers = _parse_answers(given, place)
+    if is_written(cell) and cell.strip() not in context:
+        cell = parse_cell(cell, name, place)
+    elif isinstance(cell, str):
+        cell = [{"text": cell, "answer_start": start}]
+    elif isinstance(cell, list) and isinstance(start, list):
+        cell = {"text": cell, "answer_start": start}
+    answers = _parse_answers(cell, place)
     if impossible:
-        answers = tuple(each for each in answers or () if not _may_be_none(each, context))
-    if unclear := [each for each in answers or () if _may_be_none(each, context)]:
+        answers = tuple(answer for answer in answers or () if not _may_be_none(answer, context))
+    if unclear := [answer for answer in answers or () if _may_be_none(answer, context)]:
         remedy = "leave the cell empty if there is none, or give its answer_start"
         raise UserError(f"{place}: the answer {unclear[0].text.strip()!r} could mean that there is none: {remedy}")
     if answers is not None and impossible is (answers != ()):
-        found = f"the answer is {shorten(answers[0].text)!r}" if answers else "there is no answer"
-        raise UserError(f"{place}: is_impossible is {str(impossible).lower()}, and {found}")
-    return answers and tuple((placed(each, context) if each.start >= 0 else None) or each for each in answers)
+        said = f"the answer is {shorten(answers[0].text)!r}" if answers else "there is no answer"
+        raise UserError(f"{place}: is_impossible is {str(impossible).lower()}, and {said}")
+    return answers and tuple((placed(answer, context) if answer.start >= 0 else None) or answer for answer in answers)
 
 
 def _is_impossible(flag: Any, place: str) -> bool | None:
     """Return SQuAD 2.0's flag that the context has no answer; None if there is none."""
-    if (given := parse_label(flag, "is_impossible", place)) is None:
+    if (label := parse_label(flag, "is_impossible", place)) is None:
         return None
-    value = given.lower()
+    value = label.lower()
     if value not in (*_TRUE, *_FALSE):
         raise UserError(f"{place}: is_impossible is {shorten(value)!r}, and must be true or false")
     return value in _TRUE

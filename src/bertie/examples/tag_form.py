@@ -42,7 +42,7 @@ class TagForm:
     scheme: Scheme
     """The scheme."""
     separator: str = "-"
-    """What stands between letter and kind. Empty: the tag is the letter, or with `whole` the kind."""
+    """The separator of letter and kind. Empty: the tag is the letter, or with `whole` the kind."""
     suffix: bool = False
     """Whether the letter follows the kind (PER-B)."""
     lower: bool = False
@@ -82,8 +82,8 @@ def _mark(form: TagForm, tag: str) -> TagMark | None:
         return "I", tag
     letter, kind = tag, ENTITY
     if form.separator:
-        kind, found, letter = tag.rpartition(form.separator) if form.suffix else tag.partition(form.separator)[::-1]
-        if not found or not kind:
+        kind, separator, letter = tag.rpartition(form.separator) if form.suffix else tag.partition(form.separator)[::-1]
+        if not separator or not kind:
             return None
     if letter != (letter.lower() if form.lower else letter.upper()):
         return None

@@ -54,6 +54,6 @@ class TaggedSentence:
 
 
 def sentence_of_text(text: str, source: str, places: Many[TextRange] | None = None) -> TaggedSentence:
-    """Return the words of a text, without tags. places: where they are; None: those of `split_words`."""
+    """Return the words of a text, without tags. places: where they are; None: as `split_words` finds them."""
     places = split_words(text) if places is None else places
     return TaggedSentence(tuple(text[start:end] for start, end in places), None, source, text, tuple(places))

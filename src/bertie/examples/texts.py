@@ -12,16 +12,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from bertie.base import console
 from bertie.base.errors import UsageError, UserError, join_names, shorten
 from bertie.examples.cells import is_written, parse_cell
 from bertie.examples.in_memory import require_list
 from bertie.examples.labels import MARKERS, LabelRules, among, require_one_type
-from bertie.examples.reader import DataFormat, Reader, columns_of_rows, rows_or_lines
+from bertie.examples.reader import DataFormat, KindFacts, Reader, rows_or_lines
 from bertie.examples.rows import (
     PROBED_ROWS,
+    Header,
     Row,
     describe_bad_number,
     label_or_none,
@@ -99,9 +100,15 @@ class TextColumns(NamedTuple):
         return " and ".join(repr(name) for name in self[:2] if name)
 
 
+def cola_columns(cells: list[str]) -> list[str] | None:
+    """Recognize CoLA's files, which have no header."""
+    is_cola = len(cells) == 4 and cells[1] in ("0", "1") and not cells[2].strip("*?")
+    return _COLA if is_cola else None
+
+
 @dataclass(frozen=True)
 class LabeledTexts:
-    """Examples of one or two texts: an `ExampleKind`.
+    """Examples of one or two texts.
 
     Attributes:
         text: Column of the text in a table, or key in a .jsonl file. Empty: found from the header.
@@ -123,26 +130,17 @@ class LabeledTexts:
     paired: bool | None = None
     no_label: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
-    data_format, file_columns, same_by_name = DataFormat(), columns_of_rows, True
+    facts, data_format, rows = KindFacts((Example,), headerless=cola_columns), DataFormat(), rows_or_lines
 
     def __post_init__(self) -> None:
         require_distinct_columns(text=self.text, text_pair=self.text_pair, label=self.label)
 
     @property
-    def named(self) -> tuple[str, ...]:
-        return self.text, self.text_pair, self.label
-
-    @property
     def label_rules(self) -> LabelRules:
         return LabelRules(self.classes, self.no_label, self.numbers)
 
-    def rows(self, path: Path, labeled: bool) -> Iterator[Any]:
-        return rows_or_lines(self, path, labeled, cola_columns)
-
-    def from_python(self, value: Any, place: str, source: str) -> Row | Example:
+    def from_python(self, value: Any, place: str, source: str) -> Example:
         """Return the example of a text, or of a pair of texts."""
-        if isinstance(value, Row | Example):
-            return value
         if isinstance(value, str):
             self._require_number(TextColumns("text", None, None, ()), f"{place}: ")
             return Example(require_string(value, "text", place), None, None, source)
@@ -151,7 +149,7 @@ class LabeledTexts:
         if len(value) != 2:
             raise UsageError(f"{place}: a pair has two texts and this one has {len(value)}: {str(value)[:60]}")
         text, pair = (
-            require_string(each, name, place) for each, name in zip(value, ("text", "text_pair"), strict=True)
+            require_string(part, name, place) for part, name in zip(value, ("text", "text_pair"), strict=True)
         )
         return Example(text, pair, None, source)
 
@@ -175,7 +173,7 @@ class LabeledTexts:
         return replace(self, numbers=2 * sum(map(_is_number, labels)) >= len(labels) > 0)
 
     def columns(self, row: Row, labeled: bool) -> TextColumns:
-        return _find_columns(self, tuple(row.values), labeled)
+        return _find_columns(self, Header(row.values), labeled)
 
     def to_example(self, row: Row, columns: TextColumns, labeled: bool, seen: dict[Any, Any]) -> Example:
         values, source, place = row
@@ -190,17 +188,17 @@ class LabeledTexts:
             if labeled and "label" in seen:
                 raise UserError(f"{place}: no label")
             return Example(text, pair, None, source)
-        given = values[name]
+        cell = values[name]
         if not labeled:
-            label = label_or_none(lambda: parse_label(given, name, place), strict=False)
+            label = label_or_none(lambda: parse_label(cell, name, place), strict=False)
             return Example(text, pair, None if (name, label) == ("gold_label", _NO_AGREEMENT) else label, source)
         seen["label"] = name
-        if isinstance(given, list) or is_written(given):
-            given = _only_label(given, name, place, seen)
-        if (label := parse_label(given, name, place)) is None:
+        if isinstance(cell, list) or is_written(cell):
+            cell = _only_label(cell, name, place, seen)
+        if (label := parse_label(cell, name, place)) is None:
             raise UserError(f"{place}: no label")
         if self.numbers is False:
-            require_one_type(seen, given, place)
+            require_one_type(seen, cell, place)
         elif self.numbers and not _is_number(label) and not among([label], self.no_label):
             raise UserError(f"{place}: the label is {describe_bad_number(label)}")
         return Example(text, pair, label, source)
@@ -219,54 +217,50 @@ class LabeledTexts:
     def _require_number(self, columns: TextColumns, place: str = "") -> None:
         """Raise a UsageError if a row has one text and the training examples two, or the other way round."""
         if self.paired is not None and self.paired != (columns.text_pair is not None):
-            found, expected = ("one text", "two") if self.paired else ("two texts", "one")
-            raise UsageError(f"{place}{found}, where the training examples have {expected}; found {columns}")
+            actual, expected = ("one text", "two") if self.paired else ("two texts", "one")
+            raise UsageError(f"{place}{actual}, where the training examples have {expected}; found {columns}")
 
 
 def _is_number(label: str) -> bool:
     return parse_label_number(label) is not None
 
 
-def _only_label(given: Any, name: str, place: str, seen: dict[Any, Any]) -> Any:
+def _only_label(cell: Any, name: str, place: str, seen: dict[Any, Any]) -> Any:
     """Return the label in a list of one, and None for an empty list. A text with a bracket at its end may be no list.
 
     Raises:
         UserError: It has several labels. UsageError: It has, and another row has a list of one, or the other way round.
     """
-    listed = given
-    if isinstance(given, str):
+    listed = cell
+    if isinstance(cell, str):
         with suppress(UserError):
-            listed = parse_cell(given, name, place)
+            listed = parse_cell(cell, name, place)
     if not isinstance(listed, list) or not listed:
-        return given if listed else None
+        return cell if listed else None
     seen.setdefault(("a list of several", several := len(listed) > 1), place)
     if other := seen.get(("a list of several", not several)):
         with_several, with_one = (place, other) if several else (other, place)
         problem = f"{with_several}: {name!r} is a list of several labels, and that of {with_one} has one"
         raise UsageError(problem, "multi_label learns several; leave out or split such rows to learn one")
     if several:
-        problem = f"the label is a list, {shorten(str(given))}, and a text has one label here"
+        problem = f"the label is a list, {shorten(str(cell))}, and a text has one label here"
         raise UserError(f"{place}: {problem}: multi_label learns several")
     console.info_once(f"{name!r} is a list of one label in each row")
     return listed[0]
 
 
-def _find_columns(kind: LabeledTexts, names: tuple[str, ...], labeled: bool) -> TextColumns:
-    """Find the columns of a row with these names. labeled: whether that of the label must be clear, if there is one."""
+def _find_columns(kind: LabeledTexts, names: Header, labeled: bool) -> TextColumns:
+    """Find the columns of a row with these names. labeled: whether the column of the label must be clear, if there is one."""
     known = {name.lower(): name for name in names}
     known |= {name: "" for name, count in Counter(map(str.lower, names)).items() if count > 1}  # Text beside text
 
-    def fail(problem: str, flags: str) -> NoReturn:
-        raise UsageError(f"{problem}; its columns are: {join_names(names)}", f"Choose with {flags}")
-
-    for flag, name in (("--task.text", kind.text), ("--task.text-pair", kind.text_pair)):
-        if name and name not in names:
-            fail(f"no column {name!r}", flag)
+    names.require("text", kind.text)
+    names.require("text-pair", kind.text_pair)
     label_names = kind.label_names
     if kind.text:
         text, pair = kind.text, kind.text_pair or None
     elif kind.text_pair:
-        fail("--task.text-pair without --task.text", "both")
+        raise names.unclear("--task.text-pair without --task.text", "text")
     else:
         layouts = [entry for entry in _LAYOUTS if entry[0] in known and (entry[1] is None or entry[1] in known)]
         if paired := [entry for entry in layouts if entry[1]]:  # one column of a pair is not a layout by itself
@@ -274,40 +268,32 @@ def _find_columns(kind: LabeledTexts, names: tuple[str, ...], labeled: bool) -> 
             layouts = [entry for entry in layouts if entry[1] or entry[0] not in used]
         if len(layouts) != 1:
             problem = "more than one column could be" if layouts else "cannot tell which column is"
-            fail(
-                f"{problem} the text", "--task.text, and for two texts --task.text-pair, and --task.label for the label"
-            )
+            raise names.unclear(f"{problem} the text", "text", "text-pair", "label")
         [(text_name, pair_name, own_labels)] = layouts
         text, pair = known[text_name], known[pair_name] if pair_name else None
         if not text or pair == "":
-            fail("two columns have the name of the text, in capitals or not", "--task.text")
+            raise names.unclear("two columns have the name of the text, in capitals or not", "text")
         label_names += own_labels
     labels = [known[name] for name in label_names if name in known and known[name] not in (text, pair)]
     if kind.label:
         if kind.label in (text, pair):
-            fail(f"{kind.label!r} is the text, and cannot be the label", "--task.text and --task.label")
-        if labeled and kind.label not in names:
-            fail(f"no column {kind.label!r}", "--task.label")
+            raise names.unclear(f"{kind.label!r} is the text, and cannot be the label", "text", "label")
+        if labeled:
+            names.require("label", kind.label)
         labels = [kind.label] if kind.label in names else []
     if labeled and (len(labels) > 1 or "" in labels):
-        fail("more than one column could be the label", "--task.label")
+        raise names.unclear("more than one column could be the label", "label")
     columns = TextColumns(text, pair, labels[0] if len(labels) == 1 and labels[0] else None, names)
     kind._require_number(columns)
     return columns
 
 
-def pairs_of(given: Iterable[Any]) -> list[Any]:
-    """Return pairs of texts in memory: those of rows, such as dicts and frames, and other values as they are.
+def pairs_of(pairs: Iterable[Any]) -> list[Any]:
+    """Return pairs of texts in memory: of rows, such as dicts and frames; other values as they are.
 
     Raises UsageError if the columns are unclear, and UserError if a row has no two texts.
     """
-    values = list(require_list(given))
+    values = list(require_list(pairs))
     if not any(isinstance(value, dict) for value in values):
         return values
     return [(each.text, each.text_pair) for each in Reader(LabeledTexts(label_names=(), paired=True)).values(values)]
-
-
-def cola_columns(cells: list[str]) -> list[str] | None:
-    """Recognize CoLA's files, which have no header."""
-    is_cola = len(cells) == 4 and cells[1] in ("0", "1") and not cells[2].strip("*?")
-    return _COLA if is_cola else None

@@ -10,7 +10,7 @@ from typing import Any
 from bertie.base.errors import UsageError, UserError, join_names, naming
 from bertie.examples.conll import ConllFile
 from bertie.examples.in_memory import require_list
-from bertie.examples.reader import with_columns
+from bertie.examples.reader import DataFormat, KindFacts, Reader, resolved_alike
 from bertie.examples.rows import (
     Row,
     file_format,
@@ -30,7 +30,7 @@ Text = str | tuple[str, ...]
 TextRows = list[Text | UserError]
 MAX_CHARACTERS = 1 << 18  # of the texts of a block
 _NAMES = ("text", "sentence", "tokens", "words")
-_KINDS = {str: "a text", tuple: "a list of words"}
+_KINDS = {str: "a text", list: "a list of words"}
 
 
 @dataclass(frozen=True)
@@ -41,52 +41,42 @@ class UnlabeledReader:
     """Column of the text, or key of a text or a list of words in .jsonl (empty: text, sentence, tokens or words)."""
     word: int = -1
     """Column of the word in a CoNLL file, from 0; -1: the second in .conllu files, else the first."""
+    facts, data_format, label_rules = KindFacts(headerless=cola_columns), DataFormat(), None
+    resolved = resolved_alike
 
     def stream(self, path: Path) -> Iterator[Text | UserError]:
-        """Read the file lazily and in order, either texts or lists of words, with an error in place of each bad row.
+        """Read a file lazily and in order, either texts or lists of words: see `Reader.stream`."""
+        return Reader(self).stream(path)
 
-        Raises:
-            UsageError: if the file does not exist, or the column of the text is unclear.
-            UserError: if the file as a whole cannot be read.
-        """
-        if (format := file_format(path)) in FORMATS:
-            yield from self._read_rows(path)
-        elif format in ("json", "zip"):
-            raise UsageError(f"{path}: give a file of one of these formats: {KNOWN}; or .conllu")
-        else:
-            require_file(path)
-            for sentence in ConllFile(path, self.word, tagged=False).sentences():
-                yield sentence.words if isinstance(sentence, TaggedSentence) else sentence
-
-    def values(self, given: Iterable[Any]) -> Iterator[Any]:
-        """Return texts in memory: those of rows, such as dicts and frames, and other values as they are.
+    def values(self, texts: Iterable[Any]) -> Iterator[Any]:
+        """Return texts in memory: the texts of rows, such as dicts and frames, and other values, also errors, as they are.
 
         Raises:
             UsageError: The column of the text is unclear.
             UserError: A row has no text.
         """
-        for number, value in enumerate(require_list(given), 1):
+        for number, value in enumerate(require_list(texts), 1):
             if isinstance(value, dict):
                 row = row_from_python(value, f"text {number}")
                 with naming(row.place):
-                    column = self._column(row)
-                value = _text_of(row, column)
+                    column = self.columns(row, labeled=False)
+                value = self.to_example(row, column, False, {})
             yield value
 
-    def _read_rows(self, path: Path) -> Iterator[Text | UserError]:
-        kind: type | None = None
-        for row, column in with_columns(read_rows(path, cola_columns), path, self._column):
-            try:
-                text = _text_of(row, column) if isinstance(row, Row) else row
-                kind = kind or (type(text) if isinstance(row, Row) else None)
-                if isinstance(row, Row) and type(text) is not kind:
-                    problem = f"{column!r} is {_KINDS[type(text)]}, where earlier rows have {_KINDS[kind]}"
-                    raise UserError(f"{row.place}: {problem}")
-            except UserError as error:
-                text = error
-            yield text
+    def rows(self, path: Path, labeled: bool) -> Iterator[Any]:  # noqa: ARG002
+        """Yield rows, or lists of words, lazily and in order."""
+        if (format := file_format(path)) in FORMATS:
+            return read_rows(path, cola_columns)
+        if format in ("json", "zip"):
+            raise UsageError(f"{path}: give a file of one of these formats: {KNOWN}; or .conllu")
+        require_file(path)
+        sentences = ConllFile(path, self.word, tagged=False).sentences()
+        return (sentence.words if isinstance(sentence, TaggedSentence) else sentence for sentence in sentences)
 
-    def _column(self, row: Row) -> str:
+    def from_python(self, value: Any, place: str, source: str) -> Any:  # noqa: ARG002
+        return value
+
+    def columns(self, row: Row, labeled: bool) -> str:  # noqa: ARG002
         columns = [self.text] if self.text else named_columns(row.values, _NAMES)
         if len(columns) != 1 or columns[0] not in row.values:
             problem = f"no column {self.text!r}" if self.text else "cannot tell which column is the text"
@@ -94,12 +84,14 @@ class UnlabeledReader:
             raise UsageError(f"{problem}; its columns are: {join_names(row.values)}", remedy)
         return columns[0]
 
-
-def _text_of(row: Row, column: str) -> Text:
-    value: Any = row.values.get(column)
-    if isinstance(value, list):
-        return tuple(require_string(word, column, row.place) for word in value)
-    return require_string(value, column, row.place)
+    def to_example(self, row: Row, columns: str, labeled: bool, seen: dict[Any, Any]) -> Text:  # noqa: ARG002
+        value, place = row.values.get(columns), row.place
+        words = value if isinstance(value, list) else [value]
+        texts = tuple(require_string(word, columns, place) for word in words)
+        kind = _KINDS[type(value)]
+        if (earlier := seen.setdefault("kind", kind)) != kind:
+            raise UserError(f"{place}: {columns!r} is {kind}, where earlier rows have {earlier}")
+        return texts if isinstance(value, list) else texts[0]
 
 
 def text_blocks(rows: Iterable[Text | UserError], size: int) -> Iterator[TextRows]:

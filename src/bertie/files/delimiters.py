@@ -1,4 +1,4 @@
-"""What separates the cells of a .csv file: a comma, or what Excel and others write instead where this is certain."""
+"""The separator of cells in a .csv file: a comma, or another one that Excel and others write, where this is certain."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def find_delimiter(name: str, decoded: Iterator[Line]) -> tuple[str, Iterator[Li
     """
     lines = list(islice(decoded, 1))
     header = lines[0][1] if lines else ""
-    if not isinstance(header, str) or not any(each in header for each in ("=", ";", "\t", "|")):
+    if not isinstance(header, str) or not any(delimiter in header for delimiter in ("=", ";", "\t", "|")):
         return ",", chain(lines, decoded)
     if stated := _STATED.fullmatch(header):
         if stated[1] not in _NAMES:
@@ -48,14 +48,16 @@ def find_delimiter(name: str, decoded: Iterator[Line]) -> tuple[str, Iterator[Li
         if size > _CHARACTERS:
             break
     texts = [line for _, line in lines if isinstance(line, str)]
-    widths = {each: _widths(texts, each) for each in _NAMES if each in header}
+    widths = {delimiter: _widths(texts, delimiter) for delimiter in _NAMES if delimiter in header}
     fitting = [
-        each for each, (first, *rows) in widths.items() if first > 1 and 2 * rows.count(first) >= len(rows) + bool(rows)
+        delimiter
+        for delimiter, (first, *rows) in widths.items()
+        if first > 1 and 2 * rows.count(first) >= len(rows) + bool(rows)
     ]
     if not fitting and (not widths or {*_widths(texts, ",")} == {1}):  # one column with such a name
         return ",", chain(lines, decoded)
     if len(fitting) != 1:
-        between = " or ".join(_NAMES[each] for each in fitting or widths)
+        between = " or ".join(_NAMES[delimiter] for delimiter in fitting or widths)
         problem = (
             f"{name}: cells seem to be separated by {between}, and not all rows have as many cells as the first line"
         )
@@ -68,12 +70,12 @@ def find_delimiter(name: str, decoded: Iterator[Line]) -> tuple[str, Iterator[Li
 
 def _widths(lines: list[str], delimiter: str) -> list[int]:
     """Return the number of cells of each row, up to the first one that is not CSV. The first one is the header's."""
-    found: list[int] = []
+    widths: list[int] = []
     try:
         for cells in csv.reader(lines, delimiter=delimiter, strict=True):
             names = len({cell.strip() for cell in cells} - {""}) > 1
             if cells:
-                found.append(len(cells) if found or names else 1)
+                widths.append(len(cells) if widths or names else 1)
     except csv.Error:  # also a row that goes on behind the lines
         pass
-    return found or [1]
+    return widths or [1]

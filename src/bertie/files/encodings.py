@@ -65,10 +65,10 @@ def detect_stream(name: str, stream: IO[bytes]) -> tuple[Encoding, IO[bytes]]:
 def require(name: str) -> Encoding:
     """Return the encoding of this name, or raise a UsageError if Python does not have it."""
     try:
-        found = codecs.lookup(name)
-        if not found._is_text_encoding:  # such as hex, from bytes to bytes
+        codec = codecs.lookup(name)
+        if not codec._is_text_encoding:  # such as hex, from bytes to bytes
             raise LookupError(name)
-        return Encoding(found.name)
+        return Encoding(codec.name)
     except LookupError as error:
         raise UsageError(
             f"--encoding {name}: no such encoding; examples are utf-8, windows-1252 and gb18030"

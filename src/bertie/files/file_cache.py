@@ -85,7 +85,7 @@ class FileCache:
         part = path.with_name(f".{path.name}{PART}")
         try:
             while not _is_used(path, size):
-                file, locked = self._begin(name, part, {self.folder / each for each in (*keep, name)} | {part}, wait)
+                file, locked = self._begin(name, part, {self.folder / kept for kept in (*keep, name)} | {part}, wait)
                 with file:
                     if locked:
                         self._download(name, file, part, check)
@@ -164,12 +164,12 @@ class FileCache:
 
     def _used(self) -> dict[Path, os.stat_result]:
         """Return the files of the cache. Those that were used longest ago come first."""
-        found: dict[Path, os.stat_result] = {}
+        used: dict[Path, os.stat_result] = {}
         for folder, _, names in chain.from_iterable(map(os.walk, self.root.glob(f"*{ENDING}"))):
             for path in (Path(folder, name) for name in names):
                 with suppress(FileNotFoundError):
-                    found[path] = path.stat()
-        return dict(sorted(found.items(), key=lambda item: max(item[1].st_atime_ns, item[1].st_mtime_ns)))
+                    used[path] = path.stat()
+        return dict(sorted(used.items(), key=lambda item: max(item[1].st_atime_ns, item[1].st_mtime_ns)))
 
 
 def _is_used(path: Path, size: int) -> bool:

@@ -215,9 +215,9 @@ def require_field(name: str, columns: list[str], fields: tuple[str, ...]) -> Non
         raise UserError(f"{name}: no column {missing_field(columns, fields)}")
 
 
-def missing_field(found: Iterable[str], fields: tuple[str, ...]) -> str:
+def missing_field(columns: Iterable[str], fields: tuple[str, ...]) -> str:
     """Return a part of a message: the fields that were expected and found, and the flags that name them."""
-    expected, listed = " or ".join(map(repr, fields)), ", ".join(map(repr, islice(found, 20))) or "none"
+    expected, listed = " or ".join(map(repr, fields)), ", ".join(map(repr, islice(columns, 20))) or "none"
     return f"{expected} (it has {listed}): name it with --text-field, or several languages with --languages"
 
 

@@ -28,8 +28,8 @@ def in_words(error: Exception, url: str) -> str:
     """Return the message of an error of fsspec or of a store in one line, without the user name and password of the URL."""
     text = " ".join(str(error).split())
     # A store may name them without the rest, where `redacted` misses them. A name alone may be that of a container.
-    if found := re.search(r"://([^/]*:[^/]*)@|^(?:https?|ftp)://([^/]*)@", url):
-        for secret in filter(None, (found[1], found[2], (found[1] or "").partition(":")[2])):
+    if match := re.search(r"://([^/]*:[^/]*)@|^(?:https?|ftp)://([^/]*)@", url):
+        for secret in filter(None, (match[1], match[2], (match[1] or "").partition(":")[2])):
             text = text.replace(secret, "…")
     return text[:300] or type(error).__name__
 

@@ -14,9 +14,9 @@ import numpy as np
 from bertie.base import console, seeding
 from bertie.base.contracts import Sequence
 from bertie.base.errors import UsageError, UserError, first_few, shorten
-from bertie.checkpoints.checkpoint import Checkpoint
+from bertie.checkpoints.find import weights_fingerprint
+from bertie.checkpoints.read import Checkpoint
 from bertie.checkpoints.vocabulary_growth import with_added_tokens
-from bertie.checkpoints.weight_files import weights_fingerprint
 from bertie.corpus.coverage import report_unknown
 from bertie.finetuning import gpt
 from bertie.finetuning.recipe import FinetuneConfig
@@ -110,7 +110,7 @@ def load_task_data(config: FinetuneConfig, train: Examples, dev: Examples, check
         if empty := len({s.example for s in sequences if len(s) <= 4 and special.issuperset(s.input_ids.tolist())}):
             console.warn(f"{empty:,} of {len(examples):,} {name} examples have no text")
     used = {sequence.example for sequence in train_sequences}
-    if skipped := [each.source for number, each in enumerate(train_examples) if number not in used]:
+    if skipped := [example.source for number, example in enumerate(train_examples) if number not in used]:
         reason = f"{untrainable(task)} ({first_few(skipped, len(skipped))})"
         if config.strict:
             raise UserError(f"cannot train on {console.plural(len(skipped), 'training example')}: {reason}")

@@ -13,11 +13,10 @@ import numpy as np
 from bertie.base import config as configuration
 from bertie.base import console, runtime, storage
 from bertie.base.errors import UsageError
-from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.find import TASK_FILE
 from bertie.checkpoints.hub import hub_id
 from bertie.checkpoints.model_card import About, CardResults
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import Checkpoint, load_weights, read_checkpoint
 from bertie.checkpoints.sentence_transformers_reader import dropped_by_training
 from bertie.finetuning.data import Examples, TaskData, load_task_data
 from bertie.finetuning.frozen import cache_hidden_states
@@ -244,25 +243,20 @@ def _advice(config: FinetuneConfig, data: TaskData, hidden_size: int) -> str:
         return ""
     if config.frozen:
         return f"a frozen encoder needs a higher learning rate than {rate:g}: --training.learning-rate 3e-3 to 3e-2"
-    small = hidden_size < BASE_SIZE
-    steps = max(count_steps(each, data) for each in expand_grid(config).values())
-    more_epochs = f"more --training.epochs (now {config.training.epochs})" if steps < FEW_STEPS else ""
-    few = f"{console.plural(steps, 'step')}{' are few' if more_epochs else ''}"
-    if small:
-        return (
-            f"this model is small (hidden size {hidden_size}; {few}): it learns little with the learning rate {rate:g}, "
-            f"which suits BERT-base; try --training.learning-rate {SMALL_RATE:g}"
-            + (more_epochs and f" and {more_epochs}")
-        )
-    return more_epochs and f"{few} for a learning rate of {rate:g}: try {more_epochs}"
+    steps = max(count_steps(run, data) for run in expand_grid(config).values())
+    remedies = [f"--training.learning-rate {SMALL_RATE:g}"] * (hidden_size < BASE_SIZE)
+    remedies += [f"more --training.epochs (now {config.training.epochs})"] * (steps < FEW_STEPS)
+    small = f"the small hidden size {hidden_size} and " * (hidden_size < BASE_SIZE)
+    about = f"the learning rate {rate:g} suits BERT-base, not {small}{console.plural(steps, 'step')}"
+    return f"{about}: try {' and '.join(remedies)}" if remedies else ""
 
 
 def _failed_run_warning(config: FinetuneConfig, steps: int) -> str:
     rate = config.training.learning_rate
     hint = f"; small models need {SMALL_RATE:g} or more" * (rate < SMALL_RATE)
     return (
-        "the run failed: its dev scores are no better than those of a constant prediction; try more epochs (training "
-        f"took {console.plural(steps, 'step')}), another --training.learning-rate (now {rate:g}{hint}), or --restarts"
+        f"the run failed: its dev scores are no better than a constant prediction's; try more epochs (now "
+        f"{console.plural(steps, 'step')}), another --training.learning-rate (now {rate:g}{hint}), or --restarts"
     )
 
 
@@ -272,18 +266,17 @@ def _several(
     """Fine-tune with every setting and seed. Return the best run, its scores, sentences about them, and all results."""
     tuned, done = sweep(config, data, checkpoint, run)
     best = done.best
-    for each in done.settings:
-        if each.sd is not None:
-            setting = f"learning rate {each.learning_rate:g}, batch size {each.batch_size}, epochs {each.epochs}"
-            score = f"{done.metric} {each.mean:.4f} ± {each.sd:.4f}"
-            console.info(f"{setting}: {score} (mean ± sd, {len(each.scores)} runs)")
+    for runs in done.settings:
+        if runs.sd is not None:
+            score = f"{done.metric} {runs.mean:.4f} ± {runs.sd:.4f}"
+            console.info(f"{runs.name}: {score} (mean ± sd, {len(runs.scores)} runs)")
     if done.failed:
         also_best = ", including the best one" * best.failed
-        runs = console.plural(len(done.results), "run")
-        console.warn(f"{done.failed} of {runs} failed{also_best}: no better than a constant prediction")
+        total = console.plural(len(done.results), "run")
+        console.warn(f"{done.failed} of {total} failed{also_best}: no better than a constant prediction")
     half = f"on the selection half of the dev examples ({best.selection_scores[done.metric]:.4f})"
-    found = f"Selected by {done.metric} {half}; on the report half: {_format_scores(best.report_scores)}."
-    return tuned, best.report_scores, f"The best of {len(done.results)} runs. {found}", done
+    selected = f"Selected by {done.metric} {half}; on the report half: {_format_scores(best.report_scores)}."
+    return tuned, best.report_scores, f"The best of {len(done.results)} runs. {selected}", done
 
 
 def _about(

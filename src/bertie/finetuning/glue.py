@@ -15,9 +15,8 @@ from typing import Any
 from bertie.base import config as configuration
 from bertie.base import console, storage
 from bertie.base.errors import UsageError, UserError
-from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.folder import MANIFEST
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import Checkpoint, read_checkpoint
 from bertie.examples.texts import Example
 from bertie.finetuning.finetune import Finetuned, finetune
 from bertie.finetuning.glue_tasks import SUBMISSION, TASKS, SubmissionFile, TaskFiles, available_tasks, indexed_examples
@@ -67,15 +66,15 @@ def glue(
     """
     folder, out = Path(folder), Path(out)
     config = config if isinstance(config, FinetuneConfig) else configuration.load(FinetuneConfig, config, "finetune")
-    found = available_tasks(folder, tasks, config)
+    available = available_tasks(folder, tasks, config)
     checkpoint = model if isinstance(model, Checkpoint) else read_checkpoint(model)
     if config.metric:
         raise UsageError(f"metric is {config.metric!r}, but each task of GLUE has its own: remove it")
     if from_mnli:
-        _require_mnli(found, out, config)
-        found.sort(key=lambda files: files.of.name != "mnli")
+        _require_mnli(available, out, config)
+        available.sort(key=lambda files: files.of.name != "mnli")
     scores: dict[str, dict[str, float]] = {}
-    for files in found:
+    for files in available:
         start = out / "mnli" if from_mnli and files.of.from_mnli else checkpoint
         scores |= _run_task(files, start, out, config, threads)
     for name in ("scores.json", ARCHIVE):
@@ -103,20 +102,20 @@ def _run_task(
     return scores
 
 
-def _require_mnli(found: list[TaskFiles], out: Path, config: FinetuneConfig) -> None:
+def _require_mnli(available: list[TaskFiles], out: Path, config: FinetuneConfig) -> None:
     if config.from_scratch:
         raise UsageError("--from-mnli and --from-scratch exclude each other")
-    if not any(files.of.name == "mnli" for files in found) and not (out / "mnli" / MANIFEST).is_file():
+    if not any(files.of.name == "mnli" for files in available) and not (out / "mnli" / MANIFEST).is_file():
         raise UsageError(f"--from-mnli needs MNLI among the tasks, or a finished run of it in {out / 'mnli'}")
 
 
 def _scores(files: TaskFiles, done: Finetuned, run: Path, strict: bool) -> dict[str, dict[str, float]]:
     """Return the scores of each dev file by its name. `finetune` has computed the first ones."""
-    found: dict[SubmissionFile, dict[str, float]] = {}
+    by_part: dict[SubmissionFile, dict[str, float]] = {}
     for part, path in files.labeled.items():
         make = partial(_evaluated, done, path, strict)
-        found[part] = _once(run, f"{part.name} scores", done, path, make) if found else done.scores
-    return {part.name: {metric: scores[metric] for metric in part.metrics} for part, scores in found.items()}
+        by_part[part] = _once(run, f"{part.name} scores", done, path, make) if by_part else done.scores
+    return {part.name: {metric: scores[metric] for metric in part.metrics} for part, scores in by_part.items()}
 
 
 def _evaluated(done: Finetuned, path: Path, strict: bool) -> dict[str, float]:
@@ -148,8 +147,8 @@ def _write(target: Path, examples: list[tuple[int, Example]], done: Finetuned) -
     (target.parent.parent / ARCHIVE).unlink(missing_ok=True)  # it has the earlier predictions
     lines = ["index\tprediction\n"]
     with console.progress(target.name, len(examples), "examples", passing=True) as bar:
-        found = done.predict_stream(text for _, text in examples)
-        for (index, _), prediction in zip(examples, found, strict=True):
+        predictions = done.predict_stream(text for _, text in examples)
+        for (index, _), prediction in zip(examples, predictions, strict=True):
             lines.append(f"{index}\t{_format_prediction(prediction)}\n")
             bar.advance(1)
     storage.write_atomic(target, "".join(lines))

@@ -5,13 +5,12 @@ Folders and files have the names of GLUE's own download.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from bertie.base import console
-from bertie.base.errors import UsageError, UserError, nearest
+from bertie.base.errors import UsageError, UserError, did_you_mean, naming
 from bertie.examples.left_out import valid_examples
 from bertie.examples.rows import read_rows
 from bertie.examples.texts import Example, cola_columns
@@ -119,30 +118,28 @@ def available_tasks(folder: Path, names: Sequence[str], config: FinetuneConfig) 
     selected = _select(names)
     if not folder.is_dir():
         raise UsageError(f"no such folder: {folder}; give the folder of GLUE's download, with CoLA, SST-2 … in it")
-    found = []
+    available = []
     for of in selected:
         files, notes = _files(folder, of, _configured(of, config))
         if files is not None:
             without_labels = _check(files, config.strict)
             labeled = {part: path for part, path in files.labeled.items() if part not in without_labels}
-            found.append(replace(files, labeled=labeled))
+            available.append(replace(files, labeled=labeled))
             notes += [f"no labels in {files.labeled[part].name}" for part in without_labels]
         if notes:
             console.info(f"{of.folder}: {'; '.join(notes)}")
-    if not found:
+    if not available:
         expected = ", ".join(of.folder for of in selected)
         raise UsageError(f"{folder} has no task of GLUE: looked for train.tsv and a dev file in {expected}")
-    return found
+    return available
 
 
 def _select(names: Sequence[str]) -> list[GlueTask]:
-    known = {task.name: task for task in TASKS}
+    known = [task.name for task in TASKS]
     for name in names:
         if name not in known:
-            near = nearest(name, [*known, *(task.folder for task in TASKS)])
-            meant = [f"did you mean {of.name} ({of.folder})? Or " for of in TASKS if near in (of.name, of.folder)]
-            listed = f"choose from {', '.join(known)} (AX comes with mnli)"
-            raise UsageError(f"there is no GLUE task {name!r}: {''.join(meant[:1])}{listed}")
+            listed = f"(of {', '.join(known)}; AX comes with mnli)"
+            raise UsageError(f"there is no GLUE task {name!r} {listed}{did_you_mean(name, known)}")
     return [task for task in TASKS if not names or task.name in names]
 
 
@@ -157,10 +154,7 @@ def _configured(of: GlueTask, config: FinetuneConfig) -> Classify | Regress:
     if not isinstance(asked, Classify | Regress) or asked != type(asked)(
         truncation=asked.truncation, doc_stride=asked.doc_stride, pooling=asked.pooling
     ):
-        raise UsageError(
-            "GLUE's columns and labels are fixed: of --task.*, set only --task.truncation, --task.doc_stride and "
-            "--task.pooling"
-        )
+        raise UsageError("of --task.*, set only --task.truncation, --task.doc_stride and --task.pooling")
     pooling = for_one_text(asked.pooling) if of.columns == _ONE else asked.pooling
     return replace(of.task, truncation=asked.truncation, doc_stride=asked.doc_stride, pooling=pooling)
 
@@ -190,24 +184,17 @@ def _check(files: TaskFiles, strict: bool) -> list[SubmissionFile]:
 
     Returns the parts after the first whose dev file has no labels: the diagnostic's rarely has.
     """
-    _require(files.train, _labeled_examples(files.train, files, strict), files.task.fit)
-    without_labels = []
+    examples, without_labels = _labeled_examples(files.train, files, strict), []
+    with naming(files.train.parent):  # before the file and the row
+        files.task.fit(examples)
     for part, path in files.labeled.items():
         examples = _labeled_examples(path, files, strict)
         if part != files.of.parts[0] and examples[0].label is None:
             without_labels.append(part)
-        else:
-            _require(path, examples, files.task.validate)
+            continue
+        with naming(path.parent):
+            files.task.validate(examples)
     return without_labels
-
-
-def _require(path: Path, examples: list[Example], check: Callable[[list[Example]], Any]) -> None:
-    if examples[0].label is None:
-        raise UserError(f"{path} has no label column")
-    try:
-        check(examples)
-    except UserError as error:  # its message starts with the file and the row
-        raise UserError(f"{path.parent}: {error}") from error
 
 
 def _labeled_examples(path: Path, files: TaskFiles, strict: bool) -> list[Example]:

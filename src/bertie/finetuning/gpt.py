@@ -1,4 +1,4 @@
-"""What fine-tuning takes from GPT (Radford et al. 2018, sections 3.2 and 3.3): its input tokens, and its auxiliary loss.
+"""GPT's part in fine-tuning (Radford et al. 2018, sections 3.2 and 3.3): its input tokens, and its auxiliary loss.
 
 The tokens are a matter of the tokenizer and of the model's settings, which a run saves, so tasks and prediction know nothing
 of them.
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from bertie.base import console, runtime, seeding
 from bertie.base.contracts import Batch, Targets
 from bertie.base.errors import UsageError
-from bertie.checkpoints.checkpoint import Checkpoint
+from bertie.checkpoints.read import Checkpoint
 from bertie.checkpoints.vocabulary_growth import rows_by_entry
 from bertie.finetuning.recipe import FinetuneConfig
 from bertie.model.config import TransformerConfig
@@ -67,10 +67,7 @@ def auxiliary_weights(config: FinetuneConfig) -> dict[str, float]:
 def _with_gpt_inputs(config: FinetuneConfig, checkpoint: Checkpoint) -> Checkpoint:
     encoder = checkpoint.config
     if not (isinstance(encoder, TransformerConfig) and encoder.causal):
-        what = "not causal" if isinstance(encoder, TransformerConfig) else f"of the kind {encoder.kind}"
-        raise UsageError(
-            f'input_tokens "gpt" needs a causal Transformer, and {checkpoint.folder} is {what}: set it to "model"'
-        )
+        raise UsageError(f"input_tokens gpt needs a causal Transformer, unlike {checkpoint.folder}: set it to model")
     tokenizer = with_gpt_inputs(checkpoint.tokenizer)
     encoder = replace(encoder, pooler_act="none", classifier_pooling="token")
     new = tokenizer.vocabulary[checkpoint.tokenizer.size :]
@@ -93,20 +90,14 @@ def _with_gpt_inputs(config: FinetuneConfig, checkpoint: Checkpoint) -> Checkpoi
 
 def _require_next_token(config: FinetuneConfig, checkpoint: Checkpoint) -> None:
     """Raise UsageError if the auxiliary loss cannot be computed."""
-    encoder, weight, where = checkpoint.config, config.lm_weight, checkpoint.folder
+    encoder, where = checkpoint.config, checkpoint.folder
     if "next" not in encoder.vocabulary_heads or not encoder.causal:
-        raise UsageError(f"lm_weight is {weight:g}, for causal models, and {where} predicts no next token: set it to 0")
+        raise UsageError(f"lm_weight is for causal models, and {where} predicts no next token: set it to 0")
     with no_weights():
-        own = isinstance(build_encoder(encoder), BringsVocabularyHead)
-    if own or encoder.embedding_width != encoder.hidden_size:
-        raise UsageError(
-            f"lm_weight is {weight:g}, whose loss predicts with the word embeddings alone, and the head of {where} "
-            f"({encoder.kind}) has weights of its own: set it to 0"
-        )
+        has_own_head = isinstance(build_encoder(encoder), BringsVocabularyHead)
+    if has_own_head or encoder.embedding_width != encoder.hidden_size:
+        raise UsageError(f"lm_weight needs a head of word embeddings alone, unlike {where}: set it to 0")
     pooling = config.task.text_pooling
     pooling = "token" if pooling is None else resolve_pooling(pooling, encoder)
     if pooling != "token" and not pooling_facts(pooling).reads_all:
-        raise UsageError(
-            f'lm_weight is {weight:g}, whose loss needs the states of all tokens, and task.pooling "{pooling}" leaves one '
-            'vector: set task.pooling to "token", or lm_weight to 0'
-        )
+        raise UsageError(f"lm_weight needs task.pooling token, not {pooling}: set it, or lm_weight to 0")

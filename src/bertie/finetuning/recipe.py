@@ -151,37 +151,21 @@ class FinetuneConfig:
             raise UsageError(f"seed is {self.seed}: with {self.restarts} restarts it can be at most {most:,}")
         training = self.training
         if self.frozen and (self.from_scratch or training.reinit_layers or training.layer_decay < 1):
-            raise UsageError(
-                "frozen does not change the checkpoint's encoder: remove from_scratch, training.reinit_layers and "
-                "training.layer_decay"
-            )
-        only_vectors = self.task.facts.shape == "vectors"
-        if only_vectors and (self.layers != "last" or self.lstm_hidden_size):
-            raise UsageError(f"{self.task.kind} pools the last layer only: remove layers and lstm_hidden_size")
+            raise UsageError("frozen excludes from_scratch, reinit_layers and layer_decay: change one")
+        if self.task.facts.shape == "vectors" and (self.layers != "last" or self.lstm_hidden_size or self.frozen):
+            raise UsageError(f"{self.task.kind} only pools the last layer: remove layers, lstm_hidden_size and frozen")
         require_bilstm(self.task.text_pooling, self.lstm_hidden_size)
-        if self.frozen and only_vectors:
-            raise UsageError(f"{self.task.kind} has no head weights, so frozen leaves nothing to train: remove frozen")
         windows = getattr(self.task, "truncation", "") == "windows"
         if windows and pooling_facts(self.task.text_pooling).separate == "orders":
-            raise UsageError(
-                f'task.pooling is "{self.task.text_pooling}", and task.truncation is "windows", whose windows depend on the '
-                "order of the texts: choose another truncation"
-            )
+            raise UsageError(f"task.pooling {self.task.text_pooling} excludes task.truncation windows")
         self._check_gpt()
-        if self.grid.epochs and self.training.steps:
+        if self.grid.epochs and training.steps:
             raise UsageError("training.steps and grid.epochs both set the length of a run: remove one of them")
 
     def _check_gpt(self) -> None:
         """Check `input_tokens` and `lm_weight`. Raises UsageError."""
-        task, pooling = self.task, self.task.text_pooling
+        pooling = self.task.text_pooling
         if self.input_tokens == "gpt" and (pooling is None or not pooling_facts(pooling).one_token):
-            reads = "the states of other tokens" if pooling is None else f'"{pooling}"'
-            raise UsageError(
-                f'input_tokens is "gpt", and the head of {task.kind} reads {reads} instead of the state of <extract>: set '
-                'input_tokens to "model"' + ', or task.pooling to "token"' * (pooling is not None)
-            )
+            raise UsageError("input_tokens gpt needs task.pooling token or both_orders: set it to model")
         if self.lm_weight and (self.frozen or self.layers != "last" or self.lstm_hidden_size):
-            raise UsageError(
-                f"lm_weight is {self.lm_weight:g}, whose loss trains the encoder with its last layer: remove frozen, layers "
-                "and lstm_hidden_size, or set lm_weight to 0"
-            )
+            raise UsageError("lm_weight excludes frozen, layers and lstm_hidden_size: change one of them")

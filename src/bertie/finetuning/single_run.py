@@ -16,8 +16,8 @@ from bertie.base.contracts import MicroBatch, Sequence
 from bertie.base.errors import DivergedError, UsageError, UserError
 from bertie.batches.collate import collate, filler
 from bertie.batches.loader import Position, Step
-from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.families import family_of
+from bertie.checkpoints.read import Checkpoint, load_weights
 from bertie.finetuning import gpt
 from bertie.finetuning.data import TaskData
 from bertie.finetuning.recipe import FinetuneConfig
@@ -28,8 +28,7 @@ from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.tasks import Task
 from bertie.tasks.inference import gather_hidden_states, head_index, outputs
-from bertie.tasks.initial_bias import start_with_frequencies
-from bertie.tasks.task import Calibratable, build_head, training_sequences
+from bertie.tasks.task import Calibratable, KnowsFrequencies, build_head, training_sequences
 from bertie.tasks.task_json import features_from_json, to_task_json
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training import trainer
@@ -84,7 +83,8 @@ def train_run(
         DivergedError: The loss or the outputs became NaN or infinite.
     """
     model, started = initialized_model(config, data.task, checkpoint, data.encoder)
-    start_with_frequencies(data.task, model.heads[data.task.kind], data.train_sequences)
+    if isinstance(data.task, KnowsFrequencies):
+        data.task.start_with_frequencies(model.heads[data.task.kind], data.train_sequences)
     precision = run_precision(run, config.training.precision, ranks)
     runtime.require_precision(precision, model)
     losses: list[float] = []
@@ -105,7 +105,7 @@ def train_run(
     head_outputs = gather(ranks, outputs(model, task, data.dev_sequences[ranks.rank :: ranks.count]))
     if not ranks.first:
         return TrainedRun(task, [], losses, job, ended.step, ended.seconds)
-    if not all(np.isfinite(each).all() for each in head_outputs):
+    if not all(np.isfinite(output).all() for output in head_outputs):
         raise DivergedError(f"outputs on the dev examples are NaN or infinite: {trainer.divergence_hint(job)}")
     predictions = task.decode(head_outputs, data.dev_sequences, data.dev)
     if isinstance(task, Calibratable):
@@ -146,9 +146,7 @@ def _head(config: FinetuneConfig, task: Task, size: EncoderConfig, width: int) -
     head = build_head(task, size, width)
     if config.head_dropout_prob is not None:
         if not isinstance(head, PooledHead | TokenHead | SpanPairHead):
-            raise UsageError(
-                f"head_dropout_prob is {config.head_dropout_prob}, but the head of this task has no dropout"
-            )
+            raise UsageError(f"head_dropout_prob is {config.head_dropout_prob}, and the head has no dropout: remove it")
         head.dropout = config.head_dropout_prob
     return head
 
@@ -196,7 +194,7 @@ def initialized_model(
     loaded = load_weights(model, checkpoint.without_heads())
     runtime.reseed_torch(config.seed, seeding.WEIGHTS, 1)
     pooled = [head.pooler for head in model.heads.values() if isinstance(head, PooledHead) and reinit]
-    poolers = [each for each in pooled if each is not None]
+    poolers = [pooler for pooler in pooled if pooler is not None]
     initialize_weights(nn.ModuleList([*top, *poolers]), checkpoint.config.initializer_range)
     heads = f"{' and '.join(sorted(checkpoint.heads))} head{'s' * (len(checkpoint.heads) > 1)}"
     dropped = f"; dropped its {heads}" if checkpoint.heads else ""
@@ -226,10 +224,10 @@ def _job(
                 chosen = [units[i] for i in order[step * settings.batch_size : (step + 1) * settings.batch_size]]
                 last = step + 1 == per_epoch
                 after = Position(position.epoch + 1, 0) if last else Position(position.epoch, step + 1)
-                own = ranks.own_range(len(chosen))  # may be empty in the last step of an epoch
-                parts = dev.batcher.split(chosen[own.start : own.stop]) if own else []
+                share = ranks.own_range(len(chosen))  # may be empty in the last step of an epoch
+                parts = dev.batcher.split(chosen[share.start : share.stop]) if share else []
                 micro_batches = [dev.batcher.micro_batch(part) for part in parts]
-                numbers = tuple(own[: len(parts)])  # at most one for each unit: no other rank has them
+                numbers = tuple(share[: len(parts)])  # at most one for each unit: no other rank has them
                 yield Step(micro_batches, Position(position.epoch, step), after, numbers)
             position = Position(position.epoch + 1, 0)
 

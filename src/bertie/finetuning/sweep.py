@@ -22,7 +22,7 @@ import torch
 from bertie.base import config as configuration
 from bertie.base import console, seeding, storage
 from bertie.base.errors import DivergedError, UsageError, UserError
-from bertie.checkpoints.checkpoint import Checkpoint
+from bertie.checkpoints.read import Checkpoint
 from bertie.finetuning.data import TaskData
 from bertie.finetuning.recipe import FinetuneConfig, GridSearch
 from bertie.finetuning.single_run import TrainedRun, train_run
@@ -82,6 +82,12 @@ class SettingSummary:
     """Standard deviation of `scores`; None for fewer than two."""
     scores: list[float]
     """The metric on all dev examples of each run that did not diverge."""
+
+    @property
+    def name(self) -> str:
+        """The setting, for people."""
+        epochs = console.plural(self.epochs, "epoch")
+        return f"learning rate {self.learning_rate:g}, batch size {self.batch_size}, {epochs}"
 
 
 @dataclass(frozen=True)
@@ -195,7 +201,7 @@ def read_sweep(run: Path) -> Sweep:
     path = run / "sweep.json"
     values = storage.read_json(path)
     try:
-        results = [configuration.build(RunResult, each, "run") for each in values["runs"]]
+        results = [configuration.build(RunResult, run, "run") for run in values["runs"]]
         return Sweep(configuration.build(str, values["metric"], "metric"), results)
     except (KeyError, UsageError) as error:
         raise UserError(f"{path} is damaged: restore it, or choose another --out to start over") from error
@@ -227,7 +233,7 @@ def selection_metric(config: FinetuneConfig, task: ScoresPredictions, dev: list[
     """
     parts = [dev] if len(expand_grid(config)) == 1 else [dev, *([dev[i] for i in half] for half in split_dev(dev))]
     scores = [list(task.score(task.constant_predictions(part)[0], part)) for part in parts]
-    known = [name for name in scores[0] if all(name in each for each in scores)]
+    known = [name for name in scores[0] if all(name in names for names in scores)]
     if config.metric and config.metric not in known:
         raise UsageError(f"metric is {config.metric!r}: choose one of the task's scores: {', '.join(known)}")
     return config.metric or (task.metric if task.metric in known else known[0])

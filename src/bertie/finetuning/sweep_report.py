@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bertie.base.console import plural
 from bertie.base.report import Page
 from bertie.finetuning.sweep import Sweep
 from bertie.tasks.metrics import mean_and_interval
@@ -22,7 +21,7 @@ def sweep_page(run: Path, about: str, done: Sweep) -> Page:
     page = Page(run.absolute().name, about)
     metric, settings, best = done.metric, done.settings, done.best
     page.heading("Settings")
-    scores_by_setting = {_setting_name(s.learning_rate, s.batch_size, s.epochs): s.scores for s in settings if s.scores}
+    scores_by_setting = {s.name: s.scores for s in settings if s.scores}
     intervals = {name: mean_and_interval(scores) for name, scores in scores_by_setting.items()}
     page.score_chart(intervals, f"{metric} on all dev examples", dots=scores_by_setting)
     header = ["Learning rate", "Batch size", "Epochs", "Runs", "Failed runs", "Mean", "Standard deviation"]
@@ -52,10 +51,6 @@ def sweep_page(run: Path, about: str, done: Sweep) -> Page:
     page.paragraph("The held-out loss is computed on the selection half of the dev examples.")
     provenance_section(page, run / "cells" / best.name, run)
     return page
-
-
-def _setting_name(learning_rate: float, batch_size: int, epochs: int) -> str:
-    return f"learning rate {learning_rate:g}, batch size {batch_size}, {plural(epochs, 'epoch')}"
 
 
 def _cell(value: float | None) -> float | str:

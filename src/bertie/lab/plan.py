@@ -12,8 +12,7 @@ from typing import Any
 from bertie.base import config as configuration
 from bertie.base import storage
 from bertie.base.errors import UsageError, naming
-from bertie.checkpoints.find import find_model_folder
-from bertie.checkpoints.weight_files import weights_files
+from bertie.checkpoints.find import find_model_folder, weights_files
 from bertie.files import sources
 from bertie.files.sources import Source
 from bertie.finetuning.recipe import FinetuneConfig
@@ -29,7 +28,6 @@ from bertie.lab.steps import (
     step_id,
     with_steps,
 )
-from bertie.objectives.objective import Teaches
 from bertie.pretraining.glove import GloveConfig
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.pretraining.step_cost import tokens_per_step
@@ -217,7 +215,7 @@ class _Cell:
 
     def _model_states(self, recipe: PretrainConfig) -> tuple[str, ...]:
         """Return the states of the weights that a recipe begins with or imitates. Models of the hub have none."""
-        teachers = [objective.teacher for objective in recipe.objectives if isinstance(objective, Teaches)]
+        teachers = [getattr(objective, "teacher", "") for objective in recipe.objectives]
         named = [Path(name) for name in (recipe.init_from, *teachers) if name]
         here = [path for path in named if path.exists() or Path(f"{path}.index").is_file()]
         weights = [shard for path in here for shard in weights_files(find_model_folder(path).absolute())]

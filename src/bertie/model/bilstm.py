@@ -31,8 +31,8 @@ class BiLstm(nn.Module):
         """
         super().__init__()
         sizes = [size, *[2 * hidden_size] * (layers - 1)]
-        self.ahead = nn.ModuleList(nn.LSTM(each, hidden_size) for each in sizes)
-        self.back = nn.ModuleList(nn.LSTM(each, hidden_size) for each in sizes)
+        self.ahead = nn.ModuleList(nn.LSTM(width, hidden_size) for width in sizes)
+        self.back = nn.ModuleList(nn.LSTM(width, hidden_size) for width in sizes)
 
     def forward(self, x_TE: Float[Tensor, "T E"], sequences: Ragged) -> Float[Tensor, "T W"]:
         """Run the LSTMs over each sequence separately. A sequence may be empty."""

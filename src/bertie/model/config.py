@@ -44,7 +44,7 @@ class HeadLayers:
 
 
 class EncoderFacts:
-    """What other rooms ask the configuration of an encoder, with the answers of one that gives no others."""
+    """Facts about an encoder that other rooms use, with defaults for encoders that do not set them."""
 
     hidden_size: int
     vocabulary_heads: tuple[HeadShape, ...] = ()
@@ -53,6 +53,7 @@ class EncoderFacts:
     """How the states of the tokens become the vector of a text, unless something else is asked for."""
     classifier_pooling: ClassifierPooling = "token"
     head_dropout_prob: float | None = None
+    embedding_size: int = 0
     type_vocab_size: int = 0
     language_embeddings: bool = False
     languages: tuple[str, ...] = ()
@@ -61,7 +62,7 @@ class EncoderFacts:
     @property
     def embedding_width(self) -> int:
         """Size of the word embeddings."""
-        return self.hidden_size
+        return self.embedding_size or self.hidden_size
 
     @property
     def shares_layers(self) -> bool:
@@ -102,7 +103,7 @@ class TransformerConfig(EncoderFacts):
     language_embeddings: bool = False
     """Add an embedding of the language to the inputs, as in XLM. The layout must be translations."""
     languages: tuple[str, ...] = ()
-    """Names of the languages, in the order of their embeddings. You may omit them: bertie takes those of the shards."""
+    """Names of the languages, in the order of their embeddings. By default, the languages of the shards."""
     language: str = ""
     """Language of the texts in fine-tuning and prediction, unless you choose another; empty: the first of `languages`."""
     embedding_size: Annotated[int, Range(0, 1_000_000)] = 0
@@ -114,25 +115,25 @@ class TransformerConfig(EncoderFacts):
     queries and keys (RoPE). alibi: attention scores fall with the distance. none: not at all."""
     rotary_base: Annotated[float, Range(1, above=True)] = 10_000.0
     """Base of rotary positions: the larger it is, the slower the rotation of the slowest pair of dimensions."""
-    local_attention: Annotated[int, Range(0, 1_000_000)] = 0
+    local_attention: Annotated[int, Range(0, 1_000_000, multiple=2)] = 0
     """Tokens that a token sees in local layers, half of them before it and half after it. 0: all layers are global."""
     global_attention_every: Annotated[int, Range(1, 1000)] = 3
     """The first layer and every so many layers after it are global. Only with local_attention."""
     local_rotary_base: Annotated[float, Range(1, above=True)] = 10_000.0
     """Base of rotary positions in local layers."""
-    relative_bias_buckets: int = 0
+    relative_bias_buckets: Annotated[int, Range(0, 1_000_000, multiple=4)] = 0
     """Buckets of distances between tokens. Each has a learned bias of the attention scores of a head, the same in all
     layers, as in MPNet. It must be a multiple of 4. 0: there are no such biases."""
     disentangled_distances: Annotated[int, Range(0, 1_000_000)] = 0
     """Distances, to each side, whose embeddings are a part of the attention scores (disentangled attention), as in DeBERTa.
-    Larger distances count as the largest one. 0: attention is that of BERT."""
+    Larger distances count as the largest one. 0: attention as in BERT."""
     disentangled_buckets: Annotated[int, Range(0, 1_000_000)] = 0
     """Embeddings, to each side, for these distances: far ones share them. 0: each distance has its own."""
     disentangled_norm: bool = False
     """Layer normalization of the embeddings of distances."""
     conv_kernel_size: Annotated[int, Range(0, 999)] = 0
-    """Tokens that a convolution of the embeddings sees, an odd number. Its result is added to that of the first layer, as in
-    DeBERTa's largest models. 0: none. It needs disentangled_distances."""
+    """Tokens that a convolution of the embeddings sees, an odd number. Its result is added to the output of the first layer, as
+    in DeBERTa's largest models. 0: none. It needs disentangled_distances."""
     conv_act: PoolerActivation = "tanh"
     """Activation of this convolution."""
     norm_position: NormPosition = "post"
@@ -157,19 +158,19 @@ class TransformerConfig(EncoderFacts):
     """Activation of the pooler of task heads. tanh: BERT and RoBERTa. relu: DistilBERT. gelu: ELECTRA. none: heads for texts are
     one matrix, without a pooler and a bias, as in GPT."""
     classifier_pooling: ClassifierPooling = "token"
-    """What the heads of tasks for whole texts read, unless the task says otherwise; next sentence prediction always reads
+    """Input of the heads of tasks for whole texts, unless the task sets another one; next sentence prediction always reads
     [CLS]. token: the state of [CLS], or of the last token if the model is causal. mean: the mean of the states of all tokens,
     as in the published models of ModernBERT. late: the mean over all tokens of the activations of the head's dense layer, as in
-    those of EuroBERT. In transformers, only these two have mean, and only EuroBERT has late: other models with them are saved in
-    bertie's own format."""
+    EuroBERT's. In transformers, only these two have mean, and only EuroBERT has late: bertie saves other models with them in
+    its own format."""
     mlm_transform: bool = True
     """Give the masked-LM head a dense layer, an activation and layer normalization before the output matrix, as in BERT.
     false: only the output matrix and a bias, as in XLM."""
     mlm_matrix: MlmMatrix = "words"
-    """The output matrix of the masked-LM head. words: that of the word embeddings, with a bias. own: another one, without a
-    bias."""
+    """The output matrix of the masked-LM head. words: the matrix of the word embeddings, with a bias. own: another matrix,
+    without a bias."""
     mlm_act: MlmActivation = "default"
-    """Activation of the heads of pre-training. default: that of the encoder, or GELU if it is gated."""
+    """Activation of the heads of pre-training. default: the activation of the encoder, or GELU if it is gated."""
     hidden_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
     """Dropout probability after the embeddings and after each attention and feed-forward block."""
     attention_probs_dropout_prob: Annotated[float, Range(0, 0.99)] = 0.1
@@ -191,76 +192,37 @@ class TransformerConfig(EncoderFacts):
             object.__setattr__(self, "num_key_value_heads", 0)
         check_ranges("model", self)
         require_range("model", self, "num_hidden_groups", low=0, high=self.num_hidden_layers)
+        heads, size = self.num_attention_heads, self.hidden_size
         if self.shares_layers and (self.local_attention or self.norm_position == "modern"):
-            different = "local_attention" if self.local_attention else "norm_position"
-            raise UsageError(
-                f"model.num_hidden_groups is {self.num_hidden_groups}, so layers share their weights, and "
-                f"model.{different} {getattr(self, different)} makes layers differ: change one of them"
-            )
-        require_range("model", self, "relative_bias_buckets", low=0, high=1_000_000)
-        if self.relative_bias_buckets % 4:
-            raise UsageError(f"model.relative_bias_buckets is {self.relative_bias_buckets}: it must be a multiple of 4")
-        if self.local_attention % 2:
-            raise UsageError(f"model.local_attention is {self.local_attention}: it must be even, half to each side")
-        if self.hidden_size % self.num_attention_heads:
-            raise UsageError(
-                f"model.hidden_size {self.hidden_size} is not a multiple of {self.num_attention_heads} heads: "
-                "change model.hidden_size or model.num_attention_heads"
-            )
-        self._check_attention()
+            raise UsageError("model.num_hidden_groups excludes local_attention and norm_position modern: change one")
+        if size % heads:
+            raise UsageError(f"model.hidden_size {size} is not a multiple of {heads} heads: change one of them")
+        if self.position_embedding == "rotary" and size // heads % 2:
+            raise UsageError(f"model.position_embedding rotary needs even heads: model.hidden_size is {size}")
         if self.pooler_act == "none" and self.norm_position == "modern":
-            raise UsageError(
-                'model.pooler_act is "none", and model.norm_position "modern" normalizes what the pooler makes: set '
-                'model.pooler_act to "gelu"'
-            )
-        if not self.mlm_transform and self.embedding_width != self.hidden_size:
-            raise UsageError(
-                f"model.mlm_transform is false, and model.embedding_size {self.embedding_size} is not model.hidden_size "
-                f"{self.hidden_size}: without its dense layer, the masked-LM head needs equal sizes"
-            )
-        if self.position_embedding == "rotary" and self.hidden_size // self.num_attention_heads % 2:
-            raise UsageError(
-                f"model.position_embedding is rotary, which needs an even head size, and model.hidden_size / "
-                f"model.num_attention_heads is {self.hidden_size // self.num_attention_heads}: change one of them"
-            )
-
+            raise UsageError("model.pooler_act none excludes model.norm_position modern: set model.pooler_act to gelu")
+        if not self.mlm_transform and self.embedding_width != size:
+            raise UsageError(f"model.mlm_transform false needs model.embedding_size {size}, equal to model.hidden_size")
+        self._check_attention()
         if (self.languages or self.language) and not self.language_embeddings:
-            key = "languages" if self.languages else "language"
-            raise UsageError(
-                f"model.{key} is for a model with language embeddings, and model.language_embeddings is false: set it to "
-                f"true, or remove model.{key}"
-            )
+            raise UsageError("model.languages and model.language need model.language_embeddings: set it to true")
         if len(set(self.languages)) < len(self.languages):
             raise UsageError(f"model.languages has a name twice: {', '.join(self.languages)}")
         if self.language and self.languages and self.language not in self.languages:
-            raise UsageError(
-                f"model.language is {self.language!r}, and model.languages is {', '.join(self.languages)}: choose one of "
-                "them"
-            )
+            raise UsageError(f"model.language is {self.language!r}: choose from {', '.join(self.languages)}")
 
     def _check_attention(self) -> None:
-        """Check what attention consists of. Raises UsageError."""
-        if self.disentangled_distances and (
-            self.causal
-            or self.local_attention
-            or self.relative_bias_buckets
-            or self.position_embedding in ("rotary", "alibi")
-        ):
-            raise UsageError(
-                "model.disentangled_distances is for attention among all tokens without other positions in it: remove "
-                "model.causal, local_attention, relative_bias_buckets, and rotary and alibi in position_embedding"
-            )
-        if self.conv_kernel_size and not (self.conv_kernel_size % 2 and self.disentangled):
-            raise UsageError(
-                f"model.conv_kernel_size is {self.conv_kernel_size}: it must be odd, and needs model.disentangled_distances"
-            )
-        if self.disentangled_distances and self.disentangled_buckets == 1:
+        """Check the settings of attention. Raises UsageError."""
+        heads, groups, kernel = self.num_attention_heads, self.num_key_value_heads, self.conv_kernel_size
+        with_positions = self.position_embedding in ("rotary", "alibi")
+        if self.disentangled and (self.causal or self.local_attention or self.relative_bias_buckets or with_positions):
+            raise UsageError("model.disentangled_distances excludes causal, local, rotary, alibi and biased attention")
+        if kernel and not (kernel % 2 and self.disentangled):
+            raise UsageError(f"model.conv_kernel_size is {kernel}: give an odd one, with disentangled_distances")
+        if self.disentangled and self.disentangled_buckets == 1:
             raise UsageError("model.disentangled_buckets is 1: give 0, or 2 or more")
-        if self.num_key_value_heads and (self.num_attention_heads % self.num_key_value_heads or self.disentangled):
-            raise UsageError(
-                f"model.num_key_value_heads is {self.num_key_value_heads}: it must divide model.num_attention_heads "
-                f"{self.num_attention_heads}, and does not go together with model.disentangled_distances"
-            )
+        if groups and (heads % groups or self.disentangled):
+            raise UsageError(f"model.num_key_value_heads is {groups}: give a divisor of {heads}, and no distances")
 
     @property
     def knows_order(self) -> bool:
@@ -272,11 +234,6 @@ class TransformerConfig(EncoderFacts):
     def language_id(self) -> int:
         """Number of the language of texts whose sequences have no language ids."""
         return self.languages.index(self.language) if self.language and self.languages else 0
-
-    @property
-    def embedding_width(self) -> int:
-        """Size of the word embeddings."""
-        return self.embedding_size or self.hidden_size
 
     @property
     def key_value_heads(self) -> int:

@@ -54,7 +54,7 @@ class Embeddings(nn.Module):
         return drop(x_TE if self.norm is None else self.norm(x_TE), self.dropout, self.training)
 
     def _segments(self, batch: Batch) -> Int[Tensor, " T"]:
-        """Return the segment ids: in a model with a single segment, that of every token."""
+        """Return the segment ids: 0 for every token in a model with a single segment."""
         ids = batch.token_type_ids
         return torch.zeros_like(ids) if self.segment is not None and self.segment.num_embeddings == 1 else ids
 
@@ -63,6 +63,19 @@ class Embeddings(nn.Module):
         if batch.language_ids is None:
             return torch.full_like(batch.input_ids, self.language_id)
         return batch.language_ids
+
+
+class WordEmbeddings(nn.Module):
+    """Word embeddings without positions, times a scale, with dropout."""
+
+    def __init__(self, entries: int, size: int, dropout: float = 0.0, scale: float = 1.0):
+        super().__init__()
+        self.word = nn.Embedding(entries, size)
+        self.dropout, self.scale = dropout, scale
+
+    def forward(self, batch: Batch) -> Float[Tensor, "T E"]:
+        x_TE = self.word(batch.input_ids)
+        return drop(x_TE if self.scale == 1 else x_TE * self.scale, self.dropout, self.training)
 
 
 class SharedEmbeddings(nn.Module):

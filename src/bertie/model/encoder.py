@@ -95,8 +95,8 @@ def with_dropout(
         ("attention_probs_dropout_prob", "lsh_attention_probs_dropout_prob"), attention_probs_dropout_prob
     )
     dropout = {"hidden_dropout_prob": hidden_dropout_prob, **attention}
-    own = {field.name for field in fields(config)}
-    return replace(config, **{name: value for name, value in dropout.items() if name in own})
+    settings = {field.name for field in fields(config)}
+    return replace(config, **{name: value for name, value in dropout.items() if name in settings})
 
 
 def with_language(config: EncoderConfig, language: str) -> EncoderConfig:
@@ -110,7 +110,5 @@ def with_language(config: EncoderConfig, language: str) -> EncoderConfig:
     if not config.languages:
         raise UsageError(f"language is {language!r}, and the model has no language embeddings: omit it")
     if language not in config.languages:
-        raise UsageError(
-            f"language is {language!r}, and the model knows {', '.join(config.languages)}: choose one of them"
-        )
+        raise UsageError(f"language is {language!r}: choose from the model's, {', '.join(config.languages)}")
     return replace(config, language="" if language == config.languages[0] else language)

@@ -1,4 +1,4 @@
-"""What other rooms need to know about a head. The task or the objective that builds a head says it: `head.facts`."""
+"""Facts about a head that other rooms use. The task or the objective that builds a head sets them: `head.facts`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 HeadShape = Literal[
     "text", "choice", "tokens", "start_end", "pair", "masked", "next", "permutation", "replaced", "vectors"
 ]
-"""What a head computes, as far as a class of transformers does, too. A family of checkpoints maps it to names and classes.
+"""Output of a head, if a class of transformers has it, too. A family of checkpoints maps it to names and classes.
 
 text: outputs for the vector of a text or a pair. choice: one output for each of several texts. tokens: outputs for every
 token. start_end: logits of a start and an end for every token. pair: two classes for a pair of sentences. masked, next,
@@ -21,7 +21,7 @@ no weights.
 
 @dataclass(frozen=True)
 class HeadFacts:
-    """What people and the model card say of a head, and the shape of it."""
+    """Names of a head for people and the model card, and its shape."""
 
     name: str
     """Name of the task or the objective, for people: "masked LM"."""

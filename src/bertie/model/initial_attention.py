@@ -45,7 +45,7 @@ class Focus(NamedTuple):
 
 
 HeadPattern = Focus | Literal["equal"]
-"""What a head attends to: tokens at a distance, or equal words."""
+"""Target of a head's attention: tokens at a distance, or equal words."""
 
 PATTERNS: tuple[tuple[HeadPattern, ...], ...] = (
     ("equal", Focus(-1, 6.0), Focus(1, 6.0), "equal"),

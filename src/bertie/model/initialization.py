@@ -37,7 +37,7 @@ def initialize_weights(module: nn.Module, standard_deviation: float, truncation:
 
 
 class Uninitialized(TorchFunctionMode):
-    """A context in which new modules get no initial weights: those of a checkpoint follow, or only sizes are asked for.
+    """A context in which new modules get no initial weights, because a checkpoint's follow or only sizes are needed.
 
     Random weights take a second in BERT-base. On the meta device, the first ones load torch's compiler: another second.
     """

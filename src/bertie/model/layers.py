@@ -1,7 +1,7 @@
 """The Transformer layer: attention, then feed-forward, each with dropout, a residual and layer normalization.
 
-`layer_output` has the equations. `LayerParts` has the products that it computes them with: those of `Layer`, or those of an
-engine, which are quantized or fused.
+`layer_output` has the equations. `LayerParts` has the products that it calls: from `Layer`, or from an engine, where they are
+quantized or fused.
 
 T  packed tokens    Q  query rows: T, or fewer    D  hidden size    N  heads    H  head size
 """
@@ -237,7 +237,7 @@ class Layer(nn.Module):
 
     @property
     def parts(self) -> LayerParts:
-        """What the layer consists of."""
+        """The parts of the layer."""
         attention = self.attention
         return LayerParts(
             norm_first=self.norm_first,

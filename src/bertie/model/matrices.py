@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor, nn
 
 Matrices = dict[Tensor, int]
-"""Weights, with the number of matrices that each stacks along its first dimension, such as those of a GRU's gates."""
+"""Weights, with the number of matrices that each stacks along its first dimension, such as the gates of a GRU."""
 
 
 @runtime_checkable

@@ -100,8 +100,8 @@ class Model(nn.Module):
     @property
     def encoder_heads(self) -> frozenset[str]:
         """Kinds of the heads with weights that read the encoder, and not the generator: those that are saved."""
-        own = {kind for kind, head in self.heads.items() if not _auxiliary(head)}
-        return frozenset(kind for kind in own if self.encoder_of(kind) is self.encoder)
+        saved = {kind for kind, head in self.heads.items() if not _auxiliary(head)}
+        return frozenset(kind for kind in saved if self.encoder_of(kind) is self.encoder)
 
     @property
     def teacher(self) -> MaskedModel | None:

@@ -12,7 +12,7 @@ from torch import Tensor
 Pooling = Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 """mean: the mean of the rows. cls: the first row, which is [CLS] in a whole text. max: the maximum of each dimension.
 mean_sqrt_len_tokens: the sum, divided by the square root of the number of rows. weightedmean: the mean with the weights 1, 2, 3
-… (Muennighoff 2022, SGPT, section 3.1.1). lasttoken: the last row. The names are those of sentence-transformers."""
+… (Muennighoff 2022, SGPT, section 3.1.1). lasttoken: the last row. The names are from sentence-transformers."""
 
 
 def pool(

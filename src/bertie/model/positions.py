@@ -44,8 +44,8 @@ def layer_rotations(config: TransformerConfig, position_ids: Int[Tensor, " T"]) 
         return [None for _ in layers]
     local = [config.window(layer) is not None for layer in layers]
     size, bases = config.hidden_size // config.num_attention_heads, (config.rotary_base, config.local_rotary_base)
-    rotations = {each: rotation(rotary_angles(position_ids, size, bases[each])) for each in set(local)}
-    return [rotations[each] for each in local]
+    rotations = {is_local: rotation(rotary_angles(position_ids, size, bases[is_local])) for is_local in set(local)}
+    return [rotations[is_local] for is_local in local]
 
 
 def rotation(angles: Float[Tensor, "T R"]) -> Float[Tensor, "T H"]:

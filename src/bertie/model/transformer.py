@@ -41,20 +41,20 @@ def run_layers(
         x_TD: The embeddings.
         rotations: Cosines and sines of the rotary positions of each layer.
         rows: Rows of the last layer. None: all.
-        all_layers: Whether to return the embeddings and the output of every layer, instead of that of the last one.
+        all_layers: Whether to return the embeddings and the output of every layer, instead of the last output.
     """
     outputs = []
-    for number, own in enumerate(rotations):
+    for number, rotation in enumerate(rotations):
         if all_layers:
             outputs.append(x_TD)
-        x_TD = layer(number, x_TD, rows if number == len(rotations) - 1 else None, own)
+        x_TD = layer(number, x_TD, rows if number == len(rotations) - 1 else None, rotation)
     return [*outputs, x_TD]
 
 
 class Layers(nn.Module):
     """The layers of an encoder, lowest first.
 
-    Layers that share weights are one module, whose number is that of the group. So each weight has one name, and is trained
+    Layers that share weights are one module, numbered by group. So each weight has one name, and is trained
     and saved once.
     """
 
@@ -154,22 +154,17 @@ class TransformerEncoder(nn.Module):
     def _run_layer(
         self, ragged: Ragged, number: int, x_TD: Tensor, rows: Tensor | None, rotation: Tensor | None
     ) -> Tensor:
-        output_QD = self._apply_layer(ragged, number, x_TD, rows, rotation)
+        layer = self.layers[number]
+        if not torch.is_grad_enabled():
+            output_QD = layer(x_TD, ragged, rows, rotation)
+        else:
+            if self.call is not call_layer:
+                _mark_dynamic(ragged.cu_seqlens, rows)
+            call = partial(checkpoint, self.call, use_reentrant=False) if self.recompute else self.call
+            output_QD = call(layer, x_TD, ragged, rows, rotation)
         if self.convolution is None or number:
             return output_QD
         return self.convolution(x_TD, output_QD, ragged, rows)
-
-    def _apply_layer(
-        self, ragged: Ragged, number: int, x_TD: Tensor, rows: Tensor | None, rotation: Tensor | None
-    ) -> Tensor:
-        layer = self.layers[number]
-        if not torch.is_grad_enabled():
-            return layer(x_TD, ragged, rows, rotation)
-        if self.call is not call_layer:
-            _mark_dynamic(ragged.cu_seqlens, rows)
-        if self.recompute:
-            return checkpoint(self.call, layer, x_TD, ragged, rows, rotation, use_reentrant=False)
-        return self.call(layer, x_TD, ragged, rows, rotation)
 
 
 def _mark_dynamic(*tensors: Tensor | None) -> None:

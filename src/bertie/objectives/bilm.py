@@ -3,53 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from torch import nn
 
-from bertie.base.config import Range, ranges
 from bertie.base.contracts import FILLER, Batch, Targets
 from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
 from bertie.model.encoder import Encoder, EncoderConfig
-from bertie.model.encoders.lstm import BidirectionalLMHead, LstmEncoder
+from bertie.model.encoders.lstm import BidirectionalLMHead, LstmConfig, LstmEncoder
 from bertie.model.head_facts import HeadFacts
-from bertie.objectives.initialization import Vectors, counted_embeddings, initialize_embeddings
-from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
+from bertie.objectives.initialization import Vectors
+from bertie.objectives.objective import Labeled, Labeling, Objective, Weight
+from bertie.objectives.requirements import require_encoder
 
 
 @dataclass(frozen=True)
-class BidirectionalLM:
+class BidirectionalLM(Objective):
     """Predict the next token from one half of the hidden state, and the previous token from the other half."""
 
     facts: ClassVar = HeadFacts("LM in both directions", "the next word and the previous one")
-    traits: ClassVar = Traits()
-    counted = counted_embeddings
-    initialize = initialize_embeddings
     kind: Literal["bilm"] = "bilm"
-    weight: Annotated[float, Range(0)] = 1.0
-    """Weight of this loss in the total loss."""
+    weight: Weight = 1.0
     initialization: Vectors = "random"
     """Initial word embeddings, which are the output matrix, too. random: as in the model's paper. cooccurrence: co-occurrence
     vectors of the corpus."""
 
-    __post_init__ = ranges("objectives.bilm")
-
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model does not keep the two directions apart."""
-        if model.kind != "lstm":
+        lstm = require_encoder(self.kind, model, LstmConfig)
+        if self.initialization == "cooccurrence" and lstm.input.kind == "characters":
             raise UsageError(
-                f'objectives.bilm needs a model that keeps the directions apart, and model.kind is "{model.kind}": set '
-                'model.kind to "lstm", or train with another objective'
-            )
-        if self.initialization == "cooccurrence" and model.input.kind == "characters":
-            raise UsageError(
-                'objectives.bilm.initialization is "cooccurrence", and model.input.kind is "characters", which has no word '
-                'embeddings: set objectives.bilm.initialization to "random"'
+                'objectives.bilm.initialization "cooccurrence" does not work with model.input.kind "characters": set one of '
+                'them to "random" or "subwords"'
             )
 
-    def label(self, batch: Batch, given: Labeling) -> Labeled:  # noqa: ARG002
+    def label(self, batch: Batch, labeling: Labeling) -> Labeled:  # noqa: ARG002
         """Return the batch unchanged, and two targets per token: `label` and `weight` are [T, 2], next and previous token.
 
         The last token of a sequence has no next one, the first has no previous one, and filler has neither: weight 0.
@@ -62,7 +52,7 @@ class BidirectionalLM:
         return Labeled(batch, Targets(np.arange(len(ids)), labels, weight))
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> BidirectionalLMHead:
-        """Build the head. The output matrix of both directions is that of the encoder's word embeddings, if it has any."""
+        """Build the head. Both directions share the encoder's word embeddings as output matrix, if it has any."""
         if isinstance(encoder, LstmEncoder) and encoder.embeddings.characters is not None:
             return BidirectionalLMHead(nn.Embedding(config.vocab_size, config.hidden_size // 2), tied=False)
         return BidirectionalLMHead(encoder.embeddings.word)

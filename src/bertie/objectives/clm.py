@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from torch import nn
 
-from bertie.base.config import Range, ranges
 from bertie.base.contracts import Batch
 from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.vocabulary_heads import BringsVocabularyHead, VocabularyHead, next_token_targets
-from bertie.objectives.initialization import Vectors, counted_embeddings, initialize_embeddings
-from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
-from bertie.objectives.requirements import require_vocabulary_head
+from bertie.objectives.initialization import Vectors
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
+from bertie.objectives.requirements import refuse_others, require_vocabulary_head
 
 
 @dataclass(frozen=True)
-class CausalLM:
+class CausalLM(Objective):
     """Predict the next token at every position of a sequence. The model must be causal."""
 
     facts: ClassVar = HeadFacts("causal LM", "the next word", "text-generation", "next")
     traits: ClassVar = Traits(predicts_text=True)
-    counted = counted_embeddings
-    initialize = initialize_embeddings
     kind: Literal["clm"] = "clm"
-    weight: Annotated[float, Range(0)] = 1.0
-    """Weight of this loss in the total loss."""
+    weight: Weight = 1.0
     allow_bidirectional: bool = False
     """Allow a model that is not causal. It sees the tokens that it predicts, so its loss goes to zero and it learns
     nothing. This is for experiments."""
@@ -37,29 +33,20 @@ class CausalLM:
     """Initial word embeddings, which are the output matrix, too. random: as in the model's paper. cooccurrence: co-occurrence
     vectors of the corpus."""
 
-    __post_init__ = ranges("objectives.clm")
-
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model is not causal, or if masks replace the tokens to predict."""
         require_vocabulary_head(self.kind, "next", model)
         if model.embedding_width != model.hidden_size:
             raise UsageError(
-                f"objectives.clm predicts with the matrix of the word embeddings, and model.embedding_size is "
-                f"{model.embedding_width}: set it to 0, which means model.hidden_size"
+                f"objectives.clm needs model.embedding_size 0, and it is {model.embedding_width}: set it to 0"
             )
         if not model.causal and not self.allow_bidirectional:
             raise UsageError(
-                "objectives.clm predicts the next token, which a model with model.causal = false sees: set model.causal "
-                "to true, or objectives.clm.allow_bidirectional to true if that is the experiment"
+                "objectives.clm needs model.causal true: set it (or, for an experiment, objectives.clm.allow_bidirectional)"
             )
-        for other in objectives:
-            if other.traits.masks:
-                raise UsageError(
-                    f"objectives.clm predicts the tokens of the text, and objectives.{other.kind} masks some of them: remove "
-                    "one of the two"
-                )
+        refuse_others(self.kind, (other for other in objectives if other.traits.masks))
 
-    def label(self, batch: Batch, given: Labeling) -> Labeled:  # noqa: ARG002
+    def label(self, batch: Batch, labeling: Labeling) -> Labeled:  # noqa: ARG002
         """Return the batch unchanged, and one target per token (P = T): the next token."""
         return Labeled(batch, next_token_targets(batch))
 

@@ -10,12 +10,11 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from bertie.base.config import Range, ranges
+from bertie.base.config import Range
 from bertie.base.contracts import FILLER, Batch, Targets
 from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
-from bertie.checkpoints.checkpoint import Checkpoint, load_weights
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import Checkpoint, load_weights, read_checkpoint
 from bertie.corpus.shards import Shards
 from bertie.model.attention.attention import AttentionKind
 from bertie.model.config import TransformerConfig
@@ -27,34 +26,34 @@ from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.objectives.initialization import Pending
 from bertie.objectives.mlm import MaskedLM, masked_row
-from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
-from bertie.objectives.requirements import before, require_partners, require_transformer
+from bertie.objectives.objective import Labeled, Labeling, Objective, Weight
+from bertie.objectives.requirements import before, refuse_others, require_transformer
 from bertie.tokenizers.tokenizer import Tokenizer
 
 PARTNERS = ("mlm", "nsp", "sbo", "distil")
 # Settings in which a student may differ from the teacher whose weights it copies: sizes of which it takes a part, and
 # settings that have no weights in pre-training.
-FREE = (
-    *("num_hidden_layers", "max_position_embeddings", "type_vocab_size", "vocab_size", "pooler_act"),
-    *(
-        "hidden_dropout_prob",
-        "attention_probs_dropout_prob",
-        "head_dropout_prob",
-        "initializer_range",
-        "embedding_size",
-    ),
-)
+FREE = [
+    "num_hidden_layers",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "vocab_size",
+    "pooler_act",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "head_dropout_prob",
+    "initializer_range",
+    "embedding_size",
+]
 
 
 @dataclass(frozen=True)
-class Distillation:
+class Distillation(Objective):
     """Imitate a teacher: its distribution over the vocabulary at each token, and its last hidden states."""
 
     facts: ClassVar = HeadFacts("distillation", "what its teacher predicts")
-    traits: ClassVar = Traits()
     kind: Literal["distil"] = "distil"
-    weight: Annotated[float, Range(0)] = 1.0
-    """Weight of this loss in the total loss."""
+    weight: Weight = 1.0
     teacher: str = ""
     """Model to imitate: run folder, checkpoint folder or hub id. It needs a masked-LM head and the vocabulary of the
     shards."""
@@ -73,37 +72,29 @@ class Distillation:
     layers as the model has, evenly spaced from the first to the last one; all other sizes must be equal. random: as in
     BERT."""
 
-    __post_init__ = ranges("objectives.distil")
-
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if there is no masked-LM head to train, or if another objective does not read masks."""
         require_transformer(self.kind, model)
         masked = next((other for other in before(self.kind, objectives) if isinstance(other, MaskedLM)), None)
         if masked is None:
-            raise UsageError(
-                "objectives.distil compares the predictions of masked language modeling with a teacher's: put an objective "
-                'with kind = "mlm" before it'
-            )
-        require_partners(self.kind, objectives, PARTNERS, "lets a teacher read the same masked text")
+            raise UsageError('objectives.distil needs an objective with kind = "mlm" before it: add it')
+        refuse_others(self.kind, (other for other in objectives if other.kind not in PARTNERS))
         if self.initialization == "teacher" and masked.initialization != "random":
             raise UsageError(
-                f'objectives.mlm.initialization is "{masked.initialization}" and objectives.distil.initialization is '
-                '"teacher": set one of them to "random"'
+                "objectives.mlm.initialization and objectives.distil.initialization exclude each other: set one to "
+                '"random"'
             )
 
-    def label(self, batch: Batch, given: Labeling) -> Labeled:
+    def label(self, batch: Batch, labeling: Labeling) -> Labeled:
         """Return the batch unchanged, and the positions at which the models are compared. The labels have no meaning.
 
-        With `positions = "all"`, there is one target per token (P = T). Filler weighs 0. Otherwise, the targets are those of
-        masked language modeling.
+        With `positions = "all"`, there is one target per token (P = T). Filler weighs 0. Otherwise, the targets are the
+        same as in masked language modeling.
         """
         if self.positions == "masked":
-            return Labeled(batch, masked_row(given).targets)
+            return Labeled(batch, masked_row(labeling).targets)
         weight = np.repeat(batch.example != FILLER, batch.ragged.lengths).astype(np.float32)
         return Labeled(batch, Targets(np.arange(len(weight)), np.zeros(len(weight), np.int32), weight))
-
-    def counted(self, model: Model) -> None:
-        """Return None: the teacher's embeddings are copied."""
 
     def initialize(self, model: Model, shards: Shards, begun: Pending | None = None) -> None:  # noqa: ARG002
         """Copy weights of the teacher to the student, as `initialization` says."""
@@ -118,32 +109,23 @@ class Distillation:
     def read_teacher(
         self, student: EncoderConfig, longest: int, continues: bool, tokenizer: Tokenizer | None, flag: str
     ) -> Checkpoint:
-        """Read the teacher, and refuse one that does not fit. See `objective.Teaches`."""
+        """Read the teacher, and refuse one that does not fit."""
         where = f"objectives.distil.teacher {self.teacher}"
         if not self.teacher:
-            raise UsageError(
-                f"objectives.distil.teacher is empty: name a run, a checkpoint folder or a hub id with {flag}.teacher"
-            )
+            raise UsageError(f"objectives.distil.teacher is empty: name a model with {flag}.teacher")
         try:
             checkpoint = read_checkpoint(self.teacher)
         except UsageError as error:
             raise UsageError(f"objectives.distil.teacher: {error}") from error
-        teacher, own = checkpoint.config, checkpoint.tokenizer
-        if tokenizer and (own.vocabulary, own.merges) != (tokenizer.vocabulary, tokenizer.merges):
-            raise UsageError(
-                f"{where} has another vocabulary than the shards: prepare the text with --tokenizer {self.teacher}, or "
-                "take another teacher"
-            )
-        if checkpoint.generator is not None:
-            raise UsageError(
-                f"{where} is an ELECTRA, which itself predicts no tokens: take a model without a generator"
-            )
-        if not isinstance(teacher, TransformerConfig) or MaskedLM.kind not in checkpoint.heads:
+        teacher, theirs = checkpoint.config, checkpoint.tokenizer
+        if tokenizer and (theirs.vocabulary, theirs.merges) != (tokenizer.vocabulary, tokenizer.merges):
+            raise UsageError(f"{where} has another vocabulary than the shards: prepare with --tokenizer {self.teacher}")
+        has_head = MaskedLM.kind in checkpoint.heads and checkpoint.generator is None
+        if not isinstance(teacher, TransformerConfig) or not has_head:
             raise UsageError(f"{where} has no masked-LM head: take a model that was pre-trained with the objective mlm")
         if longest > teacher.max_position_embeddings:
             raise UsageError(
-                f"{where} reads at most {teacher.max_position_embeddings} tokens, and layout.max_length is {longest}: "
-                "lower layout.max_length, or take another teacher"
+                f"{where} reads at most {teacher.max_position_embeddings} tokens: lower layout.max_length {longest}"
             )
         self._require_comparable(student, teacher, where, copies=self.initialization == "teacher" and not continues)
         return checkpoint
@@ -151,10 +133,9 @@ class Distillation:
     def _require_comparable(self, student: EncoderConfig, teacher: TransformerConfig, where: str, copies: bool) -> None:
         """Raise UsageError if the student and the teacher have sizes that cannot be compared or copied."""
         if self.cosine_weight and student.hidden_size != teacher.hidden_size:
-            both = ' and objectives.distil.initialization to "random"' if copies else ""
             raise UsageError(
-                f"model.hidden_size is {student.hidden_size} and that of {where} is {teacher.hidden_size}, so their hidden "
-                f"states cannot be compared: set objectives.distil.cosine_weight to 0{both}, or the sizes to the same"
+                f"model.hidden_size is {student.hidden_size}, in {where} {teacher.hidden_size}: set it to this, or "
+                'objectives.distil.cosine_weight to 0 and objectives.distil.initialization to "random"'
             )
         if not copies:
             return
@@ -169,12 +150,12 @@ class Distillation:
             different.append("embedding_size")
         for name in different:
             raise UsageError(
-                f"model.{name} is {getattr(student, name)} and that of {where} is {getattr(teacher, name)}, so its weights "
-                'cannot be copied: set objectives.distil.initialization to "random", or choose another size'
+                f"model.{name} is {getattr(student, name)}, in {where} {getattr(teacher, name)}: change it, or set "
+                'objectives.distil.initialization to "random"'
             )
 
     def connect_teacher(self, model: Model, teacher: Checkpoint, attention: AttentionKind = "automatic") -> None:
-        """Build the teacher, and connect it with the head of this objective. See `objective.Teaches`."""
+        """Build the teacher, and connect it with the head of this objective."""
         student, head, config = model.heads[MaskedLM.kind], model.heads[self.kind], teacher.config
         assert isinstance(head, DistillationHead)
         assert isinstance(student, MaskedLMHead)

@@ -15,7 +15,7 @@ from bertie.objectives import AnyObjective
 
 
 def objectives_named(kinds: Collection[str]) -> list[AnyObjective]:
-    """Return the objectives of these kinds, with their default settings. Other kinds, such as those of tasks, are omitted."""
+    """Return the objectives of these kinds, with their default settings. Other kinds, such as the kinds of tasks, are omitted."""
     return [objective() for objective in get_args(AnyObjective) if objective.kind in kinds]
 
 

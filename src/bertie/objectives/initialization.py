@@ -1,9 +1,9 @@
-"""Initial weights that are counted in the corpus, for the objectives whose output matrix is that of the word embeddings."""
+"""Initial weights that are counted in the corpus, for the objectives that predict with the word embeddings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -43,30 +43,19 @@ HEAD_IDENTITY = 0.3
 def require_patterns(model: TransformerConfig, objectives: tuple[object, ...]) -> None:
     """Raise UsageError if masked LM cannot begin with attention patterns."""
     key = "objectives.mlm.initialization"
-    if model.position_embedding != "rotary":
-        raise UsageError(
-            f'{key} is "patterns", and model.position_embedding is "{model.position_embedding}": set the latter to '
-            f'"rotary", or {key} to "cooccurrence"'
-        )
-    if model.embedding_width != model.hidden_size or not model.mlm_transform:
-        name = "mlm_transform" if model.embedding_width == model.hidden_size else "embedding_size"
-        raise UsageError(
-            f'{key} is "patterns", which takes word embeddings of the hidden size and a dense layer in the head: remove '
-            f'model.{name}, or set {key} to "cooccurrence"'
-        )
-    for name, usual in (("num_key_value_heads", 0), ("norm", "layer"), ("mlm_matrix", "words")):
-        if (found := getattr(model, name)) != usual:
-            raise UsageError(
-                f'{key} is "patterns", which needs model.{name} {usual}, and it is {found}: change it, or set {key} to '
-                '"cooccurrence"'
-            )
-    if model.shares_layers:
-        raise UsageError(
-            f'{key} is "patterns", which differ between layers, and model.num_hidden_groups is {model.num_hidden_groups}: '
-            f'set the latter to 0, or {key} to "cooccurrence"'
-        )
+    for name, needed, fits in (
+        ("position_embedding", "rotary", model.position_embedding == "rotary"),
+        ("embedding_size", 0, model.embedding_width == model.hidden_size),
+        ("mlm_transform", "true", model.mlm_transform),
+        ("num_key_value_heads", 0, model.num_key_value_heads == 0),
+        ("norm", "layer", model.norm == "layer"),
+        ("mlm_matrix", "words", model.mlm_matrix == "words"),
+        ("num_hidden_groups", 0, not model.shares_layers),
+    ):
+        if not fits:
+            raise UsageError(f'{key} is "patterns", which needs model.{name} {needed}: set it, or another {key}')
     if any(getattr(objective, "kind", "") == "rtd" for objective in objectives):
-        raise UsageError(f'{key} is "patterns", which ELECTRA\'s generator does not support: set it to "cooccurrence"')
+        raise UsageError(f'{key} is "patterns", which does not work with a generator: set it to "cooccurrence"')
 
 
 def set_pattern_weights(encoder: TransformerEncoder, head: MaskedLMHead, tokenizer: Tokenizer) -> None:
@@ -119,24 +108,31 @@ def set_cooccurrence_vectors(embeddings: nn.Embedding, corpus: Corpus, begun: Pe
         corpus: Text to count.
         begun: What `begin_vectors` has given for these embeddings; None: compute the vectors now.
     """
-    if begun is None:
-        with begin_vectors(embeddings, corpus) as begun:
-            found = begun()
-    else:
-        found = begun()
-    words, vectors = embeddings.weight.data, torch.from_numpy(found)
+    with begin_vectors(embeddings, corpus) if begun is None else nullcontext(begun) as wait:
+        words, vectors = embeddings.weight.data, torch.from_numpy(wait())
     norms = vectors.norm(dim=1, keepdim=True)
     norm = COOCCURRENCE_NORM * words.norm(dim=1).mean()  # the same for all words: training learns the norms
     words.copy_(torch.where(norms > 0, vectors / norms * norm, words))
 
 
 def counted_embeddings(objective: Any, model: Model) -> nn.Embedding | None:
-    """Return the word embeddings: `Initializes.counted` of an objective with a field `initialization`."""
-    return model.encoder.embeddings.word if objective.initialization in ("cooccurrence", "patterns") else None
+    """Return the word embeddings that begin with co-occurrence vectors; None: none do.
+
+    The vectors take seconds, so pre-training computes them beside other work (`begin_vectors`).
+    """
+    counted = getattr(objective, "initialization", "random") in ("cooccurrence", "patterns")
+    return model.encoder.embeddings.word if counted else None
 
 
 def initialize_embeddings(objective: Any, model: Model, shards: Shards, begun: Pending | None = None) -> None:
-    """Set the initial word embeddings in place: `Initializes.initialize` of an objective with a field `initialization`."""
+    """Set initial weights in place.
+
+    Args:
+        objective: The objective, whose field `initialization`, if it has one, says how.
+        model: The model, whose head may share the word embeddings with its encoder.
+        shards: Their training text may be counted.
+        begun: Waits for the vectors of `counted`; None: they are computed now.
+    """
     if (words := counted_embeddings(objective, model)) is not None:
         set_cooccurrence_vectors(words, shards.train, begun)
 

@@ -60,7 +60,7 @@ class MaskedSpans:
 
 @dataclass(frozen=True, eq=False)
 class MaskedRow:
-    """What masked language modeling notes for the objectives after it."""
+    """The notes of masked language modeling for the objectives after it."""
 
     original_ids: np.ndarray
     """int32 [T]: `input_ids` before masking."""
@@ -98,7 +98,7 @@ class _Units:
 def select(
     masking: Masking,
     batch: Batch,
-    given: Labeling,
+    labeling: Labeling,
     share: float,
     capacity: int,
     unmasked: float = 0.0,
@@ -109,14 +109,14 @@ def select(
     Args:
         masking: The kind of units.
         batch: A row of T packed tokens.
-        given: The random numbers, and the tokenizer, whose special tokens are never selected.
+        labeling: The random numbers, and the tokenizer, whose special tokens are never selected.
         share: Share of each sequence's ordinary tokens to select.
         capacity: Maximum number of selected tokens.
         unmasked: Probability that a sequence has no selected token at all.
         longest_ngram: Words of the longest n-gram.
     """
-    rng = given.rng
-    ordinary = ~np.isin(batch.input_ids, given.tokenizer.special_ids)
+    rng = labeling.rng
+    ordinary = ~np.isin(batch.input_ids, labeling.tokenizer.special_ids)
     if unmasked > 0:
         ordinary &= np.repeat(rng.random(len(batch.pair_label)) >= unmasked, batch.ragged.lengths)
     positions = np.flatnonzero(ordinary)
@@ -126,7 +126,7 @@ def select(
     row = _Row(positions, sequence, counts, quota)
     if masking == "tokens":
         return _select_tokens(row, capacity, rng)
-    given.tokenizer.require_words(f'masking = "{masking}"')
+    labeling.tokenizer.require_words(f'masking = "{masking}"')
     # The first token of every word, as indices into N, followed by N. A word whose beginning is truncated starts later.
     starts = np.append(np.flatnonzero(batch.word_starts[positions] | _breaks(row)), len(positions))
     if masking == "words":
@@ -253,5 +253,5 @@ def _choose(units: _Units, quota: np.ndarray, target: int, capacity: int, rng: n
         chosen[added] = True
         missing -= int(length[added].sum())
     # Sorted by position, not by number: single words for otherwise empty sequences are at the end of the list.
-    found = order[chosen]
-    return found[np.argsort(units.first[found])]
+    numbers = order[chosen]
+    return numbers[np.argsort(units.first[numbers])]

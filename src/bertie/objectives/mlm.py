@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bertie.base.config import Range, check_ranges
+from bertie.base.config import Range
 from bertie.base.contracts import Batch, Targets
 from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
@@ -24,35 +24,32 @@ from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.objectives.initialization import (
     Pending,
-    counted_embeddings,
     initialize_embeddings,
     require_patterns,
     set_output_bias,
     set_pattern_weights,
 )
 from bertie.objectives.masking import MaskedRow, Masking, Selection, select, spans_of
-from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
-from bertie.objectives.requirements import require_both_sides, require_transformer
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
+from bertie.objectives.requirements import require_both_sides, require_replacements, require_transformer
 from bertie.tokenizers.tokenizer import Tokenizer
 
 
-def masked_row(given: Labeling) -> MaskedRow:
+def masked_row(labeling: Labeling) -> MaskedRow:
     """Return what masked language modeling noted on a row. Raises ValueError if no objective masked it."""
-    if MaskedLM.kind not in given.notes:
+    if MaskedLM.kind not in labeling.notes:
         raise ValueError("the row was not masked: masked language modeling must come first")
-    return given.notes[MaskedLM.kind]
+    return labeling.notes[MaskedLM.kind]
 
 
 @dataclass(frozen=True)
-class MaskedLM:
+class MaskedLM(Objective):
     """Select random tokens of every sequence, replace most of them by [MASK], and predict the original tokens."""
 
     facts: ClassVar = HeadFacts("masked LM", "masked words", "fill-mask", "masked")
     traits: ClassVar = Traits(predicts_text=True, masks=True)
-    counted = counted_embeddings
     kind: Literal["mlm"] = "mlm"
-    weight: Annotated[float, Range(0)] = 1.0
-    """Weight of this loss in the total loss."""
+    weight: Weight = 1.0
     mlm_probability: Annotated[float, Range(0, 1, above=True)] = 0.15
     """Share of tokens to predict, at least one per sequence. Special tokens are never selected."""
     mlm_probability_end: Annotated[float | None, Range(0, 1, above=True)] = None
@@ -77,50 +74,37 @@ class MaskedLM:
     corpus. patterns: the same, and heads of the first layers attend to the tokens beside each token and to equal words.
     The queries and keys of the latter are not trained. Takes rotary positions."""
 
-    def __post_init__(self) -> None:
-        check_ranges("objectives.mlm", self)
-        if self.mask_replace_prob + self.random_replace_prob > 1:
-            raise UsageError(
-                "objectives.mlm: mask_replace_prob and random_replace_prob are more than 1 together: lower one of them"
-            )
-
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model cannot fill masks, or if it reads all the tokens that it predicts."""
         require_both_sides(self.kind, model)
-        if self.mask_replace_prob + self.random_replace_prob == 0:
+        require_replacements(self)
+        if self.initialization != "random" and not isinstance(model, TransformerConfig):
             raise UsageError(
-                "objectives.mlm: mask_replace_prob and random_replace_prob are 0, so the model would read every token that "
-                "it predicts: raise one of them"
+                f'objectives.mlm.initialization "{self.initialization}" does not work with model.kind "{model.kind}": set it '
+                'to "random"'
             )
-        if self.initialization != "random":
-            if not isinstance(model, TransformerConfig):
-                raise UsageError(
-                    f'objectives.mlm.initialization is "{self.initialization}", which is for the head of a Transformer, and '
-                    f'model.kind is "{model.kind}": set objectives.mlm.initialization to "random"'
-                )
-            if self.initialization == "patterns":
-                require_patterns(model, objectives)
+        if self.initialization == "patterns":
+            require_patterns(require_transformer(self.kind, model), objectives)
 
-    def label(self, batch: Batch, given: Labeling) -> Labeled:
+    def label(self, batch: Batch, labeling: Labeling) -> Labeled:
         """Mask a row, and return the targets with the original tokens. The notes are a `MaskedRow`.
 
         P = ceil(the largest share of the run × T).
         """
         start, end = self.mlm_probability, self.mlm_probability_end
-        if given.held_out and self.mlm_probability_eval is not None:
+        if labeling.held_out and self.mlm_probability_eval is not None:
             start, end = self.mlm_probability_eval, None
         end = start if end is None else end
-        share = start + (end - start) * given.progress
+        share = start + (end - start) * labeling.progress
         capacity = math.ceil(max(start, end) * len(batch.input_ids))
-        unmasked = self.unmasked_sequences
-        selection = select(self.masking, batch, given, share, capacity, unmasked)
+        selection = select(self.masking, batch, labeling, share, capacity, self.unmasked_sequences)
         selected = selection.positions
         labels = batch.input_ids[selected]
         spare = (0, capacity - len(selected))
         weight = np.pad(np.ones(len(selected), np.float32), spare)
         targets = Targets(np.pad(selected, spare), np.pad(labels, spare), weight)
         spans = spans_of(selection, labels, capacity) if self.masking == "spans" else None
-        masked = replace(batch, input_ids=self._replaced(batch.input_ids, selection, given.tokenizer, given.rng))
+        masked = replace(batch, input_ids=self._replaced(batch.input_ids, selection, labeling.tokenizer, labeling.rng))
         return Labeled(masked, targets, MaskedRow(batch.input_ids, targets, spans))
 
     def _replaced(
@@ -139,13 +123,7 @@ class MaskedLM:
         return replaced
 
     def initialize(self, model: Model, shards: Shards, begun: Pending | None = None) -> None:
-        """Set initial weights in place, as `initialization` says.
-
-        Args:
-            model: The model, whose head shares the word embeddings with its encoder.
-            shards: Their training text gives the frequencies and co-occurrences.
-            begun: Waits for the vectors of `counted`; None: they are computed now.
-        """
+        """Set initial weights in place, as `initialization` says. Arguments as of `initialize_embeddings`."""
         head = model.heads[self.kind]
         if not isinstance(head, MaskedLMHead) or self.initialization == "random":
             return
@@ -155,7 +133,7 @@ class MaskedLM:
             set_pattern_weights(model.encoder, head, shards.tokenizer)
 
     def hold(self, model: Model, tokenizer: Tokenizer, optimizer: torch.optim.Optimizer) -> None:
-        """Keep weights as they are that this objective does not train. For every call that trains a run."""
+        """Keep the queries and keys of attention to equal words."""
         if self.initialization == "patterns" and isinstance(model.encoder, TransformerEncoder):
             hold_equal_words(model.encoder, [tokenizer.cls_id, tokenizer.sep_id], optimizer)
 

@@ -12,31 +12,28 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from bertie.base.config import Range, check_ranges
+from bertie.base.config import Range
 from bertie.base.contracts import Batch
-from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.vocabulary_heads import MaskedLMHead
-from bertie.objectives.initialization import Vectors, counted_embeddings, initialize_output
+from bertie.objectives.initialization import Vectors, initialize_output
 from bertie.objectives.mlm import MaskedLM
-from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
-from bertie.objectives.requirements import require_both_sides, require_transformer
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
+from bertie.objectives.requirements import refuse_others, require_both_sides, require_replacements, require_transformer
 
 
 @dataclass(frozen=True)
-class MaskedNextToken:
+class MaskedNextToken(Objective):
     """Mask tokens as in BERT, and predict each one from the row before it. The model must not be causal."""
 
     # Classes of transformers read other rows.
     facts: ClassVar = HeadFacts("masked next token", "masked words", "fill-mask")
     traits: ClassVar = Traits(predicts_text=True, masks=True)
-    counted = counted_embeddings
     initialize = initialize_output
     kind: Literal["mntp"] = "mntp"
-    weight: Annotated[float, Range(0)] = 1.0
-    """Weight of this loss in the total loss."""
+    weight: Weight = 1.0
     mntp_probability: Annotated[float, Range(0, 1, above=True)] = 0.15
     """Share of tokens to predict, at least one per sequence. Special tokens are never selected."""
     mntp_probability_end: Annotated[float | None, Range(0, 1, above=True)] = None
@@ -52,25 +49,14 @@ class MaskedNextToken:
     """Initial weights. random: as in BERT. cooccurrence: the output bias is the log frequency of each subword, and the word
     embeddings (the output matrix, too) are co-occurrence vectors of the corpus."""
 
-    def __post_init__(self) -> None:
-        check_ranges("objectives.mntp", self)
-        if not 0 < self.mask_replace_prob + self.random_replace_prob <= 1:
-            raise UsageError(
-                "objectives.mntp: mask_replace_prob and random_replace_prob are "
-                f"{self.mask_replace_prob + self.random_replace_prob:g} together: give more than 0 and at most 1"
-            )
-
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model is causal or no Transformer, or if another objective masks the row, too."""
         require_transformer(self.kind, model)
         require_both_sides(self.kind, model)
-        for other in objectives:
-            if other.traits.masks and other is not self:
-                raise UsageError(
-                    f"objectives.mntp and objectives.{other.kind} both mask the text: remove one of the two"
-                )
+        require_replacements(self)
+        refuse_others(self.kind, (other for other in objectives if other.traits.masks and other is not self))
 
-    def label(self, batch: Batch, given: Labeling) -> Labeled:
+    def label(self, batch: Batch, labeling: Labeling) -> Labeled:
         """Mask a row as `MaskedLM.label`. The targets are at the positions before the masked tokens.
 
         A token without one before it in its sequence weighs 0.
@@ -82,7 +68,7 @@ class MaskedNextToken:
             mask_replace_prob=self.mask_replace_prob,
             random_replace_prob=self.random_replace_prob,
         )
-        masked, targets, _ = masks.label(batch, given)
+        masked, targets, _ = masks.label(batch, labeling)
         first = np.isin(targets.index, batch.ragged.cu_seqlens)
         before = np.where(first, targets.index, targets.index - 1)
         return Labeled(masked, replace(targets, index=before, weight=targets.weight * ~first))

@@ -6,23 +6,22 @@ The layout makes the pairs and their labels, so both are one objective with one 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from bertie.base.config import Range, ranges
 from bertie.base.contracts import Batch, Targets
 from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
 from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.heads import PooledHead
-from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
 from bertie.objectives.requirements import require_transformer
 
 
 @dataclass(frozen=True)
-class NextSentence:
+class NextSentence(Objective):
     """Predict from [CLS] whether B follows A (label 0) or not (label 1). Unlabeled pairs are ignored.
 
     The layout decides what the pairs of label 1 are. layout.negatives = "random": B comes from another document (next
@@ -34,32 +33,21 @@ class NextSentence:
     )
     traits: ClassVar = Traits(reads_pairs=True)
     kind: Literal["nsp"] = "nsp"
-    weight: Annotated[float, Range(0)] = 1.0
-    """Weight of this loss in the total loss."""
-
-    __post_init__ = ranges("objectives.nsp")
+    weight: Weight = 1.0
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the sequences are no sentence pairs, or if [CLS] cannot see them."""
         if layout.kind != "pairs":
-            raise UsageError(
-                f'objectives.nsp needs sentence pairs, and layout.kind is "{layout.kind}": set it to "pairs", or remove the '
-                "objective"
-            )
+            raise UsageError(f'objectives.nsp needs layout.kind "pairs", and it is "{layout.kind}": change it')
         transformer = require_transformer(self.kind, model)
         if layout.negatives == "swapped" and not transformer.knows_order:
             raise UsageError(
-                'model.position_embedding is "none" and model.type_vocab_size is 0, so the model cannot tell in which order A '
-                'and B stand, and layout.negatives is "swapped": set layout.negatives to "random", or give the model '
-                "positions or segments"
+                'layout.negatives "swapped" needs model.position_embedding or model.type_vocab_size: set one of them'
             )
         if transformer.causal:
-            raise UsageError(
-                "objectives.nsp predicts from [CLS], the first token, which sees no other token if model.causal is true: "
-                "set model.causal to false, or remove the objective"
-            )
+            raise UsageError("objectives.nsp reads [CLS], the first token, so it needs model.causal false: set it")
 
-    def label(self, batch: Batch, given: Labeling) -> Labeled:  # noqa: ARG002
+    def label(self, batch: Batch, labeling: Labeling) -> Labeled:  # noqa: ARG002
         """Return the batch unchanged, and one target at the [CLS] of every sequence (P = S). Unlabeled pairs weigh 0."""
         labeled = batch.pair_label >= 0
         labels = np.where(labeled, batch.pair_label, 0)

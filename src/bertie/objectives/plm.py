@@ -13,52 +13,41 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from bertie.base.config import Range, ranges
+from bertie.base.config import Range
 from bertie.base.contracts import Batch, Targets
-from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
 from bertie.model.encoder import Encoder, EncoderConfig
+from bertie.model.encoders.xlnet import XlnetConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.vocabulary_heads import VocabularyHead
 from bertie.model.losses.losses import vocabulary_loss
 from bertie.objectives.masking import select
-from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
+from bertie.objectives.requirements import refuse_others, require_encoder
 
 LONGEST_SPAN = 5  # words; section 3.1
 
 
 @dataclass(frozen=True)
-class PermutationLM:
+class PermutationLM(Objective):
     """Select random tokens of every sequence, and predict them one after the other in a random order."""
 
     facts: ClassVar = HeadFacts("permutation LM", "masked words, in any order", "text-generation", "permutation")
     traits: ClassVar = Traits(predicts_text=True)
     kind: Literal["plm"] = "plm"
-    weight: Annotated[float, Range(0)] = 1.0
-    """Weight of this loss in the total loss."""
+    weight: Weight = 1.0
     plm_probability: Annotated[float, Range(0, 0.99, above=True)] = 0.1667
     """Share of tokens to predict, at least one per sequence; XLNet's is 1/6 (K = 6). Special tokens are never selected."""
     masking: Literal["spans", "tokens"] = "spans"
     """Selected units. spans: 1 to 5 consecutive words, short ones more often, as in XLNet. tokens: single tokens. The order in
     which tokens are predicted is random in both cases, also within a span."""
 
-    __post_init__ = ranges("objectives.plm")
-
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if the model has no query stream, or if another objective would have to use it."""
-        if model.kind != "xlnet":
-            raise UsageError(
-                f'objectives.plm needs a model with two streams, and model.kind is "{model.kind}": set model.kind to '
-                '"xlnet", or train with another objective'
-            )
-        for other in objectives:
-            if not isinstance(other, PermutationLM):
-                raise UsageError(
-                    f"objectives.plm hides each predicted token from its own row, and objectives.{other.kind} needs rows that "
-                    f"see all tokens: remove objectives.{other.kind} or objectives.plm"
-                )
+        require_encoder(self.kind, model, XlnetConfig)
+        refuse_others(self.kind, (other for other in objectives if other.kind != self.kind))
 
-    def label(self, batch: Batch, given: Labeling) -> Labeled:
+    def label(self, batch: Batch, labeling: Labeling) -> Labeled:
         """Draw the tokens to predict and their order, and return the batch with `order`, and the targets.
 
         The number of targets depends only on the row size: P = ceil(plm_probability × T). If fewer tokens are selected, the
@@ -66,9 +55,9 @@ class PermutationLM:
         """
         ids, capacity = batch.input_ids, math.ceil(self.plm_probability * len(batch.input_ids))
         units = "tokens" if self.masking == "tokens" else "ngrams"
-        selected = select(units, batch, given, self.plm_probability, capacity, longest_ngram=LONGEST_SPAN).positions
+        selected = select(units, batch, labeling, self.plm_probability, capacity, longest_ngram=LONGEST_SPAN).positions
         order = np.zeros(len(ids), np.int32)
-        order[selected] = _random_ranks(np.searchsorted(batch.ragged.cu_seqlens, selected, side="right"), given.rng)
+        order[selected] = _random_ranks(np.searchsorted(batch.ragged.cu_seqlens, selected, side="right"), labeling.rng)
         spare = (0, capacity - len(selected))
         weight = np.pad(np.ones(len(selected), np.float32), spare)
         targets = Targets(np.pad(selected, spare), np.pad(ids[selected], spare), weight)

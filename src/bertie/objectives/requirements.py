@@ -1,6 +1,9 @@
-"""Checks of the model that several objectives share."""
+"""Checks of the model and of the other objectives that several objectives share."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 from bertie.base.errors import UsageError
 from bertie.model.config import TransformerConfig
@@ -8,8 +11,7 @@ from bertie.model.encoder import EncoderConfig
 from bertie.model.head_facts import HeadShape
 from bertie.objectives.objective import Objective
 
-OWN_OBJECTIVES = {"lstm": "bilm", "xlnet": "plm", "gru": "skip"}
-"""The objectives of the encoders that have neither the head of masked nor that of causal language modeling."""
+C = TypeVar("C", bound=Any)
 
 
 def require_both_sides(kind: str, model: EncoderConfig) -> None:
@@ -17,8 +19,7 @@ def require_both_sides(kind: str, model: EncoderConfig) -> None:
     require_vocabulary_head(kind, "masked", model)
     if model.causal:
         raise UsageError(
-            f"objectives.{kind} predicts a token from both sides, and model.causal is true: set model.causal to false, or "
-            'train with the objective kind = "clm"'
+            f'objectives.{kind} needs model.causal false: set it, or train with the objective kind = "clm"'
         )
 
 
@@ -28,34 +29,38 @@ def before(kind: str, objectives: tuple[Objective, ...]) -> tuple[Objective, ...
     return objectives[: kinds.index(kind) if kind in kinds else None]
 
 
-def require_partners(kind: str, objectives: tuple[Objective, ...], partners: tuple[str, ...], does: str) -> None:
-    """Raise UsageError for an objective that does not work with the one of this kind. does: what this one does."""
-    for other in (objective.kind for objective in objectives if objective.kind not in partners):
+def refuse_others(kind: str, others: Iterable[Objective]) -> None:
+    """Raise UsageError if there is an objective that does not work with the one of this kind."""
+    for other in others:
+        names = f"objectives.{other.kind}", f"objectives.{kind}"
+        raise UsageError(f"{names[1]} does not work with {names[0]}: remove {' or '.join(names)}")
+
+
+def require_replacements(objective: Any) -> None:
+    """Raise UsageError unless the objective replaces some of the tokens that it masks, and not more than all."""
+    total = objective.mask_replace_prob + objective.random_replace_prob
+    if not 0 < total <= 1:
         raise UsageError(
-            f"objectives.{kind} {does}, which objectives.{other} is not made for: remove objectives.{other} or "
-            f"objectives.{kind}"
+            f"objectives.{objective.kind}: mask_replace_prob and random_replace_prob add up to {total:g}: give more than 0 "
+            "and at most 1"
         )
+
+
+def require_encoder(kind: str, model: EncoderConfig, needed: type[C]) -> C:
+    """Return the configuration of the encoder, if it is of the kind that an objective needs. Raises UsageError otherwise."""
+    if isinstance(model, needed):
+        return model
+    raise UsageError(
+        f'objectives.{kind} does not work with model.kind "{model.kind}": set it to "{needed.kind}", or change the objective'
+    )
 
 
 def require_transformer(kind: str, model: EncoderConfig) -> TransformerConfig:
     """Return the configuration of a Transformer. Raise UsageError, which names the objective, for another encoder."""
-    if not isinstance(model, TransformerConfig):
-        raise _other_encoder(kind, "a Transformer", model)
-    return model
+    return require_encoder(kind, model, TransformerConfig)
 
 
 def require_vocabulary_head(kind: str, shape: HeadShape, model: EncoderConfig) -> None:
     """Raise UsageError, which names the objective, for an encoder that cannot have its head."""
     if shape not in model.vocabulary_heads:
-        needs = {"masked": "a model that fills masks", "next": "a model that predicts the next token"}.get(shape, shape)
-        raise _other_encoder(kind, f"{needs}, such as a Transformer", model)
-
-
-def _other_encoder(kind: str, needs: str, model: EncoderConfig) -> UsageError:
-    own = OWN_OBJECTIVES.get(model.kind)
-    if own is None:
-        own = "mlm" if "masked" in model.vocabulary_heads else "clm" if "next" in model.vocabulary_heads else ""
-    instead = f'replace objectives.{kind} by one of kind "{own}"' if own else f"remove objectives.{kind}"
-    return UsageError(
-        f'objectives.{kind} needs {needs}, and model.kind is "{model.kind}": set model.kind to "transformer", or {instead}'
-    )
+        require_transformer(kind, model)

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from bertie.base.config import Range, ranges
+from bertie.base.config import Range
 from bertie.base.contracts import Batch, ReplacementTargets
 from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
@@ -22,38 +22,31 @@ from bertie.model.encoders.electra import generator_config
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.heads import ReplacedTokenHead
 from bertie.objectives.mlm import masked_row
-from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
-from bertie.objectives.requirements import before, require_partners, require_transformer
+from bertie.objectives.objective import Labeled, Labeling, Objective, Weight
+from bertie.objectives.requirements import before, refuse_others, require_transformer
 
 PARTNERS = ("mlm", "nsp", "rtd")
 
 
 @dataclass(frozen=True)
-class ReplacedToken:
+class ReplacedToken(Objective):
     """Predict which tokens a generator has replaced. The objective mlm, which must come first, trains the generator."""
 
     facts: ClassVar = HeadFacts("replaced token detection", "which tokens were replaced", shape="replaced")
-    traits: ClassVar = Traits()
     kind: Literal["rtd"] = "rtd"
-    weight: Annotated[float, Range(0)] = 50.0
-    """Weight of this loss in the total loss."""
+    weight: Weight = 50.0
     generator_size: Annotated[float, Range(0, 1, above=True)] = 0.25
     """Width of the generator, as a fraction of the model's: hidden size, attention heads and feed-forward size. The
-    embeddings are those of the model."""
+    model and the generator share the embeddings."""
     generator_layers: Annotated[int, Range(0)] = 0
     """Number of layers of the generator; 0: as many as the model."""
-
-    __post_init__ = ranges("objectives.rtd")
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if there is no generator to train, or if another objective needs the masks."""
         require_transformer(self.kind, model)
         if not any(other.kind == "mlm" for other in before(self.kind, objectives)):
-            raise UsageError(
-                "objectives.rtd detects tokens that a generator has replaced, and objectives.mlm trains the generator: put "
-                'an objective with kind = "mlm" before it'
-            )
-        require_partners(self.kind, objectives, PARTNERS, "lets the model read samples in place of masks")
+            raise UsageError('objectives.rtd needs a generator: put an objective with kind = "mlm" before it')
+        refuse_others(self.kind, (other for other in objectives if other.kind not in PARTNERS))
 
     def generator(self, config: EncoderConfig) -> TransformerConfig:
         """Return the configuration of the generator. Its heads have an even size, which rotary positions need."""
@@ -64,14 +57,14 @@ class ReplacedToken:
         sizes = {"hidden_size": width, "num_attention_heads": heads, "intermediate_size": inner}
         return generator_config(model, sizes | {"num_hidden_layers": self.generator_layers or model.num_hidden_layers})
 
-    def label(self, batch: Batch, given: Labeling) -> Labeled:
+    def label(self, batch: Batch, labeling: Labeling) -> Labeled:
         """Return the batch unchanged, and one target per token (P = T). Special tokens and filler weigh 0."""
-        original_ids = masked_row(given).original_ids
-        ordinary = ~np.isin(original_ids, given.tokenizer.special_ids)
-        draw = given.rng.random(len(ordinary), np.float32)
+        original_ids = masked_row(labeling).original_ids
+        ordinary = ~np.isin(original_ids, labeling.tokenizer.special_ids)
+        draw = labeling.rng.random(len(ordinary), np.float32)
         weight = ordinary.astype(np.float32)
         return Labeled(batch, ReplacementTargets(np.arange(len(ordinary)), original_ids, weight, draw))
 
     def head(self, config: EncoderConfig, encoder: Encoder) -> ReplacedTokenHead:  # noqa: ARG002
-        """Build the head of the encoder. The generator has that of masked language modeling."""
+        """Build the head of the encoder. The generator has the head of masked language modeling."""
         return ReplacedTokenHead(require_transformer(self.kind, config))

@@ -8,11 +8,10 @@ tokens beside a span are not masked themselves.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from bertie.base.config import Range, ranges
 from bertie.base.contracts import Batch, BoundaryTargets
 from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
@@ -20,38 +19,33 @@ from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.span_boundary import POSITIONS, SpanBoundaryHead
 from bertie.objectives.mlm import MaskedLM, masked_row
-from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
+from bertie.objectives.objective import Labeled, Labeling, Objective, Weight
 from bertie.objectives.requirements import before, require_transformer
 
 
 @dataclass(frozen=True)
-class SpanBoundary:
+class SpanBoundary(Objective):
     """Predict each token of a masked span from the two tokens beside the span and its position in the span."""
 
     facts: ClassVar = HeadFacts("span boundary", "words from the words beside them")
-    traits: ClassVar = Traits()
     kind: Literal["sbo"] = "sbo"
-    weight: Annotated[float, Range(0)] = 1.0
-    """Weight of this loss in the total loss."""
-
-    __post_init__ = ranges("objectives.sbo")
+    weight: Weight = 1.0
 
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:  # noqa: ARG002
         """Raise UsageError if no objective before this one masks spans."""
         earlier = before(self.kind, objectives)
         if not any(isinstance(other, MaskedLM) and other.masking == "spans" for other in earlier):
             raise UsageError(
-                'objectives.sbo predicts the spans of masked language modeling: put an objective with kind = "mlm" and '
-                'masking = "spans" before it'
+                'objectives.sbo needs an objective with kind = "mlm" and masking = "spans" before it: add it'
             )
 
-    def label(self, batch: Batch, given: Labeling) -> Labeled:
+    def label(self, batch: Batch, labeling: Labeling) -> Labeled:
         """Return the batch unchanged, and one target per token of a masked span.
 
         P is the number of targets of masked language modeling. Placeholders weigh 0, and so do tokens of a span after the
         first `POSITIONS`.
         """
-        spans = masked_row(given).spans
+        spans = masked_row(labeling).spans
         assert spans is not None  # see `check`
         cu_seqlens = batch.ragged.cu_seqlens
         owner = np.searchsorted(cu_seqlens, spans.index, side="right") - 1

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from bertie.base.config import Range, ranges
 from bertie.base.contracts import FILLER, Batch, Ragged, Targets
 from bertie.base.errors import UsageError
 from bertie.batches.layouts import Layout
@@ -16,22 +15,20 @@ from bertie.model.encoder import Encoder, EncoderConfig
 from bertie.model.encoders.gru import GruConfig
 from bertie.model.head_facts import HeadFacts
 from bertie.model.heads.skip_decoders import SkipThoughtHead
-from bertie.objectives.initialization import Vectors, counted_embeddings, initialize_output
-from bertie.objectives.objective import Labeled, Labeling, Objective, Traits
-from bertie.objectives.requirements import require_partners
+from bertie.objectives.initialization import Vectors, initialize_output
+from bertie.objectives.objective import Labeled, Labeling, Objective, Traits, Weight
+from bertie.objectives.requirements import refuse_others, require_encoder
 
 
 @dataclass(frozen=True)
-class SkipThoughts:
+class SkipThoughts(Objective):
     """Predict the words of the neighbors of each sentence from its vector and the words before."""
 
     facts: ClassVar = HeadFacts("skip-thoughts", "the sentences before and after")
     traits: ClassVar = Traits(predicts_text=True)
-    counted = counted_embeddings
     initialize = initialize_output
     kind: Literal["skip"] = "skip"
-    weight: Annotated[float, Range(0)] = 1.0
-    """Weight of this loss in the total loss."""
+    weight: Weight = 1.0
     blind: bool = False
     """Give the decoders zeros in place of the sentence's vector. What they cannot predict then is what the vector is for. This is
     the baseline of experiments: the encoder learns nothing."""
@@ -39,30 +36,21 @@ class SkipThoughts:
     """Initial word embeddings, which are the output matrix of the decoders, too. random: as in the model's paper. cooccurrence:
     co-occurrence vectors of the corpus, and log frequencies as output bias."""
 
-    __post_init__ = ranges("objectives.skip")
-
     def check(self, model: EncoderConfig, layout: Layout, objectives: tuple[Objective, ...]) -> None:
         """Raise UsageError if the model does not encode sentences, or if the layout does not keep their neighbors."""
-        if model.kind != "gru":
-            raise UsageError(
-                f'objectives.skip needs the encoder of skip-thoughts, and model.kind is "{model.kind}": set model.kind to '
-                '"gru", or train with another objective'
-            )
+        require_encoder(self.kind, model, GruConfig)
         if layout.kind != "sentences":
-            raise UsageError(
-                f'objectives.skip predicts the neighbors of single sentences, and layout.kind is "{layout.kind}": set '
-                'layout.kind to "sentences"'
-            )
-        require_partners(self.kind, objectives, (self.kind,), "reads each sentence alone")
+            raise UsageError(f'objectives.skip needs layout.kind "sentences", and it is "{layout.kind}": change it')
+        refuse_others(self.kind, (other for other in objectives if other.kind != self.kind))
 
-    def label(self, batch: Batch, given: Labeling) -> Labeled:
+    def label(self, batch: Batch, labeling: Labeling) -> Labeled:
         """Return the batch with each sentence as a sequence, and two targets per token: `label` and `weight` are [T, 2].
 
         The first target is the next token as the decoder of the next sentence predicts it, from the vector of the sentence
-        before; the second one, as the decoder of the previous sentence does, from that of the sentence after. At the edges of a
-        run of sentences, one of them weighs 0, and so do the last tokens of sentences and filler.
+        before; the second one, as the decoder of the previous sentence does, from the vector of the sentence after. At the edges
+        of a run of sentences, one of them weighs 0, and so do the last tokens of sentences and filler.
         """
-        ids, tokenizer = batch.input_ids, given.tokenizer
+        ids, tokenizer = batch.input_ids, labeling.tokenizer
         inside = np.flatnonzero((ids[:-1] == tokenizer.sep_id) & (ids[1:] == tokenizer.cls_id)) + 1
         starts = np.union1d(batch.ragged.cu_seqlens[:-1], inside)
         cu_seqlens = np.append(starts, len(ids)).astype(np.int32)

@@ -1,4 +1,4 @@
-"""What a model folder is, in words: the model, its files, its tokenizer, its vectors, and what other libraries make of it."""
+"""Describe a model folder: the model, its files, its tokenizer, its vectors, and its use in other libraries."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any
 from bertie.base import storage
 from bertie.base.console import plural
 from bertie.checkpoints import sentence_transformers_reader
-from bertie.checkpoints.checkpoint import Checkpoint
-from bertie.checkpoints.families import family_named
 from bertie.checkpoints.families.settings import WITHOUT_EFFECT
+from bertie.checkpoints.find import TENSORFLOW_INDEX
 from bertie.checkpoints.folder import MANIFEST
 from bertie.checkpoints.huggingface import transformers_heads
-from bertie.checkpoints.weight_files import TENSORFLOW_INDEX
+from bertie.checkpoints.read import Checkpoint
 from bertie.files.model_folder import ModelFolder
 from bertie.model.head_facts import facts_of
 from bertie.predict.convert.compare_sentence_transformers import limited
@@ -67,9 +66,9 @@ def few(names: Iterable[str]) -> str:
 
 
 def _model(checkpoint: Checkpoint, predictor: Predictor, values: dict[str, Any]) -> Facts:
-    family, model = family_named(checkpoint.model_type), predictor.model
+    family, model = checkpoint.family, predictor.model
     config = model.encoder.config
-    facts = {"family": f"{family.title if family else 'bertie'} (model_type {checkpoint.model_type})"}
+    facts = {"family": f"{family.title} (model_type {family.model_type})"}
     facts["class"] = few(values.get("architectures") or ()) if values.get("architectures") else "none named"
     sizes = [f"{name} {getattr(config, name)}" for name in SIZES if hasattr(config, name)]
     facts["encoder"] = ", ".join([config.kind, *sizes, *["causal"] * config.causal])
@@ -101,9 +100,7 @@ def _files(checkpoint: Checkpoint, values: dict[str, Any]) -> Facts:
         count = len(storage.read_json(checkpoint.folder / MANIFEST)["files"])
         manifest = f"bertie's own folder; the checksums of {plural(count, 'file')} are right"
     facts = {"weights": f"{names} ({size:.1f} MB, {dtypes})", "manifest": manifest}
-    family = family_named(checkpoint.model_type)
-    known = set() if family is None else {*WITHOUT_EFFECT, *family.settings.without_effect}
-    unused = sorted(values.keys() & known)
+    unused = sorted(values.keys() & {*WITHOUT_EFFECT, *checkpoint.family.settings.without_effect})
     return facts | ({"no effect, config.json": few(unused)} if unused else {})
 
 
@@ -165,20 +162,18 @@ def score_function(checkpoint: Checkpoint, predictor: Predictor) -> tuple[str, s
 
 
 def _in_transformers(checkpoint: Checkpoint, predictor: Predictor, name: str) -> Facts:
-    family = family_named(checkpoint.model_type)
     if not (checkpoint.folder / "config.json").is_file():
         return {"class": "none: transformers 5 reads no TensorFlow checkpoints"}
-    if family is None or not family.in_transformers:
+    if not checkpoint.family.in_transformers:
         return {"class": "none for this model"}
     tokenizer = "none: the folder has no tokenizer files" if name == BYTES else name
-    facts = {"AutoModel": family.architectures[frozenset()], "AutoTokenizer": tokenizer}
+    facts = {"AutoModel": checkpoint.family.architectures[frozenset()], "AutoTokenizer": tokenizer}
     pipeline, _ = score_function(checkpoint, predictor)
     return facts | ({'pipeline("text-classification")': f"activation: {pipeline}"} if pipeline else {})
 
 
 def _in_sentence_transformers(checkpoint: Checkpoint, predictor: Predictor) -> Facts:
-    family = family_named(checkpoint.model_type)
-    if family is not None and not family.in_transformers:
+    if not checkpoint.family.in_transformers:
         return {"class": "none for this model"}
     _, activation = score_function(checkpoint, predictor)
     read = sentence_transformers_reader.read(checkpoint.folder) is not None
@@ -208,8 +203,7 @@ def _by_design(checkpoint: Checkpoint, predictor: Predictor, name: str) -> Facts
         )
     if halves := {str(x.dtype).removeprefix("torch.") for x in checkpoint.weights.values()} - {"float32"}:
         facts["precision"] = f"bertie computes in float32; transformers 5 in {few(halves)}, unless dtype says otherwise"
-    family = family_named(checkpoint.model_type)
-    if config.pooled_token == "last" and family is not None and family.reads_last_place:
+    if config.pooled_token == "last" and checkpoint.family.reads_last_place:
         facts["padding"] = "heads read the last token: in transformers, pad on the left"
     if config.language_embeddings:
         facts["language"] = "transformers adds the embedding of a language only if `langs` is given"

@@ -34,7 +34,7 @@ NO_VECTOR = "the model finds no tokens, or computes NaN"
 class TextUnit:
     """One vector per text: `Predictor.embed`.
 
-    Lists of words are joined with blanks. The vector of an unreadable row is NaN, and so is that of a text without tokens.
+    Lists of words are joined with blanks. The vector of an unreadable row, or of a text without tokens, is NaN.
     """
 
     pooling: Pooling | None = None
@@ -49,19 +49,15 @@ class TextUnit:
         """Return the width of the vectors."""
         return model.vector_width(self.pooling, self.layers)
 
-    def block(self, model: Predictor, rows: TextRows, first: int, width: int) -> tuple[Columns, np.ndarray]:
+    def block(self, model: Predictor, rows: TextRows, first: int = 0) -> tuple[Columns, np.ndarray]:
         """Return the columns and the vectors, float32 [rows, width], of a block that starts at row `first`."""
-        vectors = np.full((len(rows), width), np.nan, np.float32)
-        texts = {
-            i: row if isinstance(row, str) else " ".join(row)
-            for i, row in enumerate(rows)
-            if not isinstance(row, UserError)
-        }
+        texts = [row if isinstance(row, str) else "" if isinstance(row, UserError) else " ".join(row) for row in rows]
         how = model.text_embedding.with_pooling(self.pooling)
-        sequences = model.text_sequences(list(texts.values()), how.prompt(self.prompt_name, None))
-        read = {i: sequence for i, sequence in zip(texts, sequences, strict=True) if len(sequence)}
-        for i, vector in zip(read, sequence_vectors(model.model, list(read.values()), how, self.layers), strict=True):
-            vectors[i] = vector
+        sequences = model.text_sequences(texts, how.prompt(self.prompt_name, None))
+        read = [i for i, row in enumerate(rows) if len(sequences[i]) and not isinstance(row, UserError)]
+        vectors = np.full((len(rows), self.width(model)), np.nan, np.float32)
+        if read:
+            vectors[read] = sequence_vectors(model.model, [sequences[i] for i in read], how, self.layers)
         return {"index": np.arange(first, first + len(rows))}, vectors
 
 
@@ -70,7 +66,7 @@ class WordUnit:
     """One vector per word: `Predictor.word_vectors`. An unreadable row has no words."""
 
     word_pooling: WordPooling = "first"
-    """Vector of a word: that of its first piece, or the mean of its pieces."""
+    """Vector of a word: the vector of its first piece, or the mean of its pieces."""
     layers: Fixed = "last"
     """Layers whose hidden states to use."""
 
@@ -78,21 +74,22 @@ class WordUnit:
         """Return the width of the vectors."""
         return layer_selection.selected_width(self.layers, model.model.encoder.config)
 
-    def block(self, model: Predictor, rows: TextRows, first: int, width: int) -> tuple[Columns, np.ndarray]:
+    def block(self, model: Predictor, rows: TextRows, first: int = 0) -> tuple[Columns, np.ndarray]:
         """Return the columns and the vectors, float32 [words, width], of a block that starts at row `first`."""
-        readable = [i for i, row in enumerate(rows) if not isinstance(row, UserError)]
-        texts = [row for row in rows if not isinstance(row, UserError)]
-        results = model.word_vectors(texts, self.layers, self.word_pooling)
+        readable = {i: row for i, row in enumerate(rows, first) if not isinstance(row, UserError)}
+        results = model.word_vectors(list(readable.values()), self.layers, self.word_pooling)
+        counts = np.array([len(result.words) for result in results], np.int64)
         offsets = np.concatenate([np.zeros((0, 2), np.int32), *(result.offsets for result in results)])
-        numbers = [np.arange(len(result.words), dtype=np.int32) for result in results]
+        number = np.arange(len(offsets)) - np.repeat(np.cumsum(counts) - counts, counts)
         columns = {
-            "index": np.repeat(np.array(readable, np.int64) + first, [len(result.words) for result in results]),
-            "number": np.concatenate([np.zeros(0, np.int32), *numbers]),
+            "index": np.repeat(np.array(list(readable), np.int64), counts),
+            "number": number.astype(np.int32),
             "word": np.array([word for result in results for word in result.words], object),
             "start": offsets[:, 0],
             "end": offsets[:, 1],
         }
-        return columns, np.concatenate([np.zeros((0, width), np.float32), *(result.vectors for result in results)])
+        empty = np.zeros((0, self.width(model)), np.float32)
+        return columns, np.concatenate([empty, *(result.vectors for result in results)])
 
 
 VectorUnit = TextUnit | WordUnit
@@ -113,16 +110,16 @@ def embed(
 ) -> dict[str, Any]:
     """Write the vectors of texts, or of their words, to a file, in the order of the texts.
 
-    The vectors of texts are an array [texts, E]; that of an unreadable row is NaN (in .parquet null), and so is that of an
-    empty text if the tokenizer adds no special tokens: the model would read nothing. The vectors of
-    words are an array [words, E], with the columns index (of the text), number (of the word in the text), word, start
-    and end (in characters). E is the hidden size, times 4 with "concat_last_4".
+    The vectors of texts are an array [texts, E]. The vector of an unreadable row is NaN (in .parquet null). So is the vector
+    of an empty text if the tokenizer adds no special tokens, because the model would read nothing. The vectors of words are
+    an array [words, E], with the columns index (of the text), number (of the word in the text), word, start and end (in
+    characters). E is the hidden size, times 4 with "concat_last_4".
 
     Args:
         model: A loaded model, or a source as in `load`.
         texts: A file, which is read twice (first to count), or texts or lists of words in memory.
         out: X.npy, or X.parquet with all columns. The columns of words of X.npy are in X.words.parquet.
-        unit: What gets a vector, texts or words, and how it is pooled.
+        unit: Texts or words, and how their vectors are pooled.
         source: Which columns of the file to read.
         dtype: Type of the numbers in the file.
         language: As in `load`. A loaded model has one already.
@@ -155,27 +152,21 @@ def embed(
         if first != total:
             change = f"it had {total:,} texts and now has {first:,}"
             raise UserError(f"{inputs} changed while it was read: {change}: run again")
-        errors = _count_errors(errors, lost, total)
+        errors = _tell_lost(lost, errors, total)
     seconds = round(time.monotonic() - started, 3)
     return {"out": str(out), "texts": total, "errors": errors, "vectors": count, "width": width, "seconds": seconds}
 
 
 def _without_vector(vectors: np.ndarray, first: int, strict: bool) -> int:
     """Count the vectors that are missing. With `strict`, raise UserError. first: number of their first text, from 0."""
-    missing = np.isnan(vectors).any(1)
-    if strict and missing.any():
-        raise UserError(f"text {first + int(missing.argmax()) + 1:,} has no vector: {NO_VECTOR}")
-    return int(missing.sum())
+    missing = np.flatnonzero(np.isnan(vectors).any(1))
+    if strict and missing.size:
+        raise UserError(f"text {first + missing[0] + 1:,} has no vector: {NO_VECTOR}")
+    return missing.size
 
 
-def _count_errors(errors: int, lost: int, total: int) -> int:
-    """Return the number of texts without a vector, and warn about readable ones. Raises UserError if no text has a vector.
-
-    Args:
-        errors: Rows that cannot be read.
-        lost: Vectors of texts that are missing, those of unreadable rows among them; 0 for vectors of words.
-        total: Number of texts.
-    """
+def _tell_lost(lost: int, errors: int, total: int) -> int:
+    """Return the number of texts without a vector, and warn about readable ones. Raises UserError if no text has one."""
     if lost == total:
         raise UserError(f"no text has a vector: {NO_VECTOR}")
     if lost > errors:
@@ -187,30 +178,27 @@ def vector_blocks(
     predictor: Predictor, unit: VectorUnit, texts: Iterable[Text | UserError]
 ) -> Iterator[tuple[int, Columns, np.ndarray]]:
     """Yield for each block of texts their number, the columns and the vectors. Several ranks share the blocks."""
-    width = unit.width(predictor)
+
+    def numbered() -> Iterator[tuple[int, TextRows]]:
+        first = 0
+        for rows in text_blocks(texts, SEQUENCES_AT_ONCE):
+            yield first, rows
+            first += len(rows)
 
     def compute(block: tuple[int, TextRows]) -> tuple[int, Columns, np.ndarray]:
         first, rows = block
-        return len(rows), *unit.block(predictor, rows, first, width)
+        return len(rows), *unit.block(predictor, rows, first)
 
-    return predictor.share(compute, _numbered(text_blocks(texts, SEQUENCES_AT_ONCE)))
-
-
-def _numbered(blocks: Iterable[TextRows]) -> Iterator[tuple[int, TextRows]]:
-    """Yield each block with the number of its first row."""
-    first = 0
-    for rows in blocks:
-        yield first, rows
-        first += len(rows)
+    return predictor.share(compute, numbered())
 
 
 def inputs_of(texts: str | Path | Iterable[Any], source: UnlabeledReader) -> Path | list[Any]:
     """Return the file, or the texts in memory. Raises UsageError or UserError if these are no texts."""
-    inputs = Path(texts) if isinstance(texts, str | Path) else list(source.values(texts))
-    if isinstance(inputs, Path) and is_stdin(inputs):  # it can be read only once
-        return list(source.stream(inputs))
-    if isinstance(inputs, list):
-        require_texts(word for text in inputs for word in (text if isinstance(text, list | tuple) else [text]))
+    if isinstance(texts, str | Path):
+        path = Path(texts)
+        return list(source.stream(path)) if is_stdin(path) else path  # stdin can be read only once
+    inputs = list(source.values(texts))
+    require_texts(word for text in inputs for word in (text if isinstance(text, list | tuple) else [text]))
     return inputs
 
 
@@ -224,19 +212,18 @@ def count_rows(inputs: Path | list[Any], source: UnlabeledReader, strict: bool) 
     Raises:
         UserError: There is no readable row, or with `strict` there is an unreadable one.
     """
-    total, errors = 0, 0
-    messages: list[str] = []
+    total, errors, first = 0, 0, list[UserError]()
     for row in rows_of(inputs, source):
         total += 1
         if isinstance(row, UserError):
+            errors, first = errors + 1, [*first, row][:SHOWN]
             if strict:
                 raise row
-            errors += 1
-            messages += [str(row)] * (len(messages) < SHOWN)
     if not total:
         raise UserError(f"{inputs if isinstance(inputs, Path) else 'the texts'}: no texts in it")
     if errors == total:
-        raise UserError(messages[0])
+        raise first[0]
     if errors:
-        console.warn(f"{errors:,} of {total:,} rows cannot be read and have no vector: " + first_few(messages, errors))
+        shown = first_few(map(str, first), errors)
+        console.warn(f"{errors:,} of {total:,} rows cannot be read and have no vector: {shown}")
     return total, errors

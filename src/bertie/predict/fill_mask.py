@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from itertools import chain, islice, product
-from typing import Annotated
+from typing import Annotated, cast
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class MaskPrediction:
 
 @dataclass(frozen=True)
 class Filling:
-    """What may stand at one [MASK], or at all of them.
+    """The words that may stand at one [MASK], or at all of them.
 
     `log_probability` is a sum over pieces, in the order in which they were filled in: each piece is predicted from the
     text with the pieces before it, while the pieces after it are masks. The number of masks tells the model how many pieces
@@ -127,15 +127,9 @@ def score_candidates(model: TokenModel, text: str, candidates: Many[str], joint:
         UserError: The text is too long with a candidate.
     """
     _, masks = masked = encode_masked(model, text)
-    starts = [place == len(model.tokenizer.templates.around[0]) for place in masks.tolist()]
-    leaves = not takes_space(model.tokenizer)
-    spelled = [spell_candidates(model, candidates, at_start=leaves or first) for first in starts]
+    spelled = [spell_candidates(model, candidates, _at_start(model, place)) for place in masks.tolist()]
     groups = _groups(len(masks), joint)
-    if len(candidates) ** len(groups[0]) > MAX_COMBINATIONS:
-        raise UsageError(
-            f"{len(candidates)} candidates for {len(masks)} masks make more than {MAX_COMBINATIONS:,} combinations: give "
-            "fewer, or score the masks one by one"
-        )
+    _require_few("--candidates", len(candidates), len(groups[0]))
     return [_score_group(model, masked, group, candidates, spelled) for group in groups]
 
 
@@ -170,6 +164,17 @@ def takes_space(tokenizer: Tokenizer) -> bool:
     return token is not None and token.lstrip
 
 
+def _require_few(flag: str, choices: int, masks: int) -> None:
+    if choices**masks > MAX_COMBINATIONS:
+        problem = f"{choices} for {masks} masks together make more than {MAX_COMBINATIONS:,} combinations"
+        raise UsageError(f"{flag}: {problem}: give fewer, or omit --joint")
+
+
+def _at_start(model: TokenModel, place: int) -> bool:
+    """Whether a word at a mask begins the text, or the space before it is a token of its own."""
+    return not takes_space(model.tokenizer) or place == len(model.tokenizer.templates.around[0])
+
+
 def _require_length(model: TokenModel, length: int, what: str = "the text") -> None:
     if length > model.max_length:
         special = model.max_length - model.max_text
@@ -191,45 +196,34 @@ def spell_candidates(model: TokenModel, candidates: Many[str], at_start: bool) -
     """
     if not candidates or isinstance(candidates, str):
         raise UsageError("--candidates: give at least one word")
-    pieces = Pieces.of(model.tokenizer)
+    pieces, unknown = Pieces.of(model.tokenizer), model.tokenizer.special.unk
     spelled: list[list[int]] = []
     for candidate in candidates:
-        if not isinstance(candidate, str):
-            raise UsageError(f"--candidates: expected words and got a {type(candidate).__name__}")
-        shown = repr(shorten(candidate))
         ids = pieces.spell(candidate, at_start)
-        if not ids:
-            raise UsageError(f"--candidates {shown}: it has no tokens: remove it")
-        if model.tokenizer.special.unk is not None and model.tokenizer.unk_id in ids:
-            unknown = model.tokenizer.special.unk
-            raise UsageError(f"--candidates {shown}: the vocabulary cannot spell it ({unknown}): remove it")
-        if ids in spelled:
-            other = repr(shorten(candidates[spelled.index(ids)]))
-            raise UsageError(f"--candidates {other} and {shown} are the same tokens: remove one")
+        problem = "it has no tokens" if not ids else "another one has the same tokens" if ids in spelled else ""
+        if unknown is not None and model.tokenizer.unk_id in ids:
+            problem = f"the vocabulary cannot spell it ({unknown})"
+        if problem:
+            raise UsageError(f"--candidates {shorten(candidate)!r}: {problem}: remove it")
         spelled.append(ids)
     return spelled
 
 
 def _best(model: TokenModel, ids: np.ndarray, masks: np.ndarray, group: list[int], how: WordSearch) -> list[Filling]:
     """Return the best fillings of a group of masks, given by their numbers."""
-    lengths = range(1, how.max_pieces + 1)
-    if len(lengths) ** len(group) > MAX_COMBINATIONS:
-        raise UsageError(
-            f"--max-pieces {how.max_pieces} for {len(group)} masks together makes more than {MAX_COMBINATIONS:,} "
-            "combinations of lengths: give less"
-        )
+    _require_few("--max-pieces", how.max_pieces, len(group))
     whole = how.whole_words or how.max_pieces > 1
     if whole:
         model.tokenizer.require_words("filling with whole words (--whole-words, or --max-pieces above 1)")
     pieces = Pieces.of(model.tokenizer)
-    found: list[Filling] = []
+    best: list[Filling] = []
     width = max(how.beam, how.top_k)
-    for sizes in product(lengths, repeat=len(group)):
+    for sizes in product(range(1, how.max_pieces + 1), repeat=len(group)):
         expanded, slots = _expand(model, ids, masks, dict(zip(group, sizes, strict=True)))
         states = search(model, expanded, slots, pieces, whole, how.order, width)
         fillings = (_to_filling(model, state.ids, slots, state.score, pieces, whole) for state in states)
-        found += islice((filling for filling in fillings if filling is not None), width)
-    return sorted(found, key=lambda filling: -filling.log_probability)[: how.top_k]
+        best += islice((filling for filling in fillings if filling is not None), width)
+    return sorted(best, key=lambda filling: -filling.log_probability)[: how.top_k]
 
 
 def _expand(
@@ -241,9 +235,8 @@ def _expand(
     ends = np.cumsum(counts)
     expanded = np.repeat(ids, counts)
     _require_length(model, len(expanded), f"the text with {len(expanded) - len(ids)} more pieces")
-    start, leaves = len(model.tokenizer.templates.around[0]), not takes_space(model.tokenizer)
     slots = [
-        Slot(int(ends[place] - counts[place]), int(ends[place]), at_start=leaves or place == start)
+        Slot(int(ends[place] - counts[place]), int(ends[place]), _at_start(model, place))
         for place in masks[list(sizes)].tolist()
     ]
     return expanded, slots
@@ -254,14 +247,9 @@ def _to_filling(
 ) -> Filling | None:
     """Return a result of the search; None if it should be whole words and a part is none."""
     filled = [ids[slot.start : slot.stop].tolist() for slot in slots]
-    words = [pieces.word(own) if whole else model.tokenizer.vocabulary[own[0]] for own in filled]
-    if any(word is None for word in words):
-        return None
-    return Filling(
-        tuple(word for word in words if word is not None),
-        tuple(tuple(model.tokenizer.tokens(own)) for own in filled),
-        score,
-    )
+    tokens = [tuple(model.tokenizer.tokens(entries)) for entries in filled]
+    words = [pieces.word(entries) if whole else names[0] for entries, names in zip(filled, tokens, strict=True)]
+    return None if None in words else Filling(cast(tuple[str, ...], tuple(words)), tuple(tokens), score)
 
 
 def _score_group(
@@ -269,21 +257,18 @@ def _score_group(
 ) -> list[Filling]:
     """Score all combinations of candidates for a group of masks, with their shares."""
     choices = list(product(range(len(candidates)), repeat=len(group)))
-    queries, counts = [], []
-    for choice in choices:
-        own = list(_queries(model, *masked, {k: spelled[k][i] for k, i in zip(group, choice, strict=True)}))
-        queries += own
-        counts.append(len(own))
-    log_p = model.log_probabilities(queries)
-    scores = np.array([part.sum() for part in np.split(log_p, np.cumsum(counts)[:-1])])
+    words = [{k: spelled[k][i] for k, i in zip(group, choice, strict=True)} for choice in choices]
+    queries = [list(_queries(model, *masked, spelling)) for spelling in words]
+    log_p = model.log_probabilities(list(chain.from_iterable(queries)))
+    scores = np.array([part.sum() for part in np.split(log_p, np.cumsum(list(map(len, queries)))[:-1])])
     fillings = [
         Filling(
             tuple(candidates[i] for i in choice),
-            tuple(tuple(model.tokenizer.tokens(spelled[k][i])) for k, i in zip(group, choice, strict=True)),
+            tuple(tuple(model.tokenizer.tokens(ids)) for ids in spelling.values()),
             float(score),
             float(share),
         )
-        for choice, score, share in zip(choices, scores, softmax(scores), strict=True)
+        for choice, spelling, score, share in zip(choices, words, scores, softmax(scores), strict=True)
     ]
     return sorted(fillings, key=lambda filling: -filling.log_probability)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import numpy as np
 
+from bertie.base import config as configuration
 from bertie.base import seeding
 from bertie.base.config import Range, check_ranges
 from bertie.base.errors import UsageError, UserError
@@ -26,7 +27,7 @@ class Generation:
 
     A masked language model starts from the prompt and `length` masks. From left to right, it replaces one mask after the
     other by a token that it draws. Gibbs sampling masks one token at a time, in random order, and draws it again. Masked
-    language models are not trained to generate: the texts are poorer than those of a causal model. Both methods are slow,
+    language models are not trained to generate: a causal model writes better texts. Both methods are slow,
     because every token takes a forward pass over the whole text, except for a Transformer-XL, which reads each token once.
     """
 
@@ -50,9 +51,8 @@ class Generation:
     def __post_init__(self) -> None:
         check_ranges("", self)
         if self.sweeps is not None and self.method != "gibbs":
-            raise UsageError("sweeps are those of Gibbs sampling: set method to gibbs, or omit them")
-        if self.method not in get_args(Method):
-            raise UsageError(f"method is {self.method!r}: give one of {', '.join(get_args(Method))}")
+            raise UsageError("sweeps belong to Gibbs sampling: set method to gibbs, or omit them")
+        configuration.build(Method, self.method, "method")
 
 
 def generate(model: TokenModel, prompt: str, how: Generation) -> list[str]:
@@ -73,36 +73,38 @@ def generate(model: TokenModel, prompt: str, how: Generation) -> list[str]:
     """
     require_texts([prompt])
     tokenizer = model.tokenizer
-    [given] = tokenizer.encode([prompt])
-    if (total := len(given) + how.length) > model.max_text:
+    [prompt_ids] = tokenizer.encode([prompt])
+    if (total := len(prompt_ids) + how.length) > model.max_text:
         raise UserError(
             f"prompt and text have {total:,} tokens and the model reads at most {model.max_text:,}: shorten the prompt, or "
             "give a lower --length"
         )
     rngs = [seeding.generator(how.seed, seeding.GENERATION, number) for number in range(how.count)]
     if not model.causal:
-        texts = _fill(model, given, how, rngs)
+        texts = _fill(model, prompt_ids, how, rngs)
     elif how.method == "left-to-right":
-        texts = _continue(model, given, how, rngs)
+        texts = _continue(model, prompt_ids, how, rngs)
     else:
         raise UsageError("a causal model generates from left to right: omit --method gibbs")
     return [tokenizer.decode(ids) for ids in texts]
 
 
-def _fill(model: TokenModel, given: np.ndarray, how: Generation, rngs: list[np.random.Generator]) -> list[list[int]]:
+def _fill(
+    model: TokenModel, prompt_ids: np.ndarray, how: Generation, rngs: list[np.random.Generator]
+) -> list[list[int]]:
     """Draw tokens at masks after the prompt. Return the tokens of each text, the prompt included."""
     tokenizer = model.tokenizer
     masks = np.full(how.length, tokenizer.mask_id, np.int32)
     before, after = tokenizer.templates.around
-    start = np.concatenate([before, given, masks, after]).astype(np.int32)
+    start = np.concatenate([before, prompt_ids, masks, after]).astype(np.int32)
     texts = [start.copy() for _ in rngs]
     allowed = Pieces.of(tokenizer).ordinary
-    for positions in zip(*(_positions(how, len(before) + len(given), rng) for rng in rngs), strict=True):
+    for positions in zip(*(_positions(how, len(before) + len(prompt_ids), rng) for rng in rngs), strict=True):
         for text, position in zip(texts, positions, strict=True):
             text[position] = tokenizer.mask_id
         contexts = [(text.copy(), np.array([position])) for text, position in zip(texts, positions, strict=True)]
-        found = model.log_distributions(contexts)
-        for text, position, [log_p_V], rng in zip(texts, positions, found, rngs, strict=True):
+        predicted = model.log_distributions(contexts)
+        for text, position, [log_p_V], rng in zip(texts, positions, predicted, rngs, strict=True):
             text[position] = draw(log_p_V, allowed, how, rng)
     return [text[len(before) : len(text) - len(after)].tolist() for text in texts]
 
@@ -117,23 +119,21 @@ def _positions(how: Generation, start: int, rng: np.random.Generator) -> Iterato
 
 
 def _continue(
-    model: TokenModel, given: np.ndarray, how: Generation, rngs: list[np.random.Generator]
+    model: TokenModel, prompt_ids: np.ndarray, how: Generation, rngs: list[np.random.Generator]
 ) -> list[list[int]]:
     """Draw tokens after the prompt, until the token that ends a text, if there is one. Return the tokens of each text."""
     tokenizer, start = model.tokenizer, model.start
-    if not start and not len(given):
+    if not start and not len(prompt_ids):
         raise UserError(f"{model.folder} has no token that starts a text: give a prompt")
     end = None if tokenizer.special.sep is None else tokenizer.sep_id
     allowed = Pieces.of(tokenizer).ordinary.copy()
     if end is not None:
         allowed[end] = True
-    texts = [[*start, *given.tolist()] for _ in rngs]
+    texts = [[*start, *prompt_ids.tolist()] for _ in rngs]
     growing, predict = list(range(len(texts))), next_tokens(model)
     for _ in range(how.length):
-        found = predict({i: texts[i] for i in growing})
-        drawn = [draw(log_p_V, allowed, how, rngs[i]) for i, log_p_V in zip(growing, found, strict=True)]
-        for i, token in zip(growing, drawn, strict=True):
-            texts[i].append(token)
+        for i, log_p_V in zip(growing, predict({i: texts[i] for i in growing}), strict=True):
+            texts[i].append(draw(log_p_V, allowed, how, rngs[i]))
         growing = [i for i in growing if texts[i][-1] != end]
         if not growing:
             break

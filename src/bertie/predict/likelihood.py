@@ -105,16 +105,16 @@ def score_texts(
     Returns:
         One score per text. A `UserError` takes the place of a text without tokens, or with more than the model reads.
     """
-    readable = model.tokenizer.encode_with_offsets([text for text in texts if not isinstance(text, UserError)])
-    encodings = iter(readable)
+    readable = [text for text in texts if not isinstance(text, UserError)]
+    encodings = iter(model.tokenizer.encode_with_offsets(readable))
     encoded: list[_Encoded | UserError] = [
         text if isinstance(text, UserError) else _encoded(model, next(encodings), name, within_word)
         for text, name in zip(texts, names, strict=True)
     ]
-    accepted = (each for each in encoded if not isinstance(each, UserError))
+    accepted = (text for text in encoded if not isinstance(text, UserError))
     blocks = batches(accepted, MAX_MASKED_TOKENS, lambda text: (len(text.ids) + 2) ** 2)
     scores = chain.from_iterable(_score(model, block) for block in blocks)
-    return [each if isinstance(each, UserError) else next(scores) for each in encoded]
+    return [text if isinstance(text, UserError) else next(scores) for text in encoded]
 
 
 class _Encoded(NamedTuple):
@@ -143,13 +143,13 @@ def _encoded(model: TokenModel, encoding: Encoding, name: str, within_word: bool
 def _score(model: TokenModel, texts: list[_Encoded]) -> Iterator[TextScore]:
     if model.causal:
         read = [np.array([*model.start, *ids], np.int32) for ids, _ in texts]
-        given = 0 if model.start else 1
+        first = 0 if model.start else 1
         for (ids, _), log_p in zip(texts, model.next_log_probabilities(read), strict=True):
-            yield TextScore(ids[given:], log_p.astype(np.float64), tuple(ids[:given].tolist()))
+            yield TextScore(ids[first:], log_p.astype(np.float64), tuple(ids[:first].tolist()))
     else:
         queries = [query for text in texts for query in _masked_copies(model, *text)]
-        found = np.split(model.log_probabilities(queries), np.cumsum([len(ids) for ids, _ in texts])[:-1])
-        for (ids, _), log_p in zip(texts, found, strict=True):
+        parts = np.split(model.log_probabilities(queries), np.cumsum([len(ids) for ids, _ in texts])[:-1])
+        for (ids, _), log_p in zip(texts, parts, strict=True):
             yield TextScore(ids, log_p.astype(np.float64))
 
 
@@ -171,14 +171,10 @@ def with_nan(results: Iterable[float | UserError]) -> np.ndarray:
     Raises:
         UserError: Every result is an error. It is the first one.
     """
-    values: list[float] = []
-    errors: list[UserError] = []
-    for result in results:
-        if isinstance(result, UserError):
-            errors.append(result)
-        values.append(math.nan if isinstance(result, UserError) else result)
+    values = list(results)
+    errors = [value for value in values if isinstance(value, UserError)]
     if errors and len(errors) == len(values):
         raise errors[0]
     if errors:
         console.warn(f"{len(errors):,} of {len(values):,} are NaN: {first_few(map(str, errors), len(errors))}")
-    return np.array(values, np.float64)
+    return np.array([math.nan if isinstance(value, UserError) else value for value in values], np.float64)

@@ -12,12 +12,12 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 from bertie.base import console, storage
 from bertie.base.errors import SHOWN, UsageError, UserError, first_few, join_names
 from bertie.examples.rows import Row, convert_rows, read_rows, require_string
-from bertie.predict.likelihood import score_texts
+from bertie.predict.likelihood import TextScore, score_texts
 from bertie.predict.load import load
 from bertie.predict.minimal_pairs_page import page
 from bertie.predict.predictor import Predictor
@@ -53,7 +53,7 @@ class ScoredPair(NamedTuple):
 
     @property
     def margin(self) -> float:
-        """Log-likelihood of the acceptable sentence minus that of the other one. The pair is correct if it is positive."""
+        """Log-likelihood of the acceptable sentence minus the other one's. The pair is correct if it is positive."""
         return self.good - self.bad
 
 
@@ -62,7 +62,7 @@ class GroupResult:
     """The accuracy in a group of pairs."""
 
     kind: GroupKind
-    """What the pairs of the group share; "all" for all pairs."""
+    """The column whose value the pairs share; "all" for all pairs."""
     name: str
     """The shared value."""
     pairs: int
@@ -90,7 +90,7 @@ class _Tally:
     refused: int = 0
     """Rows that could not be scored."""
     messages: list[str] = field(default_factory=list)
-    """What is wrong with the first ones."""
+    """The errors of the first ones."""
 
     def add(self, scored: ScoredPair) -> None:
         groups: dict[GroupKind, str] = {"all": "all", **scored.pair.groups}
@@ -99,7 +99,7 @@ class _Tally:
             for i, one in enumerate((1, scored.margin > 0, scored.margin == 0)):
                 count[i] += one
         if scored.margin <= 0:
-            self.worst = sorted([*self.worst, scored], key=lambda each: each.margin)[:WORST]
+            self.worst = sorted([*self.worst, scored], key=lambda pair: pair.margin)[:WORST]
 
     def refuse(self, error: UserError) -> None:
         self.refused += 1
@@ -159,26 +159,20 @@ def score_pairs(
     """
     remaining = iter(pairs)
     while part := list(islice(remaining, BLOCK)):
-        given = [pair for pair in part if isinstance(pair, MinimalPair)]
-        texts = [text for pair in given for text in (pair.good, pair.bad)]
-        names = [f"{pair.source}: sentence_{side}" for pair in given for side in ("good", "bad")]
+        readable = [pair for pair in part if isinstance(pair, MinimalPair)]
+        texts = [text for pair in readable for text in (pair.good, pair.bad)]
+        names = [f"{pair.source}: sentence_{side}" for pair in readable for side in ("good", "bad")]
         scores = iter(score_texts(model, texts, names, within_word))
-        for pair in part:
-            if isinstance(pair, UserError):
-                yield pair
-                continue
-            good, bad = next(scores), next(scores)
-            if isinstance(good, UserError):
-                yield good
-            elif isinstance(bad, UserError):
-                yield bad
-            elif good.given != bad.given:
-                yield UserError(
-                    f"{pair.source}: the sentences begin with different tokens, which nothing predicts, because the model has no "
-                    "token that starts a text"
-                )
-            else:
-                yield ScoredPair(pair, good.log_likelihood, bad.log_likelihood)
+        yield from (pair if isinstance(pair, UserError) else _scored(pair, next(scores), next(scores)) for pair in part)
+
+
+def _scored(pair: MinimalPair, good: TextScore | UserError, bad: TextScore | UserError) -> ScoredPair | UserError:
+    if isinstance(good, UserError) or isinstance(bad, UserError):
+        return good if isinstance(good, UserError) else cast(UserError, bad)
+    if good.given != bad.given:
+        problem = "the sentences begin with different tokens, which nothing predicts"
+        return UserError(f"{pair.source}: {problem}, because the model has no token that starts a text")
+    return ScoredPair(pair, good.log_likelihood, bad.log_likelihood)
 
 
 def minimal_pairs(
@@ -239,14 +233,14 @@ def _collect(scored: Iterable[ScoredPair | UserError], tally: _Tally, folder: Pa
         open(folder / PAIRS, "w", encoding="utf-8") if folder else nullcontext() as file,
         console.progress("minimal pairs", 0, "pairs", passing=True) as bar,
     ):
-        for each in scored:
+        for pair in scored:
             bar.advance(1)
-            if isinstance(each, UserError):
-                tally.refuse(each)
+            if isinstance(pair, UserError):
+                tally.refuse(pair)
                 continue
-            tally.add(each)
+            tally.add(pair)
             if file is not None:
-                file.write(json.dumps(_line(each), ensure_ascii=False) + "\n")
+                file.write(json.dumps(_line(pair), ensure_ascii=False) + "\n")
 
 
 def _line(scored: ScoredPair) -> dict[str, Any]:
@@ -279,4 +273,4 @@ def _write(folder: Path, result: dict[str, Any], tally: _Tally) -> None:
     writer.writeheader()
     writer.writerows(result["groups"])
     storage.write_atomic(folder / TABLE, table.getvalue())
-    storage.write_atomic(folder / PAGE, page(result, [_line(each) for each in tally.worst]))
+    storage.write_atomic(folder / PAGE, page(result, list(map(_line, tally.worst))))

@@ -33,13 +33,12 @@ def page(result: dict[str, Any], worst: list[dict[str, Any]]) -> str:
     header = ("all pairs", "correct", "accuracy", "95 % interval", "ties")
     report.table(header, [_row({**total, "name": total["pairs"]})])
     for kind, title in TITLES.items():
-        own = [group for group in groups if group["kind"] == kind]
-        if not own:
+        ordered = sorted((group for group in groups if group["kind"] == kind), key=lambda group: group["accuracy"])
+        if not ordered:
             continue
         report.heading(title)
-        if 1 < len(own) <= MAX_DRAWN:
-            _chart(report, own)
-        ordered = sorted(own, key=lambda group: group["accuracy"])
+        if 1 < len(ordered) <= MAX_DRAWN:
+            _chart(report, sorted(ordered, key=lambda group: group["name"]))
         header = (kind.replace("_", " "), "pairs", "correct", "accuracy", "95 % interval", "ties")
         report.table(header, [(group["name"], group["pairs"], *_row(group)[1:]) for group in ordered])
     report.heading("Largest errors")

@@ -40,7 +40,7 @@ class ReadsOn(Protocol):
 def next_tokens(model: TokenModel) -> NextTokens:
     """Return a function that predicts the next token of growing texts with a causal model.
 
-    Its calls are those of one generation: it may keep what it has read.
+    Its calls belong to one generation: it may keep what it has read.
     """
     encoder = model.model.encoder_of(model.kind)
     if isinstance(encoder, ReadsOn):
@@ -85,7 +85,7 @@ class _Readings:
         """Read more of some texts. Return the state of the last token of each, [S, D]."""
         starts = self.model.tokenizer.word_starts_table
         ids = [np.array(part, np.int32) for part in parts.values()]
-        batch = collate([Sequence(own, np.zeros_like(own), starts[own]) for own in ids], max(map(len, ids)))
+        batch = collate([Sequence(part, np.zeros_like(part), starts[part]) for part in ids], max(map(len, ids)))
         readings = [self.states[number][1] if number in self.states else self.encoder.begin() for number in parts]
         states_TD, readings = self.encoder.read_on(batch.tensors(self.model.model.device), readings)
         for (number, part), reading in zip(parts.items(), readings, strict=True):

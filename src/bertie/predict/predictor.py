@@ -62,11 +62,11 @@ class Predictor:
     max_length: int
     """Tokens in the longest sequence: for a run, the longest that it was trained on. Longer texts are truncated."""
     engine: EngineName = "plain"
-    """What computes the encoder."""
+    """The engine that computes the encoder."""
     text_embedding: SentenceEmbedding = SentenceEmbedding()
     """How `embed` computes vectors unless the caller names a pooling."""
     share: Share = field(default=map, repr=False)
-    """What computes blocks of examples: `map`, or for `predict` and `evaluate` the ranks of torchrun."""
+    """The function that computes blocks of examples: `map`, or for `predict` and `evaluate` the ranks of torchrun."""
 
     def hidden_states(self, texts: Iterable[str | tuple[str, str]]) -> list[np.ndarray]:
         """Return the hidden states of every layer.
@@ -141,7 +141,7 @@ class Predictor:
 
     @cached_property
     def text_tokenizer(self) -> Tokenizer:
-        """What reads texts to embed: the tokenizer, with lowercasing first if the model's files say so."""
+        """The tokenizer of texts to embed, with lowercasing first if the model's files say so."""
         return lowercased(self.tokenizer) if self.text_embedding.lowercase else self.tokenizer
 
     def word_vectors(
@@ -166,8 +166,8 @@ class Predictor:
             UsageError: `texts` mixes texts and lists of words, or an argument is unknown.
             UserError: A text is not a valid text.
         """
-        given = list(TEXTS.values(texts))
-        return word_vectors(self.model, self.tokenizer, given, self.max_length, layers, word_pooling)
+        items = list(TEXTS.values(texts))
+        return word_vectors(self.model, self.tokenizer, items, self.max_length, layers, word_pooling)
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[MaskPrediction]]:
         """Predict the tokens at every [MASK]. In an ELECTRA with a generator, the generator predicts them.
@@ -195,8 +195,8 @@ class Predictor:
 
     def fill_jointly(self, text: str, how: WordSearch = WordSearch()) -> list[Filling]:
         """Predict all masks of a text together. Return the best fillings; raise the same errors as `fill_mask`."""
-        [found] = fill_words(self._masked_model(text), text, how, joint=True)
-        return found
+        [fillings] = fill_words(self._masked_model(text), text, how, joint=True)
+        return fillings
 
     def score_candidates(self, text: str, candidates: Many[str], joint: bool = False) -> list[list[Filling]]:
         """Score given words at every [MASK], or with `joint` all combinations of them for all masks.
@@ -260,11 +260,11 @@ class Predictor:
         layers: Fixed = "last",
         prompt_name: str | None = None,
     ) -> np.ndarray:
-        """Compare the vectors of texts with those of other texts, or of the same ones.
+        """Compare the vectors of texts with the vectors of other texts, or of the same ones.
 
         The result is their cosine, or what the files of sentence-transformers name: dot product, or a distance times −1.
 
-        The arguments are those of `embed`. Returns float32 [texts, others].
+        The arguments are as in `embed`. Returns float32 [texts, others].
         """
         vectors = self.embed(texts, pooling, layers, prompt_name)
         second = vectors if others is None else self.embed(others, pooling, layers, prompt_name)
@@ -284,7 +284,7 @@ class Predictor:
         if (score := relevance(self.task, label)) is None:
             vectors = [self.embed([query], prompt_name="query"), self.embed(text_list, prompt_name="document")]
             return similarities(self.text_embedding.similarity, *vectors)[0].astype(np.float64)
-        return np.array([score(found) for found in self.predict([(query, text) for text in text_list])], np.float64)
+        return np.array(list(map(score, self.predict([(query, text) for text in text_list]))), np.float64)
 
     def generate(self, prompt: str = "", how: Generation = Generation()) -> list[str]:
         """Generate texts that begin with `prompt`: slow, and with a masked language model poor. See `Generation`.

@@ -18,7 +18,7 @@ from bertie.base import console
 from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.sentence_transformers_format import Similarity
 from bertie.examples.texts import Example
-from bertie.examples.unlabeled import TextRows, UnlabeledReader, text_blocks
+from bertie.examples.unlabeled import UnlabeledReader, text_blocks
 from bertie.model.heads.layer_selection import Fixed
 from bertie.model.pooling import Pooling
 from bertie.predict.embed import TextUnit, count_rows, inputs_of, rows_of
@@ -38,7 +38,7 @@ class Found:
     """A text that a search found."""
 
     score: float
-    """Similarity of its vector and that of the query: the cosine, −1 to 1, unless the model names another function."""
+    """Similarity of its vector and the query's: the cosine, −1 to 1, unless the model names another function."""
     index: int
     """Number of the text, from 0."""
     text: str
@@ -83,17 +83,17 @@ def search(
     inputs = inputs_of(texts, source)
     total, _ = count_rows(inputs, source, strict=False)
     predictor = model if isinstance(model, Predictor) else load(model, language=language, engine=engine)
-    target = _query_vector(predictor, unit, query)
+    target = predictor.embed([query], unit.pooling, unit.layers, "query")
+    require_finite(torch.from_numpy(target))
     stored = None if vectors is None else _open(Path(vectors), total, target.shape[1])
     unit = replace(unit, prompt_name=unit.prompt_name or "document")
     best, first = list[tuple[float, int, str]](), 0  # a heap of (score, −index, text)
     with console.progress("search", total, "texts") as bar:
         for rows in text_blocks(rows_of(inputs, source), SEQUENCES_AT_ONCE):
             if stored is None:
-                _, block = unit.block(predictor, rows, first, target.shape[1])
+                _, block = unit.block(predictor, rows)
             else:
                 block = stored[first : first + len(rows)].astype(np.float32)
-                _require_vectors(predictor, unit, rows, block, first, str(vectors))
             scores = similarities(predictor.text_embedding.similarity, target, block)[0].tolist()
             for number, (row, score) in enumerate(zip(rows, scores, strict=True), first):
                 if not isinstance(row, UserError) and not isnan(score):  # a text without tokens has no vector
@@ -101,10 +101,10 @@ def search(
                     add(best, (score, -number, row if isinstance(row, str) else " ".join(row)))
             first += len(rows)
             bar.advance(len(rows))
-    found = [Found(score, -index, text) for score, index, text in sorted(best, reverse=True)]
+    nearest = [Found(score, -index, text) for score, index, text in sorted(best, reverse=True)]
     if stored is not None:
-        _require_same(predictor, unit, found, stored, str(vectors))
-    return found
+        _require_same(predictor, unit, nearest, stored, str(vectors))
+    return nearest
 
 
 def pair_similarities(
@@ -125,19 +125,12 @@ def pair_similarities(
     """
     remaining = iter(pairs)
     while part := list(islice(remaining, SEQUENCES_AT_ONCE)):
-        given = [pair for pair in part if not isinstance(pair, UserError)]
-        texts = [pair.text for pair in given] + [pair.text_pair or "" for pair in given]
-        first, second = np.split(model.embed(texts, pooling, layers, prompt_name), 2)
+        readable = [pair for pair in part if not isinstance(pair, UserError)]
+        texts = [pair.text for pair in readable] + [pair.text_pair or "" for pair in readable]
+        vectors = zip(*np.split(model.embed(texts, pooling, layers, prompt_name), 2), strict=True)
         compare = partial(similarities, model.text_embedding.similarity)
-        found = iter([float(compare(a[None], b[None])[0, 0]) for a, b in zip(first, second, strict=True)])
-        yield from (pair if isinstance(pair, UserError) else next(found) for pair in part)
-
-
-def _query_vector(predictor: Predictor, unit: TextUnit, query: str) -> np.ndarray:
-    """Return the vector of a query, float32 [1, width]. Raises UserError if it is not finite, or the query has no tokens."""
-    target = predictor.embed([query], unit.pooling, unit.layers, "query")
-    require_finite(torch.from_numpy(target))
-    return target
+        scores = iter([float(compare(first[None], second[None])[0, 0]) for first, second in vectors])
+        yield from (pair if isinstance(pair, UserError) else next(scores) for pair in part)
 
 
 def _open(path: Path, texts: int, width: int) -> np.ndarray:
@@ -150,44 +143,27 @@ def _open(path: Path, texts: int, width: int) -> np.ndarray:
         raise UsageError(f"--vectors {path}: there is no such file") from error
     except (ValueError, OSError, EOFError) as error:
         raise UserError(f"{path} is damaged or is not a NumPy array: {error}") from error
-    if stored.dtype not in (np.float32, np.float16):
-        raise UserError(f"{path} has an array of {stored.dtype}: give vectors in float32 or float16")
-    if stored.shape != (texts, width):
-        shape = " × ".join(map(str, stored.shape))
+    if stored.shape != (texts, width) or stored.dtype not in (np.float32, np.float16):
         raise UserError(
-            f"{path} has an array of {shape}, but there are {texts:,} texts, and the model's vectors have width {width}: "
-            "give the vectors of these texts, with the same --pooling and --layers"
+            f"{path} has an array {stored.dtype} {list(stored.shape)}, but the vectors of these texts are float32 or float16 "
+            f"{[texts, width]}: give the file that bertie embed wrote for them, with the same --pooling and --layers"
         )
     return stored
 
 
-def _require_vectors(
-    predictor: Predictor, unit: TextUnit, rows: TextRows, block: np.ndarray, first: int, path: str
-) -> None:
-    """Raise UserError if a text with tokens has no vector: it was not readable when the file was written."""
-    for number, (row, vector) in enumerate(zip(rows, block, strict=True), first + 1):
-        if isinstance(row, UserError) or np.isfinite(vector).all():
-            continue
-        _, computed = unit.block(predictor, [row], 0, block.shape[1])
-        if np.isfinite(computed).all():
-            raise UserError(f"{path} has no vector of text {number}: run bertie embed again")
-
-
-def _require_same(predictor: Predictor, unit: TextUnit, found: list[Found], stored: np.ndarray, path: str) -> None:
-    """Compute the vectors of the texts that were found. Raises UserError if they are not those of the file."""
-    for each in found:
-        _, computed = unit.block(predictor, [each.text], 0, stored.shape[1])
-        if not _same(predictor.text_embedding.similarity, computed, stored[each.index][None].astype(np.float32)):
+def _require_same(predictor: Predictor, unit: TextUnit, nearest: list[Found], stored: np.ndarray, path: str) -> None:
+    """Compute the vectors of the nearest texts. Raises UserError if the file has others."""
+    for text in nearest:
+        _, computed = unit.block(predictor, [text.text])
+        if not _same(predictor.text_embedding.similarity, computed, stored[text.index][None].astype(np.float32)):
             raise UserError(
-                f"{path}: the vector of text {each.index + 1} is not that of this text and model with these --pooling and "
-                f"--layers, and the prompt {unit.prompt_name!r}: run bertie embed again, with --prompt-name "
-                f"{unit.prompt_name}"
+                f"{path}: the vector of text {text.index + 1} is of another text, model, --pooling, --layers or prompt: run "
+                f"bertie embed again, with --prompt-name {unit.prompt_name}"
             )
 
 
 def _same(similarity: Similarity, computed: np.ndarray, stored: np.ndarray) -> bool:
     """Return whether two vectors, [1, width], are the same for a similarity: the cosine ignores their lengths."""
-    if not cosines(computed, stored)[0, 0] >= SAME:
-        return False
-    lengths = [float(np.linalg.norm(each)) for each in (computed, stored)]
-    return similarity == "cosine" or abs(lengths[0] - lengths[1]) <= SAME_LENGTH * lengths[0]
+    length, stored_length = np.linalg.norm(computed), np.linalg.norm(stored)
+    same_length = similarity == "cosine" or abs(length - stored_length) <= SAME_LENGTH * length
+    return bool(same_length and cosines(computed, stored)[0, 0] >= SAME)

@@ -11,10 +11,10 @@ import numpy as np
 from bertie.base.contracts import Batch, Sequence
 from bertie.base.errors import UsageError, UserError
 from bertie.batches.sentence_pairs import IS_NEXT
+from bertie.checkpoints.find import run_settings
 from bertie.model.head_facts import facts_of
 from bertie.model.heads.heads import PooledHead
 from bertie.model.model import Model
-from bertie.predict.checkpoint_task import run_settings
 from bertie.predict.likelihood import with_nan
 from bertie.tasks.encoding import softmax
 from bertie.tasks.inference import infer, require_finite
@@ -54,16 +54,16 @@ def next_sentence(
         UsageError: An item is no pair.
         UserError: The model has no head for sentence pairs, its hidden states are not finite, or every pair is refused.
     """
-    head = next((each for each in model.heads.values() if facts_of(each).shape == "pair"), None)
+    head = next((head for head in model.heads.values() if facts_of(head).shape == "pair"), None)
     if head is None:
         raise UserError(
             f"{folder} has no head for next sentence prediction: use a model that was pre-trained with the objective nsp and "
             "not fine-tuned"
         )
-    given = list(pairs)
-    if wrong := [pair for pair in given if isinstance(pair, str) or len(pair) != 2]:
+    pair_list = list(pairs)
+    if wrong := [pair for pair in pair_list if isinstance(pair, str) or len(pair) != 2]:
         raise UsageError(f"a pair has two texts: {str(wrong[0])[:60]!r}")
-    columns = [truncation.tokenize(tokenizer, [pair[side] for pair in given]) for side in (0, 1)]
+    columns = [truncation.tokenize(tokenizer, [pair[side] for pair in pair_list]) for side in (0, 1)]
     numbered = enumerate(zip(*columns, strict=True), 1)
     encoded = [_encode(tokenizer, parts, max_length, number) for number, parts in numbered]
 
@@ -72,8 +72,8 @@ def next_sentence(
         require_finite(first_SD)
         return list(softmax(cast(PooledHead, head).logits(first_SD).float().cpu().numpy())[:, IS_NEXT])
 
-    computed = iter(infer(model, [each for each in encoded if isinstance(each, Sequence)], compute))
-    return with_nan(each if isinstance(each, UserError) else float(next(computed)) for each in encoded)
+    computed = iter(infer(model, [pair for pair in encoded if isinstance(pair, Sequence)], compute))
+    return with_nan(pair if isinstance(pair, UserError) else float(next(computed)) for pair in encoded)
 
 
 def _encode(

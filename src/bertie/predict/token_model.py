@@ -50,7 +50,11 @@ class _Wanted(NamedTuple):
     positions: np.ndarray
     """int64 [P]: positions at which tokens are predicted, ascending."""
     tokens: np.ndarray | None = None
-    """int [P, K]: K ids at each position whose log probability is wanted; None: those of all entries."""
+    """int [P, K]: K ids at each position whose log probability is wanted; None: of all entries."""
+
+
+_Select = Callable[[Float[Tensor, "P V"], slice], list[Tensor]]
+"""Selects from the log probabilities of some rows, which it may change: [rows, …] each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,14 +92,14 @@ class TokenModel:
         Raises:
             UserError: The model has no such head.
         """
-        found = filling_head(model) or (None if only_masks else _causal_head(model))
-        if found is None:
+        named_head = filling_head(model) or (None if only_masks else _causal_head(model))
+        if named_head is None:
             lacks, needs = "masked-LM or causal-LM", "an objective that predicts tokens, such as mlm or clm"
             if only_masks:
                 lacks, needs = "masked-LM", "masks, such as with the objective mlm"
             remedy = f"use a model that was pre-trained with {needs}, and not fine-tuned"
             raise UserError(f"{folder} ({model.encoder.config.kind}) has no {lacks} head: {remedy}")
-        return cls(folder, tokenizer, model, max_length, *found)
+        return cls(folder, tokenizer, model, max_length, *named_head)
 
     @property
     def causal(self) -> bool:
@@ -128,49 +132,40 @@ class TokenModel:
             For each sequence the natural logarithm of the probabilities, float32 [P, V]. V excludes entries with which
             the matrix of the checkpoint is padded.
         """
-        found = self._at_positions(self.masked_sequences(contexts), lambda log_p_PV: [log_p_PV.cpu()])
-        return [log_p_PV for [log_p_PV] in found]
+        results = self._predict(self.masked_sequences(contexts), lambda _: lambda log_p_PV, _: [log_p_PV.cpu()])
+        return [log_p_PV for [log_p_PV] in results]
 
     def top_tokens(self, sequences: list[Sequence], top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the most probable tokens at some positions of sequences. The distributions are not kept in memory.
 
         Args:
             sequences: Sequences of `masked_sequences`.
-            top_k: Number of tokens, K; the vocabulary may have fewer.
+            top_k: Number of tokens, K; the vocabulary or the candidates may be fewer.
 
         Returns:
             For each sequence the ids, int64 [P, K], most probable first, and the natural logarithm of their probabilities,
             float32 [P, K].
         """
 
-        def best(log_p_PV: Tensor) -> list[Tensor]:
-            log_p_PK, ids_PK = log_p_PV.topk(min(top_k, self.tokenizer.size))
-            return [ids_PK, log_p_PK]
+        def choose(wanted: list[_Wanted]) -> _Select:
+            candidates = [
+                ids for item in wanted for ids in ([None] * len(item.positions) if item.tokens is None else item.tokens)
+            ]
 
-        return [(ids_PK, log_p_PK) for ids_PK, log_p_PK in self._at_positions(sequences, best)]
+            def best(log_p_PV: Tensor, rows: slice) -> list[Tensor]:
+                for row, ids in enumerate(candidates[rows]):
+                    if ids is not None:
+                        log_p_K = log_p_PV[row, ids]
+                        log_p_PV[row] = -torch.inf
+                        log_p_PV[row, ids] = log_p_K
+                log_p_PK, ids_PK = log_p_PV.topk(min(top_k, self.tokenizer.size))
+                return [ids_PK, log_p_PK]
 
-    def _at_positions(
-        self, sequences: list[Sequence], select: Callable[[Float[Tensor, "P V"]], list[Tensor]]
-    ) -> list[tuple[np.ndarray, ...]]:
-        """Return what `select` makes of the log probabilities at the positions of each sequence."""
+            return best
 
-        def compute(batch: Batch, members: list[Sequence]) -> list[tuple[np.ndarray, ...]]:
-            x_PD, bounds = self._hidden(batch, members)
-            parts = [select(log_p_PV[:, : self.tokenizer.size]) for _, log_p_PV in self._chunks(x_PD)]
-            columns = [torch.cat(column).cpu().numpy() for column in zip(*parts, strict=True)]
-            return list(zip(*(np.split(column, bounds) for column in columns), strict=True))
-
-        return infer(self.model, sequences, compute, BATCH_TOKENS)
-
-    def best_tokens(self, sequences: list[Sequence], top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """As `top_tokens`. Of sequences with candidates: all candidates, most probable first."""
-        wanted = _wanted(sequences)
-        free, given = (
-            [s for s, own in zip(sequences, wanted, strict=True) if (own.tokens is None) == is_free]
-            for is_free in (True, False)
-        )
-        best, scored = iter(self.top_tokens(free, top_k)), iter(infer(self.model, given, self._of_tokens, BATCH_TOKENS))
-        return [next(best) if own.tokens is None else _most_probable(own.tokens, next(scored)) for own in wanted]
+        counts = [None if item.tokens is None else item.tokens.shape[1] for item in _wanted(sequences)]
+        results = zip(self._predict(sequences, choose), counts, strict=True)
+        return [(ids_PK[:, :count], log_p_PK[:, :count]) for (ids_PK, log_p_PK), count in results]
 
     def masked_sequences(
         self, contexts: Iterable[tuple[np.ndarray, np.ndarray]], candidates: np.ndarray | None = None
@@ -179,7 +174,7 @@ class TokenModel:
 
         Args:
             contexts: As in `log_distributions`.
-            candidates: int [K]: the ids among which `best_tokens` chooses; None: the vocabulary.
+            candidates: int [K]: the ids among which `top_tokens` chooses; None: the vocabulary.
         """
         return [
             self._sequence(ids, _Wanted(at, None if candidates is None else np.tile(candidates, (len(at), 1))))
@@ -192,20 +187,17 @@ class TokenModel:
         Queries with the same sequence and position cost one forward pass together. Two sentences that differ in one
         token, for example, are the same sequence after this token is masked.
         """
+        keys = [(query.input_ids.tobytes(), query.position) for query in queries]
         tokens_of: dict[tuple[bytes, int], list[int]] = {}
-        places = []
-        for query in queries:
-            key = (query.input_ids.tobytes(), query.position)
-            own = tokens_of.setdefault(key, [])
-            places.append((key, len(own)))
-            own.append(query.token)
+        for key, query in zip(keys, queries, strict=True):
+            tokens_of.setdefault(key, []).append(query.token)
+        most = max(map(len, tokens_of.values()), default=0)
         sequences = [
-            self._sequence(np.frombuffer(ids, np.int32), _Wanted(np.array([position]), np.array([tokens])))
-            for (ids, position), tokens in tokens_of.items()
+            self._sequence(np.frombuffer(ids, np.int32), _Wanted(np.array([at]), np.resize(tokens, (1, most))))
+            for (ids, at), tokens in tokens_of.items()
         ]
-        results = infer(self.model, sequences, self._of_tokens, BATCH_TOKENS)
-        found = dict(zip(tokens_of, results, strict=True))
-        return np.array([found[key][number] for key, number in places], np.float64)
+        log_p = {key: iter(row) for key, [row] in zip(tokens_of, self._of_tokens(sequences), strict=True)}
+        return np.array([next(log_p[key]) for key in keys], np.float64)
 
     def next_log_probabilities(self, sequences: list[np.ndarray]) -> list[np.ndarray]:
         """Return the log probabilities of a causal model for every token of sequences after the first one.
@@ -219,37 +211,49 @@ class TokenModel:
             float32 [n - 1] for each sequence.
         """
         encoded = [self._sequence(ids[:-1], _Wanted(np.arange(len(ids) - 1), ids[1:, None])) for ids in sequences]
-        return infer(self.model, encoded, self._of_tokens, BATCH_TOKENS)
+        return [log_p_P1[:, 0] for log_p_P1 in self._of_tokens(encoded)]
 
-    def _of_tokens(self, batch: Batch, members: list[Sequence]) -> list[np.ndarray]:
-        """Return the log probabilities of the tokens that each sequence asks for."""
-        x_PD, _ = self._hidden(batch, members)
-        tokens = [each.tokens for each in _wanted(members) if each.tokens is not None]
-        counts = np.concatenate([np.full(len(own), own.shape[1]) for own in tokens])
-        ends = np.concatenate([[0], np.cumsum(counts)])
-        token_N, found = np.concatenate([own.ravel() for own in tokens]).astype(np.int64), []
-        for rows, log_p_PV in self._chunks(x_PD):
-            row_N = np.repeat(np.arange(len(log_p_PV)), counts[rows])
-            found.append(log_p_PV[row_N, token_N[ends[rows.start] : ends[rows.stop]]].cpu().numpy())
-        return np.split(np.concatenate(found), np.cumsum([own.size for own in tokens])[:-1])
+    def _of_tokens(self, sequences: list[Sequence]) -> list[np.ndarray]:
+        """Return the log probabilities of the tokens that each sequence names, float32 [P, K]. K is the same for all."""
 
-    def _hidden(self, batch: Batch, members: list[Sequence]) -> tuple[Float[Tensor, "P D"], list[int]]:
-        """Return the last hidden states at the positions of each sequence, and where those of the second and the later
-        sequences begin. The last layer runs only there.
+        def gather(wanted: list[_Wanted]) -> _Select:
+            tokens = np.concatenate([item.tokens for item in wanted if item.tokens is not None]).astype(np.int64)
+            tokens_PK = torch.from_numpy(tokens).to(self.model.device)
+            return lambda log_p_PV, rows: [log_p_PV.gather(1, tokens_PK[rows])]
+
+        return [log_p_PK for [log_p_PK] in self._predict(sequences, gather)]
+
+    def _predict(
+        self, sequences: list[Sequence], selector: Callable[[list[_Wanted]], _Select]
+    ) -> list[tuple[np.ndarray, ...]]:
+        """Return for each sequence the parts of its log probabilities that the selector chooses, [P, …] each."""
+
+        def compute(batch: Batch, members: list[Sequence]) -> list[tuple[np.ndarray, ...]]:
+            wanted = _wanted(members)
+            x_PD, select = self._hidden(batch, [item.positions for item in wanted]), selector(wanted)
+            parts = [select(log_p_PV[:, : self.tokenizer.size], rows) for rows, log_p_PV in self._chunks(x_PD)]
+            columns = [torch.cat(column).cpu().numpy() for column in zip(*parts, strict=True)]
+            bounds = np.cumsum([len(item.positions) for item in wanted])[:-1]
+            return list(zip(*(np.split(column, bounds) for column in columns), strict=True))
+
+        return infer(self.model, sequences, compute, BATCH_TOKENS)
+
+    def _hidden(self, batch: Batch, positions: list[np.ndarray]) -> Float[Tensor, "P D"]:
+        """Return the last hidden states at positions of each sequence. The last layer runs only there.
 
         Raises:
             UserError: They are not finite.
         """
-        positions, starts = [each.positions for each in _wanted(members)], batch.ragged.cu_seqlens.tolist()
         ahead = self.head.ahead if isinstance(self.head, FillsMasks) and not self.causal else 0
-        index = np.concatenate([own + start - ahead for own, start in zip(positions, starts, strict=False)])
+        starts = batch.ragged.cu_seqlens.tolist()
+        index = np.concatenate([at + start - ahead for at, start in zip(positions, starts, strict=False)])
         rows = torch.as_tensor(index, dtype=torch.int64, device=self.model.device)
         # If all masks have the same rank, each is predicted from the rest of the text.
         if isinstance(self.head, FillsMasks) and self.head.permuted:
             batch = replace(batch, order=(batch.input_ids == self.tokenizer.mask_id).long())
         x_PD = self.model.encoder_of(self.kind)(batch, rows).last
         require_finite(x_PD)
-        return x_PD, np.cumsum([len(own) for own in positions])[:-1].tolist()
+        return x_PD
 
     def _chunks(self, x_PD: Float[Tensor, "P D"]) -> Iterable[tuple[slice, Float[Tensor, "P V"]]]:
         """Yield log probabilities for some rows at a time: all of them would not fit into the cache."""
@@ -260,13 +264,6 @@ class TokenModel:
 
     def _sequence(self, ids: np.ndarray, wanted: _Wanted) -> Sequence:
         return Sequence(ids, np.zeros_like(ids), self.tokenizer.word_starts_table[ids], target=wanted)
-
-
-def _most_probable(ids_PK: np.ndarray, log_p_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sort the candidates of each position by their log probabilities, float32 [P · K]."""
-    log_p_PK = log_p_N.reshape(ids_PK.shape)
-    order_PK = np.argsort(-log_p_PK, axis=1, kind="stable")
-    return np.take_along_axis(ids_PK, order_PK, 1), np.take_along_axis(log_p_PK, order_PK, 1)
 
 
 def _wanted(members: list[Sequence]) -> list[_Wanted]:
@@ -295,10 +292,7 @@ def _causal_head(model: Model) -> tuple[str, FillsMasks | PredictsNext] | None:
             return kind, head
         if facts_of(head).shape == "next":
             return kind, cast(PredictsNext, head)
-    own = (
-        isinstance(model.encoder, BringsVocabularyHead)
-        or model.encoder.embeddings.word.embedding_dim != config.hidden_size
-    )
-    if model.heads or own:
+    word = model.encoder.embeddings.word
+    if model.heads or isinstance(model.encoder, BringsVocabularyHead) or word.embedding_dim != config.hidden_size:
         return None
-    return CausalLM.kind, VocabularyHead(model.encoder.embeddings.word)
+    return CausalLM.kind, VocabularyHead(word)

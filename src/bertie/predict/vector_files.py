@@ -47,7 +47,7 @@ def vector_file(path: Path, width: int, dtype: Dtype, words: bool) -> Iterator[W
         path: The file, .npy or .parquet.
         width: Numbers in a vector.
         dtype: Type of the numbers.
-        words: Whether the vectors are those of words.
+        words: Whether they are vectors of words.
 
     Yields:
         A function that writes a block: its columns, and vectors float32 [n, width]. Missing: NaN.

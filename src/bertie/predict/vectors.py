@@ -33,7 +33,7 @@ from bertie.tokenizers.truncation import TokenizedText
 from bertie.tokenizers.valid_texts import require_texts
 
 WordPooling = Literal["first", "mean"]
-"""Vector of a word: that of its first piece, as for tagging in the BERT paper, or the mean of its pieces."""
+"""Vector of a word: the vector of its first piece, as for tagging in the BERT paper, or the mean of its pieces."""
 _POOLING: dict[WordPooling, Pooling] = {"first": "cls", "mean": "mean"}
 
 
@@ -82,12 +82,12 @@ def sequence_vectors(
     Raises:
         UserError: A sequence has no tokens.
     """
-    if not all(map(len, sequences)):  # its vector would be that of another one, or NaN
+    if not all(map(len, sequences)):  # its vector would be another one's, or NaN
         raise UserError("an empty text has no tokens, and the tokenizer of this model adds none: remove it")
 
     def compute(batch: Batch, group: list[Sequence]) -> list[np.ndarray]:
         bounds_S, device = batch.ragged.cu_seqlens, model.device
-        skipped = [0 if how.include_prompt else min(each.target or 0, len(each) - 1) for each in group]
+        skipped = [0 if how.include_prompt else min(item.target or 0, len(item) - 1) for item in group]
         before_S = torch.tensor(skipped, device=device)
         single = {"cls": bounds_S[:-1] + before_S, "lasttoken": bounds_S[1:] - 1}
         text_P = torch.arange(len(group), device=device)
@@ -184,8 +184,7 @@ def word_vectors(
         configuration.build(kind, value, name)
     width = layer_selection.selected_width(layers, model.encoder.config)
     tokenized = _tokenize_words(tokenizer, texts)
-    empty = ((words, offsets, np.zeros((len(words), width), np.float32)) for words, offsets, _ in tokenized)
-    results = [WordVectors(*each) for each in empty]
+    results = [WordVectors(words, at, np.zeros((len(words), width), np.float32)) for words, at, _ in tokenized]
     windows = [
         replace(window, example=number)
         for number, (words, _, pieces) in enumerate(tokenized)
@@ -250,8 +249,7 @@ def _tokenize_words(
 ) -> list[tuple[list[str], np.ndarray, TokenizedText]]:
     """Return the words of each text, their offsets (int32 [words, 2]) and their pieces."""
     plain = [text for text in texts if isinstance(text, str)]
-    if wrong := [text for text in texts if not isinstance(text, Iterable)]:
-        raise UserError(f"{wrong[0]!r} is neither a text nor a list of words")
+    require_texts(text for text in texts if not isinstance(text, Iterable))
     lists = [list(text) for text in texts if not isinstance(text, str)]
     if plain and lists:
         raise UsageError("expected texts or lists of words, not both in one call")

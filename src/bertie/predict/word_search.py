@@ -76,8 +76,8 @@ class Pieces:
         for slot in slots:
             begins = self.first_of_text if slot.at_start else self.first
             for position in range(slot.start, slot.stop):
-                own = begins if position == slot.start else self.later
-                table[position] = own if whole_words else self.ordinary
+                piece = begins if position == slot.start else self.later
+                table[position] = piece if whole_words else self.ordinary
         return table
 
     def spell(self, word: str, at_start: bool) -> list[int]:

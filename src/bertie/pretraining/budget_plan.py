@@ -18,7 +18,6 @@ from bertie.base.errors import UsageError, UserError, redacted
 from bertie.corpus.remote_shards import ShardCache
 from bertie.corpus.shards import Shards, open_shards
 from bertie.model.config import TransformerConfig
-from bertie.objectives.objective import Initializes
 from bertie.pretraining import scaling
 from bertie.pretraining.plan_report import Outlook, reasons, report
 from bertie.pretraining.pretrain import Setup, set_up
@@ -63,7 +62,7 @@ MOST_EPOCHS = 100
 
 
 class Cost(NamedTuple):
-    """What a recipe needs for a token, filler included."""
+    """The cost of a token, filler included, with a recipe."""
 
     operations: float
     seconds: float
@@ -78,7 +77,7 @@ class LeftOut(Exception):  # noqa: N818
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """What to plan for."""
+    """The device, the text and the time of a plan."""
 
     device: str
     gpu: Gpu | None
@@ -147,41 +146,36 @@ def plan(
     if not outlooks:
         why = "; ".join(reasons(left_out))
         raise UsageError(f"budget {budget} allows no plan ({why}): change the time, the device or the text")
-    best = min(outlooks, key=lambda each: each.loss)
+    best = min(outlooks, key=lambda outlook: outlook.loss)
     command = _command(best, target, data, budget, cache)
     report(outlooks, left_out, best, shards, f"{budget} on {target.device}")
     choice = "has the lowest loss" if len(outlooks) > 1 else "is the only recipe that can be estimated"
-    _state_assumptions(target)
     console.result(f"\n{best.recipe} {choice}. Train it with:\n\n  {command}")
     return {
         "device": target.device,
         "text_tokens": target.text,
         "preparation_seconds": preparation,
-        "outlooks": [asdict(each) for each in outlooks],
+        "outlooks": [asdict(outlook) for outlook in outlooks],
         "left_out": left_out,
         "recommended": best.recipe,
         "command": command,
     }
 
 
-def _state_assumptions(target: Target) -> None:
-    """Say what a plan for a GPU elsewhere assumes."""
-    if target.gpu is not None:
-        console.info(
-            f"The speed assumes {100 * target.utilization:g} % of the peak rate of the GPU (--utilization). It is not "
-            f"measured.\nRecipes smaller than {FILL_A_GPU[0]} do not fill a GPU: run the plan on it to see them."
-        )
-
-
 def _gpu(device: Device, utilization: float, threads: int) -> Gpu | None:
     """Return the GPU elsewhere. Raise UsageError for an argument that is out of range or has no effect."""
     gpu = GPUS.get(device)
     if gpu is None and utilization:
-        raise UsageError("--utilization is for a GPU elsewhere, and this machine is timed: remove it, or give --device")
+        raise UsageError("--utilization is for a GPU elsewhere: remove it, or give --device")
     if gpu is not None and threads:
-        raise UsageError(f"--threads is for this machine, and the plan is for {device}: remove one of them")
+        raise UsageError(f"--threads is for this machine, and the plan for {device}: remove one of them")
     if not 0 <= utilization <= 1:
         raise UsageError(f"--utilization {utilization:g}: give a number above 0, at most 1")
+    if gpu is not None:
+        console.info(
+            f"The speed assumes {100 * (utilization or UTILIZATION):g} % of the peak rate of the GPU (--utilization). Recipes "
+            f"smaller than {FILL_A_GPU[0]} do not fill a GPU: run the plan on it to see them."
+        )
     return gpu
 
 
@@ -189,10 +183,7 @@ def _require_text(target: Target) -> None:
     """Raise UserError if no number of epochs is worth as much as the shortest run that was measured."""
     fewest = math.ceil(scaling.measured_tokens()[0] / scaling.useful_tokens(MOST_EPOCHS, 1))
     if target.text < fewest:
-        raise UserError(
-            f"{target.shards.place} has {target.text:,} training tokens: give at least {fewest:,}, because no loss "
-            "was measured that less text could be compared with"
-        )
+        raise UserError(f"{target.shards.place} has {target.text:,} training tokens: give at least {fewest:,}")
 
 
 def _prepare(target: Target, begun: float) -> float:
@@ -237,9 +228,7 @@ def _reach(name: str, batch_size: int, target: Target, costs: list[Cost]) -> Out
 
 def _compare(preparation: float, seconds: float) -> None:
     """Warn if a tenth of a budget passes before the first step. Raise UsageError if all of it does."""
-    share = (
-        f"reading the shards and initial weights take {console.duration(preparation)} of {console.duration(seconds)}"
-    )
+    share = f"the preparation takes {console.duration(preparation)} of {console.duration(seconds)}"
     if preparation >= seconds:
         raise UsageError(f"{share}: give more time")
     if 10 * preparation > seconds:
@@ -251,7 +240,8 @@ def _recipe(name: str, batch_size: int, target: Target) -> PretrainConfig:
     sizes = {"batch_size": batch_size, "row_tokens": target.sizes()[1]}
     recipe = configuration.load(PretrainConfig, {"extends": name, "training": sizes}, "pretrain")
     objectives = tuple(
-        replace(each, initialization="random") if isinstance(each, Initializes) else each for each in recipe.objectives
+        replace(objective, initialization="random") if hasattr(objective, "initialization") else objective
+        for objective in recipe.objectives
     )
     return replace(recipe, objectives=objectives)
 
@@ -280,7 +270,7 @@ def _cost(name: str, batch_size: int, target: Target, costs: list[Cost]) -> Cost
         timed = rate is None and seconds < PATIENCE
         if timed:
             seconds = seconds_per_step(setup)
-    return Cost(operations / tokens, seconds / tokens, timed, sum(each.tokens for each in setup.eval_sets[0]))
+    return Cost(operations / tokens, seconds / tokens, timed, sum(micro.tokens for micro in setup.eval_sets[0]))
 
 
 def _memory(setup: Setup, target: Target) -> float:
@@ -310,11 +300,9 @@ def _require_covered(outlook: Outlook, target: Target) -> None:
     """Raise LeftOut if the curve says nothing about a run."""
     shortest, _ = scaling.measured_tokens()
     if outlook.epochs > MOST_EPOCHS:
-        enough = console.duration(MOST_EPOCHS * target.text / outlook.tokens_per_second)
-        often = f"would read the text {outlook.epochs:,.0f} times"
-        raise LeftOut(f"{often} and learns little after {MOST_EPOCHS} times, which take {enough}")
+        raise LeftOut(f"would read the text {outlook.epochs:,.0f} times and learns little after {MOST_EPOCHS} times")
     if scaling.useful_tokens(outlook.tokens, target.text) < shortest:
-        raise LeftOut(f"fewer than {shortest:,} tokens (repeated text counts less), the shortest run that was measured")
+        raise LeftOut(f"fewer than {shortest:,} tokens, the shortest run that was measured")
 
 
 def _command(best: Outlook, target: Target, data: str | Path, budget: str, cache: ShardCache) -> str:
@@ -323,7 +311,5 @@ def _command(best: Outlook, target: Target, data: str | Path, budget: str, cache
     words += ["--budget", budget, "--training.batch-size", str(best.batch_size)]
     if row_tokens != configuration.load(PretrainConfig, best.recipe, "pretrain").training.row_tokens:
         words += ["--training.row-tokens", str(row_tokens)]
-    words += ["--threads", str(target.threads)] if target.threads else []
-    words += ["--cache", str(cache.cache)] if cache.cache else []
-    words += ["--cache-gb", str(cache.cache_gb)] if cache.cache_gb else []
-    return shlex.join(words)
+    flags = {"--threads": target.threads, "--cache": cache.cache, "--cache-gb": cache.cache_gb}
+    return shlex.join(words + [word for flag, value in flags.items() if value for word in (flag, str(value))])

@@ -126,10 +126,7 @@ def _report_phase(setup: Setup, number: int, micro_batch: int) -> dict[str, Any]
 def _example(micro: MicroBatch, tokenizer: Tokenizer) -> str:
     """Return the first sequence as the model reads it, truncated to one line."""
     ids = micro.batch.input_ids[: int(micro.batch.ragged.cu_seqlens[1])]
-    text = " ".join(tokenizer.vocabulary[i] for i in ids).replace(" ##", "")
-    if tokenizer.algorithm != "wordpiece":
-        text = tokenizer.decode(ids.tolist())
-    text = printable(text)
+    text = printable(tokenizer.decode(ids.tolist()))
     return text if len(text) <= 160 else f"{text[:159]}…"
 
 
@@ -139,8 +136,8 @@ def _report_space(job: TrainingJob, out: Path) -> dict[str, int]:
     checkpoint = 3 * 4 * job.model.size
     kept = job.keep_checkpoints + 1
     console.result(
-        f"space        {_bytes(memory)} of free memory; {_bytes(checkpoint)} per checkpoint, of which {kept} are kept "
-        f"while another is written, from a copy in memory; {_bytes(free)} of free disk space"
+        f"space        {_bytes(memory)} of free memory; {_bytes(free)} of free disk space for {kept + 1} checkpoints of "
+        f"{_bytes(checkpoint)}"
     )
     if checkpoint * (kept + 1) > free:
         console.warn(f"{existing} has no space for {kept + 1} checkpoints: lower --training.keep-checkpoints")
@@ -163,13 +160,10 @@ def _try_steps(setup: Setup, job: TrainingJob, counters: Counters) -> dict[str, 
     speed = median(speeds) if speeds else math.nan
     shown = ", ".join(f"{loss:.3f}" for loss in losses)
     seconds = setup.config.budget_seconds or setup.total_tokens / speed
-    epochs, time_of_run = setup.epochs(seconds * speed), console.duration(seconds)
-    outlook = f"all steps of the run would take {time_of_run}"
-    if setup.config.budget:
-        outlook = f"the budget of {time_of_run} would be {seconds * speed:,.0f} tokens, {epochs:.3g} epochs"
+    epochs, run = setup.epochs(seconds * speed), "the budget" if setup.config.budget else "all steps of the run"
     console.result(
-        f"{len(losses)} steps      losses {shown}; {speed:,.0f} tokens/s: {outlook}, without preparation, "
-        "evaluations and checkpoints; nothing was written"
+        f"{len(losses)} steps      losses {shown}; {speed:,.0f} tokens/s: {run} of {console.duration(seconds)} would be "
+        f"{seconds * speed:,.0f} tokens, {epochs:.3g} epochs, without evaluations and checkpoints; nothing was written"
     )
     warn_of_repetition(epochs)
     return {"losses": losses, "tokens_per_second": speed, "seconds": seconds}

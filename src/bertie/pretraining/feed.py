@@ -50,10 +50,10 @@ class Feed:
     def __post_init__(self) -> None:
         for number, phase in enumerate(self.phases):
             if phase.shape.rows < self.ranks.count:
-                rows = f"{console.plural(phase.shape.rows, 'row')} of {phase.shape.row_tokens} tokens"
+                rows = console.plural(phase.shape.rows, "row")
                 raise UsageError(
-                    f"a step of phase {number + 1} has {rows}, and each of the {self.ranks.count} ranks needs one: lower "
-                    "training.row_tokens, or raise training.batch_size"
+                    f"a step of phase {number + 1} has {rows} for {self.ranks.count} ranks: lower training.row_tokens, or "
+                    "raise training.batch_size"
                 )
 
     def steps(self, first: int, position: Position) -> Generator[Step]:
@@ -87,10 +87,9 @@ class Feed:
 
     def build(self, plan: StepPlan) -> Step:
         """Build this rank's micro-batches of a step."""
-        own = self.ranks.own_range(plan.rows)
-        parts = passes(own, self.micro_batch)
-        micro_batches = self.micro_batches(plan, parts)
-        return Step(micro_batches, plan.position, plan.after, tuple(part.start for part in parts))
+        parts = passes(self.ranks.own_range(plan.rows), self.micro_batch)
+        numbers = tuple(part.start for part in parts)
+        return Step(self.micro_batches(plan, parts), plan.position, plan.after, numbers)
 
     def micro_batches(self, plan: StepPlan, parts: list[range]) -> list[MicroBatch]:
         """Build a micro-batch of each of the given parts of the rows of a step, masked and labeled."""
@@ -163,6 +162,6 @@ def label_row(
     targets, notes = dict[str, Any](), dict[str, Any]()
     for number, objective in enumerate(objectives):
         rng = seeding.generator(seed, *stream, number)
-        given = Labeling(tokenizer, rng, progress, held_out, notes)
-        batch, targets[objective.kind], notes[objective.kind] = objective.label(batch, given)
+        labeling = Labeling(tokenizer, rng, progress, held_out, notes)
+        batch, targets[objective.kind], notes[objective.kind] = objective.label(batch, labeling)
     return batch, targets

@@ -11,9 +11,8 @@ import torch
 from bertie.base import config as configuration
 from bertie.base import console, runtime, seeding
 from bertie.base.errors import UsageError, UserError
-from bertie.checkpoints.checkpoint import Checkpoint, load_weights
 from bertie.checkpoints.find import list_checkpoints
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import Checkpoint, load_weights, read_checkpoint
 from bertie.checkpoints.training_state import load_optimizer
 from bertie.checkpoints.vocabulary_growth import grown, rows_by_entry
 from bertie.corpus.shards import Shards
@@ -25,7 +24,6 @@ from bertie.model.model import Model
 from bertie.objectives import AnyObjective
 from bertie.objectives.heads import build_heads, objectives_named
 from bertie.objectives.initialization import Pending, begin_vectors
-from bertie.objectives.objective import Generates, Initializes, Teaches
 from bertie.pretraining.recipe import PretrainConfig
 from bertie.tokenizers.tokenizer import Tokenizer
 from bertie.training.distributed import Ranks
@@ -36,10 +34,10 @@ def model_size(config: PretrainConfig, start: Checkpoint | None, out: Path, rank
     if not config.init_from:
         return config.model
     size = start.config if start else config.model
-    own, other = ((each.num_hidden_layers, each.hidden_size) for each in (config.model, size))
-    if own != other:
-        layers = "{} layers of {}, not {} of {} as in the recipe"
-        console.info(f"the model has the size of {config.init_from}: {layers.format(*other, *own)}")
+    models = (size, config.model)
+    sizes = [f"{console.plural(model.num_hidden_layers, 'layer')} of {model.hidden_size}" for model in models]
+    if sizes[0] != sizes[1]:
+        console.info(f"the model has the size of {config.init_from}: {sizes[0]}, not {sizes[1]} as in the recipe")
     if ranks.first and start is None:  # a resumed run has saved the size, and its initial checkpoint may be gone
         size = configuration.build(EncoderConfig, configuration.read(out / "config.toml")["model"], "model")
     attention_dropout = getattr(config.model, "attention_probs_dropout_prob", 0.0)
@@ -64,15 +62,14 @@ def new_model(
         teacher: The teacher of a distillation, which training needs.
     """
     encoder = build_encoder(size, attention)
-    sizes = [objective.generator(size) for objective in objectives if isinstance(objective, Generates)]
-    generator = build_generator(sizes[0] if sizes else None, encoder, attention)
+    generator_size = next(filter(None, (objective.generator(size) for objective in objectives)), None)
+    generator = build_generator(generator_size, encoder, attention)
     model = Model(encoder, build_heads(objectives, encoder, generator), generator=generator)
     runtime.reseed_torch(seed, seeding.WEIGHTS)
     initialize_weights(model, size.initializer_range)
     if teacher is not None:
         for objective in objectives:
-            if isinstance(objective, Teaches):
-                objective.connect_teacher(model, teacher, attention)
+            objective.connect_teacher(model, teacher, attention)
     return model
 
 
@@ -83,15 +80,14 @@ def counted_weights(objectives: tuple[AnyObjective, ...], model: Model, shards: 
     The block gets a function that waits for the counts, and then sets the weights in place. The model is on the CPU then.
     """
     random, begun = torch.get_rng_state(), dict[str, Pending]()
-    initializing = [objective for objective in objectives if isinstance(objective, Initializes)]
     with ExitStack() as stack:
-        for objective in initializing:
+        for objective in objectives:
             if (words := objective.counted(model)) is not None:
                 begun[objective.kind] = stack.enter_context(begin_vectors(words, shards.train))
 
         def set_weights() -> None:
             torch.set_rng_state(random)  # the block may have drawn numbers
-            for objective in initializing:
+            for objective in objectives:
                 objective.initialize(model, shards, begun.get(objective.kind))
 
         yield set_weights
@@ -109,11 +105,11 @@ def read_teacher(config: PretrainConfig, tokenizer: Tokenizer | None) -> Checkpo
         UserError: The model is damaged.
     """
     longest = max(phase.layout.max_length for phase in config.resolved_phases)
-    for number, objective in enumerate(config.objectives):
-        if isinstance(objective, Teaches):
-            flag, continues = f"--objectives.{number}", bool(config.init_from)
-            return objective.read_teacher(config.model, longest, continues, tokenizer, flag)
-    return None
+    teachers = (
+        objective.read_teacher(config.model, longest, bool(config.init_from), tokenizer, f"--objectives.{number}")
+        for number, objective in enumerate(config.objectives)
+    )
+    return next(filter(None, teachers), None)
 
 
 def vocabulary_weights(checkpoint: Checkpoint) -> tuple[str, ...]:
@@ -138,11 +134,10 @@ def read_initial_checkpoint(source: str | Path, tokenizer: Tokenizer) -> Checkpo
     checkpoint = read_checkpoint(source)
     checkpoint.warn_of_training()
     old = checkpoint.tokenizer
-    rules = [(each.vocabulary[: old.size], each.rules, each.merges) for each in (old, tokenizer)]
-    if rules[0] != rules[1]:
+    if (old.vocabulary, old.rules, old.merges) != (tokenizer.vocabulary[: old.size], tokenizer.rules, tokenizer.merges):
         raise UsageError(
-            f"the text was prepared with another vocabulary than {source} has: prepare it with --tokenizer "
-            f"{source}, or with a vocabulary that has the same entries first and then additional ones"
+            f"the text was prepared with another vocabulary than {source} has: prepare it with --tokenizer {source}, or "
+            "an extension of it"
         )
     pieces = [old.split_entry(word) for word in tokenizer.vocabulary[old.size :]]
     return grown(checkpoint, tokenizer, pieces, vocabulary_weights(checkpoint) if pieces else ())
@@ -187,9 +182,7 @@ def load_initial_optimizer(start: Checkpoint, model: Model, optimizer: torch.opt
         raise UsageError(f"{start.folder} contains no optimizer state: omit --init-optimizer")
     saved_kind = _optimizer_kind(folders[0])
     if saved_kind != kind:
-        raise UsageError(
-            f"{folders[0]} was trained with {saved_kind}, whose state does not fit {kind}: omit --init-optimizer"
-        )
+        raise UsageError(f"{folders[0]} was trained with {saved_kind}, not {kind}: omit --init-optimizer")
     load_optimizer(folders[0], model, optimizer, grown=vocabulary_weights(start))
     return f"loaded the optimizer state of {folders[0]}"
 
@@ -199,8 +192,7 @@ def _optimizer_kind(checkpoint: Path) -> str:
     recipe = checkpoint.resolve().parents[1] / "config.toml"
     if checkpoint.resolve().parent.name != "checkpoints" or not recipe.is_file():
         raise UsageError(
-            f"{checkpoint} is not inside a run folder, so the kind of its optimizer is unknown: give the run folder, "
-            "or omit --init-optimizer"
+            f"the kind of its optimizer is unknown, because {checkpoint} is not inside a run folder: omit --init-optimizer"
         )
     try:
         return str(configuration.read(recipe)["optimizer"]["kind"])

@@ -40,8 +40,8 @@ def require_long_documents(model: EncoderConfig, train: Corpus) -> None:
         return
     if (longest := _longest(train) + SPECIAL_TOKENS) <= segment:
         raise UsageError(
-            f"model.memory_length is {memory}, and the longest training document ({longest:,} tokens) is one segment of "
-            f"model.segment_length {segment}: lower it, or prepare longer documents"
+            f"model.segment_length {segment} holds the longest training document ({longest:,} tokens): lower it, or set "
+            "model.memory_length to 0"
         )
 
 

@@ -79,8 +79,8 @@ def resolve_phases(
     Raises:
         UsageError: If the shares do not sum to 1, if a phase has no step, or if its length is invalid.
     """
-    if phases and abs(sum(phase.share for phase in phases) - 1) > 1e-6:
-        raise UsageError(f"phases: the shares sum to {sum(phase.share for phase in phases):g}: they must sum to 1")
+    if phases and abs((total := sum(phase.share for phase in phases)) - 1) > 1e-6:
+        raise UsageError(f"phases: the shares sum to {total:g}: they must sum to 1")
     resolved: list[ResolvedPhase] = []
     share = 0.0
     for number, phase in enumerate(phases or (Phase(1.0),)):
@@ -88,15 +88,14 @@ def resolve_phases(
         first_step = resolved[-1].end_step if resolved else 0
         end_step = steps if number + 1 == len(phases) else round(share * steps)
         if end_step <= first_step:
-            short = f"{phase.share:g} of {steps} steps is less than one step"
-            raise UsageError(f"phases.{number}: {short}: raise share or training.steps")
+            raise UsageError(f"phases.{number} is less than one of {steps} steps: raise share or training.steps")
         try:
-            own = replace(layout, max_length=phase.max_length or layout.max_length)
+            phase_layout = replace(layout, max_length=phase.max_length or layout.max_length)
         except UsageError as error:
             raise UsageError(str(error).replace("layout", f"phases.{number}")) from error
         size = phase.batch_size or batch_size
-        shape = StepShape.of(size, own.max_length, row_tokens)
-        resolved.append(ResolvedPhase(first_step, end_step, own, size, shape, static_epochs, shuffle_tokens))
+        shape = StepShape.of(size, phase_layout.max_length, row_tokens)
+        resolved.append(ResolvedPhase(first_step, end_step, phase_layout, size, shape, static_epochs, shuffle_tokens))
     return resolved
 
 

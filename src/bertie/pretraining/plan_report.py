@@ -15,11 +15,11 @@ CLOSE = 0.05
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a recipe would reach in the time."""
+    """The result of a recipe in the given time."""
 
     recipe: str
     parameters: int
-    """Those of the layers, without embeddings and heads."""
+    """Weights in the layers, without embeddings and heads."""
     tokens_per_second: float
     """Speed of the steps, filler included."""
     timed: bool
@@ -47,52 +47,46 @@ def report(outlooks: list[Outlook], left_out: dict[str, str], best: Outlook, sha
         shards: The text.
         title: Time and device.
     """
-    text = int(shards.train.document_starts[-1])
+    text, (_, longest) = int(shards.train.document_starts[-1]), scaling.measured_tokens()
     console.result(
         f"\n{title}, {_amount(text)} tokens of text\n\n"
         "recipe        parameters      tokens/s          tokens  epochs  sequences/step  held-out loss (80 % interval)"
     )
-    for each in outlooks:
-        speed = ("" if each.timed else "about ") + f"{each.tokens_per_second:,.0f}"
+    for row in outlooks:
+        speed = ("" if row.timed else "about ") + f"{row.tokens_per_second:,.0f}"
         console.result(
-            f"{each.recipe:<12}{each.parameters / 1e6:>10.1f} M{speed:>14}{_amount(each.tokens):>16}{_epochs(each.epochs):>8}"
-            f"{each.batch_size:>16,}  {_loss(each)}"
+            f"{row.recipe:<12}{row.parameters / 1e6:>10.1f} M{speed:>14}{_amount(row.tokens):>16}{_epochs(row.epochs):>8}"
+            f"{row.batch_size:>16,}  {_loss(row)}"
         )
-    for line in reasons(left_out):
-        console.result(f"left out: {line}")
-    _, longest = scaling.measured_tokens()
-    console.result(
-        "\nParameters are those of the layers, without embeddings. Losses are in nats, with BERT's masks (15 % of the "
-        "tokens), on\nthe Simple English Wikipedia (30,000 vocabulary entries; counting its words gives a held-out loss of "
-        f"{scaling.UNIGRAM_LOSS:.2f}).\nYours has {shards.tokenizer.size:,} entries and "
-        f"{shards.unigram_loss:.2f}: the more these differ, the less the losses apply.\n`bertie pretrain` "
-        "reports the loss with the masks of the recipe (30 %), which is higher."
+    notes = [f"left out: {line}" for line in reasons(left_out)]
+    notes.append(
+        "\nParameters are the weights in the layers. Losses are in nats, with BERT's masks (15 % of the tokens; the recipes "
+        "mask 30 %,\nso `bertie pretrain` reports more), on the Simple English Wikipedia: 30,000 entries, counting its words "
+        f"gives {scaling.UNIGRAM_LOSS:.2f}.\nYours has {shards.tokenizer.size:,} entries and {shards.unigram_loss:.2f}: the "
+        "more these differ, the less the losses apply."
     )
     if best.tokens > longest:
-        console.result(
-            f"The longest measured run has {_amount(longest)} tokens. The losses of longer ones are estimated from it and "
-            "from\nthose that BERT's authors published."
+        notes.append(
+            f"Beyond {_amount(longest)} tokens, losses are estimated from the ones that BERT's authors published."
         )
-    if close := [each.recipe for each in outlooks if each is not best and each.loss - best.loss < CLOSE]:
-        console.result(
-            f"{', '.join(close)}: as good as {best.recipe}, since the loss differs by less than {CLOSE} nats."
+    if close := [row.recipe for row in outlooks if row is not best and row.loss - best.loss < CLOSE]:
+        notes.append(f"{', '.join(close)}: as good as {best.recipe}, the loss differs by less than {CLOSE} nats.")
+    if any(row.epochs > FEW_EPOCHS for row in outlooks):
+        notes.append(
+            f"After more than {FEW_EPOCHS} epochs, only the lower end of the interval is shown: no such run was measured."
         )
-    if any(each.epochs > FEW_EPOCHS for each in outlooks):
-        console.result(
-            f"After more than {FEW_EPOCHS} epochs, only the lower end of the interval is shown, because no such run was "
-            "measured:\nthe held-out loss of a model that reads a short text too often rises."
-        )
+    for note in notes:
+        console.result(note)
     if best.loss > shards.unigram_loss:
         console.warn(
             f"a loss of {best.loss:.2f} nats is more than the {shards.unigram_loss:.2f} nats of counting words in your "
-            "training text, so the curve does not fit it: the text is too short, or unlike the one that was measured"
+            "training text: the text is too short, or unlike the one that was measured"
         )
     if best.epochs > ENOUGH_EPOCHS:
         steps = int(best.steps * ENOUGH_EPOCHS / best.epochs)
         console.warn(
-            f"too little text for this time: {best.recipe} would read it {best.epochs:,.0f} times, and after "
-            f"{ENOUGH_EPOCHS} times it learns little and may get worse: add text, or stop after {steps:,} steps "
-            f"(--training.steps {steps} in place of --budget)"
+            f"{best.recipe} would read the text {best.epochs:,.0f} times, and learns little after {ENOUGH_EPOCHS}: add text, "
+            f"or give --training.steps {steps} in place of --budget"
         )
 
 

@@ -19,18 +19,16 @@ from bertie.base import console, runtime
 from bertie.base.contracts import MicroBatch
 from bertie.base.errors import UserError
 from bertie.batches.sections import require_sections
-from bertie.checkpoints.checkpoint import Checkpoint
+from bertie.checkpoints.find import weights_fingerprint
 from bertie.checkpoints.folder import MANIFEST
 from bertie.checkpoints.hub import hub_id
 from bertie.checkpoints.model_card import About, CardResults
-from bertie.checkpoints.read import verify
+from bertie.checkpoints.read import Checkpoint, verify
 from bertie.checkpoints.training_state import has_checkpoint
-from bertie.checkpoints.weight_files import weights_fingerprint
 from bertie.corpus.remote_shards import ShardCache
 from bertie.corpus.shards import Shards, open_shards
 from bertie.model.encoder import spell_entries
 from bertie.model.model import Model
-from bertie.objectives.objective import Holds
 from bertie.pretraining.compile_layers import compile_if_possible
 from bertie.pretraining.eval_set import eval_batches
 from bertie.pretraining.feed import Feed
@@ -250,8 +248,7 @@ class Setup:
             self.start_up.end("initial weights")
         # Only now: the passes above are no training, and saved weights may not be loaded yet.
         for objective in config.objectives:
-            if isinstance(objective, Holds):
-                objective.hold(model, self.shards.tokenizer, optimizer)
+            objective.hold(model, self.shards.tokenizer, optimizer)
         return model, optimizer, feed
 
     def _random_model(self) -> Model:
@@ -279,7 +276,7 @@ class Setup:
             f"{self.feed.length.describe(phase.steps)} of {phase.batch_size} × {phase.layout.max_length} tokens"
             for phase in self.feed.phases
         )
-        ranks = f"{self.ranks.count} ranks, " if self.ranks.count > 1 else ""
+        ranks = f"{self.ranks.count} ranks, " * (self.ranks.count > 1)
         return (
             f"{job.model.size:,} parameters, {tokens:,} training tokens, {steps}; {job.settings.precision}, {ranks}"
             f"{console.plural(self.threads, 'thread')}, {runtime.device()}; a unigram model of the training text "
@@ -303,27 +300,26 @@ class Setup:
 
     def out_of_memory_advice(self, micro_batch: int) -> str:
         """Return an error message, with settings to try, after `micro_batch` rows per forward pass did not fit."""
-        settings, rows = self.config.training, []
+        fitting = micro_batch - 1
         for phase in self.feed.phases:
             estimate = self.memory_estimate(self.feed.first_rows(self.feed.first_step(phase), 1))
-            rows.append((int(USABLE_SHARE * runtime.memory()[1]) - estimate.fixed) // estimate.activations)
-        fitting = min(*rows, micro_batch - 1)
-        shape = f"{console.plural(micro_batch, 'row')} of about {settings.row_tokens:,} tokens"
-        problem = f"out of memory with {shape} per forward pass"
+            usable = int(USABLE_SHARE * runtime.memory()[1]) - estimate.fixed
+            fitting = min(fitting, usable // estimate.activations)
+        problem = f"out of memory with {console.plural(micro_batch, 'row')} per forward pass"
         if fitting > 0:
             return f"{problem}: --training.micro-batch {fitting} should fit"
-        recompute = "" if settings.activation_checkpointing else "--training.activation-checkpointing, "
-        return f"{problem}: try {recompute}a smaller model or, in a new run, a lower --training.row-tokens"
+        recompute = "--training.activation-checkpointing, " * (not self.config.training.activation_checkpointing)
+        return f"{problem}: try {recompute}a smaller model, or a lower --training.row-tokens"
 
     def about(self, base_model: str, last: dict[str, Any]) -> About:
         """Return what the report and the model card say. base_model: hub id, if any. last: the last evaluation."""
         scores = {name: last[name] for name in last if name.endswith(("_loss", "_accuracy"))}
         longest = max(phase.layout.max_length for phase in self.feed.phases)
+        shown = ", ".join(f"{name} {score:.4g}" for name, score in scores.items())
         text = (
             f"Pre-trained for {console.plural(last['step'], 'step')} ({last['tokens']:,} tokens) on sequences of up to "
-            f"{longest:,} tokens. On held-out documents: "
-            f"{', '.join(f'{name} {score:.4g}' for name, score in scores.items())} "
-            f"(a unigram model of the training text with add-one smoothing: {self.shards.unigram_loss:.4g} nats)."
+            f"{longest:,} tokens. On held-out documents: {shown} (a unigram model of the training text with add-one "
+            f"smoothing: {self.shards.unigram_loss:.4g} nats)."
         )
         results = CardResults(scores, f"held-out documents of {Path(self.shards.place).absolute().name}")
         return About(text, self.config.card, base_model, "finetune", results)

@@ -123,14 +123,14 @@ class PretrainConfig:
         if self.init_optimizer == "keep" and not self.init_from:
             raise UsageError("init_optimizer is keep, but init_from names no checkpoint: set init_from too")
         if self.budget and isinstance(self.schedule, InverseSquareRoot) and not self.schedule.warmup:
-            raise UsageError(
-                "schedule.warmup is 0, and a budget needs a warmup for inverse_square_root: set it to 0.01"
-            )
+            raise UsageError("schedule.warmup is 0, and inverse_square_root with a budget needs one: set it to 0.01")
         if self.training.patience and len(self.phases) > 1:
-            raise UsageError(
-                "training.patience needs one evaluation set, and each phase has its own: remove one of them"
-            )
-        _check_objectives(self.objectives)
+            raise UsageError("training.patience does not work with phases: remove one of them")
+        kinds = [objective.kind for objective in self.objectives]
+        if not kinds or len(set(kinds)) < len(kinds):
+            raise UsageError(f"objectives is {kinds}: give one or more, each of a different kind")
+        if not any(objective.weight for objective in self.objectives):
+            raise UsageError(f"objectives.{kinds[0]}.weight is 0, and no objective has a higher one: raise one of them")
         for objective in self.objectives:
             objective.check(self.model, self.layout, self.objectives)
         _check_layout(self.layout, self.model, self.objectives)
@@ -146,16 +146,14 @@ class PretrainConfig:
                 if getattr(settings, key) not in ("automatic", False):
                     raise UsageError(f'training.{key} is for Transformers, and model.kind is "{model.kind}": remove it')
         elif settings.attention == "varlen":
-            dropout = model.attention_probs_dropout_prob
-            for key, problem in (
-                ("model.position_embedding", "alibi" * (model.position_embedding == "alibi")),
-                ("model.attention_probs_dropout_prob", f"{dropout:g}" * (dropout > 0)),
-                ("training.precision", "fp32" * (settings.precision == "fp32")),
+            for key, supported in (
+                ("model.position_embedding alibi", model.position_embedding != "alibi"),
+                ("model.attention_probs_dropout_prob", not model.attention_probs_dropout_prob),
+                ("training.precision fp32", settings.precision != "fp32"),
             ):
-                if problem:
+                if not supported:
                     raise UsageError(
-                        f"training.attention is varlen, which does not support {key} {problem}: change it, or set "
-                        "training.attention to automatic"
+                        f"training.attention varlen does not support {key}: change it, or set training.attention to automatic"
                     )
 
     @property
@@ -183,15 +181,6 @@ class PretrainConfig:
         return resolve_phases(self.phases, self.layout, *sizes, settings.static_epochs, settings.shuffle_tokens)
 
 
-def _check_objectives(objectives: tuple[AnyObjective, ...]) -> None:
-    """Raise UsageError if there is nothing to train, or one kind of objective twice."""
-    kinds = [objective.kind for objective in objectives]
-    if not kinds or len(set(kinds)) < len(kinds):
-        raise UsageError(f"objectives is {kinds}: give one or more, each of a different kind")
-    if not any(objective.weight for objective in objectives):
-        raise UsageError(f"objectives.{kinds[0]}.weight is 0, and no objective has a higher one: raise one of them")
-
-
 def require_positions(config: PretrainConfig) -> None:
     """Raise UsageError if a sequence may be longer than the model reads, if the phases are invalid, or if the sequences do not
     suit the segments of the model."""
@@ -199,8 +188,7 @@ def require_positions(config: PretrainConfig) -> None:
     most = config.model.max_position_embeddings
     if longest > most:
         where = "layout.max_length" if longest == config.layout.max_length else "phases: max_length"
-        advice = f"lower {where}" if config.init_from else "change one of them"
-        raise UsageError(f"{where} {longest} is more than model.max_position_embeddings {most}: {advice}")
+        raise UsageError(f"{where} {longest} is more than model.max_position_embeddings {most}: change one of them")
     require_segments(config.model, config.layout, longest)
 
 
@@ -208,16 +196,13 @@ def _check_layout(layout: Layout, model: EncoderConfig, objectives: tuple[AnyObj
     """Raise UsageError if the layout does not give what the model or the objectives need, or gives what they cannot use."""
     if model.language_embeddings and layout.kind != "translations":
         raise UsageError(
-            f'model.language_embeddings is true, and the layout "{layout.kind}" does not know the languages of the text: set '
-            'layout.kind to "translations", or model.language_embeddings to false'
+            f'model.language_embeddings true needs layout.kind "translations", not "{layout.kind}": change one of them'
         )
-    if layout.kind != "pairs":
-        return
-    if model.type_vocab_size == 1:
+    if layout.kind == "pairs" and model.type_vocab_size == 1:
         raise UsageError('model.type_vocab_size is 1, and layout.kind is "pairs": set it to 2, or to 0 for no segments')
-    if layout.negatives == "swapped" and not any(objective.traits.reads_pairs for objective in objectives):
+    if layout.kind == "pairs" and layout.negatives == "swapped" and not any(o.traits.reads_pairs for o in objectives):
         raise UsageError(
-            'layout.negatives is "swapped", and objectives has no nsp: add it, or set layout.negatives to "random"'
+            'layout.negatives "swapped" needs the objective nsp: add it, or set layout.negatives to "random"'
         )
 
 
@@ -230,8 +215,7 @@ def with_vocab_size(config: PretrainConfig, tokenizer: Tokenizer) -> PretrainCon
     model = config.model
     if model.vocab_size not in (0, tokenizer.size):
         raise UsageError(
-            f"model.vocab_size is {model.vocab_size}, but the shards' vocabulary has {tokenizer.size} entries: "
-            "omit it, or prepare the text with a vocabulary of that size"
+            f"model.vocab_size is {model.vocab_size}, but the shards have {tokenizer.size} entries: omit it"
         )
     require_positions(config)
     return replace(config, model=replace(model, vocab_size=tokenizer.size))
@@ -248,17 +232,11 @@ def with_languages(config: PretrainConfig, shards: Shards) -> tuple[PretrainConf
     layout, model = config.layout, config.model
     counts = shards.manifest["splits"]["train"]
     if layout.kind == "translations" and layout.translation_prob > 0 and counts.get("translated") == 0:
-        raise UsageError(
-            f"layout.translation_prob is {layout.translation_prob:g}, and no training document of {shards.place} has a "
-            "translation: set it to 0, or prepare records with text in several languages"
-        )
+        raise UsageError(f"no training document of {shards.place} has a translation: set layout.translation_prob to 0")
     if not model.language_embeddings:
         return config, shards
     if others := sorted({*shards.languages} - {*model.languages}) if model.languages else []:
-        raise UsageError(
-            f"model.languages is {', '.join(model.languages)}, and the shards also have {', '.join(others)}: correct "
-            "model.languages, or prepare the text without these languages"
-        )
+        raise UsageError(f"model.languages lacks {', '.join(others)}, which {shards.place} has: correct it")
     model = replace(model, languages=model.languages or shards.languages)
     return replace(config, model=model), shards.with_languages(model.languages)
 
@@ -268,9 +246,7 @@ def require_attention(settings: PretrainTraining) -> None:
     target = runtime.device().type
     precision = runtime.resolve_precision(settings.precision, runtime.device())
     machines = {"varlen": ("cuda", "bf16"), "grouped": ("cpu", precision), "looped": ("cpu", precision)}
-    if machines.get(settings.attention, (target, precision)) != (target, precision):
-        needs = "a GPU and training.precision bf16" if settings.attention == "varlen" else "a CPU"
-        raise UsageError(
-            f"training.attention is {settings.attention}, which needs {needs}; here it is {precision} on {target}: set "
-            "training.attention to automatic"
-        )
+    needed = machines.get(settings.attention, (target, precision))
+    if needed != (target, precision):
+        here, there = f"{precision} on {target}", " and ".join(needed)
+        raise UsageError(f"training.attention {settings.attention} needs {there}; here is {here}: set it to automatic")

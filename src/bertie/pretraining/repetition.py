@@ -18,10 +18,7 @@ BY_HEART = 0.5  # of the held-out loss: a training loss below shows that a model
 def warn_of_repetition(epochs: float) -> None:
     """Warn if a run reads its text more often than BERT's did."""
     if epochs > MANY_EPOCHS:
-        console.warn(
-            f"the run reads the text {epochs:,.0f} times, which is more than the {MANY_EPOCHS} times of BERT's paper: add "
-            "text, or train for a shorter time"
-        )
+        console.warn(f"the run reads the text {epochs:,.0f} times, more often than BERT's {MANY_EPOCHS}: add text")
 
 
 def warn_of_overfitting(run: Path, epochs: float, baseline: float) -> None:
@@ -41,12 +38,10 @@ def warn_of_overfitting(run: Path, epochs: float, baseline: float) -> None:
     best = min(evaluations, key=lambda record: record["mlm_loss"])
     fitted = fmean(record["mlm_loss"] for record in training[-max(1, len(training) // 10) :])
     loss = evaluations[-1]["mlm_loss"]
-    rose = loss > best["mlm_loss"] + ROSE
-    if not rose and loss <= baseline:
+    if loss <= min(best["mlm_loss"] + ROSE, baseline):
         return
-    facts = [f"training loss {fitted:.2f}", f"held-out loss {loss:.2f}"]
-    facts += [f"which was lowest after step {best['step']:,} ({best['mlm_loss']:.2f})"] * rose
-    facts += [f"worse than a unigram model of the training text ({baseline:.2f})"] * (loss > baseline)
-    advice = f"stop after {best['step']:,} steps" if rose else "see with --training.eval-every when to stop"
     result = " and learned it by heart" if fitted < BY_HEART * loss else ", which is too little for this run"
-    console.warn(f"the model read its text {epochs:,.0f} times{result} ({', '.join(facts)}): add text, or {advice}")
+    console.warn(
+        f"the model read its text {epochs:,.0f} times{result} (training loss {fitted:.2f}, held-out loss {loss:.2f}, lowest "
+        f"{best['mlm_loss']:.2f} after step {best['step']:,}, unigram model {baseline:.2f}): add text, or stop earlier"
+    )

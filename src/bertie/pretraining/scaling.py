@@ -102,7 +102,7 @@ def expected_loss(parameters: float, tokens: float, points: tuple[Point, ...] = 
         points: The losses to draw the curve through; none: all.
     """
     curve, others, run_errors = _fits(points or all_points())
-    losses = np.array([_loss(each, parameters, tokens) for each in others]) + run_errors
+    losses = np.array([_loss(other, parameters, tokens) for other in others]) + run_errors
     low, high = np.quantile(losses, [0.1, 0.9])
     loss = float(_loss(curve, parameters, tokens))
     return Expected(loss, min(float(low), loss), max(float(high), loss))
@@ -147,8 +147,8 @@ def _fits(points: tuple[Point, ...]) -> tuple[np.ndarray, list[np.ndarray], np.n
 def _fit(sizes: np.ndarray, tokens: np.ndarray, losses: np.ndarray, errors: np.ndarray) -> np.ndarray:
     start = np.array([2.0, 0.2, 2.0, 0.2, 0.1])
     bounds = (np.zeros(5), np.array([np.inf, 1.0, np.inf, 1.0, 1.0]))
-    found = least_squares(lambda curve: (_loss(curve, sizes, tokens) - losses) / errors, start, bounds=bounds)
-    return np.asarray(found.x)
+    fit = least_squares(lambda curve: (_loss(curve, sizes, tokens) - losses) / errors, start, bounds=bounds)
+    return np.asarray(fit.x)
 
 
 def _loss(curve: np.ndarray, sizes: Any, tokens: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a step of a pre-training costs: tokens, operations, seconds."""
+"""The cost of a step of a pre-training: tokens, operations, seconds."""
 
 from __future__ import annotations
 

@@ -33,22 +33,22 @@ def build_app(service: Service, front: Front) -> ASGIApp:
         return json_response(description)
 
     describing = Endpoint("GET", "/openapi.json", describe, "This description", protected=False)
-    own = [describing, *(page_endpoints(bool(service.keys.digests)) if front.page else ())]
-    served = [*routes(front.dialect), *((each.path, V1, each) for each in own)]
-    found = [
-        Route(path, exchange(service, path.replace(":path", ""), dialect, each), methods=[each.method])
-        for path, dialect, each in served
+    further = [describing, *(page_endpoints(bool(service.keys.digests)) if front.page else ())]
+    served = [*routes(front.dialect), *((endpoint.path, V1, endpoint) for endpoint in further)]
+    app_routes = [
+        Route(path, exchange(service, path.replace(":path", ""), dialect, endpoint), methods=[endpoint.method])
+        for path, dialect, endpoint in served
     ]
 
     async def http_error(request: Request, error: Any) -> Response:
-        fit = [route for route in found if route.matches(request.scope)[0] != Match.NONE]
+        fit = [route for route in app_routes if route.matches(request.scope)[0] != Match.NONE]
         if error.status_code == 405:  # Starlette names the methods of the first route alone
             error.headers = {"Allow": ", ".join(sorted({method for route in fit for method in route.methods or ()}))}
         response = _http_error(request.method, request.url.path, error)
         complete(Call(service, request), OTHER, response, "route")
         return response
 
-    app = Starlette(routes=found, exception_handlers={HTTPException: http_error})
+    app = Starlette(routes=app_routes, exception_handlers={HTTPException: http_error})
     app.router.redirect_slashes = False  # a redirect would name the host that the client names
     return with_cors(_without_last_slash(app), front)
 
@@ -81,7 +81,7 @@ def _http_error(method: str, path: str, error: HTTPException) -> Response:
     """Return the error of a path or method that does not exist, in the format of the path's dialect."""
     headers, status = error.headers or {}, error.status_code
     message = "no such path: /openapi.json lists them"
-    if names := [f"{each.base}{path} (--dialect {each.name})" for each in claimants(method, path)]:
+    if names := [f"{dialect.base}{path} (--dialect {dialect.name})" for dialect in claimants(method, path)]:
         message = f"several dialects have this path: use {' or '.join(names)}"
         headers, status = {}, 404  # the page may have the path with another method
     elif status == 405:

@@ -1,5 +1,5 @@
-"""What a client asks of a model, in our terms, and the way of every request: its sizes are checked, its texts become sequences,
-and the queue computes these."""
+"""Requests in the terms of bertie, and the way of every request: its sizes are checked, its texts become sequences, and the
+queue computes these."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from bertie.base.contracts import Sequence
 from bertie.base.errors import NonFiniteError, UserError
 from bertie.serve.exchange import Call
-from bertie.serve.limits import Refused, too_large
+from bertie.serve.limits import Refused, too_large, unfit
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.queue import QueuedJob
 from bertie.serve.worker import Failure
@@ -30,14 +30,14 @@ or sigmoid. sigmoid: as model, but of a number the sigmoid of the output, which 
 
 @dataclass(frozen=True)
 class Ask:
-    """What a client asks. A dialect maps the fields of its requests to these, and `embed`, `rank`, `classify` … read them."""
+    """A request. A dialect maps the fields of its own messages to these, and `embed`, `rank`, `classify` … read them."""
 
     call: Call
     """The request."""
     model_name: str
     """Name of the model; empty: the only one."""
     fields: Mapping[str, Any]
-    """What the model reads, by the client's name of the field, which messages name: a list of texts, or a single one. Fields
+    """Texts for the model, by the client's name of the field, which messages name: a list of texts, or a single one. Fields
     that are None are left out."""
     truncate: bool = True
     """Whether a text with more tokens than the model reads is truncated, or else refused."""
@@ -69,13 +69,13 @@ class Ask:
     """The client's words, by ours, where these differ: names of the fields above, and how to have texts truncated."""
 
     def __post_init__(self) -> None:
-        given = {name: value for name, value in self.fields.items() if value is not None}
-        object.__setattr__(self, "fields", given)
+        named = {name: value for name, value in self.fields.items() if value is not None}
+        object.__setattr__(self, "fields", named)
 
     @cached_property
     def values(self) -> list[Any]:
-        """What the model reads, in order."""
-        return [each for value in self.fields.values() for each in (value if isinstance(value, list) else [value])]
+        """The texts for the model, in order."""
+        return [text for value in self.fields.values() for text in (value if isinstance(value, list) else [value])]
 
     def name(self, number: int) -> str:
         """Return the field of a value, such as "input[3]"."""
@@ -92,7 +92,7 @@ class Ask:
 
     def refused(self, ours: str, problem: str, reason: str = "validation") -> Refused:
         """Return the refusal of a field, by our name for it."""
-        return Refused(422, reason, f"{self.word(ours)}: {problem}", self.word(ours))
+        return unfit(self.word(ours), problem, reason)
 
     def model(self, operation: Operation) -> ServedModel:
         """Return the model. Raises Refused if it is unknown, broken, or does not offer the operation."""
@@ -111,7 +111,7 @@ class Ask:
         """
         limits, param = self.call.service.limits, list(self.fields)[-1]
         if not sizes:
-            raise Refused(422, "validation", f"{param}: there is no text: give at least one", param)
+            raise unfit(param, "there is no text: give at least one")
         self.check_count(len(sizes))
         if (longest := max(sizes)) > limits.max_text_characters:
             name, most = self.name(sizes.index(longest)), limits.max_text_characters
@@ -127,7 +127,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Answered(Generic[R]):
-    """What a model found, and what it cost."""
+    """The results of a model, and their cost."""
 
     model: ServedModel
     """The model."""
@@ -143,13 +143,18 @@ class Answered(Generic[R]):
         return Answered(self.model, results, self.tokens, self.truncated)
 
 
-def answered(ask: Ask, model: ServedModel, job: QueuedJob, results: R) -> Answered[R]:
-    """Return the results of a job with its cost, which is counted."""
+async def answered(
+    ask: Ask, model: ServedModel, job: QueuedJob, finish: Callable[..., R], *arguments: Any, size: int = 0
+) -> Answered[R]:
+    """Return what `finish` makes of the results of a job, with the cost of the job, which is counted.
+
+    size: results that it makes, if these are more than sequences.
+    """
     tokens = sum(map(len, job.sequences))
     truncated = len({_number(i, sequence) for i, sequence in enumerate(job.sequences) if sequence.truncated})
     ask.call.facts["tokens"] = tokens
     ask.call.service.metrics.truncated(model.name, truncated)
-    return Answered(model, results, tokens, truncated)
+    return Answered(model, await ask.call.offload(max(size, len(job.sequences)), finish, *arguments), tokens, truncated)
 
 
 async def run(
@@ -203,7 +208,7 @@ def each_of(ask: Ask, encode: Callable[[Any], Sequence]) -> Callable[[list[tuple
             try:
                 sequences.append(encode(value))
             except UserError as error:
-                raise Refused(422, "input", f"{ask.name(number)}: {error}", ask.name(number)) from None
+                raise unfit(ask.name(number), str(error), "input") from None
         return sequences
 
     return encode_all

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -24,6 +24,7 @@ from bertie.serve.limits import Refused, too_large, try_later
 from bertie.serve.logs import places
 from bertie.serve.service import ClientGone, Service
 
+R = TypeVar("R")
 LARGE = 64 * 1024  # bytes of a response that do not count as memory
 BUG = "an error in the server: its operator finds the place in the log, under this X-Request-Id"
 OTHER = "other"  # in place of a path that does not exist, for metrics
@@ -37,7 +38,7 @@ _PROCESS, _numbers = secrets.token_hex(10), itertools.count(1)
 
 @dataclass(eq=False)
 class Call:
-    """What happens to one request."""
+    """The progress of one request."""
 
     service: Service
     """The service."""
@@ -52,9 +53,15 @@ class Call:
     stages: dict[str, float] = field(default_factory=dict)
     """Seconds in each stage."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """What the log says besides: model, texts, tokens."""
+    """Further facts for the log: model, texts, tokens."""
     reserve: Callable[[int], None] = lambda _: None
     """Counts bytes that the request keeps in memory until its response is complete. Raises Refused, with status 429."""
+    status: int = 200
+    """Status of the response to a request that is not refused."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Headers of this response."""
+    size: int = 0
+    """Results in the response: a large one is encoded in another thread."""
 
     @property
     def remaining(self) -> float:
@@ -65,6 +72,11 @@ class Call:
     def spent(self) -> float:
         """Seconds since its body was complete: the time that counts for the target. A slow client is none of the server's."""
         return time.monotonic() - self.received
+
+    async def offload(self, size: int, work: Callable[..., R], *arguments: Any) -> R:
+        """Return the result of some work for the response, as `Service.offload`."""
+        self.size = max(self.size, size)
+        return await self.service.offload(size, work, *arguments)
 
     async def gone(self) -> None:
         """Wait until the client goes away."""
@@ -111,20 +123,18 @@ class Endpoint:
 
     @cached_property
     def _types(self) -> list[Any]:
-        # Response: no message. Annotated[Response, M]: the message M, which the handler has encoded.
         types = get_type_hints(self.handler, include_extras=True).values()
-        types = [get_args(kind)[1] if get_origin(kind) is Annotated else kind for kind in types]
         return [None if kind in (NoneType, Response) else kind for kind in types]
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """What one kind of clients speaks."""
+    """The endpoints and errors of one kind of clients."""
 
     name: str
     """Name for --dialect."""
     base: str
-    """What stands before its paths, for a client's base URL. Empty: bertie's own, which has the paths it names."""
+    """The prefix of its paths, for a client's base URL. Empty: bertie's own API, which has the paths that it names."""
     endpoints: tuple[Endpoint, ...]
     """Its endpoints."""
     form: ErrorForm
@@ -147,9 +157,10 @@ def exchange(service: Service, name: str, dialect: Dialect, asked: Endpoint) -> 
             with service.buffer() as call.reserve:
                 message = await _read(call, decoder) if decoder is not None else None
                 result = await asked.handler(call, message)
-                size = call.facts.get("texts", 0)
-                is_response = isinstance(result, Response)
-                response = result if is_response else await service.offload(size, json_response, result)
+                if not isinstance(result, Response):
+                    size = max(call.size, call.facts.get("texts", 0))
+                    result = await service.offload(size, json_response, result, call.status, call.headers)
+                response = result
         except Refused as refused:
             reason, response = refused.reason, refusal(refused)
         except UserError as error:  # an input that does not fit; its message may quote a text, so it is not logged
@@ -191,9 +202,9 @@ class LargeResponse:
             self.service.buffered -= len(body)
 
 
-def json_response(message: Any, status: int = 200) -> Response:
+def json_response(message: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Return a message as a response."""
-    return Response(_encode(message), status, media_type="application/json")
+    return Response(_encode(message), status, headers, "application/json")
 
 
 def error_response(refused: Refused, form: ErrorForm) -> Response:
@@ -230,25 +241,21 @@ async def _read(call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
     try:
         return _decode(decoder, body)
     except msgspec.ValidationError as error:
-        raise invalid(error, decoder.type) from None
+        raise invalid(error) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        detail = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
         half = " (perhaps half a surrogate pair)" if b"\\ud" in body.lower() else ""
-        raise Refused(400, "json", f"the body is not valid JSON: {detail}{half}") from None
+        raise Refused(400, "json", f"the body is not valid JSON: {error}{half}") from None
     finally:
         gc.enable()
 
 
-def invalid(error: msgspec.ValidationError, message_type: Any) -> Refused:
+def invalid(error: msgspec.ValidationError) -> Refused:
     """Return the refusal of a message that does not fit its type."""
     message, _, path = str(error).partition(" - at `$")
-    field = path.rstrip("`").lstrip(".") or _quoted(message)
-    if message.startswith("Invalid enum value"):
-        values = _values(message_type, field)
-        message += f": give {' or '.join(values)}" if values else "; /openapi.json lists the values"
-    if "unknown field" in message and not path:
-        message = f"unknown field; the fields are {', '.join(_fields(message_type))}"
-    return Refused(422, "validation", f"{field}: {message}" if field else message, field or None)
+    # Without a path, the message quotes the field: "Object missing required field `input`".
+    field = path.rstrip("`").lstrip(".") or (message.split("`")[-2] if "field `" in message else "")
+    remedy = "; /openapi.json lists the values" if message.startswith("Invalid enum value") else ""
+    return Refused(422, "validation", f"{field}: {message}{remedy}" if field else message, field or None)
 
 
 def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
@@ -258,35 +265,10 @@ def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
     except msgspec.ValidationError as error:
         if not NULL_FIELD.search(str(error)):
             raise
-        required = _fields(decoder.type)
-        given = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-        kept = {name: value for name, value in given.items() if required.get(name, True) or bytes(value) != b"null"}
-        if len(kept) == len(given):
-            raise
+        optional = {field.encode_name for field in msgspec.structs.fields(decoder.type) if not field.required}
+        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        kept = {name: value for name, value in fields.items() if name not in optional or bytes(value) != b"null"}
         return decoder.decode(_encode(kept))
-
-
-def _fields(message_type: Any) -> dict[str, bool]:
-    """Return whether each field of a message is required. A union of messages has none in common."""
-    return {each.encode_name: each.required for each in msgspec.structs.fields(message_type)}
-
-
-def _values(message_type: Any, field: str) -> list[str]:
-    """Return the values that a field of a message may have; [] for a field of one of its parts."""
-    types = {each.encode_name: each.type for each in msgspec.structs.fields(message_type)}
-    return _literals(types.get(field.partition("[")[0]))
-
-
-def _literals(kind: Any) -> list[str]:
-    """Return the values that the Literals in a type name."""
-    if get_origin(kind) is Literal:
-        return [str(value) for value in get_args(kind)]
-    return [value for part in get_args(kind) for value in _literals(part)]
-
-
-def _quoted(message: str) -> str:
-    """Return the field that a message quotes last: "Object missing required field `input`"."""
-    return message.split("`")[-2] if "field `" in message else ""
 
 
 async def _read_body(call: Call) -> bytes:

@@ -45,8 +45,8 @@ class ApiKeys:
         if not self.digests:
             return True
         scheme, _, key = authorization.partition(" ")
-        given = _digest(key.strip().encode())
-        matches = [hmac.compare_digest(given, digest) for digest in self.digests]  # all, so that time tells nothing
+        digest = _digest(key.strip().encode())
+        matches = [hmac.compare_digest(digest, known) for known in self.digests]  # all, so that time tells nothing
         return any(matches) and scheme.lower() == "bearer"
 
 

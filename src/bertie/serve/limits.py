@@ -22,7 +22,7 @@ ErrorType = Literal[
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may ask for, and how much work may wait. A request beyond a limit is refused, never slowed down."""
+    """The limits of one request, and of the waiting work. A request beyond a limit is refused, never slowed down."""
 
     max_bytes: Annotated[int, Range(1)] = 4 * 2**20
     """Most bytes in the body of a request (else status 413)."""
@@ -96,6 +96,11 @@ class Refused(Exception):  # noqa: N818 - not every refusal is an error of the s
         return types.get(self.status, "invalid_request_error")
 
 
+def unfit(param: str, problem: str, reason: str = "validation") -> Refused:
+    """Return the refusal of a field, such as "input[3]"."""
+    return Refused(422, reason, f"{param}: {problem}", param)
+
+
 def try_later(status: int, reason: str, problem: str, seconds: float) -> Refused:
     """Return the refusal of a request that may be sent again after some seconds at the earliest.
 
@@ -129,7 +134,7 @@ DialectName = Literal["tei", "infinity", "vllm", "hf", "cohere", "ollama"]
 
 @dataclass(frozen=True)
 class Front:
-    """What the server offers besides its models, and to which web pages."""
+    """The offers of the server besides its models, and the web pages that may use it."""
 
     origins: tuple[str, ...] = ()
     """The web pages that browsers let use it."""

@@ -20,7 +20,7 @@ class Metrics:
     """All metrics of one server."""
 
     def __init__(self, shares: Iterable[QueueShare]):
-        """Create them. shares: those of the models."""
+        """Create them. shares: the models' shares of the queue."""
         prometheus.disable_created_metrics()
         self.registry = where = prometheus.CollectorRegistry()
         for collector in (prometheus.PROCESS_COLLECTOR, prometheus.PLATFORM_COLLECTOR, prometheus.GC_COLLECTOR):
@@ -61,17 +61,15 @@ class Metrics:
 
     def truncated(self, model: str, count: int) -> None:
         """Count truncated texts."""
-        if count:
-            self._truncated.labels(model).inc(count)
+        self._truncated.labels(model).inc(count)
 
     def batch(self, model: str, sequences: int, tokens: int, seconds: float, failed: list[Exception]) -> None:
         """Count a computed batch. failed: the errors of the sequences that could not be computed."""
         self._batch_seconds.labels(model).observe(seconds)
         self._batch_tokens.labels(model).observe(tokens)
         self._sequences.labels(model).inc(sequences)
-        if failed:
-            self._failed.labels(model).inc(len(failed))
-            self._nonfinite.labels(model).inc(sum(isinstance(error, NonFiniteError) for error in failed))
+        self._failed.labels(model).inc(len(failed))
+        self._nonfinite.labels(model).inc(sum(isinstance(error, NonFiniteError) for error in failed))
 
     def text(self) -> bytes:
         """Return all metrics as Prometheus reads them."""

@@ -24,9 +24,8 @@ def json_numbers(values: np.ndarray) -> Any:
             from very large ones is.
     """
     if not np.isfinite(values).all():
-        raise Refused(
-            500, "engine", "the answer has NaN or infinity: the outputs of the model are too large to compare"
-        )
+        problem = "the answer has NaN or infinity: the outputs of the model are too large to compare"
+        raise Refused(500, "engine", problem)
     return shortest(values.astype(np.float32, copy=False)).tolist()
 
 
@@ -50,23 +49,20 @@ def shortest(values: np.ndarray) -> np.ndarray:
     logarithms = np.log10(sizes, out=np.zeros_like(sizes), where=sizes > 0)
     # Places after the point. Up to 22, digits and power of ten are exact, so their quotient is the nearest fp64 number.
     places = DIGITS - 1 - np.floor(logarithms + 1e-9).astype(np.int64)
-    odd = None
-    if places.size and (places.min() < 2 or places.max() >= EXACT):
-        odd = (places < 2) | (places >= EXACT)
-        places[odd] = 2
-    found = _rounded(exact, places)
-    same = found.astype(np.float32) == values
-    flat, exact, places, given = (each.reshape(-1) for each in (found, exact, places, values))
+    odd = (places < 2) | (places >= EXACT)
+    places[odd] = 2
+    rounded = _rounded(exact, places)
+    same = rounded.astype(np.float32) == values
+    flat, exact, places, original = (array.reshape(-1) for array in (rounded, exact, places, values))
     longer, shorter = np.flatnonzero(~same), np.flatnonzero(same)
     flat[longer] = _rounded(exact[longer], places[longer] + 1)
     for fewer in (1, 2):
         numbers = _rounded(exact[shorter], places[shorter] - fewer)
-        same = numbers.astype(np.float32) == given[shorter]
+        same = numbers.astype(np.float32) == original[shorter]
         shorter = shorter[same]
         flat[shorter] = numbers[same]
-    if odd is not None:
-        found[odd] = [float(np.format_float_scientific(each)) for each in values[odd]]
-    return found
+    rounded[odd] = [float(np.format_float_scientific(value)) for value in values[odd]]
+    return rounded
 
 
 def _rounded(numbers: np.ndarray, places: np.ndarray) -> np.ndarray:

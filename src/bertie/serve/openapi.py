@@ -50,13 +50,14 @@ def openapi(chosen: str | None = None) -> dict[str, Any]:
         chosen: The dialect that has the paths without a base that several claim.
     """
     served = list(routes(chosen))
-    bodies = [kind for _, _, each in served for kind in (each.request, each.response) if kind is not None]
+    endpoints = [endpoint for _, _, endpoint in served]
+    bodies = [kind for endpoint in endpoints for kind in (endpoint.request, endpoint.response) if kind is not None]
     types = list(dict.fromkeys([*bodies, *(dialect.error for _, dialect, _ in served), m.Status, *PREDICTIONS]))
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     contents = {None: {"text/plain": {"schema": STRING}}}
     contents |= {kind: {"application/json": {"schema": schema}} for kind, schema in zip(types, schemas, strict=True)}
     _describe(components, types)
-    for kind in {each.request for _, _, each in served} - {None}:
+    for kind in {endpoint.request for endpoint in endpoints} - {None}:
         _allow_null(components[kind.__name__])
     components["EmbeddingsRequest"]["properties"]["input"]["anyOf"] = INPUT
     choices = [{"$ref": f"#/components/schemas/{kind.__name__}"} for kind in PREDICTIONS]
@@ -106,9 +107,10 @@ def _operation(path: str, dialect: Dialect, endpoint: Endpoint, contents: Conten
     if endpoint.request is not None:
         statuses |= set(ERRORS)
     error = m.Status if endpoint.response is m.Status else dialect.error
-    name = endpoint.handler.__name__
-    found: dict[str, Any] = {
-        "operationId": re.sub(r"\W+", "_", f"{endpoint.method}{path}").lower() if dialect.base else name,
+    operation: dict[str, Any] = {
+        "operationId": re.sub(r"\W+", "_", f"{endpoint.method}{path}").lower()
+        if dialect.base
+        else endpoint.handler.__name__,
         "summary": endpoint.summary,
         "description": endpoint.handler.__doc__,
         "responses": {
@@ -117,12 +119,12 @@ def _operation(path: str, dialect: Dialect, endpoint: Endpoint, contents: Conten
         },
     }
     if endpoint.request is not None:
-        found["requestBody"] = {"required": True, "content": contents[endpoint.request]}
+        operation["requestBody"] = {"required": True, "content": contents[endpoint.request]}
     if names := re.findall(r"\{(\w+)", path):
-        found["parameters"] = [{"name": each, "in": "path", "required": True, "schema": STRING} for each in names]
+        operation["parameters"] = [{"name": name, "in": "path", "required": True, "schema": STRING} for name in names]
     if endpoint.protected:
-        found["security"] = [{}, {"key": []}]
-    return found
+        operation["security"] = [{}, {"key": []}]
+    return operation
 
 
 def _response(description: str, content: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a model offers: how texts become sequences, how sequences are computed, and how outputs become predictions."""
+"""The operations of a model: how texts become sequences, how sequences are computed, and how outputs become predictions."""
 
 from __future__ import annotations
 
@@ -61,19 +61,14 @@ class ServedModel:
 
     @property
     def operations(self) -> list[str]:
-        """Names of what it offers, for clients. Every model embeds, and what embeds also compares, reranks and tokenizes."""
+        """Names of its operations, for clients. Every model embeds, and so also compares, reranks and tokenizes."""
         of_all = ["embeddings", "similarity", "rerank", "tokenize"]
         return of_all + [name for name in self.lanes if name not in ("vectors", "tokens")]
 
     @property
     def normalizes(self) -> bool:
         """Whether its files say that its vectors have length 1."""
-        return any(isinstance(each, Normalize) for each in self.predictor.text_embedding.modules)
-
-    @property
-    def sentence_vectors(self) -> bool:
-        """Whether it was trained for the vectors of sentences: its files or its head say how to compute them."""
-        return self.predictor.text_embedding.stated
+        return any(isinstance(module, Normalize) for module in self.predictor.text_embedding.modules)
 
     @property
     def mask_token(self) -> str | None:
@@ -89,33 +84,22 @@ class ServedModel:
         most = isqrt(MAX_PROBABILITIES // (config.num_hidden_layers * config.num_attention_heads))
         return min(most, MAX_ATTENTION_TOKENS, self.predictor.max_length)
 
-    def lacks(self, operation: Operation) -> str:
-        """Return why it does not offer an operation, and what to do, as the end of a message."""
-        if operation == "predict":
-            return "it lacks a task, as only fine-tuned models have one"
-        if operation == "fill-mask":
-            return "it lacks a masked-LM head"
-        kind = self.predictor.model.encoder.config.kind
-        if kind != "transformer":
-            return f"it is of the kind {kind}, and only Transformers show their attention"
-        engine = self.predictor.engine
-        remedy = "its operator can serve it with --engine plain"
-        return f"the engine {engine} does not compute the probabilities one by one ({remedy})"
-
     def reading_at_most(self, tokens: int) -> ServedModel:
         """Return the model with shorter sequences than it can read: what is longer is truncated."""
         predictor = replace(self.predictor, max_length=tokens)
         vars(predictor)["text_tokenizer"] = self.predictor.text_tokenizer  # it takes long to build
         return replace(self, predictor=predictor)
 
-    def encode_texts(self, texts: list[str], prompt: str) -> list[Sequence]:
-        """Return the sequences of texts to embed, with a prompt before each. Raises UserError for an invalid text."""
-        return self.predictor.text_sequences(texts, prompt)
-
     def encode_prompted(self, texts: list[tuple[str, str]]) -> list[Sequence]:
-        """Return the sequences of texts to embed, each after its own prompt: (prompt, text). Raises UserError as above."""
-        groups = groupby(texts, itemgetter(0))
-        return [each for prompt, group in groups for each in self.encode_texts([text for _, text in group], prompt)]
+        """Return the sequences of texts to embed, each after its own prompt: (prompt, text).
+
+        Raises UserError for an invalid text.
+        """
+        return [
+            sequence
+            for prompt, group in groupby(texts, itemgetter(0))
+            for sequence in self.predictor.text_sequences([text for _, text in group], prompt)
+        ]
 
     def encode_ids(self, ids: Collection[int]) -> Sequence:
         """Return the sequence of a text that the client has tokenized, with or without special tokens.
@@ -177,7 +161,7 @@ class ServedModel:
         return config
 
     def token_model(self) -> TokenModel:
-        """Return its view as a model that fills masks."""
+        """Return the part of the model that fills masks."""
         return self.predictor.token_model(only_masks=True)
 
 
@@ -211,18 +195,18 @@ def serve_model(name: str, predictor: Predictor, capacity: int, shorter_widths: 
 
 def _finite(compute: Callable[[list[Sequence]], list[Any]], sequences: list[Sequence]) -> list[Any]:
     """Compute sequences. A failure replaces each result that is NaN or infinity: JSON has neither, and nobody needs them."""
-    results = compute(sequences)
-    finite = [
-        all(np.isfinite(part).all() for part in (each if isinstance(each, tuple) else (each,))) for each in results
-    ]
-    return [each if fine else Failure(NonFiniteError()) for each, fine in zip(results, finite, strict=True)]
+
+    def is_finite(result: Any) -> bool:
+        return all(np.isfinite(part).all() for part in (result if isinstance(result, tuple) else (result,)))
+
+    return [result if is_finite(result) else Failure(NonFiniteError()) for result in compute(sequences)]
 
 
 def _probe(compute: Callable[[list[Sequence]], list[Any]], sequences: list[Sequence]) -> None:
     """Compute sequences. Raises NonFiniteError if a result is NaN or infinity, and what `compute` raises."""
-    if any(isinstance(each, Failure) for each in _finite(compute, sequences)):
+    if any(isinstance(result, Failure) for result in _finite(compute, sequences)):
         raise NonFiniteError
 
 
 def _fill(predictor: Predictor, sequences: list[Sequence]) -> list[Any]:
-    return predictor.token_model(only_masks=True).best_tokens(sequences, MAX_TOP_K)
+    return predictor.token_model(only_masks=True).top_tokens(sequences, MAX_TOP_K)

@@ -7,7 +7,6 @@ names of models reach the page only as answers of the API, and the scripts show 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from importlib import resources
 
 from starlette.responses import Response
@@ -15,7 +14,7 @@ from starlette.responses import Response
 from bertie.serve.exchange import Call, Endpoint, Handler
 
 STYLES = (
-    *("report.css", "inspect/page_assets/drawing.css"),
+    *("base/report.css", "inspect/page_assets/drawing.css"),
     *(f"serve/page_assets/{name}.css" for name in ("page", "results")),
 )
 NAMES = ("request", "snippets", "widgets", "masks", "predictions", "vectors", "attention", "examples", "main")
@@ -34,39 +33,34 @@ HEADERS = {
 }
 
 
-@dataclass(frozen=True)
-class Asset:
-    """A file of the page."""
+def assets(needs_key: bool) -> dict[str, tuple[str, str]]:
+    """Return the media type and the content of each file of the page, by its path.
 
-    path: str
-    media_type: str
-    content: bytes
-
-
-def assets(needs_key: bool) -> tuple[Asset, ...]:
-    """Return the files of the page. needs_key: whether requests need a key, so that the page asks for one."""
-    page = _read("serve/page_assets/page.html").replace("{needs_key}", str(needs_key).lower())
-    return (
-        Asset("/", "text/html", page.encode()),
-        Asset("/assets/page.css", "text/css", "".join(map(_read, STYLES)).encode()),
-        Asset("/assets/page.js", "text/javascript", "".join(map(_read, SCRIPTS)).encode()),
-        Asset("/assets/icon.svg", "image/svg+xml", _read("serve/page_assets/icon.svg").encode()),
-    )
+    needs_key: whether requests need a key, so that the page asks for one.
+    """
+    return {
+        "/": ("text/html", _read("serve/page_assets/page.html").replace("{needs_key}", str(needs_key).lower())),
+        "/assets/page.css": ("text/css", "".join(map(_read, STYLES))),
+        "/assets/page.js": ("text/javascript", "".join(map(_read, SCRIPTS))),
+        "/assets/icon.svg": ("image/svg+xml", _read("serve/page_assets/icon.svg")),
+    }
 
 
 def page_endpoints(needs_key: bool) -> list[Endpoint]:
     """Return the endpoints of the page. They need no key: the page has no secrets."""
-    return [Endpoint("GET", each.path, _handler(each), "", protected=False) for each in assets(needs_key)]
+    return [Endpoint("GET", path, _handler(*file), "", protected=False) for path, file in assets(needs_key).items()]
 
 
-def _handler(asset: Asset) -> Handler:
-    etag = f'"{hashlib.sha256(asset.content).hexdigest()[:32]}"'  # by it, a browser asks whether the file has changed
+def _handler(media_type: str, content: str) -> Handler:
+    etag = (
+        f'"{hashlib.sha256(content.encode()).hexdigest()[:32]}"'  # by it, a browser asks whether the file has changed
+    )
     headers = {**HEADERS, "etag": etag}
 
     async def handle(call: Call, _: None) -> Response:
         if etag in call.request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
-        return Response(asset.content, headers=headers, media_type=asset.media_type)
+        return Response(content, headers=headers, media_type=media_type)
 
     return handle
 

@@ -49,9 +49,7 @@ async def predict(ask: Ask) -> Answered[list[Any]]:
     except UserError as error:
         raise Refused(422, "input", str(error), "aggregation_strategy") from None
     job, examples = await run_task(ask, model, task)
-    arguments = (job.results, job.sequences, examples)
-    predictions = await ask.call.service.offload(len(job.sequences), task.decode, *arguments)
-    return answered(ask, model, job, predictions)
+    return await answered(ask, model, job, task.decode, job.results, job.sequences, examples)
 
 
 async def run_task(ask: Ask, model: ServedModel, task: Task) -> tuple[QueuedJob, list[Any]]:
@@ -59,9 +57,9 @@ async def run_task(ask: Ask, model: ServedModel, task: Task) -> tuple[QueuedJob,
     inputs = ask.values
     sizes, texts = [characters(value) for value in inputs], sum(map(_texts_in, inputs))
     ask.check_sizes(sizes)
-    if model.predicting.unit == "example":  # each text makes a sequence, with what it belongs to
+    if model.predicting.unit == "example":  # each text makes a sequence
         ask.check_count(texts)
-    examples = await ask.call.service.offload(texts, _read, ask, model, inputs)
+    examples = await ask.call.offload(texts, _read, ask, model, inputs)
     return await run(ask, model, "predict", partial(_encode, ask, model, task), examples, sizes), examples
 
 
@@ -88,21 +86,20 @@ def _encode(ask: Ask, model: ServedModel, task: Task, examples: list[Any]) -> li
 
 def _unfit(model: ServedModel, error: UserError, name: str) -> Refused:
     """Return the refusal of an input that the task cannot read, in words of the API."""
-    problem = PLACE.sub(f"{name}: ", error.problem)
     # The remedy of the error is for the command line.
     remedy = f"; give {model.predicting.input_form}" if error.remedy else ""
-    return Refused(422, "input", f"{problem}{remedy}", name)
+    return Refused(422, "input", PLACE.sub(f"{name}: ", error.problem) + remedy, name)
 
 
 def characters(value: Any) -> int:
     """Return the characters of an input. An empty word and a number count as one, so that their number is limited too."""
     if isinstance(value, str):
         return len(value)
-    return sum(len(each) or 1 if isinstance(each, str) else 1 for each in _parts(value))
+    return sum(len(part) or 1 if isinstance(part, str) else 1 for part in _parts(value))
 
 
 def _texts_in(value: Any) -> int:
-    return sum(isinstance(each, str) for each in _parts(value))
+    return sum(isinstance(part, str) for part in _parts(value))
 
 
 def _parts(value: Any) -> Iterator[Value]:
@@ -130,12 +127,11 @@ async def fill_masks(ask: Ask) -> Answered[list[list[list[MaskPrediction]]]]:
     ask.call.reserve(MASK_BYTES * masks)
     encode = each_of(ask, partial(model.encode_masked, candidates=ask.candidates))
     job = await run(ask, model, "fill-mask", encode, list(enumerate(texts)), sizes)
-    results = await ask.call.service.offload(count, _candidates, model, job.results, ask.top_k)
-    return answered(ask, model, job, results)
+    return await answered(ask, model, job, _candidates, model, job.results, ask.top_k, size=count)
 
 
 def _candidates(model: ServedModel, results: list[Any], top_k: int) -> list[list[list[MaskPrediction]]]:
-    return [list(mask_predictions(model.token_model(), result, top_k)) for result in results]
+    return [mask_predictions(model.token_model(), result, top_k) for result in results]
 
 
 async def attend(ask: Ask) -> Answered[tuple[Sequence, Float[np.ndarray, "layers N L L"]]]:
@@ -151,7 +147,7 @@ async def attend(ask: Ask) -> Answered[tuple[Sequence, Float[np.ndarray, "layers
     tokens = min(most, TOKENS_PER_CHARACTER * sum(sizes) + 4)  # 4: special tokens of a pair
     ask.call.reserve(4 * config.num_hidden_layers * config.num_attention_heads * tokens**2)
     job = await run(ask, model, "attention", partial(_encode_whole, model, most), [texts], [sum(sizes)])
-    return answered(ask, model, job, (job.sequences[0], job.results[0]))
+    return await answered(ask, model, job, lambda: (job.sequences[0], job.results[0]))
 
 
 def _encode_whole(model: ServedModel, most: int, values: list[list[str]]) -> list[Sequence]:

@@ -46,7 +46,7 @@ class QueuedJob:
     lane: Lane
     """Where the job waits."""
     waiter: Any = None
-    """What waits for the job: a future of the event loop. The queue only keeps it."""
+    """A future of the event loop that waits for the job. The queue only keeps it."""
     late: bool = False
     """Whether all others come before it, because the target does not hold for it."""
     wait: float = 0.0
@@ -120,14 +120,14 @@ class Slice(NamedTuple):
 
 
 class LaneBatch(NamedTuple):
-    """What the worker takes."""
+    """The next sequences for the worker."""
 
     lane: Lane
     slices: list[Slice]
 
     @property
     def sequences(self) -> list[Sequence]:
-        return [each for job, first, last in self.slices for each in job.sequences[first:last]]
+        return [sequence for job, first, last in self.slices for sequence in job.sequences[first:last]]
 
 
 class TokenQueue:
@@ -184,13 +184,13 @@ class TokenQueue:
         """
         with self._changed:
             seconds, size = self._remaining(time.monotonic()), self._size(lane)
-            others = [each for each in self._lanes if each is not lane]
+            others = [other for other in self._lanes if other is not lane]
             if self.target:
-                seconds += sum(each.speed.seconds(each.tokens - each.late, self._size(each)) for each in others)
+                seconds += sum(other.speed.seconds(other.tokens - other.late, self._size(other)) for other in others)
                 batches = ceil((lane.tokens - lane.late + tokens) / size)
                 return seconds + batches * lane.speed.batch(size) + self.max_wait
             turns = ceil((lane.tokens + tokens) / size)
-            seconds += sum(each.speed.seconds(min(each.tokens, turns * size), size) for each in others)
+            seconds += sum(other.speed.seconds(min(other.tokens, turns * size), size) for other in others)
             return seconds + lane.speed.seconds(lane.tokens + tokens, size)
 
     def cancel(self, job: QueuedJob) -> None:
@@ -279,7 +279,7 @@ class TokenQueue:
         With a target, of the lanes that are ready, the one with the oldest job is the first.
         """
         times = [self._lane_ready_at(lane) for lane in self._lanes]
-        ready = [i for i, each in enumerate(times) if each <= now]
+        ready = [i for i, at in enumerate(times) if at <= now]
         if self.target and ready:
             first = min(ready, key=lambda i: (self._lanes[i].jobs[0][0], self._lanes[i].jobs[0][-1].admitted))
         else:
@@ -300,19 +300,19 @@ class TokenQueue:
         turn = size if self.target else max(size // TURNS, 1)
         while lane.jobs and room > 0:
             due, number, job = lane.jobs[0]
-            first, given = job.taken, self._take_turn(job, turn, room, not slices)
-            room -= given
+            first, tokens = job.taken, self._take_turn(job, turn, room, not slices)
+            room -= tokens
             if job.taken > first:
                 job.started = job.started or now
                 slices.append(Slice(job, first, job.taken))
-                self._count(job, -given)
+                self._count(job, -tokens)
             if job.taken == len(job.sequences):
                 heapq.heappop(lane.jobs)
-            elif given and not self.target:
-                heapq.heapreplace(lane.jobs, (due + (TURNS - 1) * given, number, job))
+            elif tokens and not self.target:
+                heapq.heapreplace(lane.jobs, (due + (TURNS - 1) * tokens, number, job))
             else:  # a batch that is full leaves the job its turn
                 break
-            lane.clock = max(lane.clock, due) + given
+            lane.clock = max(lane.clock, due) + tokens
         self._running = lane, size - room, now
         if lane.jobs:
             self._lanes.append(lane)
@@ -327,10 +327,10 @@ class TokenQueue:
             room: Tokens that the batch still holds.
             alone: The batch is empty: a sequence that is longer than a batch fits too.
         """
-        given = 0
-        while job.taken < len(job.sequences) and given < turn:
+        tokens = 0
+        while job.taken < len(job.sequences) and tokens < turn:
             size = len(job.sequences[job.taken])
-            if given + size > room and (given or not alone):
+            if tokens + size > room and (tokens or not alone):
                 break
-            job.taken, given = job.taken + 1, given + size
-        return given
+            job.taken, tokens = job.taken + 1, tokens + size
+        return tokens

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from bertie.tasks.encoding import by_example
 from bertie.tasks.relevance import relevance
 
 ONLY = "LABEL_0"
-"""What transformers calls the only output of a head."""
+"""The name of the only output of a head in transformers."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +60,14 @@ async def classify(ask: Ask) -> Answered[list[Scores]]:
         message = f"the model {model.name} predicts {task.facts.predicts}, not classes or numbers of texts"
         raise Refused(422, "operation", f"{message}: use /v1/predict", "model")
     job, examples = await run_task(ask, model, task)
-    scores = await ask.call.service.offload(len(job.sequences), _scores, task, job, examples, ask.scale)
-    return answered(ask, model, job, scores)
+    return await answered(ask, model, job, _scores, task, job, examples, ask.scale)
 
 
 def _scores(task: Task, job: QueuedJob, examples: list[Any], scale: ScoreScale) -> list[Scores]:
     """Return the scores of examples, from the outputs of the head. The outputs of several windows are averaged."""
     if scale == "model" or (scale == "sigmoid" and task.labels):
         predictions = task.decode(job.results, job.sequences, examples)
-        return [Scores(each.probabilities if task.labels else {ONLY: each.score}) for each in predictions]
+        return [Scores(item.probabilities if task.labels else {ONLY: item.score}) for item in predictions]
     grouped = by_example(job.results, job.sequences, len(examples))
     means: list[list[float]] = json_numbers(np.stack([np.concatenate(rows).mean(0) for rows in grouped]))
     if scale == "sigmoid":
@@ -75,14 +75,18 @@ def _scores(task: Task, job: QueuedJob, examples: list[Any], scale: ScoreScale) 
     return [Scores(dict(zip(task.labels or (ONLY,), row, strict=True))) for row in means]
 
 
-async def rank(ask: Ask) -> Answered[list[tuple[int, float]]]:
-    """Return the number of each document and its relevance for the query, most relevant first. Fields and errors as below."""
+async def rank(ask: Ask, most: int | None = None) -> Answered[list[tuple[int, float, str]]]:
+    """Return the number of each document, its relevance for the query and its text, most relevant first.
+
+    Fields and errors as below. most: number of documents to return; None: all.
+    """
     scored = await score_pairs(ask)
-    return scored.with_results(sorted(enumerate(scored.results), key=lambda pair: -pair[1]))
+    ranked = sorted(zip(count(), scored.results, ask.values[1:], strict=False), key=lambda document: -document[1])
+    return scored.with_results(ranked[:most])
 
 
 async def score_pairs(ask: Ask) -> Answered[list[float]]:
-    """Return the score of each pair of texts: what a model for pairs says, or else the similarity of vectors.
+    """Return the score of each pair of texts: the score of a model for pairs, or else the similarity of vectors.
 
     The first field has one text, such as a query, or as many as the second.
 
@@ -98,18 +102,15 @@ async def score_pairs(ask: Ask) -> Answered[list[float]]:
         pairs = list(zip(first * len(second) if len(first) == 1 else first, second, strict=True))
         field = {param: pairs if isinstance(documents, list) else pairs[0]}
         scored = await classify(replace(ask, fields=field))
-        return scored.with_results([float(score(each)) for each in scored.results])
+        return scored.with_results(list(map(float, map(score, scored.results))))
     prompts = [named_prompt(model, kind) for kind in ("query", "document")]
     texts = [*((prompts[0], text) for text in first), *((prompts[1], text) for text in second)]
     sizes = list(map(len, ask.values))
     ask.check_sizes(sizes)
     job = await run(ask, model, "vectors", model.encode_prompted, texts, sizes)
-    vectors, similarity = np.stack(job.results), model.predictor.text_embedding.similarity
-    count = len(first)
-    scores = await ask.call.service.offload(
-        len(second), _pair_similarities, similarity, vectors[:count], vectors[count:]
-    )
-    return answered(ask, model, job, scores)
+    vectors = np.split(np.stack(job.results), [len(first)])
+    similarity = model.predictor.text_embedding.similarity
+    return await answered(ask, model, job, _pair_similarities, similarity, *vectors)
 
 
 def rank_method(model: ServedModel, label: str) -> str:

@@ -12,7 +12,6 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 
 import uvicorn
@@ -37,14 +36,15 @@ def serve(service: Service, listener: socket.socket, front: Front) -> None:
 
     Args:
         service: The service.
-        listener: What `listen` returned.
-        front: What it offers.
+        listener: The socket from `listen`.
+        front: Its page, dialect and origins.
     """
     _allow_connections(service.limits.max_connections)
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.freeze()  # what is loaded stays: the garbage collector need not look at it
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        ended = runner.run(_serve(service, listener, start_server(service, front)))
+    server = start_server(service, front)
+    with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+        ended = runner.run(_serve(service, listener, server))
     if not ended:
         atexit.register(_exit_at_once)
 
@@ -60,8 +60,8 @@ async def _serve(service: Service, listener: socket.socket, server: uvicorn.Serv
     """Serve until a signal. Returns whether the worker has ended."""
     stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, _on_signal, stop, hurry, server)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, stop, hurry, server)
     service.start()
     running = asyncio.ensure_future(server._serve(sockets=[listener]))  # `serve` would replace the signal handlers
     host, port = listener.getsockname()[:2]
@@ -136,14 +136,6 @@ def _allow_connections(count: int) -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    with suppress(ImportError):  # it does not exist for all systems
-        import uvloop
-
-        return uvloop.new_event_loop
-    return None
 
 
 def announce(service: Service, host: str, port: int, page: bool) -> None:

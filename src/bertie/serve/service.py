@@ -114,39 +114,45 @@ class Service:
         """
         if not name and len(self.models) > 1:
             raise Refused(422, "model", f"name one of the models: {', '.join(self.models)}", "model")
-        found = self.models.get(name or next(iter(self.models)))
-        if found is None:
-            raise Refused(404, "model", f"no model has this name: the models are {', '.join(self.models)}", "model")
-        if operation not in found.lanes:
-            message = f"the model {found.name} has no {operation}: {found.lacks(operation)}"
+        model = self.named(name or next(iter(self.models)))
+        if operation not in model.lanes:
+            message = f"the model {model.name} has no {operation}: it offers {', '.join(model.operations)}"
+            if (engine := model.predictor.engine) != "plain":
+                message += f" with the engine {engine} (its operator may serve more with --engine plain)"
             raise Refused(422, "operation", message, "model")
-        if problem := "its last computations failed" if found.health.broken else self.worker.problem():
-            raise try_later(503, "broken", f"the model {found.name} is not available: {problem}", 10)
-        return found
+        if problem := "its last computations failed" if model.health.broken else self.worker.problem():
+            raise try_later(503, "broken", f"the model {model.name} is not available: {problem}", 10)
+        return model
+
+    def named(self, name: str) -> ServedModel:
+        """Return a model by its name. Raises Refused if it is unknown."""
+        if name not in self.models:
+            raise Refused(404, "model", f"no model has this name: the models are {', '.join(self.models)}", "model")
+        return self.models[name]
 
     @contextmanager
     def buffer(self) -> Iterator[Callable[[int], None]]:
         """Yield a function that counts bytes that one request keeps in memory. They are forgotten at the end.
 
-        The function raises Refused: with status 413 if those of this request are too many, and with status 429 if those of
-        all requests together are.
+        The function raises Refused: with status 413 if this request counts too many, and with status 429 if all requests
+        together do.
         """
-        own = 0
+        counted = 0
 
         def count(size: int) -> None:
-            nonlocal own
+            nonlocal counted
             most = self.limits.buffer_bytes
-            if own + size > most:  # trying again would not help
-                raise too_large("bytes in memory", own + size, most, "split the request", "--buffer-bytes")
+            if counted + size > most:  # trying again would not help
+                raise too_large("bytes in memory", counted + size, most, "split the request", "--buffer-bytes")
             if self.buffered + size > most:
                 raise try_later(429, "buffer", "the memory for requests is full", 1)
-            own += size
+            counted += size
             self.buffered += size
 
         try:
             yield count
         finally:
-            self.buffered -= own
+            self.buffered -= counted
 
     # Work
 
@@ -194,17 +200,17 @@ class Service:
         if len(parts) == 1 and sum(size for _, size in parts[0]) <= INLINE:
             return encode(values)
         loop = asyncio.get_running_loop()
-        found: list[Sequence] = []
+        sequences: list[Sequence] = []
         before = 0
         try:
             async with asyncio.timeout(max(timeout, 0)):
                 for part in parts:
                     done = await loop.run_in_executor(self._tokenizers, encode, [value for value, _ in part])
-                    found += done if not before else (_renumbered(sequence, before) for sequence in done)
+                    sequences += done if not before else (_renumbered(sequence, before) for sequence in done)
                     before += len(part)
         except TimeoutError:
             raise self._too_slow() from None
-        return found
+        return sequences
 
     async def compute(
         self, lane: Lane, sequences: list[Sequence], gone: Callable[[], Awaitable[object]], timeout: float, spent: float
@@ -248,7 +254,7 @@ class Service:
     def _learn(self, job: QueuedJob) -> None:
         """Learn how wrong the prediction for a job was, now that it is computed, or nobody waits for it.
 
-        Short waits say little: their times are those of the event loop, not of the queue.
+        Short waits say little: the event loop causes their times, not the queue.
         """
         if self.limits.latency_target and job.wait > self.limits.latency_target / 4:
             now = time.monotonic()

@@ -15,7 +15,7 @@ from bertie.base.contracts import Sequence
 from bertie.base.errors import UsageError, UserError, shorten
 from bertie.predict.predictor import Predictor
 from bertie.serve.ask import Answered, Ask, answered, each_of, run
-from bertie.serve.limits import Refused, too_large
+from bertie.serve.limits import Refused, too_large, unfit
 from bertie.serve.operations import Operation, ServedModel
 from bertie.serve.queue import QueuedJob
 from bertie.tokenizers import truncation
@@ -50,8 +50,7 @@ async def embed(ask: Ask) -> Answered[np.ndarray]:
         remedy = f"can be shortened: give {shown}" if known else "cannot be shortened: omit it"
         raise ask.refused("dimensions", f"the vectors have width {width}, and {remedy}", "dimensions")
     job = await _compute(ask, model, "vectors")
-    vectors = await ask.call.service.offload(len(job.results), _shortened, ask, model, job.results)
-    return answered(ask, model, job, vectors)
+    return await answered(ask, model, job, _shortened, ask, model, job.results)
 
 
 async def embed_tokens(ask: Ask) -> Answered[list[np.ndarray]]:
@@ -68,7 +67,7 @@ async def embed_tokens(ask: Ask) -> Answered[list[np.ndarray]]:
 
     job = await _compute(ask, model, "tokens", check)
     normalize = ask.normalize or model.normalizes
-    return answered(ask, model, job, [unit(each) if normalize else each for each in job.results])
+    return await answered(ask, model, job, lambda: [unit(rows) if normalize else rows for rows in job.results])
 
 
 async def _compute(
@@ -77,12 +76,13 @@ async def _compute(
     if ask.normalize is False and model.normalizes:
         raise ask.refused("normalize", f"the files of {model.name} normalize its vectors: send true, or omit it")
     if has_ids(ask):
-        if named := [name for name in ("prompt_name", "input_type") if getattr(ask, name) is not None]:
-            raise ask.refused(named[0], "token ids have no prompt: give texts")
+        for name in ("prompt_name", "input_type"):
+            if getattr(ask, name) is not None:
+                raise ask.refused(name, "token ids have no prompt: give texts")
         ask = _with_lists(ask, model)
         values, encode = list(enumerate(ask.values)), each_of(ask, model.encode_ids)
     else:
-        values, encode = ask.values, partial(model.encode_texts, prompt=prompt_of(ask, model))
+        values, encode = ask.values, partial(model.predictor.text_sequences, prompt=prompt_of(ask, model))
     sizes = list(map(len, ask.values))
     ask.check_sizes(sizes, "token ids" if has_ids(ask) else "characters")
     return await run(ask, model, operation, encode, values, sizes, check)
@@ -90,26 +90,22 @@ async def _compute(
 
 def has_ids(ask: Ask) -> bool:
     """Return whether a client sends token ids."""
-    return not all(isinstance(each, str) for each in ask.values)
+    return not all(isinstance(value, str) for value in ask.values)
 
 
 def _with_lists(ask: Ask, model: ServedModel) -> Ask:
-    """Return what is asked with lists of token ids. Raises Refused if the client may not send them."""
+    """Return the request with lists of token ids. Raises Refused if the client may not send them."""
     [(param, value)] = ask.fields.items()
-    kinds = {type(each) for each in value}
+    kinds = set(map(type, value))
     if kinds not in ({int}, {list}):
-        raise Refused(422, "validation", f"{param} mixes texts and token ids: give texts, or token ids", param)
-    vocabulary = ask.call.request.headers.get(VOCABULARY)
-    if vocabulary is None:
-        # The ids of another vocabulary are other words, and their vector looks like any other.
-        message = (
-            f"{param}: token ids need the header {VOCABULARY} with the fingerprint that /v1/tokenize returns: send texts, in "
-            "LangChain with OpenAIEmbeddings(check_embedding_ctx_length=False)"
+        raise unfit(param, "it mixes texts and token ids: give texts, or token ids")
+    # The ids of another vocabulary are other words, and their vector looks like any other.
+    if ask.call.request.headers.get(VOCABULARY, "").strip() != fingerprint(model):
+        problem = (
+            f"token ids need the header {VOCABULARY} with the fingerprint that /v1/tokenize returns for {model.name}: send it, "
+            "or send texts, in LangChain with OpenAIEmbeddings(check_embedding_ctx_length=False)"
         )
-        raise Refused(422, "vocabulary", message, param)
-    if vocabulary.strip() != fingerprint(model):
-        problem = f"is not the vocabulary of {model.name}: send the fingerprint that /v1/tokenize returns"
-        raise Refused(422, "vocabulary", f"{VOCABULARY} {problem}", param)
+        raise unfit(param, problem, "vocabulary")
     return replace(ask, fields={param: tuple(value) if kinds == {int} else value})  # a list of ids is a single text
 
 
@@ -157,10 +153,8 @@ def _prompt_name(ask: Ask, model: ServedModel) -> str | None:
         return SEARCH[kind][0]
     if kind in OTHERS and not used:
         return None
-    known = (
-        f"the prompts of the model are {', '.join(used)}" if used else f"give one of {', '.join((*SEARCH, *OTHERS))}"
-    )
-    raise ask.refused("input_type", f"there is no prompt for {shorten(kind)!r}: {known}", "input")
+    known = ", ".join(used or (*SEARCH, *OTHERS))
+    raise ask.refused("input_type", f"there is no prompt for {shorten(kind)!r}: give one of {known}", "input")
 
 
 # Widths
@@ -171,15 +165,15 @@ def shorter_widths(predictor: Predictor, named: tuple[int, ...] = ()) -> Collect
 
     Args:
         predictor: The model.
-        named: What its operator names, instead of its config.json: `matryoshka_dimensions`, or `is_matryoshka` for all
-            widths, as vLLM reads them.
+        named: Widths that its operator names. Without them, config.json has `matryoshka_dimensions`, or `is_matryoshka` for
+            all widths, as vLLM reads them.
 
     Raises:
         UsageError: A named width is not below the width of the vectors.
         UserError: config.json has no valid widths.
     """
     width = predictor.vector_width()
-    if wrong := [each for each in named if not 0 < each < width]:
+    if wrong := [other for other in named if not 0 < other < width]:
         problem = f"the vectors of {predictor.folder} have width {width}"
         raise UsageError(f"--dimensions {wrong[0]}: {problem}: give 1 to {width - 1}")
     if named:
@@ -189,9 +183,9 @@ def shorter_widths(predictor: Predictor, named: tuple[int, ...] = ()) -> Collect
     widths = values.get("matryoshka_dimensions")
     if widths is None:
         return range(1, width) if values.get("is_matryoshka") is True else ()
-    if not isinstance(widths, list) or not all(type(each) is int and each > 0 for each in widths):
+    if not isinstance(widths, list) or not all(type(other) is int and other > 0 for other in widths):
         raise UserError(f"{path}: matryoshka_dimensions is {str(widths)[:60]}: expected a list of widths")
-    return tuple(each for each in widths if each < width)
+    return tuple(other for other in widths if other < width)
 
 
 # Tokens
@@ -219,7 +213,7 @@ def _encode_whole(model: ServedModel, prompt: str, texts: list[str]) -> list[Seq
 
 
 def fingerprint(model: ServedModel) -> str:
-    """Return what tells apart vocabularies: models with the same one give the same ids for every text."""
+    """Return the fingerprint of a vocabulary: models with the same one give the same ids for every text."""
     return model.predictor.text_tokenizer.fingerprint
 
 

@@ -4,10 +4,10 @@ Read `task.py` first: its `Task` protocol is the contract that every task fulfil
 `regress.py`, `multi_label.py`, `choose.py`, `tag.py`, `span.py`, `relate.py` and `embed.py` follow the same order. The rest
 supports them:
 
-- `data/` reads the files of examples and of predictions; `text_options.py` has the options of tasks on texts.
+- `text_options.py` has the options of tasks on texts. `prediction_files.py` reads files of predictions.
 - `encoding.py`, `word_alignment.py` and `markers.py` turn examples into sequences; `inference.py` runs the model on them.
 - `classes.py` has what tasks with one class per example share.
-- `class_weights.py` has the weights of classes in the loss, `initial_bias.py` the output biases that training begins with.
+- `class_weights.py` has the weights of classes in the loss.
 - `tag_schemes.py` finds how tags mark entities; `aggregation.py` turns predictions for subwords into tags and entities.
 - `predictions.py` holds the prediction types. `scoring.py` reads predictions from files and scores them without a model.
   `example_sums.py` has the scores as formulas of sums over examples; `metrics.py`, `label_sets.py`, `entities.py`,

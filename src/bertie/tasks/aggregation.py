@@ -76,23 +76,19 @@ def read_tokens(
     strategy: Strategy, windows: list[Sequence], pieces: TokenizedText, words: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return the tokens that the head reads in each window: their positions, and the indices of their words."""
-    if strategy == "first":
-        found = [word_alignment.first_pieces(window) for window in windows]
-        best = word_alignment.best_windows(windows, words)
-        chosen = [best[numbers] == part for part, (_, numbers) in enumerate(found)]
-    else:
-        assert pieces.offsets is not None
-        starts = np.searchsorted(pieces.offsets[:, 0], np.arange(words))
-        found, tokens = [], []
-        for window in windows:
-            assert window.offsets is not None
-            positions = np.flatnonzero(window.offsets[:, 1])
-            numbers, order = window.offsets[positions].T
-            found.append((positions, numbers))
-            tokens.append((positions, starts[numbers] + order - 1))
-        best = word_alignment.most_context(windows, tokens, len(pieces.ids))
-        chosen = [best[numbers] == part for part, (_, numbers) in enumerate(tokens)]
-    return [(positions[kept], numbers[kept]) for (positions, numbers), kept in zip(found, chosen, strict=True)]
+    assert pieces.offsets is not None
+    starts = np.searchsorted(pieces.offsets[:, 0], np.arange(words))
+    read, tokens = [], []
+    for window in windows:
+        assert window.offsets is not None
+        order = window.offsets[:, 1]
+        positions = np.flatnonzero(order == 1 if strategy == "first" else order)
+        numbers = window.offsets[positions, 0]
+        read.append((positions, numbers))
+        tokens.append((positions, starts[numbers] + order[positions] - 1))
+    best = word_alignment.most_context(windows, tokens, len(pieces.ids))
+    chosen = [best[numbers] == part for part, (_, numbers) in enumerate(tokens)]
+    return [(positions[kept], numbers[kept]) for (positions, numbers), kept in zip(read, chosen, strict=True)]
 
 
 def with_places(
@@ -190,8 +186,8 @@ def _of_words(strategy: Strategy, numbers: np.ndarray, probabilities_WC: np.ndar
 def _entities(
     tags: list[str], probabilities: list[float], places: Many[tuple[int, int]], form: TagForm, text: str
 ) -> list[Entity]:
-    found = []
+    result = []
     for kind, first, last in entities(tags, form):
         start, end = places[first][0], places[last - 1][1]
-        found.append(Entity(text[start:end], start, end, kind, float(np.mean(probabilities[first:last]))))
-    return found
+        result.append(Entity(text[start:end], start, end, kind, float(np.mean(probabilities[first:last]))))
+    return result

@@ -68,20 +68,20 @@ class Choose:
     """Number of the first ending in the labels, 0 or 1; None: what the file says, else 1 in SocialIQA's files, 0 in others."""
     pooling: text_options.HeadReads = "model"
     data_format: NoFlag[DataFormat] = DataFormat()
-    """What the training file said about how to read it, for other files that leave a doubt."""
+    """How the training file is read, for other files that leave a doubt."""
 
     @property
     def reader(self) -> Reader:
         columns = (self.context, self.label, self.endings, self.question)
-        return Reader(Choices(*columns, self.labels_from, self.data_format))
+        return Reader(Choices(*columns, self.labels_from, data_format=self.data_format))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
         return cls() if head.shape == "choice" else None
 
-    def as_trained(self, own: Choose) -> Choose:
+    def as_trained(self, trained: Choose) -> Choose:
         """Return the task that counts as the trained one, where a file leaves a doubt."""
-        return replace(self, data_format=own.data_format)
+        return replace(self, data_format=trained.data_format)
 
     def fit(self, examples: list[ChoiceExample]) -> Choose:
         self.validate(examples)
@@ -123,7 +123,7 @@ class Choose:
         self, outputs: list[np.ndarray], sequences: list[Sequence], examples: list[ChoiceExample]
     ) -> list[ChoicePrediction]:
         probabilities = [softmax(np.concatenate(rows)[:, 0]) for rows in by_example(outputs, sequences, len(examples))]
-        return [ChoicePrediction(int(each.argmax()), each.tolist()) for each in probabilities]
+        return [ChoicePrediction(int(shares.argmax()), shares.tolist()) for shares in probabilities]
 
     def read_prediction(self, values: dict[str, Any], example: ChoiceExample, place: str) -> ChoicePrediction:
         predicted = str(answer_of(values, "choice", place))
@@ -135,7 +135,7 @@ class Choose:
 
     def sums(self, predictions: list[ChoicePrediction], examples: list[ChoiceExample]) -> dict[str, ExampleSums]:
         self.validate(examples)
-        hits = [found.choice == example.label for found, example in zip(predictions, examples, strict=True)]
+        hits = [prediction.choice == example.label for prediction, example in zip(predictions, examples, strict=True)]
         return {"accuracy": mean_sums(hits)}
 
     def constant_predictions(self, examples: list[ChoiceExample]) -> list[list[ChoicePrediction]]:

@@ -17,7 +17,7 @@ ClassWeights = Literal["none", "balanced"] | dict[str, float]
 
 
 def fit_weights(
-    given: ClassWeights, labels: Sequence[str], counts: Sequence[int], positives_of: int = 0
+    setting: ClassWeights, labels: Sequence[str], counts: Sequence[int], positives_of: int = 0
 ) -> ClassWeights:
     """Return the weight of every class, or "none".
 
@@ -26,7 +26,7 @@ def fit_weights(
     the two classes "has the label" and "has it not", as torch's `BCEWithLogitsLoss` recommends for its `pos_weight`.
 
     Args:
-        given: The setting.
+        setting: The setting.
         labels: The C classes.
         counts: How many members each class has in the training examples, n_c.
         positives_of: Number n of examples, if each label is a decision of its own; 0: each member has one class.
@@ -36,29 +36,26 @@ def fit_weights(
             float32 cannot hold.
         UserError: "balanced" gives a class no weight, because no example has it, or every one.
     """
-    if given == "none":
-        return given
-    if given == "balanced":
+    if setting == "none":
+        return setting
+    if setting == "balanced":
         n = positives_of or sum(counts)
         for label, count in zip(labels, counts, strict=True):
             if not 0 < count < n:
                 which = "no training example has" if not count else "all training examples have"
-                raise UserError(
-                    f"task.class_weights is balanced, and {which} {shorten(label)!r}: give a table of weights, or correct "
-                    "task.labels"
-                )
+                problem = f"task.class_weights is balanced, and {which} {shorten(label)!r}"
+                raise UserError(f"{problem}: give a table of weights, or correct task.labels")
         weights = [(n - count) / count if positives_of else n / (len(labels) * count) for count in counts]
         return dict(zip(labels, weights, strict=True))
-    if unknown := sorted(given.keys() - set(labels)):
-        raise UsageError(
-            f"task.class_weights has a weight for {shorten(unknown[0])!r}, which is none of the classes {join_names(labels)}"
-        )
-    if missing := [label for label in labels if label not in given]:
+    if unknown := sorted(setting.keys() - set(labels)):
+        problem = f"task.class_weights has a weight for {shorten(unknown[0])!r}"
+        raise UsageError(f"{problem}, which is none of the classes {join_names(labels)}")
+    if missing := [label for label in labels if label not in setting]:
         raise UsageError(f"task.class_weights has no weight for {join_names(missing)}: give one for every class")
-    if wrong := [label for label in labels if not 0 < given[label] < math.inf]:
-        problem = f"the weight of {shorten(wrong[0])!r} is {given[wrong[0]]:g}"
+    if wrong := [label for label in labels if not 0 < setting[label] < math.inf]:
+        problem = f"the weight of {shorten(wrong[0])!r} is {setting[wrong[0]]:g}"
         raise UsageError(f"task.class_weights: {problem}: give a finite number above 0")
-    return {label: given[label] for label in labels}
+    return {label: setting[label] for label in labels}
 
 
 def weight_array(weights: ClassWeights, labels: Sequence[str]) -> np.ndarray:

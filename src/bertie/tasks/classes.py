@@ -1,4 +1,4 @@
-"""What tasks with one class per example share: `Classify` and `Relate` name these functions as their methods, or call them."""
+"""Functions of tasks with one class per example: `Classify` and `Relate` name them as their methods, or call them."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def evaluate_classes(
         findings: What the page shows first.
     """
     gold, predicted = gold_and_predicted(predictions, examples)
-    probabilities = [np.array([each.probabilities[label] for label in labels]) for each in predictions]
+    probabilities = [np.array([prediction.probabilities[label] for label in labels]) for prediction in predictions]
     calibration, losses = choice_calibration(probabilities, [labels.index(label) for label in gold])
 
     def passage(i: int) -> Passage:

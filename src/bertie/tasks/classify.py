@@ -34,15 +34,15 @@ class Classify:
     facts = HeadFacts("classification", "classes", "text-classification", "text")
     prediction = ClassPrediction
     unit = SEQUENCE
-    metric = "accuracy"
     text_pooling = encoding.own_pooling
     input_form = encoding.text_input_form
-    as_trained = encoding.paired_as_trained
     encode = encoding.encode_texts
     decode = encoding.decode_texts
     head_positions = encoding.pooled_position
-    head = classes.class_head
+    as_trained = encoding.paired_as_trained
     predicted = classes.most_probable
+    metric = "accuracy"
+    head = classes.class_head
     score = score_by_sums
     constant_predictions = classes.constant_classes
     relevance = class_relevance
@@ -110,9 +110,7 @@ class Classify:
     def with_labels_of(self, rows: list[Row], examples: list[Example]) -> Classify:
         labels = classes.labels_in(rows, examples)
         if len(labels) == 2:
-            console.info(
-                f"f1 is that of {shorten(labels[1])!r}; --task.labels names the classes, if there are others too"
-            )
+            console.info(f"f1 scores {shorten(labels[1])!r}; --task.labels names the classes, if there are others too")
         return replace(self, labels=labels)
 
     def read_prediction(self, values: dict[str, Any], example: Example, place: str) -> ClassPrediction:  # noqa: ARG002

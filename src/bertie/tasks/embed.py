@@ -89,9 +89,9 @@ class Embed:
     def from_head(cls, head: ForeignHead) -> None:  # noqa: ARG003
         return None  # it has no weights
 
-    def as_trained(self, own: Embed) -> Embed:
+    def as_trained(self, trained: Embed) -> Embed:
         """Return the task for pairs with scores or without, and with their range, as the trained one."""
-        return replace(self, scored=own.scored, lowest=own.lowest, highest=own.highest)
+        return replace(self, scored=trained.scored, lowest=trained.lowest, highest=trained.highest)
 
     def fit(self, examples: list[Example]) -> Embed:
         """Return the task with the range of the scores, if the pairs have any.
@@ -115,16 +115,14 @@ class Embed:
     def encode(self, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
         """Encode two sequences per pair. The target is the cosine to learn, or None without a score."""
         _require_pairs(examples)
-        sides = [
-            truncation.tokenize(tokenizer, [example.text for example in examples]),
-            truncation.tokenize(tokenizer, [example.text_pair or "" for example in examples]),
-        ]
+        texts = zip(*((example.text, example.text_pair or "") for example in examples), strict=True)
+        sides = [truncation.tokenize(tokenizer, list(side)) for side in texts]
         width = self.highest - self.lowest
         sequences = []
-        for number, (example, *each) in enumerate(zip(examples, *sides, strict=True)):
+        for number, (example, *pair) in enumerate(zip(examples, *sides, strict=True)):
             score = parse_label_number(example.label)
             target = None if score is None or not width else (score - self.lowest) / width
-            for part, pieces in enumerate(each):
+            for part, pieces in enumerate(pair):
                 [sequence] = truncation.to_sequences(tokenizer, [pieces], max_length)
                 sequences.append(replace(sequence, example=number, part=part, target=target))
         return sequences
@@ -135,10 +133,8 @@ class Embed:
     def head(self, config: EncoderConfig, width: int) -> PoolingHead:  # noqa: ARG002
         """Return the head. Raises UsageError if it would pool a first token that does not stand for the text."""
         if self.pooling == "cls" and config.pooled_token == "last":
-            raise UsageError(
-                'task.pooling is "cls", the first token, and in this model the last one stands for the text: set task.pooling '
-                'to "lasttoken" or "mean"'
-            )
+            problem = 'task.pooling is "cls", the first token, and in this model the last one stands for the text'
+            raise UsageError(f'{problem}: set task.pooling to "lasttoken" or "mean"')
         return PoolingHead(self.pooling, self.scale)
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> PairTargets:  # noqa: ARG002
@@ -192,13 +188,9 @@ class Embed:
 
     def evaluate(self, predictions: list[SimilarityPrediction], examples: list[Example]) -> Evaluation:
         self.validate(examples)
-        scores = [parse_label_number(example.label) for example in examples]
-        known = [score for score in scores if score is not None]
-        return (
-            _evaluate_scored_pairs(known, predictions, examples)
-            if known
-            else _evaluate_retrieval(predictions, examples)
-        )
+        if known := _scores(examples):
+            return _evaluate_scored_pairs(known, predictions, examples)
+        return _evaluate_retrieval(predictions, examples)
 
     def constant_predictions(self, examples: list[Example]) -> list[list[SimilarityPrediction]]:
         """Return one baseline: the same vector for every text."""
@@ -215,10 +207,10 @@ def _scores(examples: list[Example]) -> list[float]:
     scores = [parse_label_number(example.label) for example in examples]
     known = [score for score in scores if score is not None]
     if not known and len({example.label for example in examples}) > 1:
-        raise UserError(
-            f"{examples[0].source}: the label {shorten(str(examples[0].label))!r} is not a score, and other pairs have "
-            "other labels: embed learns from scores, or from positive pairs only; remove the other pairs"
+        problem = (
+            f"{examples[0].source}: the label {shorten(str(examples[0].label))!r} is not a score, and labels differ"
         )
+        raise UserError(f"{problem}: embed learns from scores, or from positive pairs only; remove the other pairs")
     if 0 < len(known) < len(scores):
         bad = examples[scores.index(None)]
         problem = "no score" if bad.label is None else f"the score {describe_bad_number(bad.label)}"
@@ -243,7 +235,7 @@ def _evaluate_scored_pairs(
     """
     from scipy.stats import rankdata
 
-    gold, cosines = np.array(scores), np.array([each.similarity for each in predictions])
+    gold, cosines = np.array(scores), np.array([prediction.similarity for prediction in predictions])
     by_gold, by_cosine = ((rankdata(values) - 0.5) / len(values) for values in (gold, cosines))
     losses = np.abs(by_cosine - by_gold)
 
@@ -263,11 +255,11 @@ def _evaluate_retrieval(predictions: list[SimilarityPrediction], examples: list[
     candidates = len({example.text_pair for example in examples})
 
     def passage(i: int) -> Passage:
-        own, other = examples[i].text_pair or "", examples[nearest[i]].text_pair or ""
+        partner, other = examples[i].text_pair or "", examples[nearest[i]].text_pair or ""
         cosine = float(predictions[i].vectors[0] @ predictions[nearest[i]].vectors[1])
         texts = [
             shortened([TextSpan(examples[i].text)]),
-            shortened([TextSpan(own, "gold", f"{predictions[i].similarity:.3f}")]),
+            shortened([TextSpan(partner, "gold", f"{predictions[i].similarity:.3f}")]),
             shortened([TextSpan(other, "wrong", f"{cosine:.3f}")]),
         ]
         return Passage({"rank of its own partner": f"{ranks[i]:,} of {candidates:,}"}, texts[: 2 + (ranks[i] > 1)])
@@ -279,13 +271,10 @@ def _evaluate_retrieval(predictions: list[SimilarityPrediction], examples: list[
     }
     powers = np.floor(np.log2(ranks)).astype(np.int64)
     bars = {f"{2**k:,}–{2 ** (k + 1) - 1:,}" if k else "1": int(n) for k, n in enumerate(np.bincount(powers))}
-    loss, caption = (
-        "number of second texts that are more similar than its own partner",
-        "number of examples, by the rank",
-    )
+    loss = "number of second texts that are more similar than its own partner"
     findings = (
         Table("partners", "Retrieval of the partner", ("", "value"), [(k, float(v)) for k, v in shares.items()]),
-        Histogram("ranks", "Ranks", bars, "rank of the own partner", f"{caption} of the partner"),
+        Histogram("ranks", "Ranks", bars, "rank of the own partner", "number of examples, by the rank of the partner"),
     )
     return Evaluation({"rank": ranks.tolist()}, ranks - 1, loss, findings, passage)
 
@@ -341,8 +330,8 @@ def partner_ranks(
         cosines = first_ND[start : start + 1024] @ second_ND.T
         number = np.arange(start, start + len(cosines))
         cosines[_masked(first_N, second_N, range(start, start + len(cosines)))] = -np.inf
-        own = cosines[np.arange(len(cosines)), number][:, None]
-        ranks.append((cosines >= own).sum(1))
+        own_cosine = cosines[np.arange(len(cosines)), number][:, None]
+        ranks.append((cosines >= own_cosine).sum(1))
         cosines[np.arange(len(cosines)), number] = np.where(ranks[-1] == 1, np.inf, -np.inf)
         nearest.append(cosines.argmax(1))
     return np.concatenate(ranks), np.concatenate(nearest)

@@ -40,7 +40,7 @@ class TextTask(Protocol):
 
 @property
 def own_pooling(task: Any) -> TaskPooling:
-    """What the head reads: `Task.text_pooling` of a task with a field `pooling`."""
+    """The part that the head reads: `Task.text_pooling` of a task with a field `pooling`."""
     return task.pooling
 
 
@@ -58,7 +58,7 @@ def pooled_position(task: object, sequence: Sequence, pooled: PooledToken) -> np
 def encode_texts(task: TextTask, examples: list[Any], tokenizer: Tokenizer, max_length: int) -> list[Sequence]:
     """Encode examples of one text or a pair, as `Task.encode`: one sequence each, or several windows.
 
-    The target is that of `TextTask.gold`.
+    `TextTask.gold` gives the target.
 
     Raises:
         UserError: An example has one text and should have two, or the reverse.
@@ -68,16 +68,16 @@ def encode_texts(task: TextTask, examples: list[Any], tokenizer: Tokenizer, max_
     for example in examples:
         if (example.text_pair is not None) != two_texts:
             others = "the other examples" if paired is None else "the training examples"
-            found, expected = ("one text", "two") if two_texts else ("two texts", "one")
-            raise UserError(f"{example.source}: found {found}, but {others} have {expected}")
+            actual, expected = ("one text", "two") if two_texts else ("two texts", "one")
+            raise UserError(f"{example.source}: found {actual}, but {others} have {expected}")
     parts = [truncation.tokenize(tokenizer, [example.text for example in examples])]
     if two_texts:
         parts.append(truncation.tokenize(tokenizer, [example.text_pair or "" for example in examples]))
     return [
         replace(sequence, example=number, target=target)
-        for number, (target, *each) in enumerate(zip(task.gold(examples), *parts, strict=True))
+        for number, (target, *texts) in enumerate(zip(task.gold(examples), *parts, strict=True))
         for sequence in truncation.to_sequences(
-            tokenizer, each, max_length, task.truncation, task.doc_stride, pooling_facts(task.pooling).separate
+            tokenizer, texts, max_length, task.truncation, task.doc_stride, pooling_facts(task.pooling).separate
         )
     ]
 
@@ -93,10 +93,8 @@ def are_pairs(task: TextTask, examples: list[Any]) -> bool:
     """Return whether training examples have two texts. Raises UsageError if they should attend to each other, and do not."""
     other = for_one_text(task.pooling)
     if other != task.pooling and examples[0].text_pair is None:
-        raise UsageError(
-            f'task.pooling is "{task.pooling}", which is between two texts, and {examples[0].source} has one: set task.pooling '
-            f'to "{other}"'
-        )
+        problem = f'task.pooling is "{task.pooling}", which is between two texts, and {examples[0].source} has one'
+        raise UsageError(f'{problem}: set task.pooling to "{other}"')
     return examples[0].text_pair is not None
 
 
@@ -133,11 +131,11 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return exponentials / exponentials.sum(-1, keepdims=True)
 
 
-def as_given(task: T, own: object) -> T:  # noqa: ARG001
+def as_given(task: T, trained: object) -> T:  # noqa: ARG001
     """Return the task: `Task.as_trained` of a task that needs nothing from training to read and encode examples."""
     return task
 
 
-def paired_as_trained(task: Any, own: Any) -> Any:
+def paired_as_trained(task: Any, trained: Any) -> Any:
     """Return the task, for as many texts as the trained one: `Task.as_trained` of a task on texts."""
-    return replace(task, paired=own.paired if task.paired is None else task.paired)
+    return replace(task, paired=trained.paired if task.paired is None else task.paired)

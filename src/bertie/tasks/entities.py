@@ -1,4 +1,4 @@
-"""Entities in tagged sentences. `data/tag_form.py` says which words are one."""
+"""Entities in tagged sentences. `examples/tag_form.py` says which words are one."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def mean_sums(values: Sequence[Any] | np.ndarray) -> ExampleSums:
 def class_sums(gold: list[str], predicted: list[str], labels: Sequence[str]) -> dict[str, ExampleSums]:
     """Return the rows of accuracy and f1, 0 to 1, and of matthews (Matthews correlation), −1 to 1.
 
-    With two labels, f1 is that of the second one (GLUE's convention: label "1"); otherwise it is the mean over those of
+    With two labels, f1 scores the second one (GLUE's convention: label "1"); otherwise it is the mean over the
     `labels` that are a gold label or a prediction, as in scikit-learn. A class that is never predicted has f1 0. matthews
     is 0 if the gold labels or the predictions are all of one class.
 
@@ -98,7 +98,7 @@ def tag_sums(gold: list[list[str]], predicted: list[list[str]], form: TagForm | 
     if form is None:
         return sums
     sides = [[set(entities(tags, form)) for tags in side] for side in (gold, predicted)]
-    rows = [[len(right & found), len(right), len(found)] for right, found in zip(*sides, strict=True)]
+    rows = [[len(right & guessed), len(right), len(guessed)] for right, guessed in zip(*sides, strict=True)]
     return sums | f1_sums(np.array(rows, float))
 
 

@@ -12,7 +12,7 @@ class ForeignHead:
     """A head of another library, as its folder describes it."""
 
     shape: HeadShape
-    """What it computes."""
+    """Its output."""
     outputs: int
     """Number of its outputs."""
     names: tuple[str, ...]

@@ -114,14 +114,14 @@ def predictions(
 
     def compute(block: list[Any]) -> tuple[list[Any], int, int]:
         """Return the predictions, and the numbers of readable and of truncated examples."""
-        readable = [each for each in block if not isinstance(each, UserError)]
+        readable = [example for example in block if not isinstance(example, UserError)]
         sequences = task.encode(readable, tokenizer, max_length) if readable else []
         decoded = iter(task.decode(outputs(model, task, sequences), sequences, readable) if readable else [])
-        found = [each if isinstance(each, UserError) else next(decoded) for each in block]
-        return found, len(readable), count_truncated(sequences)
+        block_predictions = [example if isinstance(example, UserError) else next(decoded) for example in block]
+        return block_predictions, len(readable), count_truncated(sequences)
 
-    for found, readable, cut in share(compute, blocks):
-        yield from found
+    for block_predictions, readable, cut in share(compute, blocks):
+        yield from block_predictions
         count, truncated = count + readable, truncated + cut
     if truncated:
         console.warn(f"truncated {truncated:,} of {count:,} examples to {max_length} tokens")

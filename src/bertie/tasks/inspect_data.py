@@ -1,4 +1,4 @@
-"""What a task reads from a file of examples: columns, labels, lengths, first examples, and what is skipped and why."""
+"""Summary of a file of examples as a task reads it: columns, labels, lengths, first examples, and skipped rows with reasons."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONGEST = 1 << 16  # longer texts count as this long in the quantiles
 
 
 class InspectedExample(Protocol):
-    """What is shown of an example, whatever its task."""
+    """The parts of an example to show, whatever its task."""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ class FitsCounts(Protocol):
         """Return the counts of no examples: `add` counts one more, and `len` is the number of different things."""
         ...
 
-    def fit_counts(self, found: Any) -> AnyTask:
+    def fit_counts(self, tag_counts: Any) -> AnyTask:
         """Return the task that `fit` returns for the counted examples. Says the same, and raises the same errors."""
         ...
 
@@ -86,7 +86,7 @@ class Lengths:
 
 @dataclass
 class _Seen:
-    """What was seen of a file so far, in fixed memory."""
+    """Summary of the rows of a file so far, in fixed memory."""
 
     examples: int = 0
     skipped: int = 0
@@ -105,7 +105,7 @@ class _Seen:
             self.counts.add(example)
         self.words.add(sum(len(text.split()) for text in example.texts))
         if len(self.first) < SHOWN:
-            shown = {each.name: getattr(example, each.name) for each in fields(example) if each.repr}
+            shown = {setting.name: getattr(example, setting.name) for setting in fields(example) if setting.repr}
             del shown["source"]
             self.first.append({name: value for name, value in shown.items() if value is not None})
         if example.gold is None:
@@ -168,13 +168,13 @@ def inspect_data(
 
 def kinds_that_read(path: Path) -> list[str]:
     """Return the kinds of tasks that read a labeled example from the first row of a file, without flags."""
-    found = []
+    kinds = []
     for kind, task in configuration.kinds(AnyTask).items():
         with console.silenced(), suppress(UserError):
             first = next(task().reader.read(path), None)
             if first is not None and not isinstance(first, UserError) and first.gold is not None:
-                found.append(kind)
-    return found
+                kinds.append(kind)
+    return kinds
 
 
 def _count_tokens(examples: Sequence[InspectedExample], tokenizer: Tokenizer, lengths: Lengths) -> None:
@@ -211,7 +211,7 @@ def _fitted(task: AnyTask, seen: _Seen, where: str) -> dict[str, Any]:
     except UserError as error:
         console.warn(f"fine-tuning refuses this file: {error}")
         return {"refused": str(error)}
-    names = [each.name for each in fields(fitted) if getattr(fitted, each.name) != getattr(task, each.name)]
+    names = [setting.name for setting in fields(fitted) if getattr(fitted, setting.name) != getattr(task, setting.name)]
     return {"fitted": {name: getattr(fitted, name) for name in names}}
 
 
@@ -234,8 +234,8 @@ def _result(seen: _Seen, columns: dict[str, str], unknown: list[str], tokens: bo
 
 def lines_of(result: dict[str, Any]) -> list[str]:
     """Return the lines for people of a result of `inspect_data`."""
-    found, skipped = console.plural(result["examples"], "example"), console.plural(result["skipped"], "row")
-    lines = [f"{found}, {skipped} skipped"]
+    examples, skipped = console.plural(result["examples"], "example"), console.plural(result["skipped"], "row")
+    lines = [f"{examples}, {skipped} skipped"]
     lines += [f"{use}: {names}" for use, names in result["columns"].items()]
     lines += _label_lines(result["labels"], result["other_labels"])
     if result["unlabeled"]:
@@ -249,7 +249,7 @@ def lines_of(result: dict[str, Any]) -> list[str]:
             lines.append(f"{unit} of an example: {measures}")
     for example in result["first"]:
         lines.append("first: " + ", ".join(f"{name} {shorten(repr(value), 80)}" for name, value in example.items()))
-    lines += [f"skipped {each['rows']:,}: {each['first']}" for each in result["reasons"][:LABELS_SHOWN]]
+    lines += [f"skipped {reason['rows']:,}: {reason['first']}" for reason in result["reasons"][:LABELS_SHOWN]]
     return lines
 
 

@@ -32,8 +32,8 @@ def indicators(sets: Sequence[Collection[str]], labels: Sequence[str]) -> np.nda
     """Return which example has which label: bool [N, C]."""
     index = {label: i for i, label in enumerate(labels)}
     found_NC = np.zeros((len(sets), len(labels)), bool)
-    for row, each in zip(found_NC, sets, strict=True):
-        row[[index[label] for label in each]] = True
+    for row, labels_of_row in zip(found_NC, sets, strict=True):
+        row[[index[label] for label in labels_of_row]] = True
     return found_NC
 
 

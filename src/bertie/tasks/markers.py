@@ -20,11 +20,11 @@ BLANK = " "  # a line break may be a token, and stays
 
 def marker_names(form: MarkerForm, example: RelationExample) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of the markers of the first span, and of the second one: the opening one, then the closing one."""
-    found = []
+    names = []
     for side, kind in (("E1", example.first_type), ("E2", example.second_type)):
         name = side if form == "markers" else f"{side}:{kind}"
-        found.append((name,) if form == "masked" else (name, f"/{name}"))
-    return found[0], found[1]
+        names.append((name,) if form == "masked" else (name, f"/{name}"))
+    return names[0], names[1]
 
 
 def marked_text(form: MarkerForm, markers: dict[str, str], example: RelationExample) -> str:
@@ -44,9 +44,7 @@ def marked_text(form: MarkerForm, markers: dict[str, str], example: RelationExam
         if not at <= start < end <= len(text):
             raise UserError(f"{example.source}: a span is empty, overlaps the other one, or is not in the text")
         if unknown := [name for name in names if name not in markers]:
-            raise UserError(
-                f"{example.source}: there is no marker for {unknown[0]!r}: no training example has this type"
-            )
+            raise UserError(f"{example.source}: no marker for {unknown[0]!r}: no training example has this type")
         tokens = [markers[name] for name in names]
         parts += [
             text[at:start].strip(BLANK),

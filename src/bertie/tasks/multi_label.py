@@ -1,7 +1,7 @@
 """Multi-label classification of one text or a pair: for each label a sigmoid on the pooled [CLS], binary cross-entropy.
 
 A label is predicted if its probability reaches the label's threshold, which is tuned on dev examples. Training begins with the
-frequencies of the labels (initial_bias.py).
+frequencies of the labels: see `start_with_frequencies`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
+import torch
 
 from bertie.base.config import NoFlag, check_ranges
 from bertie.base.console import percent
@@ -60,14 +61,14 @@ class MultiLabel:
     )
     prediction = LabelSetPrediction
     unit = SEQUENCE
-    metric = "f1"
-    scored_apart = True
-    tuned = "thresholds"
     text_pooling = encoding.own_pooling
     input_form = encoding.text_input_form
     encode = encoding.encode_texts
     decode = encoding.decode_texts
     head_positions = encoding.pooled_position
+    metric = "f1"
+    scored_apart = True
+    tuned = "thresholds"
     score = score_by_sums
     relevance = class_relevance
 
@@ -75,12 +76,12 @@ class MultiLabel:
     text: text_options.TextColumn = ""
     text_pair: text_options.PairColumn = ""
     label: str = ""
-    """Column of the labels; empty: labels or label, or else all columns but those of texts and ids, with 0 and 1."""
+    """Column of the labels; empty: labels or label, or else all columns of 0 and 1, without texts and ids."""
     separator: str = ""
-    """What stands between the labels of a cell, such as a comma; none: a cell is one label; empty: found if the data leave no
+    """Separator of the labels of a cell, such as a comma; none: a cell is one label; empty: found if the data leave no
     doubt."""
     labels: tuple[str, ...] = ()
-    """The labels, which may be columns of 0 and 1; empty: those of the training examples, sorted."""
+    """The labels, which may be columns of 0 and 1; empty: the labels of the training examples, sorted."""
     class_weights: ClassWeights = "none"
     """Weights of the positive examples of each label in the loss. balanced: negative by positive training examples of the
     label. A table: one weight for each label."""
@@ -92,7 +93,7 @@ class MultiLabel:
     thresholds: NoFlag[tuple[float, ...]] = ()
     """The smallest probability of each label that predicts it; empty: 0.5. Tuned on dev examples."""
     data_format: NoFlag[DataFormat] = DataFormat()
-    """What the training file said about how to read it, for other files that leave a doubt."""
+    """How the training file is read, for other files that leave a doubt."""
 
     def __post_init__(self) -> None:
         check_ranges("task", self)
@@ -104,16 +105,17 @@ class MultiLabel:
     @property
     def reader(self) -> Reader:
         texts = LabeledTexts(self.text, self.text_pair, label_names=(), paired=self.paired)
-        return Reader(LabelSets(texts, self.label, self.separator, self.labels, self.no_label, self.data_format))
+        settings = (self.label, self.separator, self.labels, self.no_label)
+        return Reader(LabelSets(texts, *settings, data_format=self.data_format))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
         known = head.shape == "text" and head.problem_type == cls.facts.problem_type
         return cls(labels=head.labels) if known else None
 
-    def as_trained(self, own: MultiLabel) -> MultiLabel:
+    def as_trained(self, trained: MultiLabel) -> MultiLabel:
         """Return the task with the number of texts of the trained one, and the separator of its examples."""
-        return replace(encoding.paired_as_trained(self, own), data_format=own.data_format)
+        return replace(encoding.paired_as_trained(self, trained), data_format=trained.data_format)
 
     def fit(self, examples: list[LabelSetExample]) -> MultiLabel:
         """Return the task with the labels of the training examples, unless `labels` names them.
@@ -135,17 +137,15 @@ class MultiLabel:
         )
 
     def validate(self, examples: list[LabelSetExample]) -> None:
-        """Check that the labels of every example are known, and among those of the task.
+        """Check that the labels of every example are known, and among the labels of the task.
 
         Raises UserError for the first example whose labels are not.
         """
         known = set(self.labels)
         for example in examples:
             if example.labels is None:
-                raise UserError(
-                    f"{example.source}: its labels are unknown; name their column with --task.label (an empty list or "
-                    "cell says that there is none)"
-                )
+                remedy = "name their column with --task.label (an empty list or cell says that there is none)"
+                raise UserError(f"{example.source}: its labels are unknown; {remedy}")
             if unknown := [label for label in example.labels if label not in known]:
                 raise UserError(f"{example.source}: {none_of(unknown[0], self.labels, 'labels')}")
 
@@ -161,7 +161,19 @@ class MultiLabel:
     def head(self, config: EncoderConfig, width: int) -> PooledHead:
         return PooledHead(width, count_labels(self), head_dropout(config), binary_cross_entropy, config.head_layers)
 
+    def start_with_frequencies(self, head: Any, sequences: list[Sequence]) -> None:
+        """Set the output biases of a new head in place, if it has any, from the sequences to train on.
+
+        Where each of many labels is rare, the first steps of training push all logits down. A bias that does so is learned
+        slowly, so the encoder does it, for all texts alike, and may stay there: it tells texts apart no more. With the bias that
+        gives each label its frequency, nothing is left to push (Lin et al. 2017, section 4.1).
+        """
+        if head.out.bias is not None:
+            with torch.no_grad():
+                head.out.bias.copy_(torch.from_numpy(self.initial_bias(sequences)))
+
     def initial_bias(self, sequences: list[Sequence]) -> np.ndarray:
+        """Return the biases of the output layer with the lowest loss on training sequences: float32 [C]."""
         known = [sequence for sequence in sequences if sequence.target is not None]
         has_NC, weight_N = np.stack([sequence.target for sequence in known]) > 0, encoding.example_weights(known)
         odds_C = (weight_N @ has_NC + 0.5) / (weight_N @ ~has_NC + 0.5)
@@ -178,28 +190,28 @@ class MultiLabel:
         p_C = 0.5 * (1 + np.tanh(0.5 * logits_C.astype(np.float64)))  # the sigmoid, without overflow
         probabilities = dict(zip(self.labels, p_C.tolist(), strict=True))
         limits = self._thresholds()
-        found = [label for (label, p), limit in zip(probabilities.items(), limits, strict=True) if p >= limit]
-        return LabelSetPrediction(found, probabilities)
+        labels = [label for (label, p), limit in zip(probabilities.items(), limits, strict=True) if p >= limit]
+        return LabelSetPrediction(labels, probabilities)
 
     def _thresholds(self) -> tuple[float, ...]:
         return self.thresholds or (DEFAULT_THRESHOLD,) * len(self.labels)
 
     def calibrate(self, predictions: list[LabelSetPrediction], examples: list[LabelSetExample]) -> MultiLabel:
-        p_NC = np.array([[each.probabilities[label] for label in self.labels] for each in predictions])
+        p_NC = np.array([[prediction.probabilities[label] for label in self.labels] for prediction in predictions])
         return replace(self, thresholds=tuned_thresholds(p_NC, self._indicators(examples)))
 
     def with_labels_of(self, rows: list[Row], examples: list[LabelSetExample]) -> MultiLabel:
         gold = {label for example in examples for label in example.labels or ()}
         if not (labels := named_labels(rows)):
-            found = {label for row in rows for label in self._predicted(row.values, row.place)}
-            labels = tuple(sorted(gold | {class_of(label, gold) for label in found}))
+            predicted = {label for row in rows for label in self._predicted(row.values, row.place)}
+            labels = tuple(sorted(gold | {class_of(label, gold) for label in predicted}))
         return replace(self, labels=labels)
 
     def _predicted(self, values: dict[str, Any], place: str) -> tuple[str, ...]:
-        found = parse_labels(answer_of(values, "labels", place), "labels", place, self.separator, self.labels)
-        if found is None:
+        labels = parse_labels(answer_of(values, "labels", place), "labels", place, self.separator, self.labels)
+        if labels is None:
             raise UserError(f"{place}: no prediction")
-        return tuple(class_of(label, self.labels) for label in found)
+        return tuple(class_of(label, self.labels) for label in labels)
 
     def read_prediction(self, values: dict[str, Any], example: LabelSetExample, place: str) -> LabelSetPrediction:  # noqa: ARG002
         predicted = self._predicted(values, place)
@@ -211,7 +223,7 @@ class MultiLabel:
     def sums(self, predictions: list[LabelSetPrediction], examples: list[LabelSetExample]) -> dict[str, ExampleSums]:
         self.validate(examples)
         return label_set_sums(
-            self._indicators(examples), indicators([each.labels for each in predictions], self.labels)
+            self._indicators(examples), indicators([prediction.labels for prediction in predictions], self.labels)
         )
 
     def _indicators(self, examples: list[LabelSetExample]) -> np.ndarray:

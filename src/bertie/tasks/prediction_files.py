@@ -87,9 +87,7 @@ def answer_of(values: dict[str, Any], name: str, place: str) -> Any:
     """
     answer = values.get(name, values.get(PREDICTION))
     if answer is None:
-        if null := [column for column in (name, PREDICTION) if column in values]:
-            raise UserError(f"{place}: {null[0]!r} is null, which is not a prediction")
-        raise UserError(f"{place}: no {name!r}; there are {join_names(map(str, values))}")
+        raise UserError(f"{place}: {name!r} is missing or null; there are {join_names(map(str, values))}")
     return answer
 
 

@@ -38,7 +38,7 @@ class ChoicePrediction:
 class Entity:
     """Characters start to end (exclusive) of the original text, and their label.
 
-    score is the mean probability of the tags in it. In a list of words, characters are those of the words joined by blanks.
+    score is the mean probability of the tags in it. In a list of words, characters count in the words joined by blanks.
     """
 
     text: str
@@ -52,7 +52,7 @@ class Entity:
 class TagPrediction:
     """A tag for every word, with its probability, and the entities that the tags mark.
 
-    The words are those of the input. A text is split at white space and punctuation, and every Chinese character is a word.
+    The words come from the input. A text is split at white space and punctuation, and every Chinese character is a word.
     entities is None if the tags mark none, as parts of speech.
     """
 

@@ -37,14 +37,14 @@ class Regress:
 
     facts = HeadFacts("regression", "a number", "text-classification", "text", "regression")
     prediction = NumberPrediction
-    labels = ()
     unit = SEQUENCE
-    metric = "spearman"
     text_pooling = encoding.own_pooling
     input_form = encoding.text_input_form
     encode = encoding.encode_texts
     decode = encoding.decode_texts
     head_positions = encoding.pooled_position
+    labels = ()
+    metric = "spearman"
 
     kind: Literal["regress"] = "regress"
     text: text_options.TextColumn = ""
@@ -57,7 +57,7 @@ class Regress:
     pooling: text_options.HeadReads = "model"
     paired: text_options.ArePairs = None
     activation: NoFlag[Literal["identity", "sigmoid"]] = "identity"
-    """What turns the output into the number; set from the files of a cross-encoder of sentence-transformers."""
+    """Function that turns the output into the number; set from the files of a cross-encoder of sentence-transformers."""
 
     __post_init__ = ranges("task")
 
@@ -71,9 +71,9 @@ class Regress:
         sigmoid = head.activation == "Sigmoid"
         return cls(activation="sigmoid" if sigmoid else "identity") if head.shape == "text" and known else None
 
-    def as_trained(self, own: Regress) -> Regress:
+    def as_trained(self, trained: Regress) -> Regress:
         """Return the task with the activation and the number of texts of the trained one."""
-        return replace(encoding.paired_as_trained(self, own), activation=own.activation)
+        return replace(encoding.paired_as_trained(self, trained), activation=trained.activation)
 
     def fit(self, examples: list[Example]) -> Regress:
         """Return the task, knowing whether examples are pairs.

@@ -72,7 +72,7 @@ class Relate:
     """How the spans are marked. markers: [E1] … [/E1] and [E2] … [/E2]. typed: the same with the type of the span, such as
     [E1:PERSON] … [/E1:PERSON]. masked: the type in place of the span, [E1:PERSON]."""
     reads: RelationReads = "automatic"
-    """What the head reads. markers: the concatenated states of the two opening markers. cls: the pooled [CLS]. automatic: cls if
+    """Input of the head. markers: the concatenated states of the two opening markers. cls: the pooled [CLS]. automatic: cls if
     the form is masked, else markers."""
     text: str = ""
     """Column of the text with its tags, or of the tokens; empty: text, sentence, token, tokens or words."""
@@ -85,7 +85,7 @@ class Relate:
     types: tuple[str, ...] = ()
     """Columns of the types of both spans; empty: e1_type and e2_type, subj_type and obj_type, or head_type and tail_type."""
     end: SpanEnd = "automatic"
-    """What the end of a span names: its last token or character, or the one after it. automatic: of characters, the one after; of
+    """Meaning of the end of a span: its last token or character, or the one after it. automatic: of characters, the one after; of
     tokens, what the data leave no doubt about, and the last one for TACRED's columns."""
     negative: str = ""
     """The class that says "no relation", which F1 leaves out; empty: no_relation or Other, if it is one of the labels. none:
@@ -94,11 +94,11 @@ class Relate:
     """Labels that mean that the label is unknown, such as -1; such examples are left out. Empty: found, if the other labels leave
     no doubt."""
     labels: tuple[str, ...] = ()
-    """The relations; empty: those of the training examples, sorted."""
+    """The relations; empty: the labels of the training examples, sorted."""
     markers: NoFlag[dict[str, str]] = field(default_factory=dict)
     """The token of each marker, by its name: E1, /E1, E1:PERSON, … Empty: the name in brackets."""
     data_format: NoFlag[DataFormat] = DataFormat()
-    """What the training file said about how to read it, for other files that leave a doubt."""
+    """How the training file is read, for other files that leave a doubt."""
 
     def __post_init__(self) -> None:
         classes.require_distinct(self.labels)
@@ -115,7 +115,7 @@ class Relate:
 
     @property
     def facts(self) -> HeadFacts:
-        """A head that reads [CLS] is that of transformers' classes for texts, which are given the marked text."""
+        """A head that reads [CLS] works in transformers' classes for texts, which are given the marked text."""
         shape = "text" if self._reads_cls else None
         return HeadFacts("relations", "the relation between two marked spans", "text-classification", shape)
 
@@ -143,24 +143,23 @@ class Relate:
         types = known if typed and self.markers else None
         settings = (self.text, self.label, self.spans, self.types, self.end, typed)
         labels = (self.no_label, self.labels, self.negative)
-        return Reader(RelationTexts(*settings, types, *labels, self.data_format))  # pyright: ignore
+        return Reader(RelationTexts(*settings, types, *labels, data_format=self.data_format))  # pyright: ignore
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
         """Return None: no head says which markers its texts had. Raises UserError for one that must have had some."""
         if head.shape == "text" and head.outputs == TACRED_OUTPUTS and not head.names:
-            raise UserError(
-                f"its head has {TACRED_OUTPUTS} outputs without names, as SpanBERT on TACRED: {cls.beside_head}"
-            )
+            raise UserError(f"its head has {TACRED_OUTPUTS} outputs, as SpanBERT on TACRED: {cls.beside_head}")
         return None
 
-    def as_trained(self, own: Relate) -> Relate:
+    def as_trained(self, trained: Relate) -> Relate:
         for name, usual in (("form", "markers"), ("reads", "automatic")):
-            if getattr(self, name) not in (usual, getattr(own, name)):
-                raise UsageError(f'task.{name}: the model was trained with "{getattr(own, name)}": use it')
-        negative = self.negative or own.negative
-        kept = replace(self, form=own.form, reads=own.reads, markers=own.markers, negative=negative)
-        return replace(kept, data_format=own.data_format if own.end == "automatic" else DataFormat(end=own.end))
+            if getattr(self, name) not in (usual, getattr(trained, name)):
+                raise UsageError(f'task.{name}: the model was trained with "{getattr(trained, name)}": use it')
+        negative = self.negative or trained.negative
+        kept = replace(self, form=trained.form, reads=trained.reads, markers=trained.markers, negative=negative)
+        data_format = trained.data_format if trained.end == "automatic" else DataFormat(end=trained.end)
+        return replace(kept, data_format=data_format)
 
     def fit(self, examples: list[RelationExample]) -> Relate:
         """Return the task with the labels and the markers of the training examples, unless settings name them.
@@ -191,8 +190,8 @@ class Relate:
     @property
     def _scored(self) -> tuple[list[str], str]:
         """The relations that F1 counts, and the negative class; "" if there is none."""
-        found = self._negative_of(self.labels)
-        negative = found if found in self.labels else ""
+        negative_class = self._negative_of(self.labels)
+        negative = negative_class if negative_class in self.labels else ""
         return relations_of(self.labels, negative), negative
 
     def validate(self, examples: list[RelationExample]) -> None:
@@ -244,7 +243,7 @@ class Relate:
         return SpanPairHead(width, classes.count_labels(self), head_dropout(config))
 
     def targets(self, batch: Batch, sequences: list[Sequence], index: np.ndarray) -> Targets:  # noqa: ARG002
-        """Return one target per sequence. index: for markers those of the first and the second span of each sequence."""
+        """Return one target per sequence. index: for markers, the first and the second span of each sequence."""
         labels = np.array([sequence.target.label for sequence in sequences], np.int64)
         if not self._reads_cls:
             pairs = index.reshape(-1, 2)
@@ -280,12 +279,12 @@ class Relate:
         relations = self._by_relation(*classes.gold_and_predicted(predictions, examples))
         return classes.evaluate_classes(self.labels, predictions, examples, lambda i: [_marked(examples[i])], relations)
 
-    def _by_relation(self, gold: list[str], found: list[str]) -> Table:
+    def _by_relation(self, gold: list[str], predicted: list[str]) -> Table:
         relations, negative = self._scored
         note = "A relation with the wrong direction is wrong. macro_f1 is the mean of this F1, f1 that of all together"
         note += f", without {negative}." if negative else "."
         header = ("relation", "precision", "recall", "f1", "support", "found")
-        members = relation_counts(gold, found, relations, negative).sum(0).astype(int)
+        members = relation_counts(gold, predicted, relations, negative).sum(0).astype(int)
         return member_table("relations", "By relation", header, relations, members, note)
 
 

@@ -27,11 +27,11 @@ def relations_of(labels: tuple[str, ...], negative: str) -> list[str]:
     return sorted({undirected(label) for label in labels if label != negative})
 
 
-def relation_counts(gold: list[str], found: list[str], relations: list[str], negative: str) -> np.ndarray:
+def relation_counts(gold: list[str], predicted: list[str], relations: list[str], negative: str) -> np.ndarray:
     """Return float64 [N, 3, K]: whether each relation is right, with its direction; gold; and predicted, in any direction."""
     index = {relation: number for number, relation in enumerate(relations)}
     counts = np.zeros((len(gold), 3, len(relations)))
-    for row, right, said in zip(counts, gold, found, strict=True):
+    for row, right, said in zip(counts, gold, predicted, strict=True):
         for kind, label in enumerate((right if right == said else negative, right, said)):
             if label != negative:
                 row[kind, index[undirected(label)]] = 1

@@ -59,13 +59,13 @@ def class_relevance(task: Task, label: str) -> Callable[[Any], float] | None:
         UsageError: `label` is unknown, or it is unclear which class means "relevant".
     """
     labels = task.labels
-    found = [label] if label else [name for name in labels if name.lower() in POSITIVE]
-    unclear = not label and (len(labels) != 2 or len(found) != 1)
-    single = task.paired is False or unclear or found[0].lower() == OF_ONE_TEXT
+    candidates = [label] if label else [name for name in labels if name.lower() in POSITIVE]
+    unclear = not label and (len(labels) != 2 or len(candidates) != 1)
+    single = task.paired is False or unclear or candidates[0].lower() == OF_ONE_TEXT
     if not label and not task.paired and single:
         return None
     if unclear:
         raise UsageError(f'label: name the class that means "relevant"; the classes are {join_names(labels)}')
-    if found[0] not in labels:
+    if candidates[0] not in labels:
         raise UsageError(none_of(label, labels, "classes"))
-    return lambda prediction: prediction.probabilities[found[0]]
+    return lambda prediction: prediction.probabilities[candidates[0]]

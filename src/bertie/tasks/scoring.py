@@ -44,7 +44,7 @@ class FindsLabels(Task, Protocol):
     """A task with classes."""
 
     def with_labels_of(self, rows: list[Row], examples: list[Any]) -> Task:
-        """Return the task, which has no classes yet, with those of the predictions or else of the labeled examples."""
+        """Return the task, which has no classes yet, with the classes of the predictions or else of the labeled examples."""
         ...
 
 
@@ -74,7 +74,7 @@ def score(
     """Score predictions on labeled examples.
 
     Args:
-        task: A task or its kind. If it has no labels, those of the predictions or of the examples are used.
+        task: A task or its kind. If it has no labels, it takes them from the predictions or the examples.
         data: The labeled examples: a file, or Python values, as for `Predictor.evaluate`.
         predictions: A file of `bertie predict` or the list that `Predictor.predict` returned: one per example in the
             same order, or by id for questions. Also GLUE's .tsv; for questions SQuAD's {id: answer}; for tags a CoNLL
@@ -115,7 +115,7 @@ def score(
         pairs = _in_order(rows, every, examples, where)
     read = [scored.read_prediction(row.values, example, row.place) for row, example in pairs]
     if null_odds is not None and isinstance(scored, AnswersQuestions):
-        odds = _read_odds(null_odds, [each.id for each in read], where, strict)
+        odds = _read_odds(null_odds, [prediction.id for prediction in read], where, strict)
         scores = scored.score_with_odds(read, examples, odds, null_threshold)
     else:
         scores = scored.score(read, examples)
@@ -135,8 +135,8 @@ Pairs = list[tuple[Row, Any]]  # a prediction, and its example
 def _in_order(rows: list[Row | UserError], every: list[Any], examples: list[Any], where: str) -> Pairs:
     """Match the predictions with the rows of the data, of which `examples` are scored."""
     if len(rows) != len(every):
-        found = f"{len(rows):,} predictions for the {len(every):,} examples of {where}"
-        raise UserError(f"{found}: give one per example, in order")
+        counted = f"{len(rows):,} predictions for the {len(every):,} examples of {where}"
+        raise UserError(f"{counted}: give one per example, in order")
     scored = {id(example) for example in examples}
     return [(raise_error(row), each) for row, each in zip(rows, every, strict=True) if id(each) in scored]
 
@@ -157,7 +157,7 @@ def _by_id(rows: list[Row | UserError], examples: list[Any], known: Iterable[Any
         if strict or len(missing) == len(examples) or any(not example.answers for example in examples):
             raise UserError(f"{where}: {lacking}: {_some(missing)}")
         console.warn(f"{lacking} and count 0 (--strict refuses them): {_some(missing)}")
-    ids = {each.id for each in known if not isinstance(each, UserError)}
+    ids = {question.id for question in known if not isinstance(question, UserError)}
     _ignore("prediction", [name for name in said if name not in ids], where, strict)
     return [(said[example.id], example) for example in examples if example.id in said]
 
@@ -197,7 +197,7 @@ def _ignore(what: str, extra: list[str], where: str, strict: bool) -> None:
 
 
 def _some(ids: list[str]) -> str:
-    return first_few((each[:60] for each in ids), len(ids), ", ")
+    return first_few((name[:60] for name in ids), len(ids), ", ")
 
 
 def labeled_examples(

@@ -3,7 +3,7 @@
 A start vector and an end vector score every token. The answer is the span of the context whose start and end scores
 have the largest sum. Long contexts are read in overlapping windows; an answer may start only in the window where its
 first token has the most context on both sides. In SQuAD 2.0, [CLS] stands for "no answer": it is predicted if its score
-exceeds that of the best span by more than τ (`threshold`), which is tuned on the dev questions.
+exceeds the best span's by more than τ (`threshold`), which is tuned on the dev questions.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Span:
     conditional: bool = False
     """Predict the end of the answer given its start. In the paper, the two are independent."""
     threshold: float | None = None
-    """τ of SQuAD 2.0, tuned on the dev set: predict no answer if its score exceeds that of the best span by more than τ.
+    """τ of SQuAD 2.0, tuned on the dev set: predict no answer if its score exceeds the best span's by more than τ.
 
     None: always answer.
     """
@@ -125,9 +125,8 @@ class Span:
         if not any(example.answers for example in examples):
             raise UserError(f"no question has an answer ({examples[0].source} …): nothing to learn")
         if several := sum(len({answer.text for answer in example.answers or ()}) > 1 for example in examples):
-            console.info(
-                f"{several:,} of {len(examples):,} questions have several answers: the first of each is trained on"
-            )
+            shown = f"{several:,} of {len(examples):,} questions"
+            console.info(f"{shown} have several answers: the first of each is trained on")
         unanswerable = any(not example.answers for example in examples)
         return replace(self, threshold=0.0) if unanswerable and self.threshold is None else self
 
@@ -173,7 +172,7 @@ class Span:
         return sequences
 
     def training_sequences(self, sequences: list[Sequence]) -> list[Sequence]:
-        """Return the windows to train on: all but those of questions whose gold answer was not found in the context.
+        """Return the windows to train on: without questions whose gold answer was not found in the context.
 
         BERT's code leaves these out too.
         """
@@ -204,7 +203,7 @@ class Span:
     ) -> list[SpanPrediction]:
         """Return the best span of each question over all its windows, or no answer if τ says so."""
         windows = by_example(list(zip(outputs, sequences, strict=True)), sequences, len(examples))
-        return [self._decode(each, example) for each, example in zip(windows, examples, strict=True)]
+        return [self._decode(question, example) for question, example in zip(windows, examples, strict=True)]
 
     def _decode(self, windows: list[tuple[np.ndarray, Sequence]], example: Question) -> SpanPrediction:
         null = min(self._null(logits, sequence.target.null) for logits, sequence in windows)
@@ -254,7 +253,7 @@ class Span:
         ]
 
     def _null(self, logits_TC: np.ndarray, null: int) -> float:
-        """Return the score of no answer in a window: that of a span of [CLS] alone."""
+        """Return the score of no answer in a window: a span of [CLS] alone."""
         return float(logits_TC[null, 0] + self._ends(logits_TC[:, 1:], slice(null, null + 1))[0, null])
 
     def _ends(self, logits_TC: np.ndarray, starts: slice) -> np.ndarray:
@@ -285,7 +284,7 @@ class Span:
     def score(self, predictions: list[SpanPrediction], examples: list[Question]) -> dict[str, float]:
         """Return exact_match and f1, 0 to 1, as `squad_scores`. Raises UserError as `validate`."""
         self.validate(examples)
-        return squad_scores({found.id: found.answer for found in predictions}, examples)
+        return squad_scores({prediction.id: prediction.answer for prediction in predictions}, examples)
 
     def sums(self, predictions: list[SpanPrediction], examples: list[Question]) -> dict[str, ExampleSums]:
         self.validate(examples)
@@ -308,7 +307,7 @@ class Span:
 
 def _opening(example: Question, words: int) -> SpanPrediction:
     """The prediction of the first words of the context; 0: no answer."""
-    end = max((found.end() for found in islice(re.finditer(r"\S+", example.context), words)), default=0)
+    end = max((word.end() for word in islice(re.finditer(r"\S+", example.context), words)), default=0)
     return SpanPrediction(example.id, example.context[:end], 0, end, 1.0, 0.0 if end else 1.0, [])
 
 

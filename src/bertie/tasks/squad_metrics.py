@@ -66,7 +66,7 @@ def score_with_odds(
     """
     if all(question.answers for question in questions):
         raise UserError("--null-odds needs data with questions that have no answer, as SQuAD 2.0")
-    answers = {found.id: found.answer for found in predictions}
+    answers = {prediction.id: prediction.answer for prediction in predictions}
     silent = frozenset(name for name, value in odds.items() if value > threshold)
     return squad_scores(answers, questions, silent) | best_scores(answers, odds, questions)
 
@@ -82,17 +82,17 @@ def best_scores(answers: dict[str, str], odds: dict[str, float], questions: Sequ
         questions: The questions with their gold answers.
     """
     known = {question.id: question for question in questions}
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for side, name in enumerate(("best_exact", "best_f1")):
         score = best = sum(not question.answers for question in questions)
         threshold = 0.0
-        for each in sorted(odds, key=odds.__getitem__):
-            answer, question = answers[each], known[each]
+        for key in sorted(odds, key=odds.__getitem__):
+            answer, question = answers[key], known[key]
             score += score_answer(answer, question, True)[side] if question.answers else -bool(answer)
             if score > best:
-                best, threshold = score, odds[each]
-        found |= {name: best / len(questions), f"{name}_thresh": threshold}
-    return found
+                best, threshold = score, odds[key]
+        scores |= {name: best / len(questions), f"{name}_thresh": threshold}
+    return scores
 
 
 def best_threshold(predictions: Sequence[SpanPrediction], questions: Sequence[Question]) -> float:
@@ -101,7 +101,7 @@ def best_threshold(predictions: Sequence[SpanPrediction], questions: Sequence[Qu
     Of several best thresholds, the lowest counts. It lies halfway between two scores, so that a rounding difference on
     another machine changes no answer.
     """
-    null = np.array([each.null_score for each in predictions])
+    null = np.array([prediction.null_score for prediction in predictions])
     order = np.argsort(null, kind="stable")
     silent, spoken = scores_with_and_without_answer(predictions, questions)[..., 1]
     sums = np.concatenate([[0.0], np.cumsum((spoken - silent)[order])])
@@ -118,7 +118,7 @@ def scores_with_and_without_answer(predictions: Sequence[SpanPrediction], questi
     The first index is 0 for predicting no answer and 1 for predicting the best span; the last is 0 for exact match and
     1 for F1.
     """
-    spans = [next((guess.text for guess in found.guesses if guess.text), "") for found in predictions]
+    spans = [next((guess.text for guess in prediction.guesses if guess.text), "") for prediction in predictions]
     silent = [score_answer("", question, True) for question in questions]
     return np.array([silent, [score_answer(span, q, True) for span, q in zip(spans, questions, strict=True)]])
 
@@ -133,21 +133,21 @@ def score_answer(answer: str | None, question: Question, second: bool) -> tuple[
     """
     if answer is None:
         return 0.0, 0.0
-    gold = [each.text for each in question.answers or ()]
+    gold = [right.text for right in question.answers or ()]
     if second:
         gold = [text for text in gold if normalize_answer(text)] or [""]
-    found = normalize_answer(answer)
-    exact = max((float(found == normalize_answer(text)) for text in gold), default=0.0)
-    return exact, max((_f1(found.split(), normalize_answer(text).split(), second) for text in gold), default=0.0)
+    predicted = normalize_answer(answer)
+    exact = max((float(predicted == normalize_answer(text)) for text in gold), default=0.0)
+    return exact, max((_f1(predicted.split(), normalize_answer(text).split(), second) for text in gold), default=0.0)
 
 
-def _f1(found: list[str], gold: list[str], second: bool) -> float:
-    if second and not (found and gold):
-        return float(found == gold)
-    same = sum((Counter(found) & Counter(gold)).values())
+def _f1(predicted: list[str], gold: list[str], second: bool) -> float:
+    if second and not (predicted and gold):
+        return float(predicted == gold)
+    same = sum((Counter(predicted) & Counter(gold)).values())
     if not same:
         return 0.0
-    precision, recall = same / len(found), same / len(gold)
+    precision, recall = same / len(predicted), same / len(gold)
     return 2 * precision * recall / (precision + recall)  # this order of operations rounds like the scripts
 
 

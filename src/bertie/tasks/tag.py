@@ -1,6 +1,6 @@
 """Token classification: a tag for every word, from a linear layer on its first subword (Devlin et al.
 
-2018, section 5.3). Tags that mark entities (`data/tag_form.py`) also give entities with their characters (`aggregation`).
+2018, section 5.3). Tags that mark entities (`examples/tag_form.py`) also give entities with their characters (`aggregation`).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Tag:
     sorted_labels: NoFlag[bool] = False
     """Whether the labels are the tags of the training examples, sorted. Numbers in other data are then no indices of them."""
     data_format: NoFlag[DataFormat] = DataFormat()
-    """What the training file said about how to read it, for other files that leave a doubt."""
+    """How the training file is read, for other files that leave a doubt."""
     aggregation_strategy: NoFlag[Strategy] = "first"
     """How predictions for subwords become entities: see `aggregation`."""
 
@@ -114,16 +114,16 @@ class Tag:
         scheme = "bio" if self.scheme in ("", "none") else self.scheme
         form = self.form or TagForm(scheme)
         columns = (self.word, self.tag, self.tokens, self.tags)
-        return Reader(TaggedSentences(*columns, names, form, self.comments, self.labels, self.data_format))
+        return Reader(TaggedSentences(*columns, names, form, self.comments, self.labels, data_format=self.data_format))
 
     @classmethod
     def from_head(cls, head: ForeignHead) -> Self | None:
         return cls(labels=head.labels) if head.shape == "tokens" else None
 
-    def as_trained(self, own: Tag) -> Tag:
+    def as_trained(self, trained: Tag) -> Tag:
         """Return the task with the scheme of the trained one, unless it names one, and how that read labels and comments."""
-        scheme = self.scheme or own.scheme
-        return replace(self, scheme=scheme, sorted_labels=own.sorted_labels, data_format=own.data_format)
+        scheme = self.scheme or trained.scheme
+        return replace(self, scheme=scheme, sorted_labels=trained.sorted_labels, data_format=trained.data_format)
 
     def fit(self, examples: list[TaggedSentence]) -> Tag:
         """Return the task with the tags of the training examples, unless `labels` names them, and with their scheme.
@@ -139,27 +139,27 @@ class Tag:
         """Count the tags of examples."""
         return TagCounts(examples)
 
-    def fit_counts(self, found: TagCounts) -> Tag:
+    def fit_counts(self, tag_counts: TagCounts) -> Tag:
         """Return the task as `fit`, which raises the same errors, from the counts of the examples."""
-        if found.untagged:
-            raise _without_tags(found.untagged)
+        if tag_counts.untagged:
+            raise _without_tags(tag_counts.untagged)
         if len(self.labels) == 1:
             only = shorten(self.labels[0])
             raise UsageError(f"task.labels names one tag, {only!r}: name all tags, or omit it to detect them")
-        counts = found.tags
+        counts = tag_counts.tags
         labels = self.labels or tuple(sorted(counts))
         if len(labels) < 2:
             only = min(labels)
-            raise UserError(f"every word has the tag {shorten(only)!r} ({found.place(only)} …): nothing to learn")
+            raise UserError(f"every word has the tag {shorten(only)!r} ({tag_counts.place(only)} …): nothing to learn")
         if not self.labels and all(parse_finite(label) is not None for label in labels):
             remedy = "name them in the order of their numbers with --task.labels, or name the numbers to keep them"
             raise UsageError(f"the tags are numbers ({join_names(labels)}): {remedy}")
         known = set(labels)
         if unknown := [tag for tag in counts if tag not in known]:
-            problem = f"{found.place(unknown[0])}: the tag {shorten(unknown[0])!r} is not in task.labels"
+            problem = f"{tag_counts.place(unknown[0])}: the tag {shorten(unknown[0])!r} is not in task.labels"
             raise UserError(f"{problem}: {join_names(labels)}")
         weights = fit_weights(self.class_weights, labels, [counts[label] for label in labels])
-        form = find_form(found, self.scheme, self.labels)
+        form = find_form(tag_counts, self.scheme, self.labels)
         scheme: Scheme = form.scheme if form else "none"
         return replace(self, labels=labels, class_weights=weights, scheme=scheme, sorted_labels=not self.labels)
 
@@ -169,7 +169,7 @@ class Tag:
         Raises:
             UserError: A sentence has no tags, an unknown tag does not fit the scheme, or not a single tag is one of the
                 task's.
-            UsageError: The entities are those of another scheme.
+            UsageError: The entities have another scheme.
         """
         _require_tags(examples)
         counted, known, form = TagCounts(examples), set(self.labels), self.form
@@ -237,16 +237,15 @@ class Tag:
         default = outside if outside in self.labels else self.labels[0]
         windows = by_example(list(zip(outputs, sequences, strict=True)), sequences, len(examples))
         return [
-            aggregation.aggregate(self.aggregation_strategy, form, self.labels, default, *each)
-            for each in zip(windows, examples, strict=True)
+            aggregation.aggregate(self.aggregation_strategy, form, self.labels, default, *pair)
+            for pair in zip(windows, examples, strict=True)
         ]
 
     def with_aggregation(self, strategy: Strategy) -> Tag:
         """Return the task with another `aggregation_strategy`. Raises UsageError if its tags give no entities."""
         if strategy == "simple" and self.form is None:
-            raise UsageError(
-                f"aggregation_strategy simple joins entities, and the tags mark none: {join_names(self.labels)}"
-            )
+            problem = "aggregation_strategy simple joins entities, and the tags mark none"
+            raise UsageError(f"{problem}: {join_names(self.labels)}")
         return replace(self, aggregation_strategy=strategy)
 
     def prediction_rows(self, path: Path) -> list[Row | UserError]:
@@ -255,10 +254,10 @@ class Tag:
             return read_predictions(path)
         file = ConllFile(path, self.word, self.tag if path.suffix == ".conllu" else -1)
         return [
-            each
-            if isinstance(each, UserError)
-            else Row({"tokens": each.words, "tags": each.tags}, each.source, each.source)
-            for each in file.sentences()
+            sentence
+            if isinstance(sentence, UserError)
+            else Row({"tokens": sentence.words, "tags": sentence.tags}, sentence.source, sentence.source)
+            for sentence in file.sentences()
         ]
 
     def with_labels_of(self, rows: list[Row], examples: list[TaggedSentence]) -> Tag:  # noqa: ARG002
@@ -268,15 +267,15 @@ class Tag:
         return replace(self, labels=tuple(sorted(counts.tags)), scheme=form.scheme if form else "none")
 
     def read_prediction(self, values: dict[str, Any], example: TaggedSentence, place: str) -> TagPrediction:
-        """Rebuild a prediction. If the object has words, they must be those of the example."""
+        """Rebuild a prediction. If the object has words, they must be the words of the example."""
         tags, words = answer_of(values, "tags", place), values.get("tokens") or example.words
         if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) for tag in tags):
             raise UserError(f"{place}: the tags must be a list of strings, found {str(tags)[:40]!r}")
         if len(tags) != len(example.words):
             raise UserError(f"{place}: {len(tags)} tags for the {len(example.words)} words of {example.source}")
         if different := [(a, b) for a, b in zip(words, example.words, strict=False) if a != b]:
-            found, expected = different[0]
-            raise UserError(f"{place}: the word is {found!r}, but {example.source} has {expected!r}")
+            predicted, expected = different[0]
+            raise UserError(f"{place}: the word is {predicted!r}, but {example.source} has {expected!r}")
         form = self.form
         if form and (wrong := [tag for tag in tags if form.mark(tag) is None]):
             raise UserError(f"{place}: the predicted tag {shorten(wrong[0])!r} does not fit the scheme {form.scheme}")

@@ -1,4 +1,4 @@
-"""Find the scheme of tags in all tags of labeled examples, or ask for it (`data/tag_form.py` has the schemes)."""
+"""Find the scheme of tags in all tags of labeled examples, or ask for it (`examples/tag_form.py` has the schemes)."""
 
 from __future__ import annotations
 
@@ -10,23 +10,13 @@ from typing import Literal
 
 from bertie.base import console
 from bertie.base.errors import UsageError, UserError, join_names, shorten
-from bertie.examples.tag_form import OUTSIDE, Scheme, TagForm, TagMark
+from bertie.examples.tag_form import LETTERS, OUTSIDE, Scheme, TagForm, TagMark
 from bertie.examples.tagged import TaggedSentence
 
-_FOUND: tuple[Scheme, ...] = (
-    "bio",
-    "iobes",
-    "bilou",
-    "bmes",
-    "biewo",
-    "bmewo",
-)  # by letters alone; the order of the tags tells iob1
-_NAMES = {"bio": "BIO (IOB2)", "iob1": "IOB1", "io": "IO", "iobes": "IOBES", "bilou": "BILOU", "bmes": "BMES"}
-_NAMES |= {"biewo": "BIEWO", "bmewo": "BMEWO"}
-_WAYS = (
-    *((mark, last) for last in (False, True) for mark in "-_:/"),
-    ("", False),
-)  # separator, whether the letter is last
+_FOUND = tuple(LETTERS)[:6]  # by letters alone; the order of the tags tells iob1 and io
+_NAMES = {scheme: scheme.upper() for scheme in LETTERS} | {"bio": "BIO (IOB2)"}
+# separator, whether the letter is last
+_WAYS = (*((mark, last) for last in (False, True) for mark in "-_:/"), ("", False))
 _TYPO = 0.9  # share of the words with tags above which bare letters are a scheme, and the others are mistakes
 _PROBED = 2048  # the most frequent tags decide
 _MOST = 0.5  # the same of letters beside a kind
@@ -39,7 +29,7 @@ class TagCounts:
 
     Attributes:
         pairs: The count of each pair, in the order of the first ones.
-        places: The place of the second tag of the first such pair; at the end of a sentence, that of its last word.
+        places: The place of the second tag of the first such pair; at the end of a sentence, the place of its last word.
         tags: The count of each tag, in the order of the first ones.
         untagged: The source of the first example without tags; empty: all have them.
     """
@@ -99,11 +89,11 @@ def form_of(labels: tuple[str, ...], scheme: Scheme = "") -> TagForm | None:
     return form if form is not None and (scheme or share >= 0.5) else None
 
 
-def find_form(found: TagCounts, scheme: Scheme, labels: Iterable[str] = ()) -> TagForm | None:
+def find_form(tag_counts: TagCounts, scheme: Scheme, labels: Iterable[str] = ()) -> TagForm | None:
     """Find how the tags of labeled examples mark entities, and say it in one line.
 
     Args:
-        found: The tags of the examples.
+        tag_counts: The tags of the examples.
         scheme: The scheme that the user names; empty: found from all tags.
         labels: Further tags.
 
@@ -117,23 +107,23 @@ def find_form(found: TagCounts, scheme: Scheme, labels: Iterable[str] = ()) -> T
     if scheme == "none":
         return None
     counts = Counter(dict.fromkeys(labels, 0))
-    counts.update(found.tags)
+    counts.update(tag_counts.tags)
     form, share = _best_form(counts, scheme)
     if form is not None and form.whole and (other := form_of(tuple(counts))) is not None:
         raise UsageError(f'task.scheme is "io", and the tags are {_NAMES[other.scheme]}: {join_names(counts)}')
-    if form is not None and form.strict and not scheme and _are_broken(form, found):
+    if form is not None and form.strict and not scheme and _are_broken(form, tag_counts):
         looser, most = _best_form(counts, "bio")  # E or S instead of I or B is a mistake
         form, share = (looser, most) if looser is not None and most >= _TYPO else (form, share)
     wrong = [tag for tag in counts if form is not None and form.mark(tag) is None]
-    if form is None or (wrong and not scheme and not _is_meant(form, counts, share, found)):
+    if form is None or (wrong and not scheme and not _is_meant(form, counts, share, tag_counts)):
         if scheme:
             raise UsageError(f'task.scheme is "{scheme}", and no tag has its letters: {join_names(counts)}')
         remedy = "--task.scheme io takes equal tags in a row as one entity"
         console.info(f"tags: they mark no entities, so the metric is the accuracy of words ({remedy})")
         return None
     if wrong:
-        _refuse(form, wrong, counts, found)
-    form = _by_order(form, found, scheme)
+        _refuse(form, wrong, counts, tag_counts)
+    form = _by_order(form, tag_counts, scheme)
     kinds = sorted({mark[1] for tag in counts if (mark := form.mark(tag)) is not None and mark != OUTSIDE})
     example = next(tag for tag in counts if form.mark(tag) not in (None, OUTSIDE))
     name = f"{_NAMES[form.scheme]}{', the letter last' * form.suffix}"
@@ -141,7 +131,7 @@ def find_form(found: TagCounts, scheme: Scheme, labels: Iterable[str] = ()) -> T
     return form
 
 
-def require_complete(form: TagForm, found: TagCounts) -> None:
+def require_complete(form: TagForm, tag_counts: TagCounts) -> None:
     """Check the entities of labeled examples in a scheme in which they must be complete. Warns if some are not.
 
     Raises:
@@ -149,17 +139,17 @@ def require_complete(form: TagForm, found: TagCounts) -> None:
     """
     if not form.strict:
         return
-    bad = _breaks(form, found, "strict")
-    if _are_broken(form, found):
-        raise UsageError(f"the order of the tags does not fit {_NAMES[form.scheme]}: {found.first(bad)}", _REMEDY)
+    bad = _breaks(form, tag_counts, "strict")
+    if _are_broken(form, tag_counts):
+        raise UsageError(f"the order of the tags does not fit {_NAMES[form.scheme]}: {tag_counts.first(bad)}", _REMEDY)
     if bad:
-        places = _places(found, bad)
+        places = _places(tag_counts, bad)
         console.warn(f"tags that make no complete entity in {_NAMES[form.scheme]} count as none: {places}", once=True)
 
 
-def _places(found: TagCounts, pairs: set[_Pair]) -> str:
+def _places(tag_counts: TagCounts, pairs: set[_Pair]) -> str:
     """Say how often some pairs occur, and where first."""
-    return f"{console.plural(sum(found.pairs[pair] for pair in pairs), 'place')}, first {found.first(pairs)}"
+    return f"{console.plural(sum(tag_counts.pairs[pair] for pair in pairs), 'place')}, first {tag_counts.first(pairs)}"
 
 
 def _best_form(counts: Counter[str], scheme: Scheme) -> tuple[TagForm | None, float]:
@@ -167,7 +157,7 @@ def _best_form(counts: Counter[str], scheme: Scheme) -> tuple[TagForm | None, fl
     schemes: tuple[Scheme, ...] = _FOUND if not scheme else () if scheme == "none" else (scheme,)
     outside = "o" if counts["o"] > counts["O"] or ("o" in counts and "O" not in counts) else "O"
     forms = [
-        TagForm(each, *way, lower, outside=outside) for way in _WAYS for lower in (False, True) for each in schemes
+        TagForm(known, *way, lower, outside=outside) for way in _WAYS for lower in (False, True) for known in schemes
     ]
     if scheme == "io":
         forms.append(TagForm("io", "", whole=True, outside=outside))
@@ -180,7 +170,7 @@ def _best_form(counts: Counter[str], scheme: Scheme) -> tuple[TagForm | None, fl
     return best, most
 
 
-def _is_meant(form: TagForm, counts: Counter[str], share: float, found: TagCounts) -> bool:
+def _is_meant(form: TagForm, counts: Counter[str], share: float, tag_counts: TagCounts) -> bool:
     """Whether tags of which some do not have the form are meant to have it. One-letter tags are also parts of speech.
 
     Raises:
@@ -191,17 +181,10 @@ def _is_meant(form: TagForm, counts: Counter[str], share: float, found: TagCount
     if not any((form.mark(tag) or OUTSIDE)[0] in "BS" for tag in counts) or share < 1 - _TYPO:
         return False
     if share < _MOST:
-        like = next(tag for tag in found.tags if form.mark(tag) not in (None, OUTSIDE))
+        like = next(tag for tag in tag_counts.tags if form.mark(tag) not in (None, OUTSIDE))
         other = next(tag for tag in counts if form.mark(tag) is None)
-        name = _NAMES[form.scheme].partition(" ")[0]
-        problem = (
-            f"{found.place(like)}: the tag {shorten(like)!r} looks like {name}, "
-            f"and most tags do not, such as {shorten(other)!r}"
-        )
-        words = sum(count for tag, count in counts.items() if tag != form.outside)
-        raise UsageError(
-            f"{problem}: {share * words:.0f} of {console.plural(words, 'word')} with tags", f"Choose: {_REMEDY}"
-        )
+        problem = f"{tag_counts.place(like)}: the tag {shorten(like)!r} looks like {form.scheme.upper()}"
+        raise UsageError(f"{problem}, and most tags do not, such as {shorten(other)!r}", f"Choose: {_REMEDY}")
     return True
 
 
@@ -209,18 +192,12 @@ def _refuse(form: TagForm, wrong: list[str], counts: Counter[str], found: TagCou
     """Raise an error that names the first tag without the form. A tag of `labels` alone has no line."""
     first = next((tag for tag in found.tags if tag in wrong), wrong[0])
     fitting = next(tag for tag in counts if form.mark(tag) not in (None, OUTSIDE))
-    words = sum(count for tag, count in counts.items() if tag != form.outside)
-    fit = words - sum(counts[tag] for tag in wrong)
     others = f"; there are {len(wrong)} such tags: {join_names(wrong)}" if len(wrong) > 1 else ""
-    problem = (
-        f"{found.place(first) or 'task.labels'}: the tag {shorten(first)!r} does not fit {_NAMES[form.scheme]}, "
-        f"the scheme of {fit:,} of {console.plural(words, 'word')} with other tags than {form.outside}, "
-        f"such as {shorten(fitting)!r}{others}"
-    )
-    raise UserError(problem, f"Correct it; {_REMEDY}")
+    problem = f"{found.place(first) or 'task.labels'}: the tag {shorten(first)!r} does not fit {_NAMES[form.scheme]}"
+    raise UserError(f"{problem}, the scheme of others such as {shorten(fitting)!r}{others}", f"Correct it; {_REMEDY}")
 
 
-def _by_order(form: TagForm, found: TagCounts, scheme: Scheme) -> TagForm:
+def _by_order(form: TagForm, tag_counts: TagCounts, scheme: Scheme) -> TagForm:
     """Return the form with iob1 told from bio by the order of the tags, and warn of tags in an impossible order.
 
     Raises:
@@ -229,24 +206,24 @@ def _by_order(form: TagForm, found: TagCounts, scheme: Scheme) -> TagForm:
     if form.scheme == "io":
         return form
     if form.strict:
-        require_complete(form, found)
+        require_complete(form, tag_counts)
         return form
-    bad, other = (_breaks(form, found, rules) for rules in ("bio", "iob1"))
+    bad, other = (_breaks(form, tag_counts, rules) for rules in ("bio", "iob1"))
     if (scheme == "iob1" and other and not bad) or (scheme == "bio" and bad and not other):
         fits, against = ("bio", other) if scheme == "iob1" else ("iob1", bad)
-        place = found.first(against)
+        place = tag_counts.first(against)
         raise UsageError(f'task.scheme is "{scheme}", and the tags are {_NAMES[fits]}: {place}', "Name that, or none")
     if bad and not other:
         return replace(form, scheme="iob1")
     if bad and scheme != "iob1":
-        console.warn(f"I without B before it begins an entity, as for conlleval: {_places(found, bad)}")
+        console.warn(f"I without B before it begins an entity, as for conlleval: {_places(tag_counts, bad)}")
     return replace(form, scheme=scheme or "bio")
 
 
-def _are_broken(form: TagForm, found: TagCounts) -> bool:
+def _are_broken(form: TagForm, tag_counts: TagCounts) -> bool:
     """Whether many of the entities of a strict scheme are incomplete."""
-    begun = sum(count for pair, count in found.pairs.items() if (_marks(form, pair)[1][0]) in "BS")
-    return sum(found.pairs[pair] for pair in _breaks(form, found, "strict")) > (1 - _TYPO) * begun
+    begun = sum(count for pair, count in tag_counts.pairs.items() if (_marks(form, pair)[1][0]) in "BS")
+    return sum(tag_counts.pairs[pair] for pair in _breaks(form, tag_counts, "strict")) > (1 - _TYPO) * begun
 
 
 def _marks(form: TagForm, pair: _Pair) -> tuple[TagMark, TagMark]:
@@ -255,10 +232,10 @@ def _marks(form: TagForm, pair: _Pair) -> tuple[TagMark, TagMark]:
     return before, after
 
 
-def _breaks(form: TagForm, found: TagCounts, rules: Literal["bio", "iob1", "strict"]) -> set[_Pair]:
+def _breaks(form: TagForm, tag_counts: TagCounts, rules: Literal["bio", "iob1", "strict"]) -> set[_Pair]:
     """Return the pairs of tags that cannot follow each other."""
     bad = set()
-    for pair in found.pairs:
+    for pair in tag_counts.pairs:
         before, after = _marks(form, pair)
         same = before[1] == after[1] and before[0] != "O"
         goes_on = after[0] in "IE"

@@ -12,15 +12,15 @@ Fine-tuning calls the methods in this order:
 5. For every micro-batch, `head_positions` selects the tokens that the head reads, and `targets` gives their gold labels.
 6. After training, the head's outputs on the dev sequences go to `decode`, which returns one prediction per example.
    A `Calibratable` task is then calibrated on them and decodes once more.
-7. `score` computes the metrics, which are compared with those of `constant_predictions` to detect a failed run.
+7. `score` computes the metrics, which are compared with the metrics of `constant_predictions` to detect a failed run.
    `evaluate` adds the details for report.html, and `sums` what a bootstrap needs.
 
 `bertie predict` uses `reader.stream`, `encode`, `head_positions` and `decode`. `bertie score` needs no model: it uses
 `read_prediction` and `score`. The other members are facts that other rooms ask for.
 
-What several tasks have in common is a function, which they name as their method: `encode = encode_texts`. What only some tasks
-do is a protocol of its own, which callers ask for with isinstance: `Calibratable` and others below, and beside the functions that
-need them (`scoring.py`, `relevance.py`, `aggregation.py`, `initial_bias.py`).
+Methods that several tasks have in common are functions, which they name as their method: `encode = encode_texts`. Methods of
+some tasks only are protocols of their own, which callers ask for with isinstance:
+`Calibratable` and others below, and beside the functions that need them (`scoring.py`, `relevance.py`, `aggregation.py`).
 
     C  outputs of the head per token
     P  tokens of a batch that the head reads
@@ -66,10 +66,10 @@ class ReadsExamples(Protocol):
         """The reader of this task's examples, with the columns that the configuration names."""
         ...
 
-    def as_trained(self, own: Any) -> Task:
+    def as_trained(self, trained: Any) -> Task:
         """Return the task with what only training decides about reading and encoding, from the task of a trained model.
 
-        Raises UsageError if a setting contradicts it. own: the task of the model, of the same kind.
+        Raises UsageError if a setting contradicts it. trained: the task of the model, of the same kind.
         """
         ...
 
@@ -109,12 +109,12 @@ class EncodesExamples(Protocol):
 
     @property
     def text_pooling(self) -> TaskPooling | None:
-        """What stands for a text, or a pair of texts, if the head reads one vector of it. None: the head reads tokens."""
+        """The vector of a text, or a pair of texts, if the head reads one. None: the head reads tokens."""
         ...
 
     @property
     def unit(self) -> Unit:
-        """What training shuffles and counts as one item of a batch.
+        """The unit that training shuffles and counts as one item of a batch.
 
         "sequence": each sequence by itself. "example": all sequences of an example; they stay in one micro-batch.
         "batch": all sequences of an example, and the whole batch stays in one micro-batch, because the loss compares
@@ -246,14 +246,14 @@ class ScoresPredictions(Protocol):
 
 
 class Task(ReadsExamples, EncodesExamples, ScoresPredictions, Protocol):
-    """What fine-tuning, prediction and scoring need from a task. Who needs one part of it asks for that protocol.
+    """The contract of a task with fine-tuning, prediction and scoring. Who needs one part of it asks for that protocol.
 
     Mark fields that `fit` determines as `config.NoFlag`: they are stored in task.json but are not flags.
     """
 
     @property
     def facts(self) -> HeadFacts:
-        """What other rooms say of its head."""
+        """Facts about its head for other rooms."""
         ...
 
     @property
@@ -285,11 +285,20 @@ class SkipsSequences(Protocol):
 
 
 @runtime_checkable
+class KnowsFrequencies(Protocol):
+    """A task whose head begins with the frequencies of the labels."""
+
+    def start_with_frequencies(self, head: Any, sequences: list[Sequence]) -> None:
+        """Set the output biases of a new head in place, from the sequences to train on."""
+        ...
+
+
+@runtime_checkable
 class AddsTokens(Protocol):
     """A task whose sequences have tokens that the vocabulary may lack. Fine-tuning adds them."""
 
     beside_head: ClassVar[str]
-    """What a folder of another library must have beside a head of this task, for messages."""
+    """The files that a folder of another library needs beside a head of this task, for messages."""
 
     @property
     def added_tokens(self) -> tuple[str, ...]:

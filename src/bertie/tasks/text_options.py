@@ -32,7 +32,7 @@ WindowStride = Annotated[
 HeadReads = Annotated[
     TaskPooling,
     Doc(
-        "What stands for a text, or a pair, in the head. model: what the model's `classifier_pooling` says, which for BERT "
+        "Vector of a text, or a pair, for the head. model: as the model's `classifier_pooling` says, which for BERT "
         "is token. The others are explained in the documentation of fine-tuning."
     ),
 ]

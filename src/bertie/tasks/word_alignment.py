@@ -30,10 +30,10 @@ def tokenize_words(tokenizer: Tokenizer, texts: Many[Many[str]]) -> list[Tokeniz
     tokenizer.require_words("a vector or a tag of a word")
     dropped = tokenizer.normalization.drop_punctuation
     tokenized = []
-    for given, encoding in zip(texts, tokenizer.encode_words(texts), strict=True):
+    for text, encoding in zip(texts, tokenizer.encode_words(texts), strict=True):
         words = np.array(encoding.word_ids, np.int32)
         ids = np.array(encoding.ids, np.int32)
-        missing = sorted(set(range(len(given))) - set(words.tolist()))
+        missing = sorted(set(range(len(text))) - set(words.tolist()))
         if missing and not dropped:
             at = np.searchsorted(words, missing)
             words = np.insert(words, at, missing)
@@ -44,24 +44,24 @@ def tokenize_words(tokenizer: Tokenizer, texts: Many[Many[str]]) -> list[Tokeniz
 
 def piece_places(tokenizer: Tokenizer, texts: Many[Many[str]]) -> list[list[list[tuple[int, int]]]]:
     """Return the characters of each token of `tokenize_words` within its word, by text, word and token."""
-    found = []
-    for given, encoding in zip(texts, tokenizer.encode_words(texts), strict=True):
-        places: list[list[tuple[int, int]]] = [[] for _ in given]
+    result = []
+    for text, encoding in zip(texts, tokenizer.encode_words(texts), strict=True):
+        places: list[list[tuple[int, int]]] = [[] for _ in text]
         for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):
             assert word is not None
             # Where a word follows a space, that is a character of it.
-            shift = int(tokenizer.backend.word_mark == "Ġ" and not given[word].startswith(" "))
+            shift = int(tokenizer.backend.word_mark == "Ġ" and not text[word].startswith(" "))
             places[word].append((max(start - shift, 0), max(end - shift, 0)))
-        for word, pieces in zip(given, places, strict=True):  # together they are the word, with what has no token
+        for word, pieces in zip(text, places, strict=True):  # together they are the word, with what has no token
             pieces[-1:] = [(pieces[-1][0] if len(pieces) > 1 else 0, len(word))]
-        found.append(places)
-    return found
+        result.append(places)
+    return result
 
 
 def split_and_tokenize(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[TokenizedText, np.ndarray]]:
-    """Tokenize raw texts. Their words are those of BERT's pre-tokenization: split at whitespace and punctuation.
+    """Tokenize raw texts. Their words follow BERT's pre-tokenization: split at whitespace and punctuation.
 
-    With byte-level BPE they are those of GPT-2's pattern, with others those of `word_numbers`. Tokens of white space alone,
+    With byte-level BPE they follow GPT-2's pattern, with others `word_numbers`. Tokens of white space alone,
     such as the line break, are left out.
 
     Returns:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from tokenizers import AddedToken
 
@@ -24,9 +25,7 @@ def with_tokens(tokenizer: Tokenizer, tokens: Iterable[str]) -> Tokenizer:
     matched, blank = set(tokenizer.user_tokens), tokenizer.algorithm != "wordpiece"
     new = [token for token in dict.fromkeys(tokens) if token not in matched]
     if roles := sorted({*new}.intersection(tokenizer.special.names().values())):
-        raise UsageError(
-            f"{roles[0]!r} is a special token of the vocabulary: texts cannot have it as a token of their own"
-        )
+        raise UsageError(f"{roles[0]!r} is a special token of the vocabulary: take another string")
     if not new:
         return tokenizer
     before = tokenizer.backend.engine
@@ -37,7 +36,7 @@ def with_tokens(tokenizer: Tokenizer, tokens: Iterable[str]) -> Tokenizer:
 
 def entry_ids(tokenizer: Tokenizer, tokens: Iterable[str]) -> dict[str, int]:
     """Return the ids of entries of the vocabulary. Raises UserError if it lacks one."""
-    found = {token: tokenizer.backend.engine.token_to_id(token) for token in tokens}
-    if missing := [token for token, number in found.items() if number is None]:
+    ids: Any = {token: tokenizer.backend.engine.token_to_id(token) for token in tokens}
+    if missing := [token for token, number in ids.items() if number is None]:
         raise UserError(f"the vocabulary lacks {missing[0]!r}, which the task puts into texts")
-    return {token: number for token, number in found.items() if number is not None}
+    return ids

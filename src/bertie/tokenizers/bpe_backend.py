@@ -78,16 +78,12 @@ def split_at_spaces(text: str) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class BPEBackend:
-    """A byte-level BPE tokenizer.
-
-    Attributes:
-        engine: The tokenizer of the library `tokenizers` that does the work.
-        templates: Where special tokens stand in a sequence.
-        special: The special tokens.
-    """
+    """A byte-level BPE tokenizer."""
 
     engine: tokenizers.Tokenizer
+    """The tokenizer of the library `tokenizers` that does the work."""
     templates: Templates
+    """Where special tokens stand in a sequence."""
     special: SpecialTokens
     algorithm: ClassVar = "bpe"
     word_mark: ClassVar = "Ġ"
@@ -113,11 +109,10 @@ class BPEBackend:
     @cached_property
     def rules(self) -> list[Any]:
         """Every setting besides vocabulary, merges and user tokens that determines ids, for comparisons."""
-        names = [f"{role}={token}" for role, token in self.special.names().items()]
         nfc = ["nfc"] if self.normalization.nfc else []
         around = [] if self._has_known_ids else [self.templates.ids]
         settings = ["bpe", self.engine.pre_tokenizer.add_prefix_space, self._whole_words, self.templates.separators]
-        return [*settings, *names, *nfc, *around]
+        return [*settings, *self.special.rules(), *nfc, *around]
 
     @property
     def _has_known_ids(self) -> bool:
@@ -172,18 +167,17 @@ class BPEBackend:
     def extensible(self) -> NoReturn:
         """Raise UserError: entries of byte-level BPE come from merges, so words cannot be appended."""
         raise UserError(
-            "this tokenizer is byte-level BPE, whose entries come from merges: bertie adds words only to WordPiece "
-            "vocabularies. Train a new vocabulary with `bertie tokenizer train --algorithm bpe`"
+            "this tokenizer is byte-level BPE, and words can be added only to WordPiece: train a new vocabulary"
         )
+
+    @cached_property
+    def _added(self) -> set[str]:
+        return added_texts(self.engine)
 
     def spelling(self, entry: str) -> bytes:
         """Return the bytes that an entry stands for. Entries that are no such pieces, such as user tokens, are text."""
         added = entry in self._added or not all(character in _BYTE_OF for character in entry)
         return entry.encode() if added else bytes(_BYTE_OF[character] for character in entry)
-
-    @cached_property
-    def _added(self) -> set[str]:
-        return added_texts(self.engine)
 
     def split_entry(self, entry: str) -> list[int]:
         """Split an entry of another vocabulary into the ids of the pieces of its text."""
@@ -232,7 +226,7 @@ def _offsets_without_spaces(add_prefix_space: bool) -> Any:
 
 
 def is_byte_level(engine: tokenizers.Tokenizer) -> bool:
-    """Return whether an engine is byte-level BPE like those of GPT-2, RoBERTa and ModernBERT."""
+    """Return whether an engine is byte-level BPE as in GPT-2, RoBERTa and ModernBERT."""
     model, splitter = engine.model, engine.pre_tokenizer
     return (
         isinstance(model, models.BPE)

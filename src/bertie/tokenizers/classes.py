@@ -182,21 +182,13 @@ def class_name(settings: TokenizerSettings) -> str:
     kind, config = str(settings.config.get("model_type") or ""), settings.config
     declared = settings.values.get("tokenizer_class") or config.get("tokenizer_class")
     of_model = CLASS_OF_MODEL.get(kind, "")
-    if (
-        kind == "reformer"
-        and not declared
-        and not settings.folder.has(JSON)
-        and not settings.folder.has("spiece.model")
-    ):
+    has_json = settings.folder.has(JSON)
+    if kind == "reformer" and not declared and not has_json and not settings.folder.has("spiece.model"):
         return BYTES if config.get("vocab_size") == 2 + len(BYTE_CHARACTERS) else of_model
     name = str(declared or of_model).removesuffix("Fast")
-    if (
-        name in GENERIC
-        and not settings.folder.has(JSON)
-        and settings.values.keys() & {"drop_punctuation", MAX_WORD_SETTING}
-    ):
+    if name in GENERIC and not has_json and settings.values.keys() & {"drop_punctuation", MAX_WORD_SETTING}:
         return "BertTokenizer"  # written by bertie
-    if of_model in GENERIC or name in (*GENERIC, *UNKNOWN_TO_TRANSFORMERS) or (settings.folder.has(JSON) and not name):
+    if of_model in GENERIC or name in (*GENERIC, *UNKNOWN_TO_TRANSFORMERS) or (has_json and not name):
         return GENERIC[0]
     return name or ("" if kind else _class_of_files(settings))
 

@@ -39,10 +39,7 @@ VOCABULARIES = (JSON, "vocab.txt", "vocab.json", *MODELS)
 FILES = (*VOCABULARIES, CONFIG, MAP, ADDED, "merges.txt", "entity_vocab.json")
 """All files of a tokenizer: what `read_folder` reads beside config.json, or names when it refuses a folder."""
 TOKEN_TYPES = "token_type_ids"
-AS_JSON = (
-    f"write {JSON}, which bertie reads whatever its kind, with the library that the model was trained with, such as "
-    "AutoTokenizer.from_pretrained(OLD).save_pretrained(NEW) of transformers"
-)
+AS_JSON = f"write {JSON}, as AutoTokenizer.from_pretrained(OLD).save_pretrained(NEW) of transformers does"
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,9 +78,7 @@ def read_folder(folder: ModelFolder) -> TokenizerFolder:
         types = TOKEN_TYPES in inputs if isinstance(inputs, list) else name in CLASSES and CLASSES[name].token_types
     else:
         is_named = name or settings.config.get("model_type")
-        _require_file(
-            folder, VOCABULARIES if is_named else (), "no file names its class, as tokenizer_class in " + CONFIG
-        )
+        _require_file(folder, VOCABULARIES if is_named else (), f"no tokenizer_class in {CONFIG}")
         theirs = transformers_tokenizer.load(folder.path, name)
         engine, name, types = theirs.backend_tokenizer, type(theirs).__name__, TOKEN_TYPES in theirs.model_input_names
         roles = {role.removesuffix("_token"): str(token) for role, token in theirs.special_tokens_map.items()}
@@ -132,10 +127,8 @@ def _build(settings: TokenizerSettings, name: str, file: Any) -> tuple[Any, dict
         elif isinstance(file.model, chosen.model):
             engine = copy_engine(file)
         else:
-            kinds = (
-                f"a {type(file.model).__name__} model, and its tokenizer class {name} a {chosen.model.__name__} model"
-            )
-            raise UserError(f"{folder / JSON} has {kinds}")
+            models = f"a {type(file.model).__name__} model, and its class {name} a {chosen.model.__name__} model"
+            raise UserError(f"{folder / JSON} has {models}")
         chosen.dress(engine, settings.values, roles)
         _add_tokens(engine, settings, named, further)
         engine.post_processor = chosen.post_processor(engine, roles)
@@ -167,8 +160,8 @@ def _warn_of_other_entries(folder: ModelFolder, known: Container[str]) -> None:
         return
     if not all(entry in known for entry in wordpiece_backend.read_vocabulary(path, folder.text(path.name))):
         console.warn(
-            f"{folder}/vocab.txt has entries that tokenizer.json lacks, and tokenizer.json takes precedence: "
-            "to use them, copy vocab.txt and tokenizer_config.json into a folder without tokenizer.json"
+            f"{folder}/vocab.txt has entries that tokenizer.json, which takes precedence, lacks: copy it into a folder "
+            "without tokenizer.json to use them"
         )
 
 
@@ -195,9 +188,9 @@ def _tokens_with_rows(
 ) -> list[AddedToken]:
     """Return the added tokens, without roles that only the class names and for which the model has no row (vocab_size)."""
     tokens, rows = added_tokens(engine), settings.config.get("vocab_size")
-    given = texts([*settings.named.values(), *settings.added, *settings.extra])
+    named = texts([*settings.named.values(), *settings.added, *settings.extra])
     while isinstance(rows, int) and tokens and (engine.token_to_id(last := tokens[-1].content) or 0) >= rows:
-        if last in given or last not in roles.values():
+        if last in named or last not in roles.values():
             break
         tokens.pop()
     return tokens

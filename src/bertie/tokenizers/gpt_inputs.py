@@ -11,7 +11,7 @@ from bertie.tokenizers.engines import added_tokens, copy_engine
 from bertie.tokenizers.tokenizer import Tokenizer
 
 START, DELIMITER, EXTRACT = INPUT_TOKENS = ("<start>", "<delimiter>", "<extract>")
-PADDING = "<pad>"  # for vocabularies without padding, as that of the first GPT
+PADDING = "<pad>"  # for vocabularies without padding, such as the first GPT
 
 
 def with_gpt_inputs(tokenizer: Tokenizer) -> Tokenizer:
@@ -21,19 +21,19 @@ def with_gpt_inputs(tokenizer: Tokenizer) -> Tokenizer:
     token, if it has none. They are roles: where a text has these characters, it is text. So are the tokens that had the
     roles of the first and the last token before.
     """
-    before, own = tokenizer.backend.engine, tokenizer.special
-    pad = own.pad or PADDING
+    before, roles = tokenizer.backend.engine, tokenizer.special
+    pad = roles.pad or PADDING
     tokens = {token.content: token for token in added_tokens(before)}
-    for role in (*INPUT_TOKENS, pad):
-        tokens.setdefault(role, AddedToken(role, normalized=False)).special = True
+    for token in (*INPUT_TOKENS, pad):
+        tokens.setdefault(token, AddedToken(token, normalized=False)).special = True
     engine = copy_engine(before, tokens.values())
     engine.post_processor = processors.TemplateProcessing(
         single=f"{START} $A {EXTRACT}",
         pair=f"{START} $A {DELIMITER} $B:0 {EXTRACT}",
         special_tokens=[(token, engine.token_to_id(token)) for token in INPUT_TOKENS],
     )
-    special = replace(own, cls=START, sep=DELIMITER, extract=EXTRACT, pad=pad)
-    if own.extract is None:
-        special = replace(special, bos=own.cls, eos=own.sep)
+    special = replace(roles, cls=START, sep=DELIMITER, extract=EXTRACT, pad=pad)
+    if roles.extract is None:
+        special = replace(special, bos=roles.cls, eos=roles.sep)
     extra = tuple(token for token in tokenizer.extra if token not in special.names().values())
     return replace(tokenizer, backend=backend_of(engine, special), extra=extra)

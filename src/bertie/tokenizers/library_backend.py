@@ -65,16 +65,12 @@ class LibraryRules:
 
 @dataclass(frozen=True, eq=False)
 class LibraryBackend:
-    """Any tokenizer of the library `tokenizers`.
-
-    Attributes:
-        engine: The tokenizer.
-        templates: Where special tokens stand in a sequence.
-        special: The special tokens.
-    """
+    """Any tokenizer of the library `tokenizers`."""
 
     engine: tokenizers.Tokenizer
+    """The tokenizer of the library `tokenizers` that does the work."""
     templates: Templates
+    """Where special tokens stand in a sequence."""
     special: SpecialTokens
     unknown_unit: ClassVar = "tokens"
     merges: ClassVar[list[str]] = []
@@ -125,14 +121,13 @@ class LibraryBackend:
     @cached_property
     def rules(self) -> list[Any]:
         """Every setting besides the entries' texts and user tokens that determines ids, for comparisons."""
-        names = [f"{role}={token}" for role, token in self.special.names().items()]
         # transformers writes "" where the file of an older version has null
         model = {key: None if value == "" else value for key, value in self._parts["model"].items() if key != "vocab"}
         if isinstance(self.engine.model, models.Unigram):
             # tokenizer.json may change the last bit of a score each time that it is read.
             model["scores"] = np.array([score for _, score in self._parts["model"]["vocab"]], np.float32).tolist()
         parts = [self._parts[name] for name in ("normalizer", "pre_tokenizer")]
-        return ["library", model, *parts, self.templates.ids, *names]
+        return ["library", model, *parts, self.templates.ids, *self.special.rules()]
 
     def starts_word(self, entry: str) -> bool:
         """Return whether an entry starts a word. For entries that end words, whether it follows from the entry alone."""
@@ -174,10 +169,6 @@ class LibraryBackend:
         shielded.add_tokens(added_tokens(self.engine))
         return shielded
 
-    @cached_property
-    def _added(self) -> set[str]:
-        return added_texts(self.engine)
-
     def config(self) -> dict[str, Any]:
         """Return the entries of tokenizer_config.json, without the special tokens: tokenizer.json counts as it is."""
         inputs = ["input_ids", "token_type_ids", "attention_mask"]
@@ -191,10 +182,12 @@ class LibraryBackend:
 
     def extensible(self) -> NoReturn:
         """Raise UserError: entries have scores or merges, so words cannot be appended."""
-        raise UserError(
-            f"this tokenizer is of the kind {type(self.engine.model).__name__}: bertie adds words only to WordPiece "
-            "vocabularies. Train a new vocabulary with `bertie tokenizer train`"
-        )
+        kind = type(self.engine.model).__name__
+        raise UserError(f"this tokenizer is {kind}, and words can be added only to WordPiece: train a new vocabulary")
+
+    @cached_property
+    def _added(self) -> set[str]:
+        return added_texts(self.engine)
 
     def spelling(self, entry: str) -> bytes:
         """Return the text of an entry as UTF-8. "▁" and "Ġ" are a space; "##" and "</w>" are no text."""
@@ -240,15 +233,8 @@ def unigram_splitter(prefix: str = "always") -> Any:
     return pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace])
 
 
+_METASPACE = {"type": "Metaspace", "replacement": BLANK, "prepend_scheme": "always", "split": True}
 UNIGRAM_RULES = LibraryRules(
     json.dumps({"type": "NFKC"}),
-    json.dumps(
-        {
-            "type": "Sequence",
-            "pretokenizers": [
-                {"type": "WhitespaceSplit"},
-                {"type": "Metaspace", "replacement": BLANK, "prepend_scheme": "always", "split": True},
-            ],
-        }
-    ),
+    json.dumps({"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, _METASPACE]}),
 )

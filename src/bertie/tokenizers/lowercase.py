@@ -18,6 +18,6 @@ def lowercased(tokenizer: Tokenizer) -> Tokenizer:
     if tokenizer.lowercase:
         return tokenizer
     engine = tokenizers.Tokenizer.from_str(tokenizer.backend.engine.to_str())
-    own = [] if engine.normalizer is None else [engine.normalizer]
-    engine.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])  # pyright: ignore[reportAttributeAccessIssue]
+    steps = [] if engine.normalizer is None else [engine.normalizer]
+    engine.normalizer = normalizers.Sequence([normalizers.Lowercase(), *steps])  # pyright: ignore[reportAttributeAccessIssue]
     return replace(tokenizer, backend=replace(tokenizer.backend, engine=engine))

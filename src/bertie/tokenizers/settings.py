@@ -30,7 +30,7 @@ class TokenizerSettings:
 
     Attributes:
         folder: The folder.
-        values: Contents of tokenizer_config.json, with those of special_tokens_map.json where these count.
+        values: Contents of tokenizer_config.json, and of special_tokens_map.json where it counts.
         config: Contents of config.json.
         named: Tokens by role or by another name that ends in "_token", such as {"mask": …, "entity": …}.
         added: Added tokens, in the order of their ids.
@@ -51,9 +51,7 @@ class TokenizerSettings:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
-            raise UserError(
-                f"{self.folder / CONFIG}: model_max_length is {repr(value)[:60]}: expected a number of tokens"
-            )
+            raise UserError(f"{self.folder / CONFIG}: model_max_length is {repr(value)[:60]}: give a number of tokens")
         return int(value) if value < 1 << 31 else None  # transformers writes 10^30 for "no limit"
 
 
@@ -101,13 +99,11 @@ def require_obeyed(path: Path, values: dict[str, Any]) -> None:
 def require_side(name: str, side: object) -> None:
     """Raise UserError unless long texts keep their start."""
     if str(side).lower() != "right":
-        raise UserError(
-            f'{name} is {repr(side)[:60]}: bertie keeps the start of a text that is too long: set it to "right"'
-        )
+        raise UserError(f'{name} is {repr(side)[:60]}: bertie truncates at the end: set it to "right"')
 
 
 def _merged_map(folder: ModelFolder, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the entries of special_tokens_map.json, which replace those of tokenizer_config.json."""
+    """Return the entries of special_tokens_map.json, which replace the entries of tokenizer_config.json."""
     merged = {}
     for key, value in folder.json(MAP).items():
         if key == "extra_special_tokens" and isinstance(value, list):

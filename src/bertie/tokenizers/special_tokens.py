@@ -49,6 +49,10 @@ class SpecialTokens:
         roles |= {"extract": self.extract, "bos": self.bos, "eos": self.eos}
         return {f"{role}_token": token for role, token in roles.items() if token is not None}
 
+    def rules(self) -> list[str]:
+        """Return the roles, for comparisons of tokenizers."""
+        return [f"{role}={token}" for role, token in self.names().items()]
+
 
 class Place(NamedTuple):
     """A place in a sequence: a special token, or a text."""
@@ -61,7 +65,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Templates:
-    """What stands in the sequence of one text and of a pair of texts, in order."""
+    """The places in the sequence of one text and of a pair of texts, in order."""
 
     single: tuple[Place, ...]
     pair: tuple[Place, ...]
@@ -91,12 +95,12 @@ class Templates:
 
     @property
     def ids(self) -> list[int | None]:
-        """The special tokens of a pair, in order, and None for each text: what determines ids. Token types do not."""
+        """The special tokens of a pair, in order, and None for each text. They determine ids, token types do not."""
         return [place.id for place in self.pair]
 
     def without_types(self) -> Templates:
         """Return the templates for a model that is given no token types."""
-        return Templates(*(tuple(Place(place.id, 0) for place in own) for own in (self.single, self.pair)))
+        return Templates(*(tuple(Place(place.id, 0) for place in places) for places in (self.single, self.pair)))
 
 
 def bert_templates(cls_id: int, sep_id: int) -> Templates:

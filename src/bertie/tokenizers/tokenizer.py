@@ -29,6 +29,18 @@ from bertie.tokenizers.wordpiece_backend import CONTINUATION, MAX_WORD_CHARACTER
 __all__ = ["CONTINUATION", "MAX_WORD_CHARACTERS", "SPECIAL_TOKENS", "ByteLevel", "NormalizerOptions", "Tokenizer"]
 
 
+def _role_id(role: str, name: str) -> cached_property[int]:
+    """Return the property with the id of the token of a role."""
+
+    def find(tokenizer: Tokenizer) -> int:
+        if (token := getattr(tokenizer.special, role)) is None:
+            raise UserError(f"this tokenizer has no {name}: take another one (or, without a mask, the objective clm)")
+        return tokenizer.vocabulary.index(token)
+
+    find.__doc__ = f"Id of the {name}. Raises UserError if there is none."
+    return cached_property(find)
+
+
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
     """A tokenizer: text to token ids and back.
@@ -151,38 +163,11 @@ class Tokenizer:
         """The special token of each role: [CLS], [SEP] … for WordPiece, <s>, </s> … for RoBERTa."""
         return self.backend.special
 
-    @cached_property
-    def pad_id(self) -> int:
-        """Id of the padding token. Raises UserError if there is none, like the next four."""
-        return self._special_id("padding token", self.special.pad)
-
-    @cached_property
-    def unk_id(self) -> int:
-        """Id of the unknown token."""
-        return self._special_id("token for unknown words", self.special.unk)
-
-    @cached_property
-    def cls_id(self) -> int:
-        """Id of the token that starts a sequence."""
-        return self._special_id("token that starts a sequence", self.special.cls)
-
-    @cached_property
-    def sep_id(self) -> int:
-        """Id of the token that ends a text."""
-        return self._special_id("token that ends a text", self.special.sep)
-
-    @cached_property
-    def mask_id(self) -> int:
-        """Id of the mask token."""
-        return self._special_id("mask token", self.special.mask)
-
-    def _special_id(self, role: str, token: str | None) -> int:
-        if token is None:
-            raise UserError(
-                f"this tokenizer has no {role}, which masked language models and padded batches may need: take another "
-                "tokenizer, or for GPT-2's an objective without a mask, such as clm"
-            )
-        return self.vocabulary.index(token)
+    pad_id = _role_id("pad", "padding token")
+    unk_id = _role_id("unk", "token for unknown words")
+    cls_id = _role_id("cls", "token that starts a sequence")
+    sep_id = _role_id("sep", "token that ends a text")
+    mask_id = _role_id("mask", "mask token")
 
     @cached_property
     def special_ids(self) -> np.ndarray:

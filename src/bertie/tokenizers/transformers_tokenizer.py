@@ -38,16 +38,12 @@ def load(folder: Path, declared: str) -> Any:
             tokenization_auto.tokenizer_class_from_name(declared) if declared else transformers.PreTrainedTokenizerFast
         )
         if isinstance(known, type) and issubclass(known, transformers.PreTrainedTokenizerFast):
+            local: Any = {"local_files_only": True, "trust_remote_code": False}
             if (folder / GOOGLES).is_file():
                 theirs = known.from_pretrained(str(folder / GOOGLES), local_files_only=True)
             else:
-                theirs = transformers.AutoTokenizer.from_pretrained(
-                    folder, local_files_only=True, trust_remote_code=False
-                )
+                theirs = transformers.AutoTokenizer.from_pretrained(folder, **local)
     if not isinstance(theirs, transformers.PreTrainedTokenizerFast):
         name = type(theirs).__name__ if theirs else name
-        raise UserError(
-            f"{folder}: its tokenizer class is {name[:60]!r}: transformers has no such class, or one in Python alone, whose "
-            "tokens bertie does not reproduce"
-        )
+        raise UserError(f"{folder}: its tokenizer class is {name[:60]!r}, which has no fast tokenizer: take another")
     return theirs

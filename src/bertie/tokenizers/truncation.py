@@ -21,7 +21,7 @@ from bertie.tokenizers.word_cache import WordCache
 
 Truncation = Literal["head", "tail", "head_tail", "windows"]
 Separate = Literal["", "texts", "orders"]
-"""What a model reads as sequences of their own. Empty: nothing. texts: each text of a pair. orders: a pair in both orders."""
+"""Texts that a model reads as sequences of their own. Empty: none. texts: both texts of a pair. orders: a pair in both orders."""
 HEAD_SHARE = 0.25  # share of the tokens that "head_tail" takes from the start: 128 of 510, best in Sun et al. (2019)
 
 
@@ -78,8 +78,8 @@ def text_slices(tokenizer: Tokenizer, lengths: Many[int]) -> list[slice]:
 def _places(tokenizer: Tokenizer, texts: int, separate: Separate) -> tuple[Place, ...]:
     if not separate:
         return tokenizer.templates.of(texts)
-    each = tokenizer.templates.of(texts) if separate == "orders" else tokenizer.templates.single
-    return tuple(Place(place.id, number) for number in range(texts) for place in each)
+    places = tokenizer.templates.of(texts) if separate == "orders" else tokenizer.templates.single
+    return tuple(Place(place.id, number) for number in range(texts) for place in places)
 
 
 def add_special_tokens(tokenizer: Tokenizer, parts: Many[TokenizedText], separate: Separate = "") -> Sequence:
@@ -133,7 +133,7 @@ def to_sequences(
         truncation: What to keep of a text that is too long: its head, its tail, both, or all of it in windows.
         doc_stride: Tokens from the start of a window to the start of the next. 0: half a window.
         separate: What an encoder reads separately. texts: build [CLS] A [SEP] [CLS] B [SEP] of a pair. orders: build the
-            sequence of A and B, then that of B and A, each of at most `max_length` tokens. Token types tell apart the two.
+            sequences of A and B, and of B and A, each of at most `max_length` tokens. Token types tell apart the two.
 
     Returns:
         One sequence, or the windows in order: `part` is the number of the window, `weight` 1 / windows, and `truncated`

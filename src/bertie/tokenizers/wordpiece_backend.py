@@ -64,9 +64,6 @@ class WordPieceBackend:
     """A WordPiece tokenizer. `BPEBackend` and `LibraryBackend` have the same members.
 
     Attributes:
-        engine: The tokenizer of the library `tokenizers` that does the work.
-        templates: Where special tokens stand in a sequence.
-        special: The special tokens.
         algorithm: "wordpiece", "bpe" (byte-level), "unigram", or "other".
         word_mark: The mark of word boundaries: "##", "Ġ", "▁", "</w>", or "" if there is none.
         end_mark: The mark at the end of words, "</w>", or "" if there is none.
@@ -77,8 +74,10 @@ class WordPieceBackend:
     """
 
     engine: tokenizers.Tokenizer
+    """The tokenizer of the library `tokenizers` that does the work."""
     templates: Templates
-    special: SpecialTokens = BERT
+    """Where special tokens stand in a sequence."""
+    special: SpecialTokens
     algorithm: ClassVar = "wordpiece"
     word_mark: ClassVar = CONTINUATION
     end_mark: ClassVar = ""
@@ -108,7 +107,7 @@ class WordPieceBackend:
         flags = [normalizer.lowercase, strip, normalizer.handle_chinese_chars, normalizer.clean_text]
         # Named only if it is in force, so that the fingerprints of other tokenizers stay as they were without the option.
         punctuation = ["drop_punctuation"] if self.normalization.drop_punctuation else []
-        names = [] if self.special == BERT else [f"{role}={token}" for role, token in self.special.names().items()]
+        names = [] if self.special == BERT else self.special.rules()
         places = [] if self.templates.ids == self._berts.ids else [self.templates.ids]
         return [*punctuation, *names, *places, *flags, self.max_word_length]
 
@@ -128,22 +127,22 @@ class WordPieceBackend:
     def config(self) -> dict[str, Any]:
         """Return the entries of tokenizer_config.json, without the special tokens."""
         clean_text, max_word_characters = self.rules[-2:]
-        own = clean_text and max_word_characters == MAX_WORD_CHARACTERS and not self.normalization.drop_punctuation
+        usual = clean_text and max_word_characters == MAX_WORD_CHARACTERS and not self.normalization.drop_punctuation
         inputs = ["input_ids", "token_type_ids", "attention_mask"]
         berts = self._berts
         if self.templates.without_types() == self.templates:
             inputs.remove("token_type_ids")
             berts = berts.without_types()
-        own = own and self.templates == berts
+        usual = usual and self.templates == berts
         config: dict[str, Any] = {
             "tokenizer_class": "BertTokenizer",
             "do_lower_case": self.engine.normalizer.lowercase,
             "strip_accents": self.engine.normalizer.strip_accents,
             "tokenize_chinese_chars": self.engine.normalizer.handle_chinese_chars,
         }
-        if not own:  # BertTokenizer ignores these settings in tokenizer.json
+        if not usual:  # BertTokenizer ignores these settings in tokenizer.json
             config["tokenizer_class"] = "PreTrainedTokenizerFast"
-        if not own or len(inputs) == 2:
+        if not usual or len(inputs) == 2:
             config["model_input_names"] = inputs
         if self.normalization.drop_punctuation:
             config["drop_punctuation"] = True
@@ -163,7 +162,7 @@ class WordPieceBackend:
         """Return the backend. Raises UserError if the tokenizer has settings that `build` does not support."""
         if self.special != BERT:
             raise UserError(
-                f"this tokenizer has not BERT's special tokens {' '.join(SPECIAL_TOKENS)}: bertie cannot change it"
+                f"this tokenizer lacks special tokens of BERT ({' '.join(SPECIAL_TOKENS)}): take another one"
             )
         if not self.engine.normalizer.clean_text:
             raise UserError("this tokenizer keeps control characters: bertie cannot change its vocabulary")
@@ -223,7 +222,7 @@ def build(
     )
     backend.add_special_tokens(list(SPECIAL_TOKENS))
     add_user_tokens(backend, user_tokens)
-    return WordPieceBackend(backend, bert_templates(vocabulary[CLS], vocabulary[SEP]))
+    return WordPieceBackend(backend, bert_templates(vocabulary[CLS], vocabulary[SEP]), BERT)
 
 
 def is_wordpiece(engine: tokenizers.Tokenizer) -> bool:
@@ -238,7 +237,7 @@ def is_wordpiece(engine: tokenizers.Tokenizer) -> bool:
 
 
 def _drops_punctuation(engine: tokenizers.Tokenizer) -> bool:
-    """Return whether the engine's splitter is that of `NormalizerOptions.drop_punctuation`."""
+    """Return whether the engine has the splitter of `NormalizerOptions.drop_punctuation`."""
     splitter, expected = engine.pre_tokenizer, NormalizerOptions(drop_punctuation=True).splitter()
     return isinstance(splitter, pre_tokenizers.Sequence) and splitter.__getstate__() == expected.__getstate__()
 

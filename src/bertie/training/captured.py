@@ -5,7 +5,7 @@ A recording has fixed shapes and addresses. Therefore micro-batches are padded t
 copied to a fixed place (`static_inputs.py`). Steps whose micro-batches differ in their tokens are not recorded. There are
 three recordings:
 
-    first   sets the gradients to those of a step's first micro-batch
+    first   sets the gradients from a step's first micro-batch
     next    adds the gradients of another micro-batch
     update  clips the gradients and takes an optimizer step
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,23 +36,6 @@ WARM_UPS = 2  # passes before a recording: compilers, libraries and allocators d
 MOST_RECORDINGS = 8  # of a run and a number of tokens
 
 
-class Recorder(Protocol):
-    """Records work of a GPU."""
-
-    def warm_up(self, work: Callable[[], None]) -> None:
-        """Do the work as it will be recorded."""
-        ...
-
-    def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Return a function that repeats the GPU's part of the work, which is not done now."""
-        ...
-
-    @property
-    def crowded(self) -> bool:
-        """Return whether recordings leave too little memory for anything else."""
-        ...
-
-
 class CudaGraphs:
     """Records CUDA graphs, which share their memory: none of them runs at the same time as another."""
 
@@ -61,12 +44,14 @@ class CudaGraphs:
         self._pool = torch.cuda.graph_pool_handle()
 
     def warm_up(self, work: Callable[[], None]) -> None:
+        """Do the work as it will be recorded."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             work()
         torch.cuda.current_stream(self._device).wait_stream(self._stream)
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Return a function that repeats the GPU's part of the work, which is not done now."""
         graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self._device)
         try:
             # thread_local: other threads of this process may use the GPU meanwhile.
@@ -82,6 +67,7 @@ class CudaGraphs:
 
     @property
     def crowded(self) -> bool:
+        """Return whether recordings leave too little memory for anything else."""
         free, total = torch.cuda.mem_get_info(self._device)
         return free < total / 4
 
@@ -114,7 +100,7 @@ class CapturedSteps:
     later ones are computed by the `StepFunction`.
     """
 
-    def __init__(self, function: StepFunction, recorder: Callable[[], Recorder]):
+    def __init__(self, function: StepFunction, recorder: Callable[[], CudaGraphs]):
         """Set what is recorded. recorder: makes the recorder of one recording."""
         self._function, self._recorder = function, recorder
         self._recording: _Recording | None = None
@@ -145,10 +131,7 @@ class CapturedSteps:
         """Record a step of such micro-batches. None: it failed, or is not worthwhile."""
         tokens, *others = {len(micro.batch.input_ids) for micro in passes}
         if others:  # steps of several passes are long: there is little to gain
-            console.warn(
-                "the forward passes of a step have different numbers of rows, training continues without CUDA graphs: a "
-                "--training.micro-batch that divides the rows of a step allows them"
-            )
+            console.warn("no CUDA graphs: give a --training.micro-batch that divides the rows of a step")
             self._gave_up = True
             return None
         self._recorded[tokens] = self._recorded.get(tokens, 0) + 1
@@ -171,7 +154,7 @@ class CapturedSteps:
 
 
 def record(
-    function: StepFunction, passes: list[MicroBatch], scalars: dict[str, np.ndarray], recorder: Recorder
+    function: StepFunction, passes: list[MicroBatch], scalars: dict[str, np.ndarray], recorder: CudaGraphs
 ) -> _Recording:
     """Record the parts of a step. Neither the weights nor the optimizer's state change.
 

@@ -59,7 +59,7 @@ class Clock:
     parts: ClassVar = PARTS
     """Into so many parts, schedules and phases divide the run."""
     unit: ClassVar = "s"
-    """What the progress bar counts."""
+    """The unit of the progress bar."""
     total: float
     """Seconds of the whole run: the budget."""
     ranks: Ranks = SINGLE_PROCESS
@@ -98,10 +98,7 @@ class Clock:
         self.progress, self._left = progress, self.left
         self._share()
         if self.ranks.broadcast(progress == 0 and self._left <= 0):
-            raise UserError(
-                f"the budget of {console.duration(self.total)} is over before the first step, after "
-                f"{console.duration(self.elapsed)} of preparation: give the run more time"
-            )
+            raise UserError(f"the budget of {console.duration(self.total)} is over before the first step: give more")
         return self.begun
 
     @property
@@ -158,7 +155,7 @@ class Clock:
 
         Args:
             seconds: Duration of the step.
-            evaluation: Tokens of an evaluation, as a multiple of those of the step. Its time counts until one was measured.
+            evaluation: Tokens of an evaluation, as a multiple of the tokens of the step. Its time counts until one was measured.
         """
         if not self._first:  # this step has also laid out the text, so it says little about the time of others
             self._first = seconds

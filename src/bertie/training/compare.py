@@ -73,14 +73,11 @@ def _require_page(out: Path) -> None:
 
 def _common_measures(folders: list[Path], records: Records) -> list[str]:
     """Return the losses and accuracies that all runs have, in the order of the first run."""
-    common = own = [name for name in records[0] if name.endswith(("_loss", "_accuracy"))]
+    common = first = [name for name in records[0] if name.endswith(("_loss", "_accuracy"))]
     for folder, record in zip(folders, records, strict=True):
         common = [name for name in common if name in record]
         if not common:
-            raise UsageError(
-                f"{folder} has no loss in common with the runs before it ({folders[0]}: {', '.join(own)}): "
-                "compare runs of the same objectives or the same task"
-            )
+            raise UsageError(f"{folder} has no loss in common with the others ({', '.join(first)}): remove it")
     return common
 
 

@@ -62,19 +62,19 @@ class Ranks:
             with translated_errors():
                 dist.all_reduce(tensor)
 
-    def gather_rows(self, own: Tensor, number: int) -> Tensor:
+    def gather_rows(self, local_rows: Tensor, number: int) -> Tensor:
         """Return all `number` rows of a tensor of which each rank has its `own_range`. The host does not wait."""
         if self.count == 1:
-            return own
+            return local_rows
         sizes = [len(Ranks(rank, self.count).own_range(number)) for rank in range(self.count)]
         if self.count * max(sizes) > 2 * number:  # most places of a gathered tensor would be empty: a sum carries less
-            rows = own.new_zeros(number, *own.shape[1:])
-            rows[self.own_range(number).start :][: len(own)] = own
+            rows = local_rows.new_zeros(number, *local_rows.shape[1:])
+            rows[self.own_range(number).start :][: len(local_rows)] = local_rows
             self.sum_inplace(rows)
             return rows
-        padded = own.new_zeros(max(sizes), *own.shape[1:])
-        padded[: len(own)] = own
-        gathered = own.new_empty(self.count * max(sizes), *own.shape[1:])
+        padded = local_rows.new_zeros(max(sizes), *local_rows.shape[1:])
+        padded[: len(local_rows)] = local_rows
+        gathered = local_rows.new_empty(self.count * max(sizes), *local_rows.shape[1:])
         with translated_errors():
             dist.all_gather(list(gathered.chunk(self.count)), padded)
         return torch.cat([part[:size] for part, size in zip(gathered.chunk(self.count), sizes, strict=True)])
@@ -86,10 +86,10 @@ class Ranks:
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         numbers = self.sum_values([float(parameter.grad is not None) for parameter in trained])
         used = [parameter for parameter, number in zip(trained, numbers, strict=True) if number]
-        own = [torch.zeros_like(each) if each.grad is None else each.grad for each in used]
-        sums = torch.cat([gradient.flatten() for gradient in own])
+        gradients = [torch.zeros_like(parameter) if parameter.grad is None else parameter.grad for parameter in used]
+        sums = torch.cat([gradient.flatten() for gradient in gradients])
         self.sum_inplace(sums)
-        for parameter, part in zip(used, sums.split([each.numel() for each in used]), strict=True):
+        for parameter, part in zip(used, sums.split([parameter.numel() for parameter in used]), strict=True):
             parameter.grad = part.view_as(parameter)
 
     def any(self, flag: bool) -> bool:
@@ -118,7 +118,7 @@ class Ranks:
         """Check that all ranks have the same facts.
 
         Args:
-            facts: Values by their names in the message. The names are the same on all ranks.
+            facts: Values by their names in the message.
             remedy: What to do, for the message.
 
         Raises:
@@ -126,9 +126,9 @@ class Ranks:
         """
         first, *others = self.gather(facts)
         for rank, other in enumerate(others, start=1):
-            for name in first:
-                if other[name] != first[name]:
-                    differs = f"{name} is {other[name]!r} on rank {rank} and {first[name]!r} on rank 0"
+            for name in sorted(first.keys() | other.keys()):
+                if other.get(name) != first.get(name):
+                    differs = f"{name} is {other.get(name)!r} on rank {rank} and {first.get(name)!r} on rank 0"
                     raise UsageError(f"{differs}: {remedy}")
 
     def broadcast_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -105,9 +105,9 @@ def train_steps(
         return
     sums = TimedSums(ranks)
     for step, work in enumerate(stream, first_step):
-        own = [[micro.counts[name] for name in names] + [micro.tokens] for micro in work.micro_batches]
+        counts_of_passes = [[micro.counts[name] for name in names] + [micro.tokens] for micro in work.micro_batches]
         none = [0.0] * (len(names) + 1)  # the sums of a rank without work in this step
-        *counts, tokens = sums([sum(column) for column in zip(none, *own, strict=True)])
+        *counts, tokens = sums([sum(column) for column in zip(none, *counts_of_passes, strict=True)])
         weights = settings.loss_weights
         factors = [scale * weights[name] / (count or 1.0) for name, count in zip(names, counts, strict=True)]
         learning_rate = settings.learning_rate * schedule.factor(length.part_of(step), length.parts)

@@ -28,7 +28,7 @@ class MemoryEstimate:
     gradients: int
     optimizer: int
     activations: int
-    """What one forward pass keeps for the backward pass."""
+    """Tensors that one forward pass keeps for the backward pass."""
 
     @property
     def fixed(self) -> int:
@@ -58,9 +58,9 @@ def estimate_memory(
     """
     activations = _saved_bytes(build, size, micro, recompute)
     if recompute:
-        own = replace(size, num_hidden_groups=0) if isinstance(size, TransformerConfig) else size
+        unshared = replace(size, num_hidden_groups=0) if isinstance(size, TransformerConfig) else size
         two_layers, one_layer = (
-            _saved_bytes(build, replace(own, num_hidden_layers=layers), micro, False) for layers in (2, 1)
+            _saved_bytes(build, replace(unshared, num_hidden_layers=layers), micro, False) for layers in (2, 1)
         )
         activations += two_layers - one_layer
     with no_weights():

@@ -55,8 +55,13 @@ class Muon:
             adam += [{**group, "params": others}] if others else []
             for number in sorted(set(parts.values())):
                 matrices = [p for p in group["params"] if parts.get(p) == number]
-                own = {"parts": number, "momentum": self.momentum, "iterations": self.iterations, "state": ("exp_avg",)}
-                muon += [{**group, "params": matrices, **own}] if matrices else []
+                settings = {
+                    "parts": number,
+                    "momentum": self.momentum,
+                    "iterations": self.iterations,
+                    "state": ("exp_avg",),
+                }
+                muon += [{**group, "params": matrices, **settings}] if matrices else []
         betas = (self.betas[0], self.betas[1])
         rest = optim.AdamW(adam or [{"params": []}], lr=0.0, betas=betas, eps=self.eps, fused=True)
         return _Muon(muon, rest)
@@ -110,9 +115,9 @@ class _Muon(optim.Optimizer):
             replace_unless(self.found_inf, before, mean)
         stacked = torch.stack(directions).unflatten(1, (group["parts"], -1)).flatten(0, 1)
         scale = RMS_OF_ADAM * max(stacked.shape[1:]) ** 0.5
-        own = self.ranks.own_range(len(stacked))
-        found = orthogonalized(stacked[own.start : own.stop], group["iterations"])
-        updates = self.ranks.gather_rows(found, len(stacked)).unflatten(0, (len(parameters), -1)).flatten(1, 2)
+        share = self.ranks.own_range(len(stacked))
+        orthogonal = orthogonalized(stacked[share.start : share.stop], group["iterations"])
+        updates = self.ranks.gather_rows(orthogonal, len(stacked)).unflatten(0, (len(parameters), -1)).flatten(1, 2)
         for parameter, update in zip(parameters, updates, strict=True):
             decayed = parameter * (1 - group["lr"] * group["weight_decay"])
             updated = decayed - group["lr"] * scale * update.to(parameter.dtype)

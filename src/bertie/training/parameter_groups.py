@@ -18,9 +18,7 @@ def check(optimizer: Any) -> None:
     """Check the settings that all optimizers have. Raises UsageError."""
     check_ranges("optimizer", optimizer)
     if len(optimizer.betas) != 2 or not all(0 <= beta < 1 for beta in optimizer.betas):
-        raise UsageError(
-            f"optimizer.betas is {list(optimizer.betas)}: give two numbers, each at least 0 and less than 1"
-        )
+        raise UsageError(f"optimizer.betas is {list(optimizer.betas)}: give two numbers from 0 to below 1")
 
 
 def parameter_groups(

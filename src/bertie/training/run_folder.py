@@ -29,12 +29,7 @@ FLUSH_SECONDS = 10.0  # between two writes of metrics.jsonl
 CHANGEABLE_ON_RESUME = (
     *("training.checkpoint_every", "training.checkpoint_minutes", "training.keep_checkpoints", "training.workers"),
     *("training.trackers", "training.micro_batch", "card.license", "card.language", "card.datasets"),
-    *(
-        "task.usual_separator",
-        "task.usual_end",
-        "task.usual_comments",
-        "task.counts_from_0",
-    ),  # no settings, in earlier runs
+    *("task.usual_separator", "task.usual_end", "task.usual_comments", "task.counts_from_0"),  # only in earlier runs
 )
 ENVIRONMENT = "environment.json"
 CHANGED = {  # what is wrong if the fingerprint of a resumed run has changed
@@ -233,14 +228,10 @@ def first_difference(old: Any, new: Any, ignored: tuple[str, ...]) -> tuple[str,
     return next(((key, first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)), None)
 
 
-def require_same_settings(own: dict[str, Any], ranks: Ranks, ignored: tuple[str, ...]) -> None:
+def require_same_settings(resolved: dict[str, Any], ranks: Ranks, ignored: tuple[str, ...]) -> None:
     """Raise UsageError, on all ranks, if one has another configuration than rank 0, except for the ignored keys."""
-    first, *others = ranks.gather(own)
-    for rank, other in enumerate(others, start=1):
-        if difference := first_difference(first, other, ignored):
-            key, value, there = difference
-            differs = f"{key} is {there!r} on rank {rank} and {value!r} on rank 0"
-            raise UsageError(f"{differs}: start every process with the same command")
+    settings = {key: value for key, value in flatten(resolved).items() if key not in ignored}
+    ranks.require_same(settings, "start every process with the same command")
 
 
 def require_newest_on_rank_0(path: Path, ranks: Ranks) -> None:
@@ -321,8 +312,8 @@ def short_names(paths: Sequence[str | Path]) -> list[str]:
         UsageError: Two paths are the same.
     """
     parts = [Path(path).absolute().parts for path in paths]
-    for path, found in zip(paths[1:], parts[1:], strict=True):
-        if parts.count(found) > 1:
+    for path, named in zip(paths[1:], parts[1:], strict=True):
+        if parts.count(named) > 1:
             raise UsageError(f"{path} is given twice: compare different ones")
     count = next(n for n in range(1, 1 + max(map(len, parts))) if len({part[-n:] for part in parts}) == len(parts))
     return [str(Path(*part[-count:])) for part in parts]

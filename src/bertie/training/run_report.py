@@ -22,7 +22,7 @@ DEV = "dev"  # subfolder of a fine-tuning run: the evaluation on the dev set
 def head_name(kind: str) -> str:
     """Return the name of an objective or a task, for people."""
     known: tuple[Any, ...] = (*get_args(AnyObjective), *get_args(AnyTask))
-    return next((each().facts.name for each in known if each.kind == kind), kind)
+    return next((kind_of_head().facts.name for kind_of_head in known if kind_of_head.kind == kind), kind)
 
 
 def run_page(run: Path, about: str, lines: dict[str, float]) -> Page:

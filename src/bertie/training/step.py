@@ -60,8 +60,8 @@ class StepFunction:
         for number, micro in enumerate(work.micro_batches):
             self.seed_dropout(step, work, number)
             with self.losses.gradient_sync(last=number + 1 == len(work.micro_batches)):
-                own = self.add_gradients(micro, factors)
-            sums += own
+                losses = self.add_gradients(micro, factors)
+            sums += losses
         self.losses.sum_gradients()
         return self.update(sums, self.rates(learning_rate))
 

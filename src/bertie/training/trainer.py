@@ -28,10 +28,9 @@ import torch
 from bertie.base import console, storage
 from bertie.base.errors import DivergedError, UserError
 from bertie.batches.loader import Position
-from bertie.checkpoints.checkpoint import load_weights
 from bertie.checkpoints.folder import write_manifest, write_model
 from bertie.checkpoints.model_card import About
-from bertie.checkpoints.read import read_folder
+from bertie.checkpoints.read import load_weights, read_folder
 from bertie.checkpoints.training_state import Counters, StateTensors, copied_tensors, restore_newest, save_state
 from bertie.training.checkpoint_writer import CheckpointWriter, checkpoint_writer
 from bertie.training.interrupts import deferred_interrupts

@@ -167,17 +167,17 @@ def test_damaged_json_is_named(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "line"),
+    "content",
     [
-        ('{"a": 1,\n "b": {"a": {}}, "a": 1}', 2),
-        ('\n\n[{"b": 1}, {"b": 1},\n {"c": "\\"b\\": }{", "b" \n: [], "\\u0062": "x"}]\n', 5),
-        ('{"b": "a",\n"a":\n{"x": {"y": 1,\n"y"\t: 2}}}', 4),
+        '{"a": 1,\n "b": {"a": {}}, "a": 1}',
+        '\n\n[{"b": 1}, {"b": 1},\n {"c": "\\"b\\": }{", "b" \n: [], "\\u0062": "x"}]\n',
+        '{"b": "a",\n"a":\n{"x": {"y": 1,\n"y"\t: 2}}}',
     ],
 )
-def test_a_key_that_stands_twice_is_named_with_its_line(tmp_path: Path, content: str, line: int) -> None:
+def test_a_key_that_stands_twice_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "x.json").write_text(content)
     read = storage.read_json_list if content.lstrip()[0] == "[" else storage.read_json
-    with pytest.raises(UserError, match=rf"x\.json:{line}: the key '[aby]' stands twice in an object: keep one"):
+    with pytest.raises(UserError, match=r"x\.json: the key '[aby]' stands twice in an object: keep one"):
         read(tmp_path / "x.json")
 
 
@@ -195,10 +195,10 @@ def test_read_json_list_requires_an_array(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no JSON array"):
         storage.read_json_list(tmp_path / "a.json")
     storage.write_json(tmp_path / "a.json", {"b": 1, "c": 2})
-    with pytest.raises(UserError, match="holds a JSON object with the keys b, c, and must hold a list of tasks"):
+    with pytest.raises(UserError, match="holds a JSON object, and must hold a list of tasks"):
         storage.read_json_list(tmp_path / "a.json", "a list of tasks")
     (tmp_path / "a.json").write_text("[1]")
-    with pytest.raises(UserError, match="holds a JSON list, and must hold an object"):
+    with pytest.raises(UserError, match="holds a JSON value, and must hold an object"):
         storage.read_json(tmp_path / "a.json", None, "an object")
 
 

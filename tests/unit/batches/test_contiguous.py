@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertie.base.errors import UsageError
 from bertie.batches import contiguous
 from bertie.batches import spans as layout_spans
 from bertie.batches.contiguous import DocSentences, FullSentences
@@ -162,35 +161,3 @@ def test_documents_of_several_shards_are_joined(shards: Shards) -> None:
     epoch, span = next((epoch, span) for epoch, span in pairs if span[0] < edge < span[1])
     expected = [i for start, stop in parts_of(corpus, span) for i in [*corpus.slice(start, stop)[0].tolist(), sep]]
     assert epoch.sequence(span).input_ids.tolist() == [shards.tokenizer.cls_id, *expected]
-
-
-@each_layout
-def test_sequences_are_a_pure_function_of_seed_and_epoch(
-    kind: Kind, shards: Shards, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(layout_spans, "WINDOW", 100)
-
-    def epoch(seed: int, number: int, short_seq_prob: float = 0.2) -> LayoutEpoch:
-        return kind(max_length=48, short_seq_prob=short_seq_prob).epoch(shards.train, shards.tokenizer, seed, number)
-
-    first = epoch(0, 0)
-    assert first.windows > 3
-    windows = {window: first.window(window) for window in (2, 0, 1)}
-    assert [windows[window] for window in (0, 1, 2)] == [epoch(0, 0).window(window) for window in (0, 1, 2)]
-    for other in (epoch(0, 1), epoch(1, 0)):
-        assert in_order(other) != in_order(first)
-    assert spans_of(epoch(0, 0, 0.0)) != spans_of(epoch(0, 1, 0.0))  # another order of the same sequences
-    assert in_order(epoch(0, 0, 0.0)) == in_order(epoch(0, 1, 0.0))
-
-
-@each_layout
-def test_order_is_shuffled(kind: Kind, shards: Shards) -> None:
-    starts = [start for start, _ in spans_of(kind(max_length=48).epoch(shards.train, shards.tokenizer, 0, 0))]
-    assert abs(np.corrcoef(starts, np.arange(len(starts)))[0, 1]) < 0.1
-
-
-@each_layout
-def test_a_maximum_length_below_three_is_refused(kind: Kind) -> None:
-    assert kind(max_length=3).max_length == 3
-    with pytest.raises(UsageError, match=r"layout\.max_length is 2"):
-        kind(max_length=2)

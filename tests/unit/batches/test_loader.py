@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 
 from bertie.base.contracts import FILLER, Batch, Sequence
-from bertie.base.errors import UserError
+from bertie.base.errors import UsageError, UserError
 from bertie.batches import spans as layout_spans
+from bertie.batches.contiguous import DocSentences, FullSentences
+from bertie.batches.layouts import Layout
 from bertie.batches.loader import Loader, Position, StepPlan, StepShape
 from bertie.batches.packing import pack
 from bertie.batches.sentence_pairs import PairSpan, SentencePairs
+from bertie.batches.sentences import Sentences
 from bertie.batches.spans import LayoutEpoch
+from bertie.batches.translations import Translations
 from bertie.corpus.shards import Shards, open_shards
 
 
@@ -56,6 +60,47 @@ def sequences(steps: list[StepPlan]) -> list[tuple[int, ...]]:
             parts = np.split(batch.input_ids, batch.ragged.cu_seqlens[1:-1])
             found += [tuple(p.tolist()) for p, e in zip(parts, batch.example, strict=True) if e != FILLER]
     return found
+
+
+LAYOUTS: list[Layout] = [
+    FullSentences(max_length=48, short_seq_prob=0.2),
+    DocSentences(max_length=48),
+    SentencePairs(max_length=48),
+    SentencePairs(max_length=48, negatives="swapped"),
+    Translations(max_length=48),
+    Sentences(max_length=48),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_epoch_is_a_shuffled_pure_function_of_seed_and_epoch(
+    layout: Layout, translated_shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout_spans, "WINDOW", 50)
+    shards = open_shards(translated_shards)
+
+    def windows(seed: int, epoch: int, order: tuple[int, ...] = (0, 1, 2)) -> list[list[Any]]:
+        made = layout.epoch(shards.train, shards.tokenizer, seed, epoch)
+        assert made.windows > 3
+        found = {window: made.window(window) for window in order}
+        return [found[window] for window in (0, 1, 2)]
+
+    first = windows(0, 0)
+    assert first == windows(0, 0, (2, 0, 1))
+    for other in (windows(0, 1), windows(1, 0)):
+        assert all(one != two for one, two in zip(first, other, strict=True))
+    starts = [np.ravel(span.a if isinstance(span, PairSpan) else span)[0] for window in first for span in window]
+    assert abs(np.corrcoef(starts, np.arange(len(starts)))[0, 1]) < 0.25
+
+
+@pytest.mark.parametrize(
+    ("kind", "least"),
+    [(FullSentences, 3), (DocSentences, 3), (SentencePairs, 5), (Translations, 6), (Sentences, 6)],
+)
+def test_a_maximum_length_has_room_for_special_tokens_and_texts(kind: Any, least: int) -> None:
+    assert kind(max_length=least).max_length == least
+    with pytest.raises(UsageError, match=rf"layout\.max_length is {least - 1}"):
+        kind(max_length=least - 1)
 
 
 @pytest.mark.parametrize(

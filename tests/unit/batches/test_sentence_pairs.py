@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.batches.test_contiguous import corpus_of
 
-from bertie.base.errors import UsageError, UserError
-from bertie.batches import spans as layout_spans
+from bertie.base.errors import UserError
 from bertie.batches.sentence_pairs import (
     IS_RANDOM,
     IS_SWAPPED,
@@ -32,20 +32,6 @@ def shards(small_shards: Path) -> Shards:
 @pytest.fixture(scope="module")
 def wiki(wiki_shards: Path) -> Shards:
     return open_shards(wiki_shards)
-
-
-def corpus_of(documents: list[list[int]], word_starts: bool | np.ndarray = True) -> Corpus:
-    """A corpus whose documents have sentences of these lengths. Token i has the id 5 + i modulo 400."""
-    sentences = [length for document in documents for length in document]
-    total = sum(sentences)
-    words = np.full(total, word_starts) if isinstance(word_starts, bool) else word_starts
-    return Corpus(
-        document_starts=np.cumsum([0, *map(sum, documents)]),
-        sentence_starts=np.cumsum([0, *sentences]),
-        shard_starts=np.array([0, total]),
-        tokens=((np.arange(total) % 400 + 5).astype(np.uint16),),
-        word_starts=(words,),
-    )
 
 
 def spans_of(epoch: LayoutEpoch) -> list[PairSpan]:
@@ -123,24 +109,6 @@ def test_nearly_every_token_of_real_text_is_read(wiki: Shards) -> None:
     assert np.mean(kinds == IS_RANDOM) == pytest.approx(0.5, abs=3 * 0.5 / np.sqrt(len(kinds) / 2))
 
 
-def test_pairs_are_a_pure_function_of_seed_epoch_and_window(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout_spans, "WINDOW", 200)
-    layout = SentencePairs(max_length=64)
-
-    def windows(seed: int, epoch: int, order: list[int]) -> dict[int, list[PairSpan]]:
-        made = layout.epoch(shards.train, shards.tokenizer, seed, epoch)
-        assert made.windows > 3
-        return {window: made.window(window) for window in order}
-
-    first = windows(0, 0, [0, 1, 2])
-    assert first == windows(0, 0, [2, 0, 1])
-    for seed, epoch in ((0, 1), (1, 0)):
-        other = windows(seed, epoch, [0, 1, 2])
-        for window in first:
-            assert first[window] != other[window]
-    assert {s.a for s in first[0]}.isdisjoint({s.a for s in first[1]})
-
-
 def test_lengths_are_upper_bounds_and_nearly_exact(wiki: Shards) -> None:
     epoch = SentencePairs().epoch(wiki.train, wiki.tokenizer, 0, 0)
     before = epoch.lengths(0)
@@ -165,12 +133,6 @@ def test_excess_chunks_of_one_document_are_unlabeled(small_tokenizer: Tokenizer)
 def test_a_single_document_is_refused(small_tokenizer: Tokenizer) -> None:
     with pytest.raises(UserError, match="at least two documents"):
         SentencePairs().epoch(corpus_of([[10, 10, 10]]), small_tokenizer, 0, 0)
-
-
-def test_a_maximum_length_below_five_is_refused() -> None:
-    assert SentencePairs(max_length=5).max_length == 5
-    with pytest.raises(UsageError, match=r"layout\.max_length is 4"):
-        SentencePairs(max_length=4)
 
 
 def test_chunks_are_split_at_sentences(small_tokenizer: Tokenizer) -> None:
@@ -223,7 +185,7 @@ def test_special_tokens_are_those_of_the_tokenizer(small_texts: list[str]) -> No
     assert sequence.input_ids[places].tolist() == [tokenizer.cls_id, *[tokenizer.sep_id] * 3]
     assert not sequence.token_type_ids.any()
     assert sequence.word_starts[places].all()
-    with pytest.raises(UserError, match="max_length is 5, and pairs have 4 special tokens"):
+    with pytest.raises(UserError, match=r"layout\.max_length 5 .* 4 special tokens"):
         SentencePairs(max_length=5).epoch(corpus, tokenizer, 0, 0)
 
 

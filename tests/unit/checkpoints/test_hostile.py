@@ -13,10 +13,9 @@ import torch
 from bertie.base import console, storage, untrusted
 from bertie.base.errors import LONGEST_MESSAGE, UsageError, UserError
 from bertie.checkpoints import pickled
+from bertie.checkpoints.find import read_tensors, run_settings
 from bertie.checkpoints.pickled import read_pickled, require_plain
 from bertie.checkpoints.tensorflow.tensor_bundle import open_bundle, write_bundle
-from bertie.checkpoints.weight_files import read_tensors
-from bertie.predict.checkpoint_task import run_settings
 from bertie.predict.convert.conversion import _require_outside
 
 

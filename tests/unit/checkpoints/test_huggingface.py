@@ -58,40 +58,6 @@ def test_weights_are_read_back(tiny_config: TransformerConfig, kinds: frozenset[
     assert sum(t.numel() for t in theirs.values()) == sum(t.numel() for t in weights.values())
 
 
-def test_names_are_those_of_bert(tiny_config: TransformerConfig) -> None:
-    theirs = to_huggingface(model_of(tiny_config, KINDS[3]).state_dict(), KINDS[3])
-    layer = "bert.encoder.layer.1"
-    for name, shape in {
-        "bert.embeddings.word_embeddings.weight": (500, 32),
-        "bert.embeddings.position_embeddings.weight": (64, 32),
-        "bert.embeddings.token_type_embeddings.weight": (2, 32),
-        "bert.embeddings.LayerNorm.bias": (32,),
-        f"{layer}.attention.self.query.weight": (32, 32),
-        f"{layer}.attention.self.value.bias": (32,),
-        f"{layer}.attention.output.dense.weight": (32, 32),
-        f"{layer}.attention.output.LayerNorm.weight": (32,),
-        f"{layer}.intermediate.dense.weight": (64, 32),
-        f"{layer}.output.dense.weight": (32, 64),
-        f"{layer}.output.LayerNorm.weight": (32,),
-        "bert.pooler.dense.weight": (32, 32),
-        "cls.predictions.transform.dense.weight": (32, 32),
-        "cls.predictions.transform.LayerNorm.weight": (32,),
-        "cls.predictions.bias": (500,),
-        "cls.seq_relationship.weight": (2, 32),
-    }.items():
-        assert tuple(theirs[name].shape) == shape, name
-    assert len(theirs) == 5 + 2 * 16 + 2 + 5 + 2
-
-
-def test_query_key_and_value_are_split_in_this_order(tiny_config: TransformerConfig) -> None:
-    model = model_of(tiny_config, KINDS[0])
-    theirs = to_huggingface(model.state_dict(), KINDS[0])
-    qkv = model.encoder.state_dict()["layers.0.attention.qkv.weight"]
-    for part, name in enumerate(("query", "key", "value")):
-        found = theirs[f"encoder.layer.0.attention.self.{name}.weight"]
-        assert torch.equal(found, qkv[32 * part : 32 * part + 32])
-
-
 @pytest.fixture
 def theirs(tiny_config: TransformerConfig) -> dict[str, Tensor]:
     return to_huggingface(model_of(tiny_config, KINDS[3]).state_dict(), KINDS[3])
@@ -101,12 +67,8 @@ def theirs(tiny_config: TransformerConfig) -> dict[str, Tensor]:
     ("old", "new"),
     [
         ("LayerNorm.weight", "LayerNorm.gamma"),
-        ("LayerNorm.bias", "LayerNorm.beta"),
         ("bert.", ""),
-        ("bert.", "_orig_mod.bert."),
-        ("bert.", "module.bert."),
         ("bert.", "module._orig_mod.bert."),
-        ("bert.", "encoder."),
         ("bert.", "backbone.model."),
         ("bert.", "roberta."),
     ],
@@ -119,7 +81,7 @@ def test_other_spellings_of_names_are_accepted(theirs: dict[str, Tensor], old: s
     assert same(found, from_huggingface(theirs)[0])
 
 
-@pytest.mark.parametrize("prefix", ["0.auto_model.", "model.", "module.", "_orig_mod.", "net.encoder."])
+@pytest.mark.parametrize("prefix", ["0.auto_model.", "module."])
 def test_a_wrapper_of_the_whole_model_is_accepted(theirs: dict[str, Tensor], prefix: str) -> None:
     for bare in (False, True):
         inner = {name.removeprefix("bert." * bare): tensor for name, tensor in theirs.items()}
@@ -193,14 +155,11 @@ DEBERTA = {"relative_attention": True, "share_att_key": True, "pos_att_type": "p
     ("given", "key", "usual"),
     [
         ({"model_type": "bert"}, "classifier_dropout", None),
-        ({"model_type": "xlm-roberta"}, "classifier_dropout", None),
-        ({"model_type": "electra"}, "classifier_dropout", None),
         ({"model_type": "deberta-v2", **DEBERTA}, "cls_dropout", None),
         ({"model_type": "distilbert"}, "seq_classif_dropout", 0.2),
         ({"model_type": "modernbert"}, "classifier_dropout", None),  # 0, as the others
         ({"model_type": "albert"}, "classifier_dropout_prob", 0.1),
         ({"model_type": "xlnet"}, "summary_last_dropout", None),
-        ({"model_type": "nomic_bert"}, "classifier_dropout", None),
     ],
 )
 def test_the_dropout_of_heads_is_read_and_written(given: dict[str, object], key: str, usual: float | None) -> None:
@@ -208,7 +167,7 @@ def test_the_dropout_of_heads_is_read_and_written(given: dict[str, object], key:
         family, config, _ = from_config_json(values, "config.json")
         assert (config.head_dropout_prob, head_dropout(config)) == (expected, expected or config.hidden_dropout_prob)
         again = to_config_json(config, [], (), 1, family)
-        null = given["model_type"] in ("bert", "xlm-roberta", "electra", "deberta-v2", "nomic_bert")
+        null = given["model_type"] in ("bert", "deberta-v2")
         assert again[key] == (expected if null else head_dropout(config))
         assert from_config_json(again, "config.json")[1] == config
 
@@ -222,25 +181,17 @@ def test_class_names_keep_their_order(tiny_config: TransformerConfig) -> None:
     ("change", "message"),
     [
         ({"model_type": "t5"}, "model_type is 't5'"),
-        ({"model_type": "deberta", "relative_attention": True, "pos_att_type": "c2p|p2c"}, "model_type is 'deberta'"),
         ({"model_type": ["bert"]}, "model_type is"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
-        ({"is_decoder": True}, "is_decoder"),
-        ({"is_causal": True}, "is_causal is True; bertie does not support left-to-right attention"),
-        ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config"),
-        ({"is_encoder_decoder": True}, "is_encoder_decoder"),
-        ({"add_cross_attention": True}, "add_cross_attention"),
+        ({"is_causal": True}, "is_causal is True"),
         ({"problem_type": "ranking"}, "problem_type is 'ranking'"),
         ({"problem_type": "single_label_classification", "id2label": {"0": "a"}}, "with one label"),
         ({"model_type": "new", "auto_map": {"AutoModel": "code.py"}}, "with code of its own"),
         ({"hidden_act": "mish"}, "hidden_act 'mish' is not supported: give one of"),
         ({"hidden_size": None}, "hidden_size"),
         ({"hidden_size": 33}, "not a multiple"),
-        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
         ({"hidden_size": "wide"}, "not a bert configuration"),
         ({"id2label": ["a", "b"]}, "id2label is .*: it must map numbers to names"),
-        ({"id2label": {"one": "a"}}, "not a bert configuration"),
     ],
 )
 def test_unsupported_configurations_are_refused(

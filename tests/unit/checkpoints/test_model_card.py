@@ -140,7 +140,6 @@ def test_metadata_of_a_source_are_kept_if_they_hold_for_a_copy(tmp_path: Path) -
 @pytest.mark.parametrize(
     "metadata",
     [
-        "license: [",
         "- a list",
         "license: !!python/object/apply:os.system [false]",
         "model-index: 7",
@@ -151,9 +150,3 @@ def test_damaged_metadata_are_a_warning(metadata: str, tmp_path: Path, capsys: p
     assert metadata_of(tmp_path, scores=True) == {}
     [line] = capsys.readouterr().err.splitlines()
     assert f"{tmp_path / FILE}: its metadata cannot be read and are not kept" in line
-
-
-def test_what_is_no_metadata_is_left_out(tmp_path: Path) -> None:
-    for text in ("no metadata", "---\nlicense: mit\n", "---\nlicense: {a: b}\n---\n"):
-        (tmp_path / FILE).write_text(text)
-        assert metadata_of(tmp_path, scores=True) == {}

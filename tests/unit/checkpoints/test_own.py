@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from bertie.base.errors import UserError
-from bertie.checkpoints.checkpoint import load_weights
 from bertie.checkpoints.folder import write_model
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import load_weights, read_checkpoint
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.head_facts import with_facts

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import bertie
 from bertie.base.errors import UserError
-from bertie.checkpoints.families import family_named
+from bertie.checkpoints.families import FAMILIES
 from bertie.checkpoints.huggingface import head_shapes
 from bertie.checkpoints.read import read_checkpoint, unused_weights_allowed
 from bertie.cli import main
@@ -143,10 +143,8 @@ def test_a_tagger_has_no_pooler(model: Path) -> None:
 
 
 def test_a_task_of_bertie_says_its_shape() -> None:
-    family = family_named("bert")
-    assert family is not None
     values = {"architectures": ["BertForTokenClassification"]}
-    assert head_shapes(family, values, {"kind": "tag"}, {}) == ({"tag": "tokens"}, ())
+    assert head_shapes(FAMILIES["bert"], values, {"kind": "tag"}, {}) == ({"tag": "tokens"}, ())
 
 
 def test_the_permission_is_nested(model: Path) -> None:

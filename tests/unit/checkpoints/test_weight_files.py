@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bertie.base.errors import UserError
+from bertie.checkpoints.find import read_tensors, read_weights, weights_files, weights_fingerprint
 from bertie.checkpoints.read import read_checkpoint
-from bertie.checkpoints.weight_files import read_tensors, read_weights, weights_files, weights_fingerprint
 from bertie.files.model_folder import ModelFolder
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(3, dtype=torch.bfloat16), "ids": torch.arange(4)}
@@ -95,7 +95,7 @@ def test_the_file_that_transformers_takes_comes_first(model: Path) -> None:
         if expected:
             assert read_weights(ModelFolder(model))["a"] == expected
         else:
-            with pytest.raises(UserError, match=r"transformers_weights|gone"):
+            with pytest.raises(UserError, match=r"transformers_weights|gone|weights\.bin is missing"):
                 read_weights(ModelFolder(model))
 
 
@@ -198,19 +198,16 @@ def test_tensors_are_no_mappings_of_the_file(tmp_path: Path) -> None:
 def test_bad_indices_are_refused(model: Path, weights: dict[str, Tensor], tmp_path: Path) -> None:
     index = shard(model, weights, save_file, "model.safetensors")
     placed = json.loads(index.read_text())["weight_map"]
-    first, second = sorted({*placed.values()})
-    some = next(name for name, file in placed.items() if file == first)
+    some = min(placed)
     save_file({"a": torch.ones(1)}, tmp_path / "outside.safetensors")
     for changed, message in (
-        ({}, "weight_map must name"),
-        ([], "weight_map must name"),
-        ({some: 3}, "weight_map must name"),
-        (placed | {some: "../outside.safetensors"}, "must be a file in the folder"),
-        (placed | {some: str(tmp_path / "outside.safetensors")}, "must be a file in the folder"),
-        (placed | {some: ".."}, "must be a file in the folder"),
+        ({}, "weight_map names 'nothing'"),
+        ([], "weight_map names 'nothing'"),
+        ({some: 3}, "weight_map names '3'"),
+        (placed | {some: "../outside.safetensors"}, "in the folder"),
+        (placed | {some: str(tmp_path / "outside.safetensors")}, "in the folder"),
+        (placed | {some: ".."}, "in the folder"),
         (placed | {some: "gone.safetensors"}, "is missing"),
-        (placed | {some: second}, f"{some} is not in {second}"),
-        (placed | {"another": first}, f"another is not in {first}"),
     ):
         index.write_text(json.dumps({"weight_map": changed}))
         with pytest.raises(UserError, match=message):

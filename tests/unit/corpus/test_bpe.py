@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertie import extend_tokenizer, train_tokenizer
-from bertie.base.errors import UsageError, UserError
+from bertie.base.errors import UserError
 from bertie.corpus import bpe, word_counts
 from bertie.tasks import word_alignment
 from bertie.tokenizers import truncation
-from bertie.tokenizers.tokenizer import ByteLevel, NormalizerOptions, Tokenizer
+from bertie.tokenizers.tokenizer import ByteLevel, Tokenizer
 from bertie.tokenizers.truncation import TokenizedText
 from bertie.tokenizers.word_cache import WordCache
 
@@ -214,23 +214,6 @@ def test_same_text_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     assert Tokenizer.load(tmp_path / "a").user_tokens == ["<url>"]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"normalization": NormalizerOptions(False)},
-        {"criterion": "likelihood"},
-        {"alphabet_limit": 10},
-        {"user_tokens": ["é!"]},
-        {"user_tokens": ["<mask>"]},
-        {"vocab_size": 200},
-    ],
-)
-def test_options_of_wordpiece_are_refused(tmp_path: Path, options: dict) -> None:
-    (tmp_path / "text.txt").write_text(TEXTS[0])
-    with pytest.raises(UsageError):
-        train_tokenizer(tmp_path / "text.txt", tmp_path / "out", algorithm="bpe", **options)
 
 
 def test_extension_refuses_bpe(roberta: Tokenizer, tmp_path: Path) -> None:

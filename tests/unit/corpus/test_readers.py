@@ -18,7 +18,7 @@ from bertie.base.contracts import Document
 from bertie.base.errors import MachineError, UsageError, UserError
 from bertie.corpus import readers
 from bertie.corpus.readers import ReadCounts, ReaderOptions
-from bertie.files import encodings, lines, sources
+from bertie.files import encodings, sources
 
 TEXT = "One line.\nAnother line.\n\n \nSecond document.\n\n\n"
 COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstandard.compress}
@@ -56,30 +56,23 @@ def test_a_file_as_one_document_keeps_its_blank_lines(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("compression", ["", *COMPRESS])
-def test_jsonl_records_are_documents(tmp_path: Path, compression: str) -> None:
+def test_jsonl_records_are_documents(tmp_path: Path) -> None:
     rows = [{"text": "One.\n\nStill one."}, {"text": "  \n"}, {"id": 3, "text": "Zwei – ü."}]
-    path = write(tmp_path / f"a.jsonl{compression}", "\n".join(json.dumps(row) for row in rows) + "\n\n")
+    path = write(tmp_path / "a.jsonl", "\n".join(json.dumps(row) for row in rows) + "\n\n")
     assert list(readers.read([path])) == [
         Document("One.\n\nStill one.", f"{path}:1"),
         Document("Zwei – ü.", f"{path}:3"),
     ]
 
 
-@pytest.mark.parametrize("compression", ["", ".gz"])
-def test_csv_quotes_may_hold_commas_and_line_ends(tmp_path: Path, compression: str) -> None:
+def test_csv_quotes_may_hold_commas_and_line_ends(tmp_path: Path) -> None:
     content = io.StringIO()
     csv.writer(content).writerows(
         [["id", " text"], ["1", 'He said "no", twice.\nThen\n\nleft.'], ["2", ""], ["3", "ü"]]
     )
-    path = write(tmp_path / f"a.csv{compression}", content.getvalue())
+    path = write(tmp_path / "a.csv", content.getvalue())
     assert texts(path) == ['He said "no", twice.\nThen\n\nleft.', "ü"]
     assert texts(path, text_field="id") == ["1", "2", "3"]
-
-
-def test_tsv_has_no_quotes(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tsv", 'text\tid\nA "lone quote\t1\n"Both"\t2\n')
-    assert texts(path) == ['A "lone quote', '"Both"']
 
 
 def test_parquet_rows_are_documents(tmp_path: Path) -> None:
@@ -109,18 +102,22 @@ def test_a_hub_data_set_is_streamed(tmp_path: Path) -> None:
         list(readers.read([f"hf:{tmp_path / 'data'}::nosuch"]))
 
 
-def test_only_the_end_of_a_name_states_the_format(tmp_path: Path) -> None:
-    assert texts(write(tmp_path / "notes.jsonl.txt", "No JSON.")) == ["No JSON."]
-
-
-def test_text_field_selects_another_field(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", '{"body": "yes", "text": "no"}')
-    assert texts(path, text_field="body") == ["yes"]
-
-
-def test_windows_line_ends_and_the_byte_order_mark_are_removed(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", b"\xef\xbb\xbfOne.\r\n\r\nTwo.\r\n")
-    assert texts(path) == ["One.", "Two."]
+@pytest.mark.parametrize(
+    ("name", "content", "choices", "expected"),
+    [
+        ("notes.jsonl.txt", b"No JSON.", {}, ["No JSON."]),  # only the end of a name states the format
+        ("a.tsv", b'text\tid\nA "lone quote\t1\n"Both"\t2\n', {}, ['A "lone quote', '"Both"']),
+        ("a.jsonl", b'{"body": "yes", "text": "no"}', {"text_field": "body"}, ["yes"]),
+        ("a.txt", b"\xef\xbb\xbfOne.\r\n\r\nTwo.\r\n", {}, ["One.", "Two."]),
+        ("a.jsonl", '\ufeff{"text": "one"}\n'.encode("utf-16-le"), {"encoding": "utf-16-le"}, ["one"]),
+        ("a.jsonl", b'{"text": ""}\n' * 300_000 + b'{"text": "x"}\n', {}, ["x"]),
+    ],
+    ids=["name", "tsv", "field", "windows", "mark", "empty"],
+)
+def test_texts_are_read(
+    tmp_path: Path, name: str, content: bytes, choices: dict[str, object], expected: list[str]
+) -> None:
+    assert texts(write(tmp_path / name, content), **choices) == expected
 
 
 def test_a_text_file_whose_lines_end_in_carriage_returns_has_no_blank_lines_and_is_refused(tmp_path: Path) -> None:
@@ -169,9 +166,10 @@ def test_utf_8_with_some_broken_lines_is_utf_8(tmp_path: Path) -> None:
         texts(path, strict=True)
 
 
-def test_an_unknown_encoding_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--encoding klingon: no such encoding"):
-        texts(write(tmp_path / "a.txt", "x"), encoding="klingon")
+@pytest.mark.parametrize("name", ["klingon", "hex", "rot13", "zip"])
+def test_encodings_that_are_not_for_text_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=f"--encoding {name}: no such encoding"):
+        texts(write(tmp_path / "a.txt", "61"), encoding=name)
 
 
 def test_text_files_of_a_folder_are_read_in_sorted_order(tmp_path: Path) -> None:
@@ -245,6 +243,8 @@ def test_a_file_without_any_usable_record_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", '{"body": "x"}\n{"body": "y"}\n')
     with pytest.raises(UserError, match=r"no record of .*a\.jsonl can be used: .*a\.jsonl:2: no field 'text'"):
         texts(path)
+    with pytest.raises(UserError, match="two columns are named 'text'"):
+        texts(write(tmp_path / "a.csv", "text,text\na,b\n"))
     with pytest.raises(UserError, match=r"a\.txt:1: not text in a known encoding"):
         texts(write(tmp_path / "a.txt", b"\x00\x01\x02" * 100))
 
@@ -269,33 +269,26 @@ def test_all_frames_of_a_compressed_file_are_read(tmp_path: Path) -> None:
         assert texts(path) == ["one", "two"]
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.tsv"])
-def test_an_oversize_record_is_skipped(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "lines", "place"),
+    [
+        ("a.txt", ["x" * 5000, "", "fine"], 1),
+        ("a.txt", ["", "", *["no blank line"] * 100, "", "fine"], 3),
+        ("a.jsonl", [json.dumps({"text": "x" * 5000}), '{"text": "fine"}'], 1),
+        ("a.csv", ["text", "x" * 5000, "fine"], 2),
+        ("a.tsv", ["text", "x" * 5000, "fine"], 2),
+    ],
+)
+def test_an_oversize_record_is_skipped(
+    tmp_path: Path, name: str, lines: list[str], place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("bertie.files.lines.MAX_RECORD_BYTES", 1000)
-    huge, fine = "x" * 5000, "Zwei."
-    lines = {
-        "a.txt": [huge, "", fine],
-        "a.jsonl": [json.dumps({"text": huge}), json.dumps({"text": fine})],
-        "a.csv": ["text", huge, fine],
-        "a.tsv": ["text", huge, fine],
-    }[name]
     path = write(tmp_path / name, "\n".join(lines))
     found, counts = read_and_count(path)
-    assert found == [fine]
-    assert [count for count, _ in counts.skipped.values()] == [1]
-
-
-def test_an_oversize_document_of_many_lines_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertie.files.lines.MAX_RECORD_BYTES", 1000)
-    path = write(tmp_path / "a.txt", "fine\n\n" + "no blank line\n" * 100 + "\nfine again\n")
-    found, counts = read_and_count(path)
-    assert found == ["fine", "fine again"]
-    assert counts.skipped[lines.OVERSIZE.reason][1].startswith(f"{path}:3: a document over")
-
-
-def test_many_empty_documents_are_read(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", '{"text": ""}\n' * 300_000 + '{"text": "x"}\n')
-    assert texts(path) == ["x"]
+    assert found == ["fine"]
+    [(count, message)] = counts.skipped.values()
+    assert count == 1
+    assert message.startswith(f"{path}:{place}: ")
 
 
 def test_the_sample_may_end_inside_a_character(tmp_path: Path) -> None:
@@ -336,63 +329,41 @@ def test_zstandard_files_with_a_long_window_are_read(tmp_path: Path) -> None:
     assert texts(tmp_path / "a.txt.zst") == ["One.", "Two."]
 
 
+LATIN1, ROWS = b"\n\ncaf\xe9 cr\xe8me\n", [b'"broken \xe9",1', b'"two\nlines",2', b'"broken \xe9\ntoo",3', b"fine,4"]
+
+
 @pytest.mark.parametrize(
-    "line", ["Les élèves étaient là.", "Ärger über Öl.", "Где они были?", "彼らはどこにいた。", "أين كانوا؟"]
+    ("name", "content", "expected", "skipped"),
+    [
+        *(
+            ("a.txt", "\n\n".join([line] * 8).encode() + LATIN1, [line] * 8, 1)  # the encoding remains UTF-8
+            for line in (
+                "Les élèves étaient là.",
+                "Ärger über Öl.",
+                "Где они были?",
+                "彼らはどこにいた。",
+                "أين كانوا؟",
+            )
+        ),
+        ("a.csv", b"text,id\n" + b"\n".join(ROWS) + "\né,5".encode() * 9, ["two\nlines", "fine", *"ééééééééé"], 2),
+        ("a.csv", b"text,id\ngood,0\n" + b'"open,1\n' + b"lost,2\n" * 99, ["good"], 100),
+        ("a.jsonl", b'{"text": " a "}\n{"text": ""}\n{"text": " \\n"}\n', ["a"], 0),
+    ],
 )
-def test_one_invalid_line_does_not_change_the_encoding_of_a_small_file(tmp_path: Path, line: str) -> None:
-    counts = ReadCounts()
-    content = "\n\n".join([line] * 8).encode() + b"\n\ncaf\xe9 cr\xe8me\n"
-    found = [document.text for document in readers.read([write(tmp_path / "a.txt", content)], counts=counts)]
-    assert found == [line] * 8
-    assert counts.as_json()["skipped"]["not in utf-8"][0] == 1
-
-
-def test_an_invalid_csv_row_costs_only_itself(tmp_path: Path) -> None:
-    rows = [b'"first, broken \xe9",1', b'"second\nof two lines",2', b'"third \xe9\nof two lines",3', b"fourth,4"]
-    counts = ReadCounts()
-    path = write(tmp_path / "a.csv", b"text,id\n" + b"\n".join(rows) + b"\n" + "é,5\n".encode() * 9)
-    assert [d.text for d in readers.read([path], counts=counts)] == ["second\nof two lines", "fourth", *"ééééééééé"]
-    assert counts.as_json()["skipped"]["not in utf-8"][0] == 2
-
-
-def test_lines_after_an_open_quote_are_counted_as_skipped(tmp_path: Path) -> None:
-    counts = ReadCounts()
-    path = write(tmp_path / "a.csv", "text,id\ngood,0\n" + '"open,1\n' + "lost,2\n" * 99)
-    assert [d.text for d in readers.read([path], counts=counts)] == ["good"]
-    assert [count for count, _ in counts.skipped.values()] == [100]
-    assert "the 99 lines after it are lost, too" in counts.last
-
-
-def test_a_repeated_text_column_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="two columns are named 'text'"):
-        texts(write(tmp_path / "a.csv", "text,text\na,b\n"))
+def test_only_what_is_broken_is_skipped(
+    tmp_path: Path, name: str, content: bytes, expected: list[str], skipped: int
+) -> None:
+    found, counts = read_and_count(write(tmp_path / name, content))
+    assert found == expected
+    assert sum(count for count, _ in counts.skipped.values()) == skipped
+    assert counts.blank == 2 * (name == "a.jsonl")
 
 
 def test_a_parquet_cell_that_is_not_utf_8_is_skipped(tmp_path: Path) -> None:
     cells = pyarrow.array([b"one", b"\xff\xfe", b"three"]).view(pyarrow.string())
     parquet.write_table(pyarrow.table({"text": cells}), tmp_path / "a.parquet")
-    counts = ReadCounts()
-    assert [d.text for d in readers.read([tmp_path / "a.parquet"], counts=counts)] == ["one", "three"]
-    assert counts.as_json()["skipped"]["not in utf-8"][0] == 1
-
-
-def test_blank_records_are_counted(tmp_path: Path) -> None:
-    counts = ReadCounts(strict=True)
-    path = write(tmp_path / "a.jsonl", '{"text": " a "}\n{"text": ""}\n{"text": " \\n"}\n')
-    assert [d.text for d in readers.read([path], ReaderOptions(strict=True), counts)] == ["a"]
-    assert counts.blank == 2
-    assert counts.lines() == ["2 records have no text"]
-
-
-def test_a_byte_order_mark_is_removed_if_the_encoding_is_named(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", '\ufeff{"text": "one"}\n'.encode("utf-16-le"))
-    assert texts(path, encoding="utf-16-le") == ["one"]
-
-
-@pytest.mark.parametrize("name", ["hex", "rot13", "zip"])
-def test_encodings_that_are_not_for_text_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="no such encoding"):
-        texts(write(tmp_path / "a.txt", "61"), encoding=name)
+    found, counts = read_and_count(tmp_path / "a.parquet")
+    assert (found, counts.skipped["not in utf-8"][0]) == (["one", "three"], 1)
 
 
 def test_a_failing_disk_is_a_machine_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

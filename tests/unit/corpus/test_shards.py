@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,15 +109,6 @@ def test_missing_truncated_and_altered_files_are_named(folder: Path, name: str) 
         open_shards(folder)
 
 
-def test_unknown_format_is_an_error(folder: Path) -> None:
-    manifest = json.loads((folder / "manifest.json").read_text())
-    storage.write_json(folder / "manifest.json", {**manifest, "format": 99})
-    with pytest.raises(
-        UserError, match=r"manifest\.json: format 99, but this version of bertie reads 1: prepare again"
-    ):
-        open_shards(folder)
-
-
 @pytest.mark.parametrize("content", ["{", "[]", '{"format": 1}', '{"format": 1, "files": 3}'])
 def test_damaged_manifest_is_named(folder: Path, content: str) -> None:
     (folder / "manifest.json").write_text(content)
@@ -124,16 +116,35 @@ def test_damaged_manifest_is_named(folder: Path, content: str) -> None:
         open_shards(folder)
 
 
-def test_tokenizer_of_other_shards_is_an_error(folder: Path) -> None:
+TOKENS, OTHER = "train/00000.tokens.npy", {"fingerprint": "0" * 64}
+
+
+def change_manifest(folder: Path, signed: bool, change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    """Change the manifest in place. signed: whether its checksum stays, and does not match any more."""
     manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["tokenizer"]["fingerprint"] = "0" * 64
+    change(manifest)
+    if not signed:
+        del manifest["sha256"]
     storage.write_json(folder / "manifest.json", manifest)
-    with pytest.raises(UserError, match=r"manifest\.json was altered"):
+    return manifest
+
+
+@pytest.mark.parametrize(
+    ("signed", "change", "message"),
+    [
+        (True, lambda m: m.update(format=99), r"manifest\.json: format 99, but .* reads 1: prepare again"),
+        (True, lambda m: m["tokenizer"].update(OTHER), r"manifest\.json was altered"),
+        (False, lambda m: m["tokenizer"].update(OTHER), "is not the tokenizer of these shards"),
+        (False, lambda m: m["files"].pop(TOKENS), rf"does not list {TOKENS}: prepare again"),
+    ],
+)
+def test_changed_manifests_are_an_error(
+    folder: Path, signed: bool, change: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    manifest = change_manifest(folder, signed, change)
+    with pytest.raises(UserError, match=message):
         open_shards(folder)
-    del manifest["sha256"]
-    storage.write_json(folder / "manifest.json", manifest)
-    with pytest.raises(UserError, match="is not the tokenizer of these shards"):
-        open_shards(folder)
+    assert shard_format.unlisted_files(folder, manifest) == [TOKENS] * (TOKENS in message)
 
 
 @pytest.mark.parametrize(
@@ -157,18 +168,6 @@ def test_invalid_arrays_are_an_error(folder: Path, name: str, change: Callable[[
     """The checksums are right: another program may have written arrays and manifest."""
     path = folder / "train" / f"00000.{name}.npy"
     np.save(path, change(np.load(path)))
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["files"] |= storage.checksums(folder, [path])
-    del manifest["sha256"]
-    storage.write_json(folder / "manifest.json", manifest)
+    change_manifest(folder, False, lambda manifest: manifest["files"].update(storage.checksums(folder, [path])))
     with pytest.raises(UserError, match=r"manifest\.json is damaged .*: prepare again"):
         open_shards(folder)
-
-
-def test_file_that_the_manifest_does_not_list_is_an_error(folder: Path) -> None:
-    manifest = json.loads((folder / "manifest.json").read_text())
-    del manifest["files"]["train/00000.tokens.npy"], manifest["sha256"]
-    storage.write_json(folder / "manifest.json", manifest)
-    with pytest.raises(UserError, match=r"does not list train/00000\.tokens\.npy: prepare again"):
-        open_shards(folder)
-    assert shard_format.unlisted_files(folder, manifest) == ["train/00000.tokens.npy"]

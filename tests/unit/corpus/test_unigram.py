@@ -5,13 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from bertie import prepare, train_tokenizer
-from bertie.base.errors import UsageError
 from bertie.corpus import unigram, word_counts
 from bertie.corpus.shards import open_shards
 from bertie.tokenizers.library_backend import UNIGRAM_RULES
@@ -117,17 +115,3 @@ def test_it_is_saved_and_prepares_a_corpus(tmp_path: Path) -> None:
     prepare(tmp_path / "text.txt", trained, tmp_path / "corpus", eval_share=0.5)
     shards = open_shards(tmp_path / "corpus")
     assert shards.tokenizer.fingerprint == trained.fingerprint
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"vocab_size": 20}, "too small"),
-        ({"alphabet_limit": 5}, "--alphabet-limit"),
-        ({"criterion": "likelihood"}, "--criterion"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
-    (tmp_path / "text.txt").write_text("\n".join(TEXTS), encoding="utf-8")
-    with pytest.raises(UsageError, match=message):
-        train_tokenizer(tmp_path / "text.txt", tmp_path / "out", algorithm="unigram", **options)

@@ -161,7 +161,7 @@ def test_too_few_documents_are_refused_with_what_separates_documents(tmp_path: P
     for topic in ("cats", "dogs"):
         (tmp_path / topic).mkdir()
         (tmp_path / topic / "one.txt").write_text("\n".join(words(topic, number) for number in range(100)))
-    with pytest.raises(UserError, match=r"2 documents, and the demo needs at least 4: .* by blank lines"):
+    with pytest.raises(UserError, match=r"2 documents: give 4, in \.txt separated by blank lines"):
         folder_data([tmp_path])
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bertie.base.errors import UsageError, UserError
-from bertie.examples.choices import ChoiceExample, Choices
+from bertie.examples.choices import Choices
 from bertie.examples.left_out import valid_examples
 from bertie.examples.reader import Reader
 from bertie.examples.rows import PROBED_ROWS
@@ -42,14 +42,10 @@ def errors(found: list[Any]) -> list[str]:
 
 READERS = [
     (Reader(LabeledTexts()).read, TEXT),
-    (Reader(LabeledTexts()).stream, TEXT),
-    (Embed().reader.read, PAIR),
-    (Regress().reader.read, PAIR),
-    (Reader(Choices()).read, CHOICE),
     (Reader(Choices()).stream, CHOICE),
     (UnlabeledReader().stream, TEXT),
 ]
-NAMES = ["classify", "classify-stream", "embed", "regress", "choose", "choose-stream", "unlabelled"]
+NAMES = ["classify", "choose", "unlabeled"]
 
 
 @pytest.mark.parametrize(("read", "good"), READERS, ids=NAMES)
@@ -136,21 +132,17 @@ def test_a_carriage_return_in_a_csv_cell_must_be_quoted(tmp_path: Path) -> None:
     assert [item.text for item in Reader(LabeledTexts()).read(path) if isinstance(item, Example)] == ["bro\rken", "b"]
 
 
-@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.conll"])
-@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
-def test_files_whose_lines_end_in_carriage_returns_are_refused(tmp_path: Path, name: str, end: bytes) -> None:
-    path = write(tmp_path / name, b"text label\ra 1\rb 2".replace(b" ", b" " if name == "a.conll" else b"\t") + end)
-    with pytest.raises(UserError, match=r": its lines end in \\r alone; convert"):
-        list((Reader(TaggedSentences()) if name == "a.conll" else Reader(LabeledTexts())).read(path))
+def test_files_whose_lines_end_in_carriage_returns_are_refused(tmp_path: Path) -> None:
+    for read in (Reader(TaggedSentences()).read, UnlabeledReader().stream):
+        with pytest.raises(UserError, match=r": its lines end in \\r alone; convert"):
+            list(read(write(tmp_path / "a.conll", b"text label\ra 1\rb 2")))
 
 
 def test_a_carriage_return_inside_a_text_is_kept(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", b"te\rxt\tlabel\na\r b\t1\n")
     [found] = Reader(LabeledTexts("te\rxt")).read(path)
-    assert isinstance(found, Example)
     assert found.text == "a\r b"
     [line] = Reader(LabeledTexts()).stream(write(tmp_path / "a.txt", b"a\rb\n"))
-    assert isinstance(line, Example)
     assert line.text == "a\rb"
 
 
@@ -171,7 +163,6 @@ def test_a_malformed_first_line_costs_its_sentence(tmp_path: Path, name: str) ->
 def test_the_header_is_the_first_line_of_the_usual_width(tmp_path: Path) -> None:
     [error, found] = Reader(TaggedSentences()).read(write(tmp_path / "a.conll", "made by X\n\nword tag\na O\n\n"))
     assert "a.conll:1: 3 columns, where most lines have 2" in str(error)
-    assert isinstance(found, TaggedSentence)
     assert found.words == ("a",)
 
 
@@ -204,14 +195,7 @@ def test_conll_files_are_read_lazily(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ("columns", "row", "message"),
     [
         ({"context": "label"}, CHOICE, "'label' is the context, and cannot be the label"),
-        ({"label": "context"}, CHOICE, "'context' is the context, and cannot be the label"),
         ({"label": "endings"}, CHOICE, "'endings' holds endings, and cannot be the label"),
-        ({"endings": ("label", "A")}, {"context": "a", "label": "x", "A": "y"}, "'label' holds endings, and cannot"),
-        (
-            {"endings": ("context", "A")},
-            {"context": "a", "A": "y", "label": 0},
-            "'context' is the context, and cannot be an",
-        ),
         (
             {"context": "ending0"},
             {"ending0": "a", "ending1": "y", "label": 0},
@@ -232,10 +216,8 @@ def test_a_context_column_named_like_a_label(tmp_path: Path) -> None:
     reader = Reader(Choices(context="answer"))
     row = {"answer": "a", "endings": ["b", "c"]}
     [found] = reader.read(write(tmp_path / "a.jsonl", lines({**row, "gold": 1})))
-    assert isinstance(found, ChoiceExample)
     assert (found.context, found.label) == ("a", 1)
     [found] = reader.stream(write(tmp_path / "a.jsonl", lines(row)))
-    assert isinstance(found, ChoiceExample)
     assert (found.context, found.label) == ("a", None)
 
 
@@ -243,7 +225,6 @@ def test_a_column_without_a_name_is_neither_context_nor_label(tmp_path: Path) ->
     """pandas writes such a column, with the numbers of the rows."""
     path = write(tmp_path / "a.csv", ",prompt,ending0,ending1\n0,a,b,c\n1,a,b,c\n")
     for found in Reader(Choices()).stream(path):
-        assert isinstance(found, ChoiceExample)
         assert found.label is None
     remedy = "Name the column of the gold ending with --task.label"
     assert errors(list(Reader(Choices()).read(path))) == [f"{path}:{line}: no label. {remedy}" for line in (2, 3)]

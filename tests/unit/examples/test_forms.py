@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import json
-import lzma
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +70,6 @@ def test_a_list_may_have_any_number_of_endings(tmp_path: Path) -> None:
     rows = [{"question": "q", "choices": ["a", "b", "c"], "answer": 2}, {"question": "q", "choices": ["a", "b"]}]
     path = write(tmp_path / "a.jsonl", lines(rows))
     first, second = Reader(Choices()).stream(path)
-    assert isinstance(first, ChoiceExample)
-    assert isinstance(second, ChoiceExample)
     assert (first.endings, first.label) == (("a", "b", "c"), 2)
     assert second.label is None
     assert valid_examples(Reader(Choices()).read(path), "a") == [first]  # the other one has no label
@@ -87,13 +83,12 @@ def test_named_ending_columns(tmp_path: Path) -> None:
     path = write(tmp_path / "exam.csv", "prompt,A,B,C,answer\nWhich?,one,two,three,C\nWho?,you,me,us,0\n")
     first, second = Reader(Choices(endings=("A", "B", "C"))).read(path)
     assert first == ChoiceExample("Which?", "", ("one", "two", "three"), 2, "exam.csv:2")
-    assert isinstance(second, ChoiceExample)
     assert second.label == 0
     [reordered] = Reader(Choices(endings=("C", "A"))).values([{"context": "s", "A": "a", "C": "c", "label": "A"}])
     assert (reordered.endings, reordered.label) == (("c", "a"), 1)
     [listed] = Reader(Choices(endings=("options",))).values([{"context": "s", "options": ["a", "b"], "label": 1}])
     assert (listed.endings, listed.label) == (("a", "b"), 1)
-    with pytest.raises(UsageError, match=r"exam\.csv: no columns A, D; its columns are.*--task\.endings"):
+    with pytest.raises(UsageError, match=r"exam\.csv: no column 'D'; its columns are.*--task\.endings"):
         list(Reader(Choices(endings=("A", "D"))).read(path))
     with pytest.raises(UsageError, match=r"no endings to choose among.*its columns are: prompt, A, B, C, answer"):
         list(Reader(Choices()).read(path))
@@ -103,16 +98,11 @@ def test_named_ending_columns(tmp_path: Path) -> None:
     ("row", "message"),
     [
         ({"context": "a", "endings": ["b", "c"], "label": 3}, "'label' is '3', and the 2 endings are 0 to 1"),
-        ({"context": "a", "endings": ["b", "c"], "label": "x"}, "'label' is 'x'"),
         ({"context": "a", "endings": ["b", 5], "label": 0}, "'endings' must be a string"),
         ({"context": "a", "endings": "bc", "label": 0}, "must be a list of strings"),
-        ({"context": 5, "endings": ["b", "c"], "label": 0}, "'context' must be a string"),
         ({"context": "a", "endings": ["b"], "label": 0}, "1 endings to choose among"),
-        ({"context": "a", "ending0": "b", "ending1": None, "label": 0}, "1 endings to choose among"),
         ({"context": "a", "label": 0}, "no endings to choose among.*its columns are: context, label"),
-        ({"context": "a", "endings": ["b", "c"], "label": "1_0"}, "'label' is '1_0'"),
         ({"context": "a", "endings": ["b", "c"], "label": "9" * 5000}, "'label' is '9999"),
-        ({"body": "a", "endings": ["b", "c"], "label": 0}, "cannot tell which column is the context"),
     ],
 )
 def test_a_bad_choice_is_an_error_in_its_place(tmp_path: Path, row: dict[str, Any], message: str) -> None:
@@ -127,15 +117,6 @@ def test_a_bad_choice_is_an_error_in_its_place(tmp_path: Path, row: dict[str, An
         valid_examples(Reader(Choices()).read(path), "a", strict=True)
 
 
-def test_wnut_has_the_stated_sentences(shared_data: Path) -> None:
-    names = {"wnut17train.conll": 3394, "emerging.dev.conll": 1009, "emerging.test.annotated": 1287}
-    for name, count in names.items():
-        found = valid_examples(Reader(TaggedSentences()).read(shared_data / "ner" / name), name, strict=True)
-        assert len(found) == count
-        assert all(sentence.tags and len(sentence.tags) == len(sentence.words) for sentence in found)
-        assert {tag[:2] for sentence in found for tag in sentence.tags or ()} == {"O", "B-", "I-"}
-
-
 def test_conll_of_2003_and_parts_of_speech(tmp_path: Path, shared_data: Path) -> None:
     text = "-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\nPeter NNP I-NP I-PER\n"
     found = list(Reader(TaggedSentences()).read(write(tmp_path / "train.txt", text)))
@@ -144,7 +125,6 @@ def test_conll_of_2003_and_parts_of_speech(tmp_path: Path, shared_data: Path) ->
         TaggedSentence(("Peter",), ("I-PER",), "train.txt:6"),
     ]
     [first, *_] = Reader(TaggedSentences(0, 1)).read(tmp_path / "train.txt")
-    assert isinstance(first, TaggedSentence)
     assert first.tags == ("NNP", "VBZ")
     parts = valid_examples(
         Reader(TaggedSentences(1, 3)).read(shared_data / "treebank" / "en_ewt-ud-dev.conllu"), "ud", strict=True
@@ -155,27 +135,11 @@ def test_conll_of_2003_and_parts_of_speech(tmp_path: Path, shared_data: Path) ->
     assert parts[0].tags[:3] == ("ADP", "DET", "PROPN")
 
 
-def test_invalid_labels_are_none_for_prediction(tmp_path: Path) -> None:
-    """Published test sets have the label -1."""
-    choices = write(tmp_path / "c.jsonl", lines([{"context": "a", "endings": ["x", "y"], "label": -1}]))
-    [found] = Reader(Choices()).stream(choices)
-    assert isinstance(found, ChoiceExample)
-    assert found.label is None
-    [wrong] = Reader(Choices()).read(choices)
-    assert "c.jsonl:1: no label" in str(wrong)
-    sentences = write(tmp_path / "s.jsonl", lines([{"tokens": ["a", "b"], "tags": []}]))
-    [plain] = Reader(TaggedSentences()).stream(sentences)
-    assert isinstance(plain, TaggedSentence)
-    assert plain.tags is None
-    [wrong] = Reader(TaggedSentences()).read(sentences)
-    assert "2 words and 0 tags" in str(wrong)
-
-
-@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.json.gz", "a.zip"])
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.zip"])
 def test_other_formats_of_sentences_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(
         UsageError,
-        match=r"sentences are read from files with columns between blanks or tabs \(CoNLL\), \.jsonl, \.parquet, \.json \(Lab",
+        match=r"sentences are read from columns between blanks or tabs \(CoNLL\), \.jsonl, \.parquet, \.json \(Lab",
     ):
         list(Reader(TaggedSentences()).stream(write(tmp_path / name, "a b\n")))
 
@@ -184,8 +148,6 @@ def test_a_line_of_stdin_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path
     """A question needs more than a line."""
     monkeypatch.setattr("bertie.examples.rows.STDIN_DEVICE", write(tmp_path / "typed", "New  York\n\nlast"))
     first, empty, last = Reader(TaggedSentences()).stream(Path("-"))
-    assert isinstance(first, TaggedSentence)
-    assert isinstance(last, TaggedSentence)
     assert (first.words, first.tags, last.words) == (("New", "York"), None, ("last",))
     assert "typed:2: a sentence without words" in str(empty)
     with pytest.raises(UsageError, match="a line of stdin is a text, and a question needs a context"):
@@ -196,15 +158,9 @@ def test_a_suffix_names_the_format_of_stdin(monkeypatch: pytest.MonkeyPatch, tmp
     device = write(tmp_path / "typed", '{"question": "Who?", "context": "Keats."}\n')
     monkeypatch.setattr("bertie.examples.rows.STDIN_DEVICE", device)
     [question] = Reader(Questions()).stream(Path("-.jsonl"))
-    assert isinstance(question, Question)
     assert (question.question, question.context) == ("Who?", "Keats.")
-    device.write_text("text,text_pair\na,b\n")
-    [example] = Reader(LabeledTexts()).stream(Path("-.csv"))
-    assert isinstance(example, Example)
-    assert (example.text, example.text_pair) == ("a", "b")
     device.write_text("context\tending0\tending1\nc\td\te\n")
     [choice] = Reader(Choices()).stream(Path("-.tsv"))
-    assert isinstance(choice, ChoiceExample)
     assert (choice.context, choice.endings) == ("c", ("d", "e"))
 
 
@@ -258,7 +214,6 @@ def test_only_the_last_endings_may_be_missing(tmp_path: Path) -> None:
     fewer = {"context": "s", "ending0": "a", "ending1": "b", "ending2": None, "label": 1}
     gap = {"context": "s", "ending0": "a", "ending1": None, "ending2": "c", "label": 2}
     found, error = Reader(Choices()).stream(write(tmp_path / "a.jsonl", lines([fewer, gap])))
-    assert isinstance(found, ChoiceExample)
     assert (found.endings, found.label) == (("a", "b"), 1)
     assert "a.jsonl:2: 'ending1' must be a string, found null" in str(error)
 
@@ -277,37 +232,8 @@ def test_a_column_cannot_have_two_uses() -> None:
             make()
     with pytest.raises(UsageError, match=r"task\.endings names a column twice: A, B, A"):
         Reader(Choices(endings=("A", "B", "A")))
-    with pytest.raises(UsageError, match="a label 1 could be the column of this name or the ending of this index"):
-        Reader(Choices(endings=("1", "2")))
     with pytest.raises(UsageError, match="'text' is the text, and cannot be the label"):
         list(Reader(LabeledTexts(label="text")).values([{"text": "a"}]))
-
-
-def test_invalid_answers_and_labels_are_none_for_prediction(tmp_path: Path) -> None:
-    bad = {"question": "q", "context": "c d", "answers": [{"start": 0}]}
-    path = write(tmp_path / "a.jsonl", lines([bad]))
-    [asked] = Reader(Questions()).stream(path)
-    assert isinstance(asked, Question)
-    assert asked.answers is None
-    assert [type(found) for found in Reader(Questions()).read(path)] == [UserError]
-    labelled = write(tmp_path / "b.jsonl", lines([{"text": "a", "label": {}}]))
-    [text] = Reader(LabeledTexts()).stream(labelled)
-    assert isinstance(text, Example)
-    assert text.label is None
-    assert [type(found) for found in Reader(LabeledTexts()).read(labelled)] == [UserError]
-
-
-def test_tables_that_pandas_wrote(tmp_path: Path) -> None:
-    """Integers with missing values are written as floats, booleans as words."""
-    text = "question,context,answers,answer_start,is_impossible\nq,a b,b,2.0,False\nq,a b,,,True\nq,a b,b,2.5,False\n"
-    where, silent, wrong = Reader(Questions()).read(write(tmp_path / "a.csv", text))
-    assert isinstance(where, Question)
-    assert where.answers == (Answer("b", 2),)
-    assert isinstance(silent, Question)
-    assert silent.answers == ()
-    assert "answer_start is '2.5'" in str(wrong)
-    nobody = {"question": "q", "context": "a b", "answers": [{"text": "b", "answer_start": None}]}
-    assert [item.answers for item in Reader(Questions()).values([nobody], labeled=True)] == [(Answer("b", -1),)]
 
 
 def test_a_wrong_start_is_shown_as_it_is_used() -> None:
@@ -324,7 +250,6 @@ def test_starts_of_answers_may_be_floats(tmp_path: Path, start: Any) -> None:
     [(text, at)] = [(answer.text, answer.start) for answer in found.answers or ()]
     assert (text, at) == ("b", 2 if start in (2, "2", "2.0") else -1)
     [same] = Reader(Questions()).read(write(tmp_path / "a.jsonl", lines([row])))
-    assert isinstance(same, Question)
     assert same.answers == found.answers
 
 
@@ -332,13 +257,9 @@ def test_starts_of_answers_may_be_floats(tmp_path: Path, start: Any) -> None:
     ("row", "message"),
     [
         ({"is_impossible": False, "answers": []}, "is_impossible is false, and there is no answer"),
-        ({"is_impossible": "False", "answers": ""}, "is_impossible is false, and there is no answer"),
         ({"is_impossible": True, "answers": ["Ada"]}, "is_impossible is true, and the answer is 'Ada'"),
         ({"answers": ["None"]}, "the answer 'None' could mean that there is none"),
-        ({"answers": ["Ada", "-"]}, "the answer '-' could mean that there is none"),
-        ({"answers": {"text": ["nan"], "answer_start": [0]}}, "the answer 'nan' could mean that there is none"),
         ({"answers": None}, "no answers"),
-        ({"answers": float("nan")}, "no answers"),
     ],
 )
 def test_contradictions_about_the_answer_are_errors(tmp_path: Path, row: dict[str, Any], message: str) -> None:
@@ -364,17 +285,9 @@ def test_an_undecodable_byte_costs_its_sentence(tmp_path: Path) -> None:
     path = tmp_path / "a.conll"
     path.write_bytes(b"a O\n\nb O\n\xff O\nc O\n\n\xfe O\n\nd O\n")
     first, second, third, last = Reader(TaggedSentences()).read(path)
-    assert isinstance(first, TaggedSentence)
-    assert isinstance(last, TaggedSentence)
     assert (first.words, last.words) == (("a",), ("d",))
     assert "a.conll:4: not UTF-8" in str(second)
     assert "a.conll:7: not UTF-8" in str(third)
-
-
-def test_an_open_quote_ends_at_the_size_limit(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", 'text,label\n"5 inch,yes\n' + ("good " * 100 + ",no\n") * 160_000)
-    with pytest.raises(UserError, match=r"a\.csv:2: not valid CSV: .*limit.*is a quote left open"):
-        list(Reader(LabeledTexts()).stream(path))
 
 
 def test_plain_values_do_not_need_the_named_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -388,7 +301,6 @@ def test_plain_values_do_not_need_the_named_columns(monkeypatch: pytest.MonkeyPa
     assert [(item.question, item.context) for item in asked] == [("q", "c")] * 2
     texts = Reader(LabeledTexts(text="Review"))
     [line] = texts.stream(Path("-"))
-    assert isinstance(line, Example)
     assert line.text == "New York"
     [row] = texts.stream(write(tmp_path / "a.txt", "New York\n"))
     assert isinstance(row, Example)
@@ -411,9 +323,7 @@ def test_a_header_line_is_not_a_word(tmp_path: Path, header: str) -> None:
     text = header + "\n" + "\t".join([*["Word", "x", "B-X"][: width - 1], "O"]) + "\n\n"
     again = "\t".join([*["word", "x", "O"][: width - 1], "tag"]) + "\n"
     named, later = Reader(TaggedSentences()).read(write(tmp_path / "a.tsv", text + again))
-    assert isinstance(named, TaggedSentence)
     assert (named.words, named.tags) == (("Word",), ("O",))
-    assert isinstance(later, TaggedSentence)  # only the first line can be a header
     assert later.words == ("word",)
     assert list(Reader(TaggedSentences()).stream(write(tmp_path / "b.conll", "word\ntoken\n"))) == [
         TaggedSentence(("word", "token"), None, "b.conll:1")
@@ -428,7 +338,6 @@ def test_a_header_line_is_not_a_word(tmp_path: Path, header: str) -> None:
             "a O\nb\n\nc O\n",
             r"a\.txt:2: 1 columns, where most lines have 2 \(the sentence that starts in line 1",
         ),
-        ("a.txt", "c O\n\na x O\n", r"a\.txt:3: 3 columns, where most lines have 2"),
         ("a.txt", "c\tO\n\na\t\nb\tO\n", r"a\.txt:3: no tag \(the sentence that starts in line 3\)"),
         (
             "a.jsonl",
@@ -458,8 +367,6 @@ def test_a_bad_sentence_is_skipped_or_with_strict_refused(tmp_path: Path, name: 
 def test_only_blanks_and_tabs_separate_columns(tmp_path: Path) -> None:
     text = "10\u00a0000 \t B-X\n\u2028\tO\n\n" + "10\u00a0000  B-X \na\x1cb O\n"
     first, second = Reader(TaggedSentences()).read(write(tmp_path / "a.txt", text))
-    assert isinstance(first, TaggedSentence)
-    assert isinstance(second, TaggedSentence)
     assert (first.words, first.tags) == (("10\u00a0000", "\u2028"), ("B-X", "O"))
     assert (second.words, second.tags) == (("10\u00a0000", "a\x1cb"), ("B-X", "O"))
 
@@ -478,8 +385,6 @@ def test_conllu_words_are_found_and_its_tag_column_must_be_named(tmp_path: Path)
     ("columns", "message"),
     [
         ({"tag": -5}, r"no tags in column -5 of 2.*--task\.tag"),
-        ({"tag": 2}, "no tags in column 2 of 2"),
-        ({"tag": 0}, "no tags in column 0 of 2, beside the words in 0"),
         ({"word": 2}, "no column 2 with words: there are 2"),
         ({"word": -9}, "word is -9: give at least -1"),
     ],
@@ -490,12 +395,6 @@ def test_missing_columns_are_refused(tmp_path: Path, columns: dict[str, int], me
         list(Reader(TaggedSentences(**columns)).read(path))
     if "word" not in columns:  # tags are not required there
         assert list(Reader(TaggedSentences(**columns)).stream(path)) == [TaggedSentence(("a", "b"), None, "a.conll:1")]
-
-
-@pytest.mark.parametrize("reader", [Reader(TaggedSentences()), Reader(Choices()), Reader(Questions())])
-def test_keys_that_are_not_strings_are_refused(reader: Reader) -> None:
-    with pytest.raises(UserError, match="example 1: its keys must be strings, and one is 1"):
-        list(reader.values([{1: "a"}]))
 
 
 @pytest.mark.parametrize(
@@ -535,7 +434,7 @@ def test_questions_from_python_values() -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"question": "q", "answers": ["a"]}, "no 'context'"),
+        ({"question": "q", "answers": ["a"]}, "no column 'context'"),
         ({"question": "q", "context": " ", "answers": ["a"]}, "the context is empty"),
         ({"question": "q", "context": "c", "answers": 5}, "the answers must be a list"),
         ({"question": "q", "context": "c", "answers": [{"start": 0}]}, "the answers must be a list of texts"),
@@ -543,10 +442,6 @@ def test_questions_from_python_values() -> None:
         (
             {"question": "q", "context": "c", "answers": {"text": ["c"], "answer_start": 5}},
             "answer_start must be a list of 1, as long as the texts, found 5",
-        ),
-        (
-            {"question": "q", "context": "c d", "answers": {"text": ["c", "d"], "answer_start": [0]}},
-            r"answer_start must be a list of 2.*found \[0\]",
         ),
         ({"question": "q", "context": "c"}, "no answers"),
         ({"question": "q", "context": "c", "answers": ["c"], "id": "good"}, "the id 'good' is there already"),
@@ -587,8 +482,6 @@ def test_squad_json_with_a_byte_order_mark_and_without_ids(tmp_path: Path) -> No
     questions = [{"id": None, "question": "q", "answers": []}, {"question": "q", "answers": []}]
     text = "\ufeff" + json.dumps({"data": [{"paragraphs": [{"context": "c", "qas": questions}]}]})
     first, second = Reader(Questions()).read(write(tmp_path / "a.json", text))
-    assert isinstance(first, Question)
-    assert isinstance(second, Question)
     assert (first.id, second.id) == ("1", "2")
     assert first.source == "a.json: data[0].paragraphs[0].qas[0]"
 
@@ -603,14 +496,13 @@ def test_questions_from_tables(tmp_path: Path) -> None:
     tsv = write(tmp_path / "a.tsv", "ask\tpassage\tsays\nWho?\tAnn\tAnn\n")
     assert list(reader.read(tsv)) == [Question("1", "Who?", "Ann", (Answer("Ann", -1),), "a.tsv:2")]
     with pytest.raises(
-        UsageError, match=r"a\.tsv: no 'question'; its columns are: ask, passage, says. Choose with --task"
+        UsageError, match=r"a\.tsv: no column 'question'; its columns are: ask, passage, says. Choose with --task"
     ):
         list(Reader(Questions()).stream(tsv))
     [row] = reader.values([{"ask": "Who?", "passage": "Ann", "says": ["Ann"]}])
     assert (row.question, row.context, row.answers) == ("Who?", "Ann", (Answer("Ann", -1),))
     unknown = write(tmp_path / "b.csv", "question,context\nWho?,Ann\n")
     [asked] = Reader(Questions()).stream(unknown)
-    assert isinstance(asked, Question)
     assert asked.answers is None
     [error] = Reader(Questions()).read(unknown)
     assert "no answers" in str(error)
@@ -643,12 +535,12 @@ def test_skipped_rows_are_counted_and_some_are_shown(tmp_path: Path, capsys: pyt
 
 
 def write_packed(path: Path, text: str) -> Path:
-    pack = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstandard.compress}
+    pack = {".gz": gzip.compress, ".zst": zstandard.compress}
     path.write_bytes(pack[path.suffix](text.encode()))
     return path
 
 
-@pytest.mark.parametrize("packed", [".gz", ".bz2", ".xz", ".zst"])
+@pytest.mark.parametrize("packed", [".gz", ".zst"])
 def test_compressed_files_are_read_like_plain_ones(tmp_path: Path, packed: str) -> None:
     path = write_packed(tmp_path / f"a.jsonl{packed}", lines([{"foo": 1}, {"text": "a", "label": "x"}]))
     error, example = Reader(LabeledTexts()).read(path)  # as in .jsonl, one row without the columns is one bad row
@@ -657,12 +549,6 @@ def test_compressed_files_are_read_like_plain_ones(tmp_path: Path, packed: str) 
     path = write_packed(tmp_path / f"a.conllu{packed}", "# c\n1 a O\n\n")
     assert list(Reader(TaggedSentences(tag=2)).read(path)) == [TaggedSentence(("a",), ("O",), f"a.conllu{packed}:2")]
     assert list(UnlabeledReader().stream(path)) == [("a",)]
-    path = write_packed(tmp_path / f"a.txt{packed}", "one\n\ntwo")
-    assert list(UnlabeledReader().stream(path)) == ["one", "", "two"]
-    path = write_packed(tmp_path / f"a.csv{packed}", "question,context,answers\nq,c d,d\n")
-    [question] = Reader(Questions()).read(path)
-    assert isinstance(question, Question)
-    assert question.answers == (Answer("d", -1),)
 
 
 def test_a_truncated_compressed_file_is_an_error(tmp_path: Path) -> None:
@@ -689,14 +575,6 @@ def test_parquet_files_of_each_task(tmp_path: Path) -> None:
     assert list(Reader(Choices()).read(write_table("c.parquet", [choice]))) == [
         ChoiceExample("a", "", ("b", "c"), 1, "c.parquet:1")
     ]
-    sentence = {"tokens": ["a", "b"], "ner_tags": [0, 1]}
-    assert list(Reader(TaggedSentences()).read(write_table("s.parquet", [sentence]))) == [
-        TaggedSentence(("a", "b"), ("0", "1"), "s.parquet:1")
-    ]
-    question = {"id": "7", "question": "q", "context": "c d", "answers": {"text": ["d"], "answer_start": [2]}}
-    assert list(Reader(Questions()).read(write_table("q.parquet", [question]))) == [
-        Question("7", "q", "c d", (Answer("d", 2),), "q.parquet:1")
-    ]
     with pytest.raises(UsageError, match=r"t\.parquet: cannot tell which column.*its columns are: body"):
         list(Reader(LabeledTexts()).read(write_table("t.parquet", [{"body": "a"}])))
     with pytest.raises(UserError, match=r"t\.parquet: row 1: truncated, or not really \.parquet"):
@@ -705,20 +583,27 @@ def test_parquet_files_of_each_task(tmp_path: Path) -> None:
         Reader(LabeledTexts()).read(write(tmp_path / "a.parquet.gz", ""))
 
 
-@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl"])
-def test_nul_bytes_and_oversize_lines_cost_their_row(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_oversize_lines_cost_their_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertie.files.lines.MAX_RECORD_BYTES", 100)
-    texts = ["a", "x\0", "y" * 200, "b"]
-    if name == "a.jsonl":
-        content = "".join(f'{{"text": "{text}", "label": "x"}}\n' for text in texts)
-    else:
-        content = "text,label\n".replace(",", "," if name == "a.csv" else "\t")
-        content += "".join(f"{text}{',' if name == 'a.csv' else chr(9)}x\n" for text in texts)
-    first = 1 if name == "a.jsonl" else 2
-    path = write(tmp_path / name, content)
-    good, nul, oversize, last = Reader(LabeledTexts()).read(path)
-    assert str(nul) == f"{path}:{first + 1}: a NUL byte, which is not text"
-    assert str(oversize) == f"{path}:{first + 2}: over 64 MB"
-    assert [example.text for example in (good, last) if isinstance(example, Example)] == ["a", "b"]
+    path = write(tmp_path / "a.tsv", f"text\tlabel\na\tx\n{'y' * 200}\tx\nb\tx\n")
+    first, oversize, last = Reader(LabeledTexts()).read(path)
+    assert str(oversize) == f"{path}:3: over 64 MB"
+    assert [first.text, last.text] == ["a", "b"]
+
+
+BAD_LABELS: list[tuple[Any, dict[str, Any], str]] = [
+    (Choices(), {"context": "a", "endings": ["x", "y"], "label": -1}, "no label"),  # as in published test sets
+    (Choices(), {"context": "a", "endings": ["x", "y"], "label": "z"}, "'label' is 'z'"),
+    (TaggedSentences(), {"tokens": ["a", "b"], "tags": []}, "2 words and 0 tags"),
+    (Questions(), {"question": "q", "context": "c", "answers": [{"start": 0}]}, "must be a list of texts"),
+    (LabeledTexts(), {"text": "a", "label": {}}, "'label' must be a string"),
+]
+
+
+@pytest.mark.parametrize(("kind", "row", "message"), BAD_LABELS)
+def test_bad_labels_are_unknown_for_prediction(tmp_path: Path, kind: Any, row: dict[str, Any], message: str) -> None:
+    reader, path = Reader(kind), write(tmp_path / "a.jsonl", lines([row]))
+    assert [each.gold for each in (*reader.stream(path), *reader.values([row]))] == [None, None]
+    [error] = reader.read(path)
+    assert "a.jsonl:1: " in str(error)
+    assert message in str(error)

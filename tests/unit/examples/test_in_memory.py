@@ -42,35 +42,6 @@ class Frame:
         return Column(self.data[name])
 
 
-class Series:
-    """A row or a column of pandas, as far as bertie asks for it."""
-
-    class Index(list[Any]):
-        name = None
-
-    def __init__(self, values: list[Any], index: list[Any], name: Any):
-        self.values, self.index, self.name = values, self.Index(index), name
-
-    def to_list(self) -> list[Any]:
-        return self.values
-
-
-class DataFrameGroupBy:
-    """Groups of pandas. Its iterator gives pairs."""
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter([("x", Frame(COLUMNS))])
-
-
-def test_rows_and_groups_of_pandas_are_no_examples() -> None:
-    with pytest.raises(UsageError, match="a Series with the names review, stars is one row: give a frame"):
-        require_list(Series(["a", "x"], ["review", "stars"], np.int64(0)))
-    for name, index in (("text", ["id1", "id2"]), (0, [0, 1]), (None, ["id1", "id2"]), (1, [])):
-        assert require_list(Series(["a", "b"], index, name)) == ["a", "b"]
-    with pytest.raises(UsageError, match="a DataFrameGroupBy has groups, not rows: give the frame"):
-        require_list(DataFrameGroupBy())
-
-
 def test_a_row_of_pandas_is_refused_whatever_its_name() -> None:
     from pandas import DataFrame, Index, MultiIndex, Series, Timestamp
 

@@ -154,7 +154,7 @@ def test_columns_that_some_rows_lack_are_asked_about(tmp_path: Path) -> None:
         {"text": "z", "b": 1},
     ]
     for given in (rows[:2], rows[::2], rows[1:], [{"text": "w", "labels": ["a"]}, rows[0]]):
-        with pytest.raises(UsageError, match="its labels are in other columns than those of the rows before"):
+        with pytest.raises(UsageError, match="its labels are in other columns than in the rows before"):
             list(MultiLabel().reader.values(given, labeled=True))
     with pytest.raises(UsageError, match=r"a\.jsonl:2: its labels are in other columns"):
         read(tmp_path, "a.jsonl", jsonl({"text": "x", "a": 1}, {"text": "z", "b": 1}))

@@ -161,15 +161,6 @@ def test_a_doubt_about_ends_is_resolved_by_the_training_examples(tmp_path: Path)
     assert spans(next(iter(task.reader.read(certain)))) == ("a b", "c d")
 
 
-def test_a_list_of_other_columns_is_not_taken_for_that_of_tacred(tmp_path: Path) -> None:
-    row = {"tokens": ["a", "b", "c", "d"], "e1_start": 0, "e1_end": 1, "e2_start": 2, "e2_end": 3, "label": "x"}
-    path = written(tmp_path / "a.json", json.dumps([row, row]))
-    with pytest.raises(UsageError, match=r"a\.json: e1_end could be the last token of a span or the token after it"):
-        read(path)
-    found = read(written(path, json.dumps([row, row | {"e2_end": 4}])))
-    assert [spans(each) for each in found] == [("a", "c"), ("a", "c d")]
-
-
 def test_open_nre_has_objects(tmp_path: Path) -> None:
     row = {
         "token": ["Ada", "King", "left", "Rome", "."],
@@ -197,13 +188,6 @@ def test_open_nre_has_objects(tmp_path: Path) -> None:
         read(lines(tmp_path / "wiki80.txt", row))
 
 
-def test_answer_files_of_semeval_are_refused(tmp_path: Path) -> None:
-    path = written(tmp_path / "key.txt", "8001\tMessage-Topic(e1,e2)\n8002\tOther\n")
-    for reading in (Relate().reader.read, Relate().reader.stream):
-        with pytest.raises(UsageError, match=r"key\.txt:1: a number and a relation, as in SemEval's answer files"):
-            list(reading(path))
-
-
 def test_positions_of_characters(tmp_path: Path) -> None:
     row = {
         "sentence": "Ada King left 倫敦 .",
@@ -225,21 +209,6 @@ def test_positions_of_characters(tmp_path: Path) -> None:
     assert tagged(*read(written(tmp_path / "a.csv", floats))) == ("Ada King", "Rome", "in")
     [bad] = read(written(tmp_path / "a.csv", floats.replace("8.0,", "8.5,")))
     assert "a.csv:2: a position of a span is no whole number from 0: 0.0, 8.5" in str(bad)
-
-
-def test_positions_mean_the_same_in_every_format(tmp_path: Path) -> None:
-    words = {"text": "Ada King left Rome.", "relation": "x"}
-    row = words | {"head_start": 0, "head_end": 8, "tail_start": 14, "tail_end": 18}
-    for path in (written(tmp_path / "a.json", json.dumps([row])), lines(tmp_path / "a.jsonl", row)):
-        assert tagged(*read(path)) == ("Ada King", "Rome", "x")
-    tokens = {"tokens": ["Ada", "King", "left", "Rome", "."], "relation": "x", "e1_start": 0, "e1_end": 2}
-    doubt, after = tokens | {"e2_start": 3, "e2_end": 4}, tokens | {"e2_start": 3, "e2_end": 5}
-    with pytest.raises(UsageError, match=r"a\.json: e1_end could be the last token of a span or the token after it"):
-        read(written(tmp_path / "a.json", json.dumps([doubt])))
-    assert [spans(each) for each in read(written(tmp_path / "a.json", json.dumps([doubt, after])))] == [
-        ("Ada King", "Rome"),
-        ("Ada King", "Rome ."),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -377,8 +346,6 @@ def test_types_that_have_no_marker_are_refused_by_their_line(tmp_path: Path) -> 
     task = Relate(form="masked").fit(list(Relate(form="masked").reader.values(rows)))
     with pytest.raises(UserError, match="the first span has no type"):
         list(Relate(form="masked").reader.values(["<e1>a</e1> <e2>b</e2>"]))
-    with pytest.raises(UserError, match=r"'P\\nX' of the first span is no line of text"):
-        list(Relate(form="typed").reader.values([rows[0] | {"e1_type": "P\nX"}]))
     found = list(task.reader.stream(lines(tmp_path / "a.jsonl", rows[0], rows[0] | {"e2_type": "P"})))
     assert tagged(found[0])[:2] == ("a", "b")
     assert "a.jsonl:2: the type 'P' of the second span is none of those known: Q, R" in str(found[1])
@@ -408,13 +375,3 @@ def test_blanks_at_tags_are_kept_once() -> None:
         text, first, second = from_tags(tagged_text, "here")
         assert (text[slice(*first)], text[slice(*second)]) == ("a b", "c")
         assert " ".join(text.split()) == "x a b y c"
-
-
-def test_rows_in_memory_with_labels_are_asked_what_files_are() -> None:
-    row = {"text": "<e1>Ada</e1> left <e2>Rome</e2>.", "label": "left"}
-    unclear = [row | {"relation": "visited"}]
-    with pytest.raises(UsageError, match="more than one column could be the relation"):
-        list(Relate().reader.values(unclear, labeled=True))
-    with pytest.raises(UserError, match="no label"):
-        list(Relate().reader.values([{"text": row["text"], "label": ""}], labeled=True))
-    assert [each.label for each in Relate().reader.values([row], labeled=True)] == ["left"]

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from bertie.base.errors import UsageError, UserError
 from bertie.examples.labels import MARKERS
-from bertie.examples.left_out import valid_examples
 from bertie.examples.reader import Reader
-from bertie.examples.texts import SCORES, Example, LabeledTexts
+from bertie.examples.texts import Example, LabeledTexts
 from bertie.tasks.classify import Classify
 from bertie.tasks.embed import Embed
 from bertie.tasks.regress import Regress
@@ -69,14 +68,6 @@ def test_every_glue_file_has_the_stated_rows(shared_data: Path, task: str):
         assert {example.text_pair is None for example in found} == {task in ("CoLA", "SST-2")}
 
 
-@pytest.mark.parametrize("task", ["CoLA", "SST-2", "MRPC", "STS-B", "RTE", "WNLI"])
-def test_glue_test_files_are_unlabeled(shared_data: Path, task: str):
-    path = shared_data / "glue" / task / "test.tsv"
-    found = read_examples(path)
-    assert len(found) == len(path.read_bytes().rstrip(b"\n").split(b"\n")) - 1
-    assert {example.label for example in found} == {None}
-
-
 def test_first_rows_of_original_layouts(shared_data: Path):
     cola = read_examples(shared_data / "glue/CoLA/dev.tsv")[0]
     assert cola == Example("The sailors rode the breeze clear of the rocks.", None, "1", "dev.tsv:1")
@@ -100,11 +91,8 @@ def test_mnli_rows_without_a_gold_label_are_left_out_for_training(tmp_path: Path
 @pytest.mark.parametrize(
     ("header", "row", "expected"),
     [
-        ("text,label", "t,l", ("t", None, "l")),
         ("Premise,Hypothesis,Label", "p,h,l", ("p", "h", "l")),
-        ("text_a,text_b,class", "a,b,c", ("a", "b", "c")),
         ("id,question,sentence,label", "0,q,s,l", ("q", "s", "l")),
-        ("text,text_pair", "a,b", ("a", "b", None)),
         ("sentence", "s", ("s", None, None)),
         ("id,qid1,qid2,question1,question2,is_duplicate", "0,1,2,a,b,1", ("a", "b", "1")),
     ],
@@ -127,7 +115,6 @@ def test_named_columns(tmp_path: Path):
 def test_a_named_label_may_be_missing_only_for_prediction(tmp_path: Path):
     path = write(tmp_path / "x.csv", "text\nhello\n")
     found = next(Reader(LabeledTexts(label="topic")).stream(path))
-    assert isinstance(found, Example)
     assert found.label is None
     with pytest.raises(UsageError, match=r"no column 'topic'; its columns are: text\. Choose with --task\.label"):
         read_examples(path, Reader(LabeledTexts(label="topic")))
@@ -161,16 +148,10 @@ def test_unclear_columns_are_refused(tmp_path: Path, text: str, reader: Reader, 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.tsv", "", "is empty"),
         ("x.csv", "text,label\n", "no examples"),
         ("x.jsonl", "\n\n", "no examples"),
-        ("x.tsv", "text\tlabel\ra\t1\r", r"x\.tsv: its lines end in \\r alone"),
         ("x.tsv", "text\tlabel\na\t1\nb\n", r"x\.tsv:3: 1 columns, but the first line has 2"),
-        ("x.csv", 'text,label\n"a\nb",1\nc\n', r"x\.csv:4: 1 columns"),
-        ("x.csv", 'text,label\n"a,1\n', r"x\.csv:2: not valid CSV"),
-        ("x.csv", "text,text\na,b\n", "two columns are named 'text'"),
         ("x.tsv", b"text\tlabel\nna\xefve\t1\n", r"x\.tsv:2: not UTF-8"),
-        ("x.jsonl", '{"text": "a"}\n{"text": \n', r"x\.jsonl:2: not valid JSON"),
         (
             "x.jsonl",
             '{"text": "a"}\n{"label": "b", "text": "a", "label": "c"}\n',
@@ -230,7 +211,6 @@ def test_the_training_examples_decide_whether_texts_are_pairs(tmp_path: Path, pa
     have, had = ("one text", "two") if paired else ("two texts", "one")
     error, example = Reader(LabeledTexts(paired=paired)).stream(path)
     assert f"a.jsonl:1: {have}, where the training examples have {had}" in str(error)
-    assert isinstance(example, Example)
     assert (example.text_pair is not None) == paired
     for name in ("a.csv", "a.tsv"):  # all rows have the same columns
         (tmp_path / name).write_text("\t".join(rows[0]).replace("\t", "," if name == "a.csv" else "\t") + "\n")
@@ -246,25 +226,6 @@ def test_embed_reads_pairs_only(tmp_path: Path) -> None:
     error, example = Embed().reader.stream(path)
     assert "a.jsonl:1: one text" in str(error)
     assert isinstance(example, Example)
-
-
-def test_labels_that_must_be_numbers(tmp_path: Path):
-    rows = "".join(f"t\t{label}\n" for label in ("0.5", "inf", "abc", "1_000", "", "-", "1e3", "x" * 100_000))
-    path = write(tmp_path / "x.tsv", "text\tscore\n" + rows)
-    found = list(Reader(LabeledTexts(label_names=SCORES, numbers=True)).read(path))
-    assert [item.label for item in found if isinstance(item, Example)] == ["0.5", "1e3"]
-    errors = [str(item).removeprefix(f"{path}:") for item in found if isinstance(item, UserError)]
-    assert errors[:3] == [
-        f"{line}: the label is {label!r}, which is not a finite number"
-        for line, label in ((3, "inf"), (4, "abc"), (5, "1_000"))
-    ]
-    assert errors[3] == "6: no label"
-    assert max(map(len, errors)) < 100
-    assert all(
-        isinstance(item, Example) for item in Reader(LabeledTexts(label_names=SCORES, numbers=True)).stream(path)
-    )  # labels are not required there
-    with pytest.raises(UserError, match=r"x\.tsv:3: the label is 'inf'"):
-        valid_examples(Regress().reader.read(path), "x", strict=True)
 
 
 @pytest.mark.parametrize("reader", [Reader(LabeledTexts()), Embed().reader, Regress().reader])
@@ -358,7 +319,7 @@ def test_tsv_csv_and_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, 
         assert [(example.text, example.label) for example in read_examples(path)] == rows
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.tsv"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
 def test_a_list_of_one_label_is_this_label(name: str, tmp_path: Path) -> None:
     """As in doccano's files of one class for each text, and in tables that pandas made of them."""
 

@@ -70,13 +70,6 @@ def test_a_file_is_fetched_once(tmp_path: Path) -> None:
     assert kept(cache) == ["train/1.npy"]
 
 
-def test_a_file_of_another_size_is_fetched_again(tmp_path: Path) -> None:
-    cache = cache_of(tmp_path)
-    path = cache.fetch("train/1.npy")
-    path.write_bytes(b"x")
-    assert cache.fetch("train/1.npy").read_bytes() == CONTENT["train/1.npy"]
-
-
 def test_processes_share_a_download(tmp_path: Path) -> None:
     cache, waiting = cache_of(tmp_path), multiprocessing.get_context("fork").Barrier(3)
 
@@ -181,15 +174,6 @@ def test_files_of_the_user_are_neither_counted_nor_removed(tmp_path: Path) -> No
         cache.fetch(name)
     assert all(path.stat().st_size == 10_000 for path in mine)
     assert kept(cache) == ["train/4.npy"]
-
-
-def test_a_file_that_never_has_room_removes_no_other(tmp_path: Path) -> None:
-    cache = cache_of(tmp_path, limit=800)
-    cache.fetch("train/0.npy")
-    cache.files["train/1.npy"]["bytes"] = 801
-    with pytest.raises(UserError, match="has no room"):
-        cache.fetch("train/1.npy")
-    assert kept(cache) == ["train/0.npy"]
 
 
 def test_downloads_wait_for_room_that_others_take(tmp_path: Path) -> None:

@@ -210,9 +210,9 @@ def test_interrupted_run_resumes_to_the_same_weights(
 def test_impossible_frozen_configurations_are_refused(
     rows: list[dict[str, str]], start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UsageError, match="frozen does not change the checkpoint's encoder"):
+    with pytest.raises(UsageError, match="frozen excludes from_scratch"):
         replace(CONFIG, from_scratch=True)
-    with pytest.raises(UsageError, match="so frozen leaves nothing to train"):
+    with pytest.raises(UsageError, match="embed only pools the last layer"):
         replace(CONFIG, task=Embed())
     with pytest.raises(UsageError, match="layers sum_last_4 takes 4 layers, and the model has 2"):
         finetune(replace(CONFIG, layers="sum_last_4"), rows, start)

@@ -398,8 +398,8 @@ def replaced(name: str, old: str, new: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (replaced("RTE/dev.tsv", "\tlabel", "\tnote"), "RTE/dev.tsv has no label column"),
-        (replaced("STS-B/train.tsv", "\tscore", "\tnote"), "STS-B/train.tsv has no label column"),
+        (replaced("RTE/dev.tsv", "\tlabel", "\tnote"), "RTE: dev.tsv:2: no label"),
+        (replaced("STS-B/train.tsv", "\tscore", "\tnote"), "STS-B: train.tsv:2: no "),
         (
             replaced("RTE/dev.tsv", "\tsentence2", "\tother"),
             "RTE/dev.tsv: not the columns of RTE: expected sentence1 and",
@@ -466,7 +466,7 @@ def test_bad_test_file_gets_no_submission_file(
 @pytest.mark.parametrize(
     ("tasks", "message"),
     [
-        (["sst-3"], "'sst-3': did you mean sst2 \\(SST-2\\)\\? Or choose from cola, sst2, .* \\(AX comes with mnli\\)"),
+        (["sst-3"], "no GLUE task 'sst-3' .*did you mean 'sst2'"),
         (["mnli"], "has no task of GLUE: looked for train.tsv and a dev file in MNLI"),
     ],
 )

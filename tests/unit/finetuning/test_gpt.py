@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,9 @@ from bertie.base import config as configuration
 from bertie.base.contracts import MicroBatch, Sequence
 from bertie.base.errors import UsageError, UserError
 from bertie.batches.collate import collate
-from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import openai_gpt
 from bertie.checkpoints.folder import write_model
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import Checkpoint, read_checkpoint
 from bertie.finetuning import gpt
 from bertie.finetuning.data import load_task_data
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
@@ -65,7 +63,7 @@ def start(small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) 
     model = Model(encoder, build_heads((CausalLM(),), encoder))
     initialize_weights(model, 0.1)
     write_model(folder, model, small_tokenizer)
-    assert read_checkpoint(folder).model_type == openai_gpt.FAMILY.model_type
+    assert read_checkpoint(folder).family is openai_gpt.FAMILY
     return folder
 
 
@@ -217,19 +215,6 @@ def test_a_run_is_read_back_and_predicts_the_same(kind: str, start: Path, tmp_pa
     assert bertie.load(written).predict(given) == loaded.predict(given)
 
 
-def test_a_run_resumes_bit_for_bit(run: Path, start: Path, rows: list[dict[str, str]], tmp_path: Path) -> None:
-    copied = Path(shutil.copytree(run, tmp_path / "run"))
-    for name in ("model.safetensors", "manifest.json"):
-        (copied / name).unlink()
-    newest = max((copied / "checkpoints").iterdir())
-    shutil.rmtree(newest)
-    config = replace(CONFIG, training=replace(TRAINING, checkpoint_every=5))
-    if not any((copied / "checkpoints").iterdir()):
-        shutil.rmtree(copied / "checkpoints")
-    bertie.finetune(config, rows[:50], rows[50:], start, copied, threads=1)
-    assert (copied / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
-
-
 def test_a_second_fine_tuning_has_the_entries_of_the_first(run: Path, rows: list[dict[str, str]]) -> None:
     first = read_checkpoint(run)
     again = gpt.prepared(replace(CONFIG, seed=9), first)
@@ -274,12 +259,11 @@ def test_auxiliary_losses_suit_tasks_on_tokens(start: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"task": Span()}, 'input_tokens is "gpt", and the head of span reads the states of other tokens'),
-        ({"task": Tag()}, 'input_tokens is "gpt", and the head of tag reads the states of other tokens'),
-        ({"task": Embed(), "lm_weight": 0.0}, 'input_tokens is "gpt", and the head of embed reads the states of other'),
-        ({"task": Classify(pooling="mean")}, 'the head of classify reads "mean" instead of the state of <extract>'),
-        ({"frozen": True}, "lm_weight is 0.5, whose loss trains the encoder"),
-        ({"lstm_hidden_size": 4}, "lm_weight is 0.5, whose loss trains the encoder"),
+        ({"task": Span()}, "input_tokens gpt needs"),
+        ({"task": Embed(), "lm_weight": 0.0}, "input_tokens gpt needs"),
+        ({"task": Classify(pooling="mean")}, "input_tokens gpt needs task.pooling token"),
+        ({"frozen": True}, "lm_weight excludes frozen"),
+        ({"lstm_hidden_size": 4}, "lm_weight excludes frozen"),
         ({"lm_weight": -0.5}, "lm_weight"),
     ],
     ids=str,
@@ -301,24 +285,22 @@ def refused(config: FinetuneConfig, checkpoint: Checkpoint, rows: Any) -> str:
 def test_models_that_cannot_have_them_are_refused(start: Path, rows: list[dict[str, str]]) -> None:
     checkpoint = read_checkpoint(start)
     both = replace(checkpoint, config=replace(SIZE, causal=False))
-    assert f"needs a causal Transformer, and {start} is not causal: set" in refused(CONFIG, both, rows)
+    assert f"needs a causal Transformer, unlike {start}" in refused(CONFIG, both, rows)
     only_loss = replace(CONFIG, input_tokens="model")
-    assert f"lm_weight is 0.5, for causal models, and {start}" in refused(only_loss, both, rows)
+    assert f"lm_weight is for causal models, and {start}" in refused(only_loss, both, rows)
     narrow = replace(checkpoint, config=replace(SIZE, embedding_size=16))
-    assert f"the head of {start} (transformer) has weights of its own: set it" in refused(only_loss, narrow, rows)
-    segments = TransformerXlConfig(1, 16, 2, 32, 8, 8, vocab_size=SIZE.vocab_size)
-    assert f"and {start} is of the kind transformer_xl: set" in refused(CONFIG, replace(both, config=segments), rows)
-    assert "(transformer_xl) has weights of its own" in refused(only_loss, replace(both, config=segments), rows)
+    assert f"lm_weight needs a head of word embeddings alone, unlike {start}" in refused(only_loss, narrow, rows)
+    segments = replace(both, config=TransformerXlConfig(1, 16, 2, 32, 8, 8, vocab_size=SIZE.vocab_size))
+    assert f"needs a causal Transformer, unlike {start}" in refused(CONFIG, segments, rows)
+    assert "lm_weight needs a head of word embeddings alone" in refused(only_loss, segments, rows)
     pooled = replace(checkpoint, config=replace(SIZE, classifier_pooling="mean"))
-    assert 'task.pooling "mean" leaves one vector: set task.pooling' in refused(only_loss, pooled, rows)
+    assert "task.pooling token, not mean" in refused(only_loss, pooled, rows)
     frozen = replace(CONFIG, frozen=True, lm_weight=0.0)
     assert "frozen keeps the random vectors of the new tokens <start>, <delimiter>, <extract>" in refused(
         frozen, checkpoint, rows
     )
     modern = replace(SIZE, norm_position="pre", embedding_norm=True)
     assert gpt.prepared(CONFIG, replace(checkpoint, config=modern)).config.pooler_act == "none"  # type: ignore[union-attr]
-    with pytest.raises(UsageError, match=r'pooler_act is "none", and model\.norm_position "modern"'):
-        replace(modern, norm_position="modern", pooler_act="none")
 
 
 def test_a_folder_without_merges_is_refused(tmp_path: Path) -> None:
@@ -400,7 +382,7 @@ def test_swapped_texts_have_the_same_score(frozen: bool, task: Any, start: Path,
 
 
 def test_both_orders_have_no_windows() -> None:
-    with pytest.raises(UsageError, match=r'task\.truncation is "windows", whose windows depend on the order'):
+    with pytest.raises(UsageError, match="both_orders excludes"):
         replace(SIMILAR, task=Regress(pooling="both_orders", truncation="windows"))
 
 
@@ -418,7 +400,7 @@ def test_both_orders_are_for_pairs_and_models_without_segments(start: Path, rows
     plain = replace(SIMILAR, input_tokens="model", lm_weight=0.0)
     checkpoint = read_checkpoint(start)
     both = replace(checkpoint, config=replace(SIZE, type_vocab_size=2))
-    with pytest.raises(UsageError, match=r'task\.pooling is "both_orders", which reads pairs without segments'):
+    with pytest.raises(UsageError, match=r"task\.pooling both_orders is for models without segments"):
         bertie.finetune(plain, PAIRS, PAIRS, both, threads=1)
     first = replace(checkpoint, config=replace(SIZE, causal=False))
     pairs = [["in and the", "the in"]]

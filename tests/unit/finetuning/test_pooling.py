@@ -19,7 +19,8 @@ from bertie.checkpoints.huggingface import transformers_heads
 from bertie.corpus import bpe, word_counts
 from bertie.finetuning import finetune as finetuning
 from bertie.finetuning.finetune import Finetuned
-from bertie.finetuning.glue import glue
+from bertie.finetuning.glue_tasks import TASKS as TASKS_OF_GLUE
+from bertie.finetuning.glue_tasks import _configured
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
 from bertie.model.config import ClassifierPooling, TransformerConfig
 from bertie.model.encoder import build_encoder
@@ -178,12 +179,6 @@ def test_texts_of_a_byte_level_vocabulary_are_told_apart(
     assert tokenizer.decode(second[1:-1].tolist()) == pairs[0]["text_pair"]
 
 
-def test_windows_of_long_pairs(pairs: list[dict[str, Any]], static: Path) -> None:
-    task = Classify(truncation="windows")
-    found = finetune(with_task(CONFIG, task, "max", max_length=12), pairs, static)
-    assert len(found.predict(pairs)) == len(pairs)
-
-
 def test_a_model_keeps_its_pooling_when_it_reads_other_columns(
     pairs: list[dict[str, Any]], static: Path, tmp_path: Path
 ) -> None:
@@ -210,8 +205,7 @@ MODERN = TransformerConfig(
 )
 
 
-@pytest.mark.parametrize("own", ["token", "mean"])
-@pytest.mark.parametrize("asked", ["model", "token", "mean"])
+@pytest.mark.parametrize(("own", "asked"), [("token", "model"), ("mean", "model"), ("mean", "token")])
 def test_a_model_of_modernbert_has_its_pooling_in_its_configuration(
     own: ClassifierPooling, asked: TaskPooling, pairs: list[dict[str, Any]], small_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
@@ -243,36 +237,20 @@ def test_a_bert_that_pools_the_mean_keeps_its_format(pairs: list[dict[str, Any]]
     assert "Only bertie loads the layers above it" in (tmp_path / "run" / "README.md").read_text()
 
 
-def test_glue_has_one_pooling_for_all_tasks(pairs: list[dict[str, Any]], static: Path, tmp_path: Path) -> None:
-    for name, columns in (("RTE", ("text", "text_pair")), ("SST-2", ("text_pair",))):
-        header = "index\tsentence1\tsentence2\tlabel" if name == "RTE" else "sentence\tlabel"
-        labels = {"no": "not_entailment", "yes": "entailment"} if name == "RTE" else {"no": "0", "yes": "1"}
-        lines = [
-            "\t".join([str(i)] * (name == "RTE") + [row[column] for column in columns] + [labels[row["label"]]])
-            for i, row in enumerate(pairs)
-        ]
-        (tmp_path / "glue" / name).mkdir(parents=True)
-        for part in ("train", "dev"):
-            (tmp_path / "glue" / name / f"{part}.tsv").write_text("\n".join([header, *lines]) + "\n")
-    config = with_task(CONFIG, Classify(), "attention", training=replace(TRAINING, epochs=1))
-    glue(tmp_path / "glue", static, tmp_path / "out", config, threads=1)
-    used = {name: json.loads((tmp_path / "out" / name / "task.json").read_text()) for name in ("rte", "sst2")}
-    assert {name: values["pooling"] for name, values in used.items()} == {"rte": "attention", "sst2": "max"}
+def test_glue_has_one_pooling_for_all_tasks() -> None:
+    """A task of single texts has the pooling that takes its place."""
+    config = with_task(CONFIG, Classify(), "attention")
+    poolings = {task.name: _configured(task, config).pooling for task in TASKS_OF_GLUE}
+    assert (poolings["rte"], poolings["sst2"]) == ("attention", "max")
 
 
 def test_combinations_without_sense_are_refused(pairs: list[dict[str, Any]], static: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"task\.pooling is \"attention\".* lstm_hidden_size is 0: set it"):
         with_task(CONFIG, Classify(), "attention", lstm_hidden_size=0)
     with pytest.raises(UsageError, match=r"task\.pooling is \"attention\".* has one: set task\.pooling to \"max\""):
-        finetune(
-            with_task(CONFIG, Classify(), "attention"),
-            [{"text": p["text"], "label": p["label"]} for p in pairs],
-            static,
-        )
+        finetune(with_task(CONFIG, Classify(), "attention"), [p | {"text_pair": None} for p in pairs], static)
     with pytest.raises(UsageError, match=r"task\.pooling is \"vectors\".* lstm_hidden_size is 6: set it to 0"):
         with_task(CONFIG, Classify(), "vectors")
-    with pytest.raises(UsageError, match=r"task\.pooling is \"esim\".* lstm_hidden_size is 0: set it"):
-        with_task(CONFIG, Classify(), "esim", lstm_hidden_size=0)
     with pytest.raises(UsageError, match=r"task\.pooling is not known"):
         bertie.finetune({"extends": "tag", "task": {"kind": "tag", "pooling": "max"}}, [], [], static)
     with pytest.raises(UsageError, match="max_length is 4: the model reads 5 to 64 tokens"):
@@ -296,8 +274,7 @@ def gru(small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) ->
     return folder
 
 
-@pytest.mark.parametrize("frozen", [True, False])
-@pytest.mark.parametrize("task", [Classify(), Regress(), MultiLabel()], ids=lambda task: task.kind)
+@pytest.mark.parametrize(("task", "frozen"), [(Classify(), True), (Regress(), False), (MultiLabel(), True)], ids=str)
 def test_fixed_vectors_of_pairs(
     task: Classify | Regress | MultiLabel, frozen: bool, pairs: list[dict[str, Any]], gru: Path, tmp_path: Path
 ) -> None:
@@ -346,9 +323,3 @@ def test_fixed_vectors_of_other_layers(layers: Any, pairs: list[dict[str, Any]],
     config = with_task(CONFIG, Classify(), "vectors", lstm_hidden_size=0, frozen=True, layers=layers)
     found = finetune(config, pairs, start, tmp_path / "run")
     assert bertie.load(tmp_path / "run").evaluate(pairs[32:])["scores"] == pytest.approx(found.scores)
-
-
-def test_layers_that_a_gru_cannot_mix_are_refused(pairs: list[dict[str, Any]], gru: Path) -> None:
-    config = with_task(CONFIG, Classify(), "vectors", lstm_hidden_size=0, frozen=True, layers="scalar_mix")
-    with pytest.raises(UsageError, match="embeddings of this gru have 16 numbers and its states 24"):
-        finetune(config, pairs, gru)

@@ -12,8 +12,7 @@ import torch
 
 import bertie
 from bertie.base.errors import UsageError, UserError
-from bertie.checkpoints.checkpoint import load_weights
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import load_weights, read_checkpoint
 from bertie.finetuning.data import load_task_data
 from bertie.finetuning.finetune import Finetuned
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining

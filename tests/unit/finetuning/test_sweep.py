@@ -80,7 +80,7 @@ def test_mean_and_standard_deviation_are_over_all_dev_examples(
     assert setting.sd == pytest.approx(np.std(setting.scores, ddof=1))
     assert len(setting.scores) == setting.runs == 3
     scores = f"accuracy {setting.mean:.4f} ± {setting.sd:.4f} (mean ± sd, 3 runs)"
-    assert f"learning rate 0.003, batch size 8, epochs 2: {scores}" in capsys.readouterr().err
+    assert f"learning rate 0.003, batch size 8, 2 epochs: {scores}" in capsys.readouterr().err
 
 
 def test_killed_sweep_resumes_where_it_was(
@@ -145,25 +145,13 @@ def test_diverged_run_counts_as_failed(
         finetune(replace(config, grid=GridSearch(learning_rate=(1e9, 2e9))), rows, start)
 
 
-@pytest.mark.parametrize("name", ["classify", "regress"])
 def test_run_that_diverges_in_its_last_steps_is_not_selected(
-    name: str, rows: list[dict[str, str]], start: Path, tmp_path: Path
+    rows: list[dict[str, str]], start: Path, tmp_path: Path
 ) -> None:
     """Too late for ten consecutive skipped steps; in memory and in a folder."""
-    tasks = {
-        "classify": (Classify(), rows),
-        "regress": (Regress(), [{"text": r["text"], "score": i} for i, r in enumerate(rows)]),
-    }
-    task, examples = tasks[name]
-    short = replace(TRAINING, epochs=1)
-    config = replace(
-        CONFIG,
-        task=task,
-        schedule=LinearDecay(warmup=0.0),
-        restarts=1,
-        training=short,
-        grid=GridSearch(learning_rate=(2e9, 3e-3)),
-    )
+    examples = [{"text": row["text"], "score": i} for i, row in enumerate(rows)]
+    grid, short = GridSearch(learning_rate=(2e9, 3e-3)), replace(TRAINING, epochs=1)
+    config = replace(CONFIG, task=Regress(), schedule=LinearDecay(warmup=0.0), restarts=1, training=short, grid=grid)
     for out in (None, tmp_path / "run"):
         found = done(finetune(config, examples, start, out))
         assert [result.scores == {} for result in found.results] == [True, False]
@@ -200,13 +188,12 @@ def test_run_that_learns_nothing_has_failed(
     assert "3 of 3 runs failed, including the best one: no better" in capsys.readouterr().err
     finetune(replace(CONFIG, training=replace(idle, steps=7), restarts=1), rows, start)
     output = capsys.readouterr().err
-    assert "the run failed: its dev scores are no better than those of a constant prediction" in output
-    assert "try more epochs (training took 7 steps), another --training.learning-rate (now " in output
+    assert "the run failed: its dev scores are no better than a constant prediction's" in output
     stopping = replace(idle, steps=7, patience=1, eval_every=2)
     finetune(replace(CONFIG, training=stopping, restarts=1), rows, start)
     output = capsys.readouterr().err
     assert "after step 4: no held-out loss" in output
-    assert "(training took 4 steps)" in output
+    assert "(now 4 steps)" in output
 
 
 @pytest.mark.parametrize(

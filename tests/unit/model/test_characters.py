@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from encoders import packed, sequences
 from torch.utils.flop_counter import FlopCounterMode
 
-from bertie.base.contracts import Batch, MicroBatch, Sequence, Targets
-from bertie.base.errors import UsageError
+from bertie.base.contracts import MicroBatch, Targets
 from bertie.batches.collate import collate
 from bertie.model.encoder import build_encoder, spell_entries
 from bertie.model.encoders.characters import ENTRIES_MULTIPLE, GATE_BIAS, CharacterCNN, Characters
@@ -52,14 +52,6 @@ def language_model(config: LstmConfig, tokenizer: Tokenizer) -> Model:
     return model
 
 
-def sequences(*ids: list[int]) -> list[Sequence]:
-    return [Sequence(np.array(s, np.int32), np.zeros(len(s), np.int32), np.ones(len(s), bool)) for s in ids]
-
-
-def batch(*ids: list[int]) -> Batch:
-    return collate(sequences(*ids), 16).tensors()
-
-
 def test_vectors_are_those_of_the_definition(tokenizer: Tokenizer) -> None:
     """Every product and maximum in a loop over numbers."""
     made, entry = cnn(tokenizer), 5
@@ -97,7 +89,7 @@ def test_the_output_matrix_is_the_heads_own(tokenizer: Tokenizer) -> None:
     model = language_model(CONFIG, tokenizer)
     head, own = model.heads["bilm"], model.state_dict()["heads.bilm.output.weight"]
     assert own.shape == (SIZE, 6)
-    hidden = model.encoder(batch([5, 6, 7]))
+    hidden = model.encoder(packed([5, 6, 7]))
     targets = Targets(torch.arange(3), torch.tensor([[6, 0], [7, 5], [0, 6]]), torch.tensor([[1.0, 0], [1, 1], [0, 1]]))
     log = torch.log_softmax(hidden.last.view(3, 2, 6) @ own.T, 2)
     expected = -(log[0, 0, 6] + log[1, 0, 7] + log[1, 1, 5] + log[2, 1, 6])
@@ -119,18 +111,3 @@ def test_flops_agree_with_torchs_counter(tokenizer: Tokenizer) -> None:
         model_flops(language_model(CONFIG, tokenizer), micro) - model_flops(language_model(without, tokenizer), micro)
         == 3 * counter.get_total_flops()
     )
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"filters": ()}, r"model\.input\.filters has 0 widths"),
-        ({"filters": (3,) * 9, "max_characters": 8}, r"filters has 9 widths, and model\.input\.max_characters is 8"),
-        ({"filters": (3, 0)}, r"model\.input\.filters is \[3, 0\]: give 1 to"),
-        ({"max_characters": 2}, r"model\.input\.max_characters is 2: give at least 3"),
-        ({"character_size": 0}, r"model\.input\.character_size"),
-    ],
-)
-def test_impossible_settings_are_refused(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        Characters(**changes)  # pyright: ignore[reportArgumentType]

@@ -10,6 +10,7 @@ SCRIPT = """
 import itertools
 import numpy as np, torch
 import torch.nn.attention.varlen
+from encoders import sequences
 from bertie.batches.collate import collate, join
 from bertie.base.contracts import Sequence, Targets
 from bertie.model import layers; from bertie.model.kernels import short_attention
@@ -44,7 +45,7 @@ def batches():
     rng = np.random.default_rng(0)
     for lengths in ((40, 56), (96,), (10, 20, 30, 36), (1, 95), (48, 24, 24)):
         ids = [rng.integers(0, 500, n).astype(np.int32) for n in lengths]
-        batch = collate([Sequence(i, np.zeros(len(i), np.int32), np.ones(len(i), bool)) for i in ids], 96)
+        batch = collate(sequences(*ids), 96)
         index = np.sort(rng.choice(T, 3 * len(lengths), replace=False))
         targets = Targets(index, batch.input_ids[index], np.ones(len(index), np.float32))
         yield join([(batch, {"mlm": targets})]).tensors()

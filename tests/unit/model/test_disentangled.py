@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertie.base.contracts import Ragged
-from bertie.base.errors import UsageError
 from bertie.model.attention.disentangled import Distances, bucket_of, disentangled
 from bertie.model.attention.relative_attention import reach_of, relative_dense
 from bertie.model.config import TransformerConfig
@@ -57,20 +56,10 @@ def test_both_implementations_compute_the_formula_and_its_gradients(monkeypatch:
     torch.testing.assert_close(disentangled(*half, ragged, 0.0).double(), expected[0], atol=0.1, rtol=0.1)
 
 
-def test_settings_that_do_not_fit_are_refused(tiny_config: TransformerConfig) -> None:
+def test_distances_tell_the_order_and_have_an_embedding_to_each_side(tiny_config: TransformerConfig) -> None:
     config = replace(tiny_config, disentangled_distances=16, position_embedding="none")
     assert config.knows_order
     assert Distances(config).table.num_embeddings == 32
-    for change in (
-        {"causal": True},
-        {"position_embedding": "rotary"},
-        {"disentangled_buckets": 1},
-        {"conv_kernel_size": 2},
-        {"disentangled_distances": 0, "conv_kernel_size": 3},
-        {"num_key_value_heads": 1},
-    ):
-        with pytest.raises(UsageError, match=r"model\.disentangled_"):
-            replace(config, **change)
 
 
 def test_the_convolution_sees_the_neighbors_in_its_sequence(tiny_config: TransformerConfig) -> None:

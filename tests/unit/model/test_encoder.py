@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from bertie.base.contracts import Batch, MicroBatch, Sequence, Targets
-from bertie.base.errors import UsageError
 from bertie.batches.collate import collate, filler
 from bertie.model.attention.attention import AttentionKind
 from bertie.model.config import TransformerConfig
@@ -180,17 +179,3 @@ def test_initial_weights_without_truncation() -> None:
     assert layer.weight.abs().max() > 0.08
     assert layer.weight.std().item() == pytest.approx(0.02, rel=0.01)
     assert not layer.bias.any()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"hidden_size": 33}, "not a multiple of 4 heads"),
-        ({"num_hidden_layers": 0}, r"model\.num_hidden_layers is 0"),
-        ({"num_attention_heads": 0}, r"model\.num_attention_heads is 0"),
-        ({"hidden_size": -4}, r"model\.hidden_size is -4"),
-    ],
-)
-def test_impossible_sizes_are_refused(tiny_config: TransformerConfig, change: dict[str, int], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        replace(tiny_config, **change)  # type: ignore[arg-type]

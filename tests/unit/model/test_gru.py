@@ -2,40 +2,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
+from encoders import built, packed
 
-from bertie.base.contracts import Batch, Sequence
 from bertie.base.errors import UsageError
-from bertie.batches.collate import collate
 from bertie.model.encoder import build_encoder
-from bertie.model.encoders.gru import GruConfig, GruEncoder, TimeSteps
+from bertie.model.encoders.gru import GruConfig, TimeSteps
 from bertie.model.encoders.lstm import LstmConfig
 from bertie.model.initialization import initialize_weights
 
 CONFIG = GruConfig(6, 4, vocab_size=40, max_position_embeddings=16, hidden_dropout_prob=0.0)
 
 
-def built(config: GruConfig = CONFIG) -> GruEncoder:
-    encoder = build_encoder(config)
-    torch.manual_seed(0)
-    initialize_weights(encoder, 0.5)
-    assert isinstance(encoder, GruEncoder)
-    return encoder.eval()
-
-
-def batch(*sequences: list[int]) -> Batch:
-    made = [Sequence(np.array(s, np.int32), np.zeros(len(s), np.int32), np.ones(len(s), bool)) for s in sequences]
-    return collate(made, 16).tensors()
-
-
 def test_states_are_those_of_torchs_gru_for_each_sequence() -> None:
-    encoder, sequences = built(), [[1, 2], [3, 9, 4, 7], [5], [6, 8]]
-    found = encoder(batch(*sequences)).last
-    alone = [encoder.layers[0](encoder.embeddings.word(torch.tensor(ids)))[0] for ids in sequences]  # pyright: ignore[reportCallIssue]
+    encoder, given = built(CONFIG), [[1, 2], [3, 9, 4, 7], [5], [6, 8]]
+    found = encoder(packed(*given)).last
+    alone = [encoder.layers[0](encoder.embeddings.word(torch.tensor(ids)))[0] for ids in given]  # pyright: ignore[reportCallIssue]
     torch.testing.assert_close(found, torch.cat(alone))
-    torch.testing.assert_close(encoder(batch(*sequences), torch.tensor([0, 3, 6])).last, found[[0, 3, 6]])
+    torch.testing.assert_close(encoder(packed(*given), torch.tensor([0, 3, 6])).last, found[[0, 3, 6]])
 
 
 def test_time_steps_begin_with_the_longest_sequence() -> None:
@@ -46,10 +31,10 @@ def test_time_steps_begin_with_the_longest_sequence() -> None:
 
 
 def test_layers_of_different_sizes_are_refused() -> None:
-    with pytest.raises(UsageError, match="embeddings of this gru have 4 numbers and its states 6"):
-        built()(batch([1]), all_layers=True)
+    with pytest.raises(UsageError, match="layers: the embeddings of this gru"):
+        built(CONFIG)(packed([1]), all_layers=True)
     same = built(replace(CONFIG, embedding_size=0))
-    hidden = same(batch([1, 2]), all_layers=True)
+    hidden = same(packed([1, 2]), all_layers=True)
     assert hidden.layers is not None
     assert [layer.shape for layer in hidden.layers] == [(2, 6), (2, 6)]
 
@@ -60,7 +45,7 @@ def test_the_vector_of_a_text_is_the_last_state() -> None:
 
 
 def test_recurrent_matrices_begin_orthogonal() -> None:
-    for gate in built().layers[0].weight_hh_l0.detach().split(6):  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
+    for gate in built(CONFIG).layers[0].weight_hh_l0.detach().split(6):  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
         torch.testing.assert_close(gate @ gate.T, torch.eye(6))
 
 
@@ -70,5 +55,5 @@ def test_the_last_state_begins_as_one_that_remembers_the_first_word() -> None:
     torch.manual_seed(0)
     initialize_weights(encoder, 0.1)
     base, first, last = [5] * 12, [6] + [5] * 11, [5] * 11 + [6]
-    vector, early, late = (encoder.eval()(batch(ids)).last[-1] for ids in (base, first, last))
+    vector, early, late = (encoder.eval()(packed(ids)).last[-1] for ids in (base, first, last))
     assert (early - vector).norm() > 0.02 * (late - vector).norm()

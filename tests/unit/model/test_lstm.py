@@ -5,17 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from encoders import built, packed, sequences
 
-from bertie.base.contracts import Batch, MicroBatch, Sequence
-from bertie.base.errors import UsageError
+from bertie.base.contracts import MicroBatch
 from bertie.batches.collate import collate
-from bertie.batches.layouts import SentencePairs
-from bertie.model.config import TransformerConfig
-from bertie.model.encoder import build_encoder
-from bertie.model.encoders.lstm import LstmConfig, LstmEncoder
+from bertie.model.encoders.lstm import LstmConfig
 from bertie.model.flops import model_flops
-from bertie.model.initialization import initialize_weights
-from bertie.objectives import BidirectionalLM, CausalLM, MaskedLM, NextSentence
+from bertie.objectives import BidirectionalLM
 from bertie.objectives.objective import Labeling
 from bertie.pretraining.initial_weights import new_model
 from bertie.tokenizers.tokenizer import Tokenizer
@@ -23,23 +19,10 @@ from bertie.tokenizers.tokenizer import Tokenizer
 CONFIG = LstmConfig(2, 12, 10, vocab_size=40, max_position_embeddings=16, hidden_dropout_prob=0.0)
 
 
-def built(config: LstmConfig = CONFIG) -> LstmEncoder:
-    encoder = build_encoder(config)
-    torch.manual_seed(0)
-    initialize_weights(encoder, 0.5)
-    assert isinstance(encoder, LstmEncoder)
-    return encoder.eval()
-
-
-def batch(*sequences: list[int]) -> Batch:
-    made = [Sequence(np.array(s, np.int32), np.zeros(len(s), np.int32), np.ones(len(s), bool)) for s in sequences]
-    return collate(made, 16).tensors()
-
-
 @pytest.mark.parametrize("cells", [6, 10])
 def test_each_direction_is_torchs_lstm(cells: int) -> None:
     encoder, ids = built(replace(CONFIG, cell_size=cells)), [3, 9, 4, 7]
-    hidden = encoder(batch([1, 2], ids, [5]), all_layers=True)
+    hidden = encoder(packed([1, 2], ids, [5]), all_layers=True)
     assert hidden.layers is not None
     x = encoder.embeddings.word(torch.tensor(ids))
     ahead, back = x, x.flip(0)
@@ -48,35 +31,19 @@ def test_each_direction_is_torchs_lstm(cells: int) -> None:
         ahead = layer.ahead(ahead)[0] + (ahead if number else 0)
         back = layer.back(back)[0] + (back if number else 0)
         torch.testing.assert_close(hidden.layers[number + 1][2:6], torch.cat([ahead, back.flip(0)], 1))
-    torch.testing.assert_close(encoder(batch([1, 2], ids, [5]), torch.tensor([0, 3, 6])).last, hidden.last[[0, 3, 6]])
+    torch.testing.assert_close(encoder(packed([1, 2], ids, [5]), torch.tensor([0, 3, 6])).last, hidden.last[[0, 3, 6]])
 
 
 def test_targets_are_the_next_and_the_previous_token(small_tokenizer: Tokenizer) -> None:
-    made = [
-        Sequence(np.array(s, np.int32), np.zeros(len(s), np.int32), np.ones(len(s), bool)) for s in ([2, 7, 3], [2, 3])
-    ]
+    made = sequences([2, 7, 3], [2, 3])
     _, targets, _ = BidirectionalLM().label(collate(made, 16), Labeling(small_tokenizer, np.random.default_rng(0)))
     assert targets.weight.tolist() == [[1, 0], [1, 1], [0, 1], [1, 0], [0, 1]]
     assert (targets.label * targets.weight).tolist() == [[7, 0], [3, 2], [0, 7], [3, 0], [0, 2]]
 
 
 def test_flops_count_gates_projections_and_logits(small_tokenizer: Tokenizer) -> None:
-    made = [Sequence(np.array([1, 2, 3], np.int32), np.zeros(3, np.int32), np.ones(3, bool))]
+    made = sequences([1, 2, 3])
     packed, targets, _ = BidirectionalLM().label(collate(made, 16), Labeling(small_tokenizer, np.random.default_rng(0)))
     products = 2 * 2 * (4 * 10 * (6 + 6) + 10 * 6) + 12 * 40  # of a token: layers × directions, then logits
     model = new_model(CONFIG, (BidirectionalLM(),), 0)
     assert model_flops(model, MicroBatch.of(packed, {"bilm": targets})) == 6 * 3 * products
-
-
-def test_models_and_objectives_that_do_not_fit_are_refused() -> None:
-    transformer, layout = TransformerConfig(1, 12, 2, 24), SentencePairs()
-    BidirectionalLM().check(CONFIG, layout, ())
-    with pytest.raises(UsageError, match=r"objectives\.bilm .* model\.kind"):
-        BidirectionalLM().check(transformer, layout, ())
-    for objective in (MaskedLM(), NextSentence(), CausalLM()):
-        with pytest.raises(UsageError, match=rf"objectives\.{objective.kind} .* model\.kind"):
-            objective.check(CONFIG, layout, ())
-    with pytest.raises(UsageError, match="hidden_size must be even"):
-        LstmConfig(2, 13, 10)
-    with pytest.raises(UsageError, match="at least half"):
-        LstmConfig(2, 12, 5)

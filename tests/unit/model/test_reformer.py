@@ -6,19 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from encoders import built, sequences
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from bertie.base.contracts import Batch, MicroBatch, Sequence
-from bertie.base.errors import UsageError
 from bertie.batches.collate import collate
 from bertie.model.attention import lsh_attention
-from bertie.model.encoder import build_encoder, with_dropout
+from bertie.model.encoder import with_dropout
 from bertie.model.encoders import reformer
 from bertie.model.encoders.reformer import ReformerEncoder
 from bertie.model.encoders.reformer_config import ReformerConfig, idle_settings
 from bertie.model.flops import model_flops
-from bertie.model.initialization import initialize_weights
 from bertie.objectives import CausalLM
 from bertie.objectives.objective import Labeling
 from bertie.pretraining.initial_weights import new_model
@@ -40,26 +39,10 @@ CONFIG = ReformerConfig(
 LENGTHS = (3, 20, 40)
 
 
-def built(config: ReformerConfig = CONFIG) -> ReformerEncoder:
-    """An encoder with large weights, so that attention is far from uniform. Biases are random, too."""
-    encoder = build_encoder(config)
-    torch.manual_seed(0)
-    initialize_weights(encoder, 0.5)
-    for parameter in encoder.parameters():
-        if parameter.ndim == 1:
-            parameter.data.add_(torch.randn_like(parameter) * 0.3)
-    assert isinstance(encoder, ReformerEncoder)
-    return encoder.eval()
-
-
 def made(*lengths: int) -> list[Sequence]:
     rng = np.random.default_rng(0)
     ids = [rng.integers(5, 40, n).astype(np.int32) for n in lengths]
-    return [Sequence(own, np.zeros_like(own), np.ones(len(own), bool)) for own in ids]
-
-
-def packed(*lengths: int) -> Batch:
-    return collate(made(*lengths), 64).tensors()
+    return sequences(*ids)
 
 
 def gradients(encoder: ReformerEncoder, batch: Batch, all_layers: bool) -> list[Tensor]:
@@ -75,7 +58,7 @@ def gradients(encoder: ReformerEncoder, batch: Batch, all_layers: bool) -> list[
 def test_gradients_of_reversible_layers_are_those_of_stored_ones(dropout: float, new_hyperplanes: bool) -> None:
     changes: dict[str, Any] = {"new_hyperplanes": new_hyperplanes, "feed_forward_chunk": 25}
     encoder = built(with_dropout(replace(CONFIG, **changes), dropout, dropout)).double().train()  # type: ignore[arg-type]
-    batch = packed(*LENGTHS)
+    batch = collate(made(*LENGTHS), 64).tensors()
     stored, found = (gradients(encoder, batch, all_layers) for all_layers in (True, False))
     assert len(found) == len(list(encoder.parameters()))
     for ours, expected in zip(found, stored, strict=True):
@@ -87,14 +70,14 @@ def test_the_backward_pass_reuses_the_buckets(monkeypatch: pytest.MonkeyPatch) -
     calls = []
     original = lsh_attention.hash_buckets
     monkeypatch.setattr(reformer, "hash_buckets", lambda *given: calls.append(given) or original(*given))
-    encoder = built().train()
-    encoder(packed(*LENGTHS)).last.sum().backward()
+    encoder = built(CONFIG).train()
+    encoder(collate(made(*LENGTHS), 64).tensors()).last.sum().backward()
     assert len(calls) == CONFIG.attn_layers.count("lsh")
 
 
 def test_hyperplanes_are_new_in_every_training_step_and_fixed_in_prediction() -> None:
     for new in (True, False):
-        encoder, batch = built(replace(CONFIG, new_hyperplanes=new)), packed(*LENGTHS)
+        encoder, batch = built(replace(CONFIG, new_hyperplanes=new)), collate(made(*LENGTHS), 64).tensors()
         first, second = (encoder(batch).last.detach() for _ in range(2))
         assert torch.equal(first, second)
         encoder.train()
@@ -106,14 +89,14 @@ def test_hyperplanes_are_new_in_every_training_step_and_fixed_in_prediction() ->
 
 
 def test_sequences_do_not_depend_on_the_batch() -> None:
-    encoder = built().double()
-    together = encoder(packed(*LENGTHS)).last.split(LENGTHS)
+    encoder = built(CONFIG).double()
+    together = encoder(collate(made(*LENGTHS), 64).tensors()).last.split(LENGTHS)
     for sequence, states in zip(made(*LENGTHS), together, strict=True):
         torch.testing.assert_close(encoder(collate([sequence], 64).tensors()).last, states, atol=1e-9, rtol=0)
 
 
 def test_rows_and_all_layers() -> None:
-    encoder, batch = built(), packed(*LENGTHS)
+    encoder, batch = built(CONFIG), collate(made(*LENGTHS), 64).tensors()
     with torch.no_grad():
         whole = encoder(batch, all_layers=True)
         rows = torch.tensor([0, 4, 30])
@@ -131,55 +114,6 @@ def test_a_causal_sequence_of_one_chunk_sees_no_later_token() -> None:
     first, second = (encoder(collate([each], 64).tensors()).last for each in (sequence, changed))
     torch.testing.assert_close(first[:50], second[:50], atol=1e-5, rtol=0)
     assert (first[50:] - second[50:]).abs().max() > 0.1
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"hidden_size": 33}, "hidden_size is 33: it must be even"),
-        ({"num_attention_heads": 3}, "no multiple of model.num_attention_heads 3"),
-        ({"attn_layers": ()}, "attn_layers has 0 layers"),
-        ({"num_buckets": (3,)}, "must be even"),
-        ({"num_buckets": (2, 0)}, "must be even"),
-        ({"num_buckets": (2, 6)}, "12 buckets: they must divide model.max_position_embeddings 64"),
-        ({"axial_pos_shape": (8, 4)}, "32 positions: it must be model.max_position_embeddings 64"),
-        ({"axial_pos_shape": (64,)}, "give two positive numbers"),
-        ({"axial_pos_embds_dim": (8, 12)}, "together 20: it must be the size of a stream"),
-        ({"local_attn_chunk_length": 7}, "local_attn_chunk_length is 7: it must divide"),
-        ({"lsh_attn_chunk_length": 24}, "lsh_attn_chunk_length is 24: it must divide"),
-        ({"causal": True, "lsh_num_chunks_after": 1}, "lsh_num_chunks_after is 1, and model.causal is true"),
-    ],
-    ids=str,
-)
-def test_settings_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message) as raised:
-        replace(CONFIG, **changes)
-    assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"attn_layers": ("local",), "lsh_num_chunks_after": 1},
-            "lsh_num_chunks_after is 1, .*no lsh layer: set it to 0",
-        ),
-        ({"attn_layers": ("local",), "num_hashes": 3}, "num_hashes is 3, .*no lsh layer: set it to 1"),
-        ({"attn_layers": ("lsh",), "local_attn_chunk_length": 16}, "local_attn_chunk_length is 16, .*no local layer"),
-        (
-            {"position_embedding": "learned", "axial_pos_shape": (3, 3)},
-            r"axial_pos_shape is \[3, 3\].*no axial.*to \[64, 64\]",
-        ),
-    ],
-    ids=str,
-)
-def test_settings_without_effect_are_refused(changes: dict[str, Any], message: str) -> None:
-    """The settings that the other layers or positions have are their defaults."""
-    layers, positions = changes.get("attn_layers", CONFIG.attn_layers), changes.get("position_embedding", "axial")
-    idle = idle_settings(layers, positions)
-    replace(CONFIG, **idle | {"attn_layers": layers, "position_embedding": positions})
-    with pytest.raises(UsageError, match=message):
-        replace(CONFIG, **idle | changes)
 
 
 def test_the_number_of_buckets_follows_the_length() -> None:

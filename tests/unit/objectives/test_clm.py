@@ -10,9 +10,7 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from bertie.base.contracts import Sequence, Targets
-from bertie.base.errors import UsageError
 from bertie.batches.collate import collate, filler
-from bertie.batches.sentence_pairs import SentencePairs
 from bertie.corpus.shards import open_shards
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
@@ -24,8 +22,6 @@ from bertie.model.model import Model
 from bertie.objectives.bilm import BidirectionalLM
 from bertie.objectives.clm import CausalLM
 from bertie.objectives.initialization import COOCCURRENCE_NORM
-from bertie.objectives.mlm import MaskedLM
-from bertie.objectives.nsp import NextSentence
 from bertie.objectives.objective import Labeling
 from bertie.tokenizers.tokenizer import Tokenizer
 
@@ -96,21 +92,6 @@ def test_the_chunked_loss_has_shapes_without_data() -> None:
     targets = Targets(*(torch.empty(23, dtype=dtype, device="meta") for dtype in (torch.long, torch.long, torch.float)))
     chunked_vocabulary_loss(x, matrix, targets).total.backward()
     assert x.grad is not None
-
-
-def test_objectives_refuse_models_and_layouts_that_do_not_suit_them() -> None:
-    bidirectional = TransformerConfig(1, 32, 2, 64)
-    causal, layout = replace(bidirectional, causal=True), SentencePairs()
-    CausalLM().check(causal, layout, ())
-    CausalLM(allow_bidirectional=True).check(bidirectional, layout, ())
-    with pytest.raises(UsageError, match=r"objectives\.clm .* model\.causal"):
-        CausalLM().check(bidirectional, layout, ())
-    with pytest.raises(UsageError, match=r"objectives\.clm .* model\.embedding_size is 16"):
-        CausalLM().check(replace(causal, embedding_size=16), layout, ())
-    for objective in (MaskedLM(), NextSentence()):
-        objective.check(bidirectional, layout, ())
-        with pytest.raises(UsageError, match=rf"objectives\.{objective.kind} .* model\.causal"):
-            objective.check(causal, layout, ())
 
 
 @pytest.mark.parametrize(

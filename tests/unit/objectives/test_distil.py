@@ -16,15 +16,13 @@ from bertie.base.contracts import Batch, MicroBatch, Sequence
 from bertie.base.errors import UsageError
 from bertie.batches.collate import collate, filler, join
 from bertie.batches.contiguous import FullSentences
-from bertie.batches.layouts import SentencePairs
-from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.folder import write_model
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import Checkpoint, read_checkpoint
 from bertie.model.config import TransformerConfig
 from bertie.model.heads.distillation import spaced
 from bertie.model.initialization import initialize_weights
 from bertie.model.losses.soft_targets import Logits, divergence
-from bertie.objectives import CausalLM, Distillation, MaskedLM, NextSentence, ReplacedToken
+from bertie.objectives import Distillation, MaskedLM, NextSentence, ReplacedToken
 from bertie.objectives.objective import Labeling
 from bertie.pretraining.feed import label_row
 from bertie.pretraining.initial_weights import new_model, read_teacher
@@ -192,25 +190,6 @@ def test_the_student_begins_with_weights_of_the_teacher(
     assert not torch.equal(model.encoder.embeddings.word.weight, theirs.encoder.embeddings.word.weight)
 
 
-def test_recipes_that_do_not_fit_are_refused(size: TransformerConfig) -> None:
-    distil, mlm, layout = Distillation(), MaskedLM(), SentencePairs()
-    distil.check(size, layout, (mlm, distil))
-    distil.check(size, layout, (mlm, NextSentence(), distil))
-    for objectives in ((distil,), (distil, mlm), (NextSentence(), distil)):
-        with pytest.raises(UsageError, match=r'objectives\.distil .* kind = "mlm" before it'):
-            distil.check(size, layout, objectives)
-    for other in (CausalLM(), ReplacedToken()):
-        with pytest.raises(UsageError, match=rf"remove objectives\.{other.kind} or objectives\.distil"):
-            distil.check(size, layout, (mlm, distil, other))
-    counted = MaskedLM(initialization="unigram")
-    with pytest.raises(UsageError, match=r'mlm\.initialization is "unigram" and objectives\.distil\.initialization'):
-        distil.check(size, layout, (counted, distil))
-    Distillation(initialization="random").check(size, layout, (counted, distil))
-    for name, value in (("temperature", 0.0), ("soft_weight", 0.0), ("cosine_weight", -1.0), ("weight", -1.0)):
-        with pytest.raises(UsageError, match=rf"objectives\.distil\.{name}"):
-            Distillation(**{name: value})
-
-
 @pytest.fixture(scope="module")
 def recipe(size: TransformerConfig, pretrained: Path) -> PretrainConfig:
     training = PretrainTraining(
@@ -238,29 +217,19 @@ def test_teachers_that_do_not_fit_are_refused(
 
     other = Tokenizer.build([*small_tokenizer.vocabulary[:-1], "other"])
     electra = saved("electra", small_tokenizer, (MaskedLM(), ReplacedToken(generator_size=0.5)), embedding_size=24)
-    no_head = r"has no masked-LM head: take a model that was pre-trained with the objective mlm"
     for source, message in (
-        ("", r"teacher is empty: name a run, .* with --objectives\.1\.teacher"),
+        ("", r"teacher is empty: .* --objectives\.1\.teacher"),
         (str(tmp_path / "missing"), r"objectives\.distil\.teacher: .*missing does not exist"),
         (saved("words", other, (MaskedLM(),)), "has another vocabulary than the shards"),
-        (saved("bare", small_tokenizer, (NextSentence(),)), no_head),
-        (electra, "is an ELECTRA, which itself predicts no tokens: take a model without a generator"),
-        (
-            saved("short", small_tokenizer, (MaskedLM(),), max_position_embeddings=31),
-            r"at most 31 tokens, and layout\.max_length is 32",
-        ),
-        (
-            saved("narrow", small_tokenizer, (MaskedLM(),), hidden_size=16),
-            r"model\.hidden_size is 32 .* set objectives\.distil\.cosine_weight to 0 and .*initialization to \"random\"",
-        ),
+        (saved("bare", small_tokenizer, (NextSentence(),)), "has no masked-LM head"),
+        (electra, "has no masked-LM head"),
+        (saved("short", small_tokenizer, (MaskedLM(),), max_position_embeddings=31), r"31 tokens: .*max_length 32"),
+        (saved("narrow", small_tokenizer, (MaskedLM(),), hidden_size=16), r"model\.hidden_size is 32, .*cosine_weight"),
         (
             saved("inner", small_tokenizer, (MaskedLM(),), intermediate_size=48),
-            r"model\.intermediate_size is 64 .* is 48.*set objectives\.distil\.initialization to .random",
+            r"model\.intermediate_size is 64, .* 48",
         ),
-        (
-            saved("pre", small_tokenizer, (MaskedLM(),), norm_position="pre"),
-            r"model\.norm_position is post .* is pre.*initialization to .random",
-        ),
+        (saved("pre", small_tokenizer, (MaskedLM(),), norm_position="pre"), r"model\.norm_position is post, .* pre"),
     ):
         with pytest.raises(UsageError, match=message) as caught:
             read_teacher(with_distil(recipe, teacher=source), small_tokenizer)
@@ -272,7 +241,7 @@ def test_teachers_that_do_not_fit_are_refused(
     model = new_model(replace(narrow.model, vocab_size=500), narrow.objectives, 0, teacher=checkpoint)
     assert model(labeled(small_tokenizer, 0, objectives=narrow.objectives).tensors())["distil"].total > 0
     deeper = replace(recipe, model=replace(recipe.model, num_hidden_layers=3))
-    with pytest.raises(UsageError, match=r"model\.num_hidden_layers is 3 .* is 2"):
+    with pytest.raises(UsageError, match=r"model\.num_hidden_layers is 3, .* 2"):
         read_teacher(deeper, small_tokenizer)
     assert read_teacher(replace(recipe, objectives=(MaskedLM(),)), small_tokenizer) is None
 

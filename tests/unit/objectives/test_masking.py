@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertie.base.contracts import Batch, MicroBatch, Sequence, Targets
-from bertie.base.errors import UsageError
 from bertie.batches.collate import collate, filler
 from bertie.batches.layouts import SentencePairs
 from bertie.batches.loader import Position
@@ -243,11 +242,3 @@ def test_the_evaluation_set_may_have_a_share_of_its_own(end: float | None, small
         for each in (own, replace(own, mlm_probability_eval=None))
     )
     assert trained == plain
-
-
-def test_invalid_shares_are_refused() -> None:
-    for name in ("end", "eval"):
-        with pytest.raises(UsageError, match=rf"objectives\.mlm\.mlm_probability_{name} is 0"):
-            MaskedLM(**{f"mlm_probability_{name}": 0.0})  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"objectives\.mlm\.unmasked_sequences is 1"):
-        MaskedLM(unmasked_sequences=1.0)

@@ -11,19 +11,16 @@ import pytest
 import torch
 
 import bertie
-from bertie.base import config
 from bertie.base.contracts import Sequence
-from bertie.base.errors import UsageError
 from bertie.batches.collate import collate
 from bertie.checkpoints.folder import write_model
 from bertie.model.config import TransformerConfig
 from bertie.model.heads.vocabulary_heads import MaskedLMHead
 from bertie.model.initialization import initialize_weights
-from bertie.objectives import CausalLM, MaskedLM, MaskedNextToken
+from bertie.objectives import MaskedNextToken
 from bertie.objectives.objective import Labeling
 from bertie.predict.predictor import Predictor
 from bertie.pretraining.initial_weights import new_model
-from bertie.pretraining.recipe import PretrainConfig
 from bertie.tokenizers import truncation
 from bertie.tokenizers.tokenizer import Tokenizer
 
@@ -70,28 +67,6 @@ def test_each_target_is_one_row_before_its_masked_token(small_tokenizer: Tokeniz
         np.testing.assert_array_equal(targets.label[real], batch.input_ids[targets.index[real] + 1])
         seen |= 80 in changed
     assert seen
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"model": {"causal": True}}, "objectives.mntp predicts a token from both sides, and model.causal is true"),
-        (
-            {"objectives": [{"kind": "mntp"}, {"kind": "mlm"}]},
-            "objectives.mntp and objectives.mlm both mask the text: remove one of the two",
-        ),
-        ({"objectives": [{"kind": "mntp", "mask_replace_prob": 0.95}]}, "are 1.05 together: give more than 0"),
-        (
-            {"objectives": [{"kind": "mntp"}, {"kind": "clm", "allow_bidirectional": True}]},
-            "objectives.mntp masks some of them",
-        ),
-    ],
-)
-def test_recipes_that_do_not_suit_it_are_refused(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        config.load(PretrainConfig, {"extends": "mini-mntp"} | changes, "pretrain")
-    assert not CausalLM.traits.masks
-    assert MaskedLM.traits.masks
 
 
 def test_the_folder_claims_no_class_of_transformers_for_its_head(folder: Path) -> None:

@@ -13,7 +13,6 @@ import torch
 
 import bertie
 from bertie.base.contracts import Sequence
-from bertie.base.errors import UsageError
 from bertie.batches.contiguous import DocSentences
 from bertie.checkpoints.read import read_checkpoint
 from bertie.corpus.shards import open_shards
@@ -23,7 +22,7 @@ from bertie.model.heads.vocabulary_heads import MaskedLMHead
 from bertie.model.initial_attention import PATTERNS, Focus
 from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
-from bertie.objectives import AnyObjective, MaskedLM, ReplacedToken
+from bertie.objectives import MaskedLM
 from bertie.objectives.initialization import set_pattern_weights
 from bertie.pretraining import pretrain
 from bertie.pretraining.initial_weights import new_model
@@ -250,19 +249,3 @@ def test_a_run_that_resumes_holds_them_too(
     expected = read_checkpoint(whole).weights
     for name, weight in read_checkpoint(half).weights.items():
         assert torch.equal(weight, expected[name])
-
-
-@pytest.mark.parametrize(
-    ("changes", "objectives", "message"),
-    [
-        ({"position_embedding": "learned"}, (WITH_PATTERNS,), "position_embedding"),
-        ({"embedding_size": 64}, (WITH_PATTERNS,), "embedding_size"),
-        ({"mlm_transform": False}, (WITH_PATTERNS,), "mlm_transform"),
-        ({}, (WITH_PATTERNS, ReplacedToken()), "generator"),
-    ],
-)
-def test_other_models_are_refused(changes: dict[str, Any], objectives: tuple[AnyObjective, ...], message: str) -> None:
-    layout = DocSentences(max_length=32)
-    WITH_PATTERNS.check(MODERN, layout, (WITH_PATTERNS,))
-    with pytest.raises(UsageError, match=rf'objectives\.mlm\.initialization is "patterns".*{message}'):
-        WITH_PATTERNS.check(replace(MODERN, **changes), layout, objectives)

@@ -4,14 +4,9 @@ import numpy as np
 import pytest
 
 from bertie.base.contracts import Batch, Sequence
-from bertie.base.errors import UsageError
 from bertie.batches.collate import collate, filler
-from bertie.batches.contiguous import DocSentences
-from bertie.batches.sentence_pairs import SentencePairs
-from bertie.model.config import TransformerConfig
-from bertie.model.encoders.lstm import LstmConfig
 from bertie.model.encoders.xlnet import XlnetConfig
-from bertie.objectives import BidirectionalLM, MaskedLM, NextSentence, PermutationLM
+from bertie.objectives import PermutationLM
 from bertie.objectives.objective import Labeling
 from bertie.tokenizers.tokenizer import Tokenizer
 
@@ -94,23 +89,3 @@ def test_spans_have_one_to_five_whole_words(small_tokenizer: Tokenizer) -> None:
         lengths += np.bincount([len(run) // 2 for run in runs], minlength=60)
     assert lengths[1] > lengths[2] > lengths[5] > 0
     assert lengths[6:].sum() < 0.1 * lengths.sum()  # only where two spans touch
-
-
-def test_recipes_that_do_not_suit_are_refused() -> None:
-    transformer, lstm = TransformerConfig(1, 32, 2, 64), LstmConfig(1, 32, 32)
-    plm = PermutationLM()
-    for layout in (SentencePairs(), DocSentences()):
-        plm.check(CONFIG, layout, (plm,))
-    for model in (transformer, lstm):
-        with pytest.raises(
-            UsageError, match=r'objectives\.plm .* model\.kind is "(transformer|lstm)": set model\.kind to'
-        ):
-            plm.check(model, SentencePairs(), (plm,))
-    for other in (NextSentence(), MaskedLM(), BidirectionalLM()):
-        with pytest.raises(UsageError, match=rf"remove objectives\.{other.kind} or objectives\.plm"):
-            plm.check(CONFIG, SentencePairs(), (plm, other))
-        with pytest.raises(UsageError, match=rf'objectives\.{other.kind} .* model\.kind is "xlnet"'):
-            other.check(CONFIG, SentencePairs(), (plm, other))
-    for share in (0.0, 1.0):
-        with pytest.raises(UsageError, match=r"objectives\.plm\.plm_probability"):
-            PermutationLM(plm_probability=share)

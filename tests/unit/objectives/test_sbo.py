@@ -1,14 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from bertie.base.contracts import Batch, Sequence, Targets
-from bertie.base.errors import UsageError
 from bertie.batches.collate import collate, filler
-from bertie.batches.layouts import SentencePairs
-from bertie.model.config import TransformerConfig
-from bertie.objectives import MaskedLM, SpanBoundary
+from bertie.objectives import SpanBoundary
 from bertie.objectives.masking import MaskedRow, MaskedSpans
 from bertie.objectives.objective import Labeling
 from bertie.tokenizers.tokenizer import Tokenizer
@@ -51,11 +47,3 @@ def test_tokens_after_the_last_position_have_no_weight(small_tokenizer: Tokenize
     targets = SpanBoundary().label(batch, given(small_tokenizer, batch, spans)).targets
     assert targets.weight.tolist() == [1] * 20 + [0] * 5
     assert targets.offset.max() == 19
-
-
-def test_recipes_without_masked_spans_are_refused(tiny_config: TransformerConfig) -> None:
-    sbo, spans, layout = SpanBoundary(), MaskedLM(masking="spans"), SentencePairs()
-    sbo.check(tiny_config, layout, (spans, sbo))
-    for objectives in ((sbo,), (MaskedLM(), sbo), (MaskedLM(masking="words"), sbo), (sbo, spans)):
-        with pytest.raises(UsageError, match=r"objectives\.sbo .* masking = \"spans\" before it"):
-            sbo.check(tiny_config, layout, objectives)

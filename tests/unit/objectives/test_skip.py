@@ -6,18 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from bertie.base import config
 from bertie.base.contracts import Batch, MicroBatch, Sequence
-from bertie.base.errors import UsageError
 from bertie.batches.collate import collate, filler
-from bertie.batches.contiguous import DocSentences
-from bertie.model.config import TransformerConfig
 from bertie.model.encoders.gru import GruConfig
 from bertie.model.initialization import initialize_weights
-from bertie.objectives import MaskedLM, NextSentence, SkipThoughts
+from bertie.objectives import SkipThoughts
 from bertie.objectives.objective import Labeled, Labeling
 from bertie.pretraining.initial_weights import new_model
-from bertie.pretraining.recipe import PretrainConfig
 from bertie.tokenizers.tokenizer import Tokenizer
 
 GRU = GruConfig(12, 8, vocab_size=60, max_position_embeddings=32, hidden_dropout_prob=0.0)
@@ -85,16 +80,3 @@ def test_blind_decoders_do_not_read_the_vector(small_tokenizer: Tokenizer, blind
         found.append(total)
         assert all(bool(gradient.any()) != blind for gradient in gradients)
     assert (found[0] == found[1]) == blind
-
-
-def test_recipes_that_do_not_fit_are_refused() -> None:
-    recipe = config.load(PretrainConfig, "mini-skip-thoughts", "pretrain")
-    transformer = TransformerConfig(2, 16, 2, 32)
-    for changes, message in (
-        ({"model": transformer}, 'objectives.skip needs the encoder of skip-thoughts, and model.kind is "transformer"'),
-        ({"layout": DocSentences()}, 'layout.kind is "doc_sentences": set layout.kind to "sentences"'),
-        ({"objectives": (SkipThoughts(), NextSentence())}, "remove objectives.nsp or objectives.skip"),
-        ({"objectives": (MaskedLM(),)}, 'model.kind is "gru".* one of kind "skip"'),
-    ):
-        with pytest.raises(UsageError, match=message):
-            replace(recipe, **changes)

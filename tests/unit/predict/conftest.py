@@ -12,6 +12,7 @@ import bertie
 from bertie.base.contracts import Sequence
 from bertie.batches.collate import collate
 from bertie.predict.predictor import Predictor
+from bertie.tasks.inference import SEQUENCES_AT_ONCE
 
 sys.path.insert(0, str(Path(__file__).parent))  # for engine_inputs.py
 LogP = Callable[[Predictor, list[int]], np.ndarray]
@@ -52,3 +53,9 @@ def log_p() -> LogP:
         return logits.double().log_softmax(-1).numpy()
 
     return compute
+
+
+@pytest.fixture
+def texts(small_texts: list[str]) -> list[str]:
+    """More texts than one block holds, all different."""
+    return [f"{text[:30]} {i}" for i, text in enumerate((small_texts * 3)[: SEQUENCES_AT_ONCE + 76])]

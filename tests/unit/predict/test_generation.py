@@ -5,24 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import torch
+from small_models import model_of, saved
 
-import bertie
 from bertie.base import seeding
 from bertie.base.errors import UsageError, UserError
-from bertie.checkpoints.folder import write_model
 from bertie.cli import main
 from bertie.model.config import TransformerConfig
-from bertie.model.encoder import build_encoder
-from bertie.model.initialization import initialize_weights
-from bertie.model.model import Model
 from bertie.objectives import CausalLM
-from bertie.objectives.heads import build_heads
 from bertie.predict.generation import Generation, draw
 from bertie.predict.predictor import Predictor
 from bertie.tokenizers.tokenizer import Tokenizer
@@ -40,17 +34,11 @@ def write_causal(
 ) -> Callable[[float], Predictor]:
     def write(end: float) -> Predictor:
         """A causal model. Its logit of the token that ends a text is about `end`."""
-        folder = tmp_path_factory.mktemp("causal")
-        torch.manual_seed(2)
-        config = replace(tiny_config, causal=True)
-        encoder = build_encoder(config)
-        model = Model(encoder, build_heads([CausalLM()], encoder))
-        initialize_weights(model, 0.3)
+        model = model_of(replace(tiny_config, causal=True), CausalLM(), seed=2)
         with torch.no_grad():
-            encoder.layers[-1].norm.bias.fill_(1.0)  # type: ignore[union-attr]
-            encoder.embeddings.word.weight[small_tokenizer.sep_id] = end / config.hidden_size
-        write_model(folder, model, small_tokenizer)
-        return bertie.load(folder, threads=1)
+            model.encoder.layers[-1].norm.bias.fill_(1.0)  # type: ignore[union-attr, index]
+            model.encoder.embeddings.word.weight[small_tokenizer.sep_id] = end / tiny_config.hidden_size
+        return saved(tmp_path_factory.mktemp("causal"), model, small_tokenizer)
 
     return write
 
@@ -158,22 +146,10 @@ def test_causal_models_end_a_text(write_causal: Callable[[float], Predictor]) ->
     assert not any("[SEP]" in text for text in texts)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"length": 0}, "length is 0: give at least 1"),
-        ({"temperature": -1}, "temperature is -1: give at least 0"),
-        ({"temperature": float("nan")}, "temperature is nan"),
-        ({"top_k": -1}, "top_k is -1"),
-        ({"seed": -1}, "seed is -1"),
-        ({"sweeps": 3}, "sweeps are those of Gibbs sampling: set method to gibbs, or omit them"),
-        ({"method": "gibbs", "sweeps": 0}, "sweeps is 0"),
-        ({"method": "beam"}, "method is 'beam': give one of left-to-right, gibbs"),
-    ],
-)
-def test_bad_settings_are_refused(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        Generation(**values)
+def test_bad_settings_are_refused() -> None:
+    for values in ({"length": 0}, {"temperature": float("nan")}, {"top_k": -1}, {"sweeps": 3}, {"method": "beam"}):
+        with pytest.raises(UsageError, match=next(iter(values))):
+            Generation(**values)  # type: ignore[arg-type]
 
 
 def test_command_line(predictor: Predictor, capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,10 +160,3 @@ def test_command_line(predictor: Predictor, capsys: pytest.CaptureFixture[str]) 
     assert printed == texts == json.loads(result)["texts"]
     assert main(["generate", str(predictor.folder), "--length", "2"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1
-    assert main(["generate", str(predictor.folder), "--sweeps", "2"]) == 2
-    assert "sweeps are those of Gibbs sampling" in capsys.readouterr().err
-
-
-def test_settings_are_public() -> None:
-    assert bertie.Generation is Generation
-    assert Path(bertie.__file__).is_file()

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_models import run
 
 import bertie
 from bertie.base.errors import UsageError, UserError
-from bertie.cli import main
 from bertie.predict import minimal_pairs as module
 from bertie.predict.minimal_pairs import MinimalPair, minimal_pairs, read_pairs, score_pairs, wilson_interval
 from bertie.predict.predictor import Predictor
@@ -42,9 +42,7 @@ def files(small_texts: list[str], tmp_path: Path) -> list[Path]:
 def test_pairs_are_scored_by_the_likelihood_of_their_sentences(predictor: Predictor, files: list[Path]) -> None:
     result = minimal_pairs(predictor, files)
     rows = [json.loads(line) for path in files for line in path.read_text().splitlines()]
-    good, bad = (
-        predictor.pseudo_log_likelihood([row[name] for row in rows]) for name in ("sentence_good", "sentence_bad")
-    )
+    good, bad = (predictor.pseudo_log_likelihood([row[f"sentence_{side}"] for row in rows]) for side in ("good", "bad"))
     correct = good > bad
     assert 0 < correct.mean() < 1
     groups = {(group["kind"], group["name"]): group for group in result["groups"]}
@@ -59,8 +57,7 @@ def test_pairs_are_scored_by_the_likelihood_of_their_sentences(predictor: Predic
     assert set(groups) == set(parts)
     for key, part in parts.items():
         hits = int(correct[list(part)].sum())
-        assert groups[key]["pairs"] == len(part)
-        assert groups[key]["correct"] == hits
+        assert (groups[key]["pairs"], groups[key]["correct"]) == (len(part), hits)
         assert groups[key]["accuracy"] == pytest.approx(hits / len(part))
         assert groups[key]["low"] < groups[key]["accuracy"] < groups[key]["high"] or hits in (0, len(part))
     assert result["accuracy"] == pytest.approx(correct.mean())
@@ -89,9 +86,7 @@ def test_the_output_folder(predictor: Predictor, files: list[Path], tmp_path: Pa
     assert sorted(path.name for path in out.iterdir()) == sorted(module.FILES)
     assert json.loads((out / "results.json").read_text()) == {k: v for k, v in result.items() if k != "out"}
     table = list(csv.DictReader((out / "results.csv").read_text().splitlines()))
-    assert [(row["kind"], row["name"], int(row["correct"])) for row in table] == [
-        (group["kind"], group["name"], group["correct"]) for group in result["groups"]
-    ]
+    assert table == [{name: str(value) for name, value in group.items()} for group in result["groups"]]
     lines = [json.loads(line) for line in (out / "pairs.jsonl").read_text().splitlines()]
     rows = [json.loads(line) for path in files for line in path.read_text().splitlines()]
     assert [line["sentence_good"] for line in lines] == [row["sentence_good"] for row in rows]
@@ -100,13 +95,7 @@ def test_the_output_folder(predictor: Predictor, files: list[Path], tmp_path: Pa
         np.testing.assert_allclose([line[side] for line in lines], expected, atol=1e-4)
     assert [line["correct"] for line in lines] == [line["good"] > line["bad"] for line in lines]
     assert lines[0]["source"] == "a.jsonl:1"
-    page = (out / "report.html").read_text()
-    wrong = [line for line in lines if not line["correct"]]
-    assert all(line["sentence_bad"] in page for line in wrong[: module.WORST])
-    assert page.index(max(wrong, key=lambda line: line["bad"] - line["good"])["sentence_bad"]) < page.index(
-        min(wrong, key=lambda line: line["bad"] - line["good"])["sentence_bad"]
-    )
-    with pytest.raises(UsageError, match="already exists: choose another place for the results"):
+    with pytest.raises(UsageError, match="already exists"):
         minimal_pairs(predictor, files, out)
 
 
@@ -158,10 +147,9 @@ def test_bad_rows_are_counted_and_the_rest_is_done(
     result = minimal_pairs(predictor, [path])
     assert (result["pairs"], result["refused"]) == (2, 5)
     told = capsys.readouterr().err
-    assert f"5 rows are left out: {path}:2: no sentence_bad; its columns are: sentence_good; " in told
-    assert "'UID' must be a string" in told
+    assert f"5 rows are left out: {path}:2: no sentence_bad; " in told
     assert "a.jsonl:4: sentence_bad has no tokens" in told
-    with pytest.raises(UserError, match=r"a\.jsonl:1: no sentence_good and no sentence_bad; its columns are: text"):
+    with pytest.raises(UserError, match=r"a\.jsonl:1: no sentence_good and no sentence_bad"):
         minimal_pairs(predictor, [write(path, {"text": "a"})], tmp_path / "out")
     with pytest.raises(UserError, match="no pairs in it"):
         minimal_pairs(predictor, [write(path)])
@@ -184,13 +172,9 @@ def test_other_formats(tmp_path: Path) -> None:
 def test_command_line(
     predictor: Predictor, files: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = ["minimal-pairs", str(predictor.folder), *map(str, files), "--out", str(tmp_path / "out"), "--json"]
-    assert main(argv) == 0
-    output = capsys.readouterr()
-    result = json.loads(output.out)
-    assert result["groups"] == minimal_pairs(predictor, files)["groups"]
-    assert re.search(r"all +\d+\.\d % \(\d+\.\d % to \d+\.\d %\) +of 27", output.err)
-    assert main(argv) == 2
+    [result], told = run("minimal-pairs", predictor.folder, *files, "--out", tmp_path / "out", capsys=capsys)
+    assert result["groups"] == bertie.minimal_pairs(predictor, files)["groups"]
+    assert re.search(r"all +\d+\.\d % \(\d+\.\d % to \d+\.\d %\) +of 27", told)
 
 
 def test_own_pairs_are_balanced_and_distinct(own_minimal_pairs: Path) -> None:
@@ -199,7 +183,3 @@ def test_own_pairs_are_balanced_and_distinct(own_minimal_pairs: Path) -> None:
     assert all(pair.good != pair.bad for pair in pairs)
     assert set(Counter(pair.groups["UID"] for pair in pairs).values()) == {12, 13}
     assert len({pair.groups["linguistics_term"] for pair in pairs}) == 7
-
-
-def test_the_function_is_public() -> None:
-    assert bertie.minimal_pairs is minimal_pairs

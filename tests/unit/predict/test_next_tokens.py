@@ -8,20 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_models import model_of, saved
 
 import bertie
 from bertie.base.contracts import Batch, Sequence
 from bertie.base.errors import UserError
 from bertie.batches.collate import collate
-from bertie.checkpoints.folder import write_model
 from bertie.inspect.inspect import Inspection, inspect_model
-from bertie.model.encoder import build_encoder
 from bertie.model.encoders.transformer_xl import TransformerXlConfig, TransformerXlEncoder
 from bertie.model.encoders.xlnet import XlnetConfig
-from bertie.model.initialization import initialize_weights
-from bertie.model.model import Model
 from bertie.objectives import CausalLM, PermutationLM
-from bertie.objectives.heads import build_heads
 from bertie.predict import next_tokens
 from bertie.predict.generation import Generation
 from bertie.predict.predictor import Predictor
@@ -34,17 +30,13 @@ PERMUTED = XlnetConfig(
 
 
 def written(folder: Path, config: Any, tokenizer: Tokenizer) -> Predictor:
-    torch.manual_seed(2)
-    encoder = build_encoder(config)
-    model = Model(encoder, build_heads([CausalLM() if config is CAUSAL else PermutationLM()], encoder))
-    initialize_weights(model, 0.3)
+    model = model_of(config, CausalLM() if config is CAUSAL else PermutationLM(), seed=2)
     for parameter in model.parameters():
         if parameter.ndim == 1:
             parameter.data.add_(torch.randn_like(parameter) * 0.1)
     with torch.no_grad():  # texts do not end early
         next(iter(model.heads.values())).bias[tokenizer.sep_id] = -100.0  # type: ignore[index]
-    write_model(folder, model, tokenizer)
-    return bertie.load(folder, threads=1)
+    return saved(folder, model, tokenizer)
 
 
 @pytest.fixture(scope="module")

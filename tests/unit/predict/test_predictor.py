@@ -9,23 +9,18 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from small_models import changed, model_of, saved
 
 import bertie
 from bertie.base.errors import UsageError, UserError
 from bertie.checkpoints.find import MODEL_FILES
-from bertie.checkpoints.folder import write_model
+from bertie.cli import main
 from bertie.examples.texts import Example
 from bertie.model.config import TransformerConfig
-from bertie.model.encoder import build_encoder
-from bertie.model.head_facts import with_facts
-from bertie.model.heads.heads import PooledHead
-from bertie.model.initialization import initialize_weights
-from bertie.model.model import Model
 from bertie.predict.predictor import Predictor
 from bertie.tasks import Classify
 from bertie.tasks.inference import SEQUENCES_AT_ONCE
 from bertie.tasks.span import Span
-from bertie.tasks.task import build_head
 from bertie.tokenizers.tokenizer import Tokenizer
 
 LABELS = ("bad", "good", "so-so")
@@ -33,16 +28,9 @@ LABELS = ("bad", "good", "so-so")
 
 @pytest.fixture(scope="module")
 def tuned(tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tuned")
-    torch.manual_seed(1)
-    model = Model(
-        build_encoder(tiny_config),
-        {"classify": with_facts(PooledHead(tiny_config.hidden_size, 3, 0.1), Classify().facts)},
-    )
-    initialize_weights(model, 0.3)
     purpose = {"kind": "classify", "text": "review", "label": "stars", "labels": list(LABELS), "max_length": 20}
-    write_model(folder, model, small_tokenizer, purpose)
-    return folder
+    model = model_of(tiny_config, Classify(labels=LABELS), seed=1)
+    return saved(tmp_path_factory.mktemp("tuned"), model, small_tokenizer, purpose).folder
 
 
 def load(folder: Path) -> Predictor:
@@ -58,9 +46,8 @@ def test_loading_draws_no_random_weights(tuned: Path) -> None:
 def test_questions_without_ids_get_consecutive_ids(
     tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    model = Model(build_encoder(tiny_config), {"span": build_head(Span(), tiny_config, tiny_config.hidden_size)})
-    write_model(tmp_path, model, small_tokenizer, {"kind": "span", "max_length": 16})
-    found = load(tmp_path).predict([("who", "ka")] * (SEQUENCES_AT_ONCE + 3))
+    model = saved(tmp_path, model_of(tiny_config, Span()), small_tokenizer, {"kind": "span", "max_length": 16})
+    found = model.predict([("who", "ka")] * (SEQUENCES_AT_ONCE + 3))
     assert [each.id for each in found] == [str(i) for i in range(1, SEQUENCES_AT_ONCE + 4)]
 
 
@@ -81,17 +68,13 @@ def test_long_texts_are_truncated(pretrained: Path, small_texts: list[str]) -> N
     assert load(pretrained).hidden_states([" ".join(small_texts[:5])])[0].shape[1] == 64
 
 
-@pytest.mark.parametrize(
-    ("text", "error", "message"),
-    [
-        ("no mask", UsageError, r"there is no \[MASK\]"),
-        ("[mask]", UsageError, r"there is no \[MASK\]"),
-        ("[MASK]" + " in" * 62, UserError, "the text has 63 tokens and the model reads at most 62"),
-    ],
-)
-def test_fill_mask_refuses_bad_text(pretrained: Path, text: str, error: type[UserError], message: str) -> None:
-    with pytest.raises(error, match=message):
-        load(pretrained).fill_mask(text)
+def test_fill_mask_refuses_bad_text(pretrained: Path) -> None:
+    model = load(pretrained)
+    for text in ("no mask", "[mask]"):
+        with pytest.raises(UsageError, match=r"there is no \[MASK\]"):
+            model.fill_mask(text)
+    with pytest.raises(UserError, match="the text has 63 tokens and the model reads at most 62"):
+        model.fill_mask("[MASK]" + " in" * 62)
 
 
 def test_fill_mask_ignores_the_padding_of_the_vocabulary(pretrained: Path, tmp_path: Path) -> None:
@@ -102,8 +85,7 @@ def test_fill_mask_ignores_the_padding_of_the_vocabulary(pretrained: Path, tmp_p
     weights[name] = torch.cat([weights[name], weights[name][:12]])
     weights[bias] = torch.cat([weights[bias], torch.full((12,), 50.0)])
     save_file(weights, tmp_path / "model.safetensors")
-    values = json.loads((tmp_path / "config.json").read_text()) | {"vocab_size": 512}
-    (tmp_path / "config.json").write_text(json.dumps(values))
+    changed(tmp_path / "config.json", vocab_size=512)
     [guesses] = load(tmp_path).fill_mask("[MASK]", top_k=1000)
     assert len(guesses) == 500
 
@@ -129,10 +111,9 @@ def test_the_number_of_truncated_texts_is_reported(
     model = load(tuned)
     long = " ".join(small_texts)
     model.predict(["ka du", long, long])
-    told = f"truncated 2 of 3 examples to {model.max_length} tokens"
-    assert told in capsys.readouterr().err
+    assert f"truncated 2 of 3 examples to {model.max_length} tokens" in capsys.readouterr().err
     model.predict(["ka du"])
-    assert "cut" not in capsys.readouterr().err
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".tsv", ".csv"])
@@ -194,13 +175,11 @@ def test_evaluate_scores_files_and_examples(tuned: Path, tmp_path: Path, small_t
         found = model.evaluate(data)  # type: ignore[arg-type]
         assert found["scores"]["accuracy"] == pytest.approx(right / 30)
         assert found["examples"] == 30
-    with pytest.raises(UserError, match=r"none of the classes; the classes are bad, good, so-so"):
+    with pytest.raises(UserError, match=r"none of the classes"):
         model.evaluate([{"review": "in", "stars": "great"}])
 
 
 def test_evaluate_writes_a_folder(tuned: Path, tmp_path: Path, small_texts: list[str]) -> None:
-    from bertie.cli import main
-
     model = load(tuned)
     texts = [text[:40] for text in small_texts[:7]] * (SEQUENCES_AT_ONCE // 6)  # more than one batch
     path, out = tmp_path / "dev.jsonl", tmp_path / "new" / "out"
@@ -225,12 +204,10 @@ def test_evaluate_writes_a_folder(tuned: Path, tmp_path: Path, small_texts: list
     with pytest.raises(UserError, match="is none of the classes"):
         model.evaluate(path, out=out)
     assert "9 examples" in (out / "report.html").read_text()
-    other = path.rename(path.with_name("other.jsonl"))
-    with pytest.raises(UsageError, match=r"holds another evaluation \(.* on dev\.jsonl\): choose another --out"):
-        model.evaluate(other, out=out)
-    path = other
-    with pytest.raises(UsageError, match="already exists and is not an evaluation"):
-        model.evaluate(path, out=tuned)
+    path = path.rename(path.with_name("other.jsonl"))
+    for place, message in ((out, "holds another evaluation"), (tuned, "already exists and is not an evaluation")):
+        with pytest.raises(UsageError, match=message):
+            model.evaluate(path, out=place)
     assert [each.name for each in out.parent.iterdir()] == ["out"]
 
 
@@ -239,28 +216,23 @@ def test_predict_needs_a_task(pretrained: Path) -> None:
         load(pretrained).predict(["a"])
 
 
-def test_texts_and_pairs_do_not_mix(pretrained: Path) -> None:
-    with pytest.raises(UsageError, match="not both"):
-        load(pretrained).hidden_states(["in", ("in", "the")])
-
-
 def test_what_is_no_list_of_texts_or_pairs_is_refused(pretrained: Path, tuned: Path) -> None:
     states, predict = load(pretrained).hidden_states, load(tuned).predict
     for verb in (states, predict):
-        for odd in ("in the", {"text": "in the"}, Path("in"), b"in", None, 5):
+        for odd in ("in the", {"text": "in the"}, Path("in"), None):
             with pytest.raises(UsageError, match="put it in brackets"):
                 verb(odd)  # type: ignore[arg-type]
-        for odd in (("a",), ("a", "b", "c")):
-            with pytest.raises(UsageError, match=f"two texts and this one has {len(odd)}"):
-                verb([odd])  # type: ignore[list-item]
+        with pytest.raises(UsageError, match="two texts and this one has 3"):
+            verb([("a", "b", "c")])  # type: ignore[list-item]
     with pytest.raises(UserError, match="is not a text but of type list"):
         states([["a", "b"]])  # type: ignore[list-item]
+    with pytest.raises(UsageError, match="not both"):
+        states(["in", ("in", "the")])
 
 
 @pytest.mark.parametrize(
     ("name", "by_others", "message"),
     [
-        ("classifier.bias", False, r"model\.safetensors lacks the weights of heads\.classify"),
         ("bert.pooler.dense.weight", False, r"model\.safetensors lacks the weights of heads\.classify"),
         ("classifier.bias", True, r"model\.safetensors lacks the weights of "),
         ("classifier.weight", True, r"model\.safetensors lacks the output layer of "),
@@ -280,8 +252,7 @@ def test_missing_weights_are_named(tuned: Path, tmp_path: Path, name: str, by_ot
 def test_labels_must_match_the_head(tuned: Path, tmp_path: Path) -> None:
     shutil.copytree(tuned, tmp_path, dirs_exist_ok=True)
     for name, key, value in (("task", "labels", ["a", "b"]), ("config", "id2label", {"0": "a", "1": "b"})):
-        values = json.loads((tmp_path / f"{name}.json").read_text())
-        (tmp_path / f"{name}.json").write_text(json.dumps({**values, key: value}))
+        changed(tmp_path / f"{name}.json", **{key: value})
         with pytest.raises(UserError, match=rf"{name}\.json names 2 labels and the head has 3 outputs"):
             load(tmp_path)
         (tmp_path / "task.json").unlink(missing_ok=True)  # as in other models
@@ -324,11 +295,10 @@ def test_max_length_is_that_of_pretraining(pretrained: Path, tmp_path: Path) -> 
     assert load(step).max_length == 24
 
 
-@pytest.mark.parametrize("phases", ["3", "[1]", "{}"])
-def test_malformed_phases_are_refused(pretrained: Path, tmp_path: Path, phases: str) -> None:
+def test_malformed_phases_are_refused(pretrained: Path, tmp_path: Path) -> None:
     shutil.copytree(pretrained, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "config.toml").write_text(f"phases = {phases}\n")
-    with pytest.raises(UserError, match=r"config.toml: phases is .*: expected tables"):
+    (tmp_path / "config.toml").write_text("phases = [1]\n")
+    with pytest.raises(UserError, match=r"config.toml: phases is "):
         load(tmp_path)
 
 

@@ -14,16 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_models import model_of, saved
 
 import bertie
 from bertie.base.errors import UsageError, UserError
-from bertie.checkpoints.folder import write_model
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.model.config import TransformerConfig
 from bertie.model.encoder import build_encoder
 from bertie.model.encoders.gru import GruConfig
 from bertie.model.heads.vector_modules import Dropout, LayerNorm, Normalize
-from bertie.model.initialization import initialize_weights
 from bertie.model.model import Model
 from bertie.objectives import MaskedLM, NextSentence
 from bertie.predict.convert import compared_texts, export_checks, transformers_js
@@ -31,7 +30,6 @@ from bertie.predict.convert.verify import verify
 from bertie.predict.engines import onnx
 from bertie.pretraining.initial_weights import new_model
 from bertie.tasks import Choose, Classify, Tag
-from bertie.tasks.task import build_head
 from bertie.tasks.task_json import to_task_json
 from bertie.tokenizers.tokenizer import Tokenizer
 
@@ -39,16 +37,17 @@ pytest.importorskip("onnxscript", reason="needs the package onnxruntime")
 pytest.importorskip("onnxruntime", reason="needs the package onnxruntime")
 
 
+NORM = LayerNorm(torch.ones(1), torch.ones(1))
+
+
 @pytest.fixture(scope="module")
 def source(
     tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
+    task = Classify(labels=("a", "b"))
+    model = model_of(replace(tiny_config, num_hidden_layers=1), task)
     folder = tmp_path_factory.mktemp("source")
-    config, task = replace(tiny_config, num_hidden_layers=1), Classify(labels=("a", "b"))
-    model = Model(build_encoder(config), {"classify": build_head(task, config, config.hidden_size)})
-    initialize_weights(model, 0.3)
-    write_model(folder, model, small_tokenizer, to_task_json(task, 32, "last", 0))
-    return folder
+    return saved(folder, model, small_tokenizer, to_task_json(task, 32, "last", 0)).folder
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +58,7 @@ def converted(source: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
 
 def test_the_folder_has_a_file_of_each_precision(source: Path, converted: tuple[Path, dict[str, Any]]) -> None:
     out, result = converted
-    assert {path.name for path in (out / "onnx").iterdir()} == {
-        *("model.onnx", "model_fp16.onnx", "model_quantized.onnx"),
-    }
+    assert {f"onnx/{path.name}" for path in (out / "onnx").iterdir()} == set(transformers_js.FILES.values())
     assert set(result["outputs"]) == {"fp32", "fp16", "q8"}
     assert all(set(found) == {"last_hidden_state", "logits"} for found in result["outputs"].values())
     exact, half, quantized = (max(found.values()) for found in result["outputs"].values())
@@ -105,23 +102,22 @@ def test_a_head_without_a_class_is_left_out_of_the_files(
 @pytest.mark.parametrize(
     ("task", "model_type", "message"),
     [
-        (Choose(), "bert", "no class for a bert with this head: multiple choice"),
-        (Tag(labels=("A", "O")), "albert", "no class for a albert with this head: tagging"),
-        (Classify(labels=("a", "b")), "nomic_bert", "no class for a nomic_bert with this head"),
-        (Classify(labels=("a", "b")), "gpt2", "no class for the model type gpt2"),
+        (Choose(), "bert", "with this head: multiple choice"),
+        (Tag(labels=("A", "O")), "albert", "with this head: tagging"),
+        (Classify(labels=("a", "b")), "nomic_bert", "with this head"),
+        (Classify(labels=("a", "b")), "gpt2", "this one is gpt2"),
     ],
 )
 def test_what_transformers_js_has_no_class_for_is_refused(
     task: Any, model_type: str, message: str, tiny_config: TransformerConfig
 ) -> None:
-    head = build_head(task, tiny_config, tiny_config.hidden_size)
     with pytest.raises(UsageError, match=message):
-        transformers_js.with_one_head(Model(build_encoder(tiny_config), {task.kind: head}), model_type)
+        transformers_js.with_one_head(model_of(tiny_config, task), model_type)
 
 
 def test_a_model_in_bertie_s_own_format_is_called_by_its_kind() -> None:
     model = Model(build_encoder(GruConfig(16, 8, vocab_size=20)), {})
-    with pytest.raises(UsageError, match="no class for the model type gru, or"):
+    with pytest.raises(UsageError, match="this one is gru"):
         transformers_js.with_one_head(model, "bertie")
 
 
@@ -154,22 +150,14 @@ def test_files_that_differ_too_much_are_refused(
             transformers_js.write(before, folder, members, None, 1.0)
 
 
-def test_the_precision_is_not_chosen(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="writes fp32, fp16 and q8, and --precision is bf16: omit it"):
-        bertie.convert(source, tmp_path / "out", "transformers.js", precision="bf16")
-
-
 @pytest.mark.parametrize(
     ("how", "said"),
     [
         (SentenceEmbedding(), "give transformers.js {pooling: 'mean', normalize: false}"),
         (SentenceEmbedding(("cls",), (Dropout(0.1), Normalize())), "{pooling: 'cls', normalize: true}"),
         (SentenceEmbedding(("max",), lowercase=True, dimensions=5), "max pooling, lowercasing, truncated vectors"),
-        (SentenceEmbedding(prompts={"q": "q: "}, default_prompt="q"), "or the text: its default prompt"),
-        (
-            SentenceEmbedding(("mean", "cls"), (LayerNorm(torch.ones(1), torch.ones(1)),)),
-            "mean and cls pooling, LayerNorm",
-        ),
+        (SentenceEmbedding(prompts={"q": "q: "}, default_prompt="q"), "its default prompt"),
+        (SentenceEmbedding(("mean", "cls"), (NORM,)), "mean and cls pooling, LayerNorm"),
     ],
 )
 def test_what_is_needed_for_text_vectors_is_said(

@@ -101,10 +101,10 @@ def test_preparation_and_evaluations_count(shards: Path, capsys: pytest.CaptureF
     step = base["batch_size"] * 128
     read = base["tokens"] + held_out / 3 * (base["tokens"] / (500 * step) + 1)
     assert read / base["tokens_per_second"] == pytest.approx(3 * 3600 - 10)
-    assert "initial weights take" not in capsys.readouterr().err
+    assert "the preparation takes" not in capsys.readouterr().err
     bertie.plan(shards, "95s")
-    assert "warning: reading the shards and initial weights take 10 s of 95 s" in capsys.readouterr().err
-    with pytest.raises(UsageError, match=r"^reading the shards and initial weights take 10 s of 5 s: give more time"):
+    assert "warning: the preparation takes 10 s of 95 s" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="the preparation takes 10 s of 5 s: give more time"):
         bertie.plan(shards, "5s")
 
 
@@ -200,7 +200,7 @@ def test_recipes_that_read_less_than_was_measured_are_left_out(
 
 def test_recipes_that_read_the_text_too_often_are_left_out(shards: Path) -> None:
     result = bertie.plan(shards, "3h")
-    assert "and learns little after 100 times, which take " in result["left_out"]["modern-tiny"]
+    assert "and learns little after 100 times" in result["left_out"]["modern-tiny"]
     assert all(each["epochs"] <= MOST_EPOCHS for each in result["outlooks"])
 
 
@@ -269,7 +269,7 @@ def test_the_plan_of_a_short_text_is_refused(
     (tmp_path / "text.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in small_texts[:20]))
     prepare([tmp_path / "text.jsonl"], small_tokenizer, tmp_path / "shards", eval_share=0.1)
     least = math.ceil(scaling.measured_tokens()[0] / scaling.useful_tokens(100, 1))
-    with pytest.raises(UserError, match=f"training tokens: give at least {least:,}, because no loss was"):
+    with pytest.raises(UserError, match=f"training tokens: give at least {least:,}"):
         bertie.plan(tmp_path / "shards", "1h")
 
 
@@ -290,8 +290,8 @@ def test_timed_steps_have_at_most_half_the_text(small_shards: Path) -> None:
             {},
             "budget 11s allows no plan (modern-tiny, modern-mini, modern-small, modern-base, modern-large: fewer than",
         ),
-        ("1h", {"utilization": 0.4}, "--utilization is for a GPU elsewhere, and this machine is timed"),
-        ("1h", {"device": "h100", "threads": 2}, "--threads is for this machine, and the plan is for h100"),
+        ("1h", {"utilization": 0.4}, "--utilization is for a GPU elsewhere"),
+        ("1h", {"device": "h100", "threads": 2}, "--threads is for this machine, and the plan for h100"),
         ("1h", {"device": "h100", "utilization": -1.0}, "--utilization -1: give a number above 0, at most 1"),
         ("1h", {"device": "h100", "utilization": 1.5}, "--utilization 1.5: give"),
         ("1h", {"device": "h100", "utilization": math.nan}, "--utilization nan: give"),

@@ -25,7 +25,6 @@ from bertie.pretraining.initial_weights import load_initial_weights, new_model, 
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tokenizers.spelling import spelling_table
 from bertie.tokenizers.tokenizer import Tokenizer
-from bertie.training import trainer
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 
@@ -55,27 +54,6 @@ def cnn(model: Model) -> CharacterCNN:
 def losses(folder: Path) -> list[float]:
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [line["loss"] for line in lines if line["split"] == "train"]
-
-
-def test_a_stopped_run_resumes_to_the_same_bytes(
-    run: Path, small_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save = trainer.save_state
-
-    def stopping(*args: Any) -> None:
-        save(*args)
-        if args[5].step == 3:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(trainer, "save_state", stopping)
-    with pytest.raises(KeyboardInterrupt):
-        bertie.pretrain(CONFIG, small_shards, tmp_path / "run", threads=1)
-    monkeypatch.setattr(trainer, "save_state", save)
-    bertie.pretrain(CONFIG, small_shards, tmp_path / "run", threads=1)
-    for name in ("model.safetensors", "training_state/optimizer.safetensors"):
-        last = Path("checkpoints/step-00000008") / name
-        assert (tmp_path / "run" / last).read_bytes() == (run / last).read_bytes()
-    assert losses(tmp_path / "run") == losses(run)
 
 
 def test_the_spelling_is_derived_from_the_tokenizer_and_not_saved(run: Path, small_tokenizer: Tokenizer) -> None:

@@ -65,19 +65,6 @@ def test_one_pass_of_each_phase_is_run(
         assert torch.equal(parameter, before[name])
 
 
-def test_failed_compilation_restores_uncompiled_layers(
-    feed: Feed, tiny_config: TransformerConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fails(*_: Any) -> torch.Tensor:
-        raise RuntimeError("Failed to find C compiler.\nPlease specify one.")
-
-    compiled_as(monkeypatch, fails)
-    model = new_model(replace(tiny_config, vocab_size=500), OBJECTIVES, 0)
-    assert not compile_if_possible(model, feed, "fp32")
-    assert "training continues without compilation: Failed to find C compiler." in capsys.readouterr().err
-    assert model.encoder.call is transformer.call_layer
-
-
 def test_a_rank_that_cannot_compile_is_named(
     feed: Feed, tiny_config: TransformerConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -78,7 +78,7 @@ def test_warns_of_a_text_that_is_too_small_for_its_steps(
     """The text has 38,849 tokens. BERT's paper read its text 40 times."""
     steps = replace(config, training=replace(config.training, steps=4_000))
     dry_run(replace(steps, budget=budget), small_shards, tmp_path / "run", threads=1)
-    assert re.search(r"warning: the run reads the text [0-9,]+ times, .* 40 times", capsys.readouterr().err)
+    assert re.search(r"warning: the run reads the text [0-9,]+ times, .* 40: add text", capsys.readouterr().err)
     dry_run(config, small_shards, tmp_path / "run", threads=1)
     assert "warning" not in capsys.readouterr().err
 

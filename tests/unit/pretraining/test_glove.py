@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.unit.text.test_cooccurrence import make_corpus
+from tests.unit.corpus.test_cooccurrence import make_corpus
 
 import bertie
 from bertie.base.errors import UsageError, UserError

@@ -80,7 +80,7 @@ def test_continued_run_begins_with_the_weights_of_the_other_model(
     other = replace(config, model=size, training=training, init_from=str(cached), seed=1)
     other = replace(other, card=CardFacts(language=("art",)))
     bertie.pretrain(other, small_shards, tmp_path / "run", threads=1)
-    assert f"the size of {cached}: 2 layers of 32, not 1 of 8 as in the recipe" in capsys.readouterr().err
+    assert f"the size of {cached}: 2 layers of 32, not 1 layer of 8 as in the recipe" in capsys.readouterr().err
     for name in ("mlm_loss", "nsp_accuracy"):
         assert evals(tmp_path / "run")[0][name] == evals(source)[-1][name]
     result = read_checkpoint(tmp_path / "run")

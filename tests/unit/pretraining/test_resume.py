@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +22,12 @@ from bertie.corpus.prepare import prepare
 from bertie.corpus.readers import ReaderOptions
 from bertie.corpus.shards import open_shards
 from bertie.model.config import TransformerConfig
+from bertie.model.encoders.characters import Characters
 from bertie.model.encoders.gru import GruConfig
+from bertie.model.encoders.lstm import LstmConfig
 from bertie.model.encoders.reformer_config import ReformerConfig
 from bertie.model.encoders.transformer_xl import TransformerXlConfig
-from bertie.objectives import CausalLM, MaskedLM, NextSentence, SkipThoughts
+from bertie.objectives import BidirectionalLM, CausalLM, MaskedLM, NextSentence, ReplacedToken, SkipThoughts
 from bertie.pretraining.phases import Phase
 from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.tokenizers.tokenizer import Tokenizer
@@ -137,20 +139,41 @@ def stopped_after(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             yield
 
 
-KINDS = [
-    "full_sentences",
-    "doc_sentences",
-    "swapped",
-    "static",
-    "translations",
-    "shared",
-    "memory",
-    "reformer",
-    "sentences",
-]
+CHARACTERS = Characters(filters=(4, 4, 8), character_size=4, max_characters=12)
+CHANGES: dict[str, Callable[[TransformerConfig], dict[str, Any]]] = {
+    "full_sentences": lambda _: {"layout": FullSentences(max_length=32), "objectives": (MaskedLM(),)},
+    "doc_sentences": lambda _: {"layout": DocSentences(max_length=32), "objectives": (MaskedLM(),)},
+    "swapped": lambda _: {"layout": SentencePairs(max_length=32, negatives="swapped")},
+    "shared": lambda model: {"model": replace(model, num_hidden_groups=1, embedding_size=24)},
+    "electra": lambda _: {"objectives": (MaskedLM(), ReplacedToken(generator_size=0.5))},
+    "static": lambda _: {"training": replace(TRAINING, static_epochs=1)},
+    "memory": lambda _: {
+        "model": TransformerXlConfig(2, 32, 2, 64, segment_length=8, memory_length=12),
+        "layout": DocSentences(max_length=32),
+        "objectives": (CausalLM(),),
+    },
+    "reformer": lambda _: {"model": REFORMER, "layout": DocSentences(max_length=32), "objectives": (CausalLM(),)},
+    "characters": lambda _: {
+        "model": LstmConfig(2, 16, 12, max_position_embeddings=64, input=CHARACTERS),
+        "layout": DocSentences(max_length=32),
+        "objectives": (BidirectionalLM(),),
+    },
+    "sentences": lambda _: {
+        "model": GruConfig(16, 12, max_position_embeddings=64),
+        "layout": Sentences(max_length=32),
+        "objectives": (SkipThoughts(),),
+        "training": replace(TRAINING, batch_size=24),
+    },
+    "translations": lambda model: {
+        "model": replace(model, language_embeddings=True),
+        "layout": Translations(max_length=32),
+        "objectives": (MaskedLM(),),
+        "training": replace(TRAINING, batch_size=40),  # the corpus is twice as long
+    },
+}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CHANGES)
 def test_every_layout_and_special_layers_resume_to_the_same_bytes(
     config: PretrainConfig,
     few_shards: Path,
@@ -159,34 +182,8 @@ def test_every_layout_and_special_layers_resume_to_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
 ) -> None:
-    model = replace(config.model, language_embeddings=True)
-    changes: dict[str, dict[str, Any]] = {
-        "full_sentences": {"layout": FullSentences(max_length=32), "objectives": (MaskedLM(),)},
-        "doc_sentences": {"layout": DocSentences(max_length=32), "objectives": (MaskedLM(),)},
-        "swapped": {"layout": SentencePairs(max_length=32, negatives="swapped")},
-        "shared": {"model": replace(config.model, num_hidden_groups=1, embedding_size=24)},
-        "memory": {
-            "model": TransformerXlConfig(2, 32, 2, 64, segment_length=8, memory_length=12),
-            "layout": DocSentences(max_length=32),
-            "objectives": (CausalLM(),),
-        },
-        "reformer": {"model": REFORMER, "layout": DocSentences(max_length=32), "objectives": (CausalLM(),)},
-        "static": {"training": replace(TRAINING, static_epochs=1)},
-        "sentences": {
-            "layout": Sentences(max_length=32),
-            "objectives": (SkipThoughts(),),
-            "model": GruConfig(16, 12, max_position_embeddings=64),
-            "training": replace(TRAINING, batch_size=24),
-        },
-        "translations": {
-            "layout": Translations(max_length=32),
-            "objectives": (MaskedLM(),),
-            "model": model,
-            "training": replace(TRAINING, batch_size=40),  # the corpus is twice as long
-        },
-    }
     shards = few_translated if kind == "translations" else few_shards
-    changed, run = replace(config, **changes[kind]), tmp_path / "run"
+    changed, run = replace(config, **CHANGES[kind](config.model)), tmp_path / "run"
     step = second_epoch_start(changed, shards) + 1
     assert step < 20
     changed = replace(changed, training=replace(changed.training, checkpoint_every=step))

@@ -8,22 +8,21 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
-import uvicorn
+from scipy.special import expit, softmax
+from tests.unit.predict.small_models import close as close
+from tests.unit.predict.small_models import model_of, saved
 
 import bertie
-from bertie.checkpoints.folder import write_model
 from bertie.model.config import TransformerConfig
-from bertie.model.encoder import build_encoder
-from bertie.model.initialization import initialize_weights
-from bertie.model.model import Model
 from bertie.predict.predictor import Predictor
 from bertie.serve.keys import ApiKeys
 from bertie.serve.limits import Front, Limits
@@ -33,7 +32,6 @@ from bertie.serve.server import listen, start_server
 from bertie.serve.service import Service
 from bertie.serve.vectors import VOCABULARY, fingerprint
 from bertie.tasks import AnyTask, Choose, Classify, MultiLabel, Regress, Relate, Span, Tag
-from bertie.tasks.task import build_head
 from bertie.tokenizers.added_tokens import with_tokens
 from bertie.tokenizers.tokenizer import Tokenizer
 
@@ -101,31 +99,37 @@ class Server:
 @contextmanager
 def serving(service: Service, front: Front = Front()) -> Iterator[Server]:
     """Run a server until the end of the block."""
-    listener = listen("127.0.0.1", 0)
-    started = threading.Event()
-    servers: list[uvicorn.Server] = []
+    listener, server = listen("127.0.0.1", 0), start_server(service, front)
 
     async def run() -> None:
-        server = start_server(service, front)
-        servers.append(server)
         service.start()
-        task = asyncio.ensure_future(server._serve(sockets=[listener]))
-        while not server.started:
-            await asyncio.sleep(0.005)
-        started.set()
-        await task
+        await server._serve(sockets=[listener])
 
     thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
     thread.start()
-    assert started.wait(300)
+    wait_until(lambda: server.started or not thread.is_alive())
+    assert thread.is_alive(), "the server did not start"
     try:
-        yield Server(listener.getsockname()[1], service, servers[0].server_state.connections)
+        yield Server(listener.getsockname()[1], service, server.server_state.connections)
     finally:
-        servers[0].should_exit = True
+        server.should_exit = True
         thread.join(300)
         service.stop(5)
         service.log.close()
         assert not thread.is_alive()
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+def activated(outputs: np.ndarray, name: str) -> np.ndarray:
+    """The scores of a model of `predictors` for the outputs of its head."""
+    return softmax(outputs) if name == "classifier" else expit(outputs)
+
+
+def column(rows: list[dict[str, Any]], name: str) -> list[Any]:
+    return [row[name] for row in rows]
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 300) -> None:
@@ -155,28 +159,27 @@ def predictors(
     found = {"mlm": bertie.load(pretrained, threads=1)}
     for number, (name, task) in enumerate(tasks.items()):
         folder = tmp_path_factory.mktemp(name)
-        torch.manual_seed(number)
-        markers = task.added_tokens if isinstance(task, Relate) else ()
-        tokenizer = with_tokens(small_tokenizer, markers)
-        config = replace(tiny_config, vocab_size=tokenizer.size)
-        model = Model(build_encoder(config), {task.kind: build_head(task, config, config.hidden_size)})
-        initialize_weights(model, 0.3)
+        tokenizer = with_tokens(small_tokenizer, task.added_tokens if isinstance(task, Relate) else ())
+        model = model_of(replace(tiny_config, vocab_size=tokenizer.size), task, seed=number)
         paired = {"paired": task.paired} if isinstance(task, Classify | MultiLabel | Regress) else {}
         labels: dict[str, Any] = {"labels": list(task.labels)} if task.labels else {}
         labels |= {"markers": task.markers} if isinstance(task, Relate) else {}
-        write_model(folder, model, tokenizer, {"kind": task.kind, "max_length": 64, **paired, **labels})
-        found[name] = bertie.load(folder, threads=1)
+        found[name] = saved(folder, model, tokenizer, {"kind": task.kind, "max_length": 64, **paired, **labels})
     return found
 
 
 @pytest.fixture(scope="session")
 def make_service(predictors: dict[str, Predictor]) -> Callable[..., Service]:
-    """Build a service with some of the models."""
+    """Build a service with some of the models, or with others, whose vectors may have some smaller widths."""
 
-    def build(*names: str, keys: ApiKeys = ApiKeys(), **limits: Any) -> Service:
+    def build(
+        *names: str, key: str = "", widths: tuple[int, ...] = (), others: Mapping[str, Predictor] = {}, **limits: Any
+    ) -> Service:
         allowed = Limits(**limits)
-        models = {name: serve_model(name, predictors[name], allowed.queue_tokens) for name in names}
-        return Service(models, allowed, JsonLog(requests=False), keys)
+        models = {name: predictors[name] for name in names} | dict(others)
+        served = {name: serve_model(name, model, allowed.queue_tokens, widths) for name, model in models.items()}
+        keys = ApiKeys((sha256(key.encode()).digest(),)) if key else ApiKeys()
+        return Service(served, allowed, JsonLog(requests=False), keys)
 
     return build
 

@@ -6,6 +6,7 @@ import base64
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from operator import itemgetter
 
 import numpy as np
 import openai
@@ -15,18 +16,20 @@ from tokenizers import Regex, pre_tokenizers
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding
 from bertie.model.heads.vector_modules import Normalize
 from bertie.predict.predictor import Predictor
-from bertie.serve.operations import ServedModel, serve_model
+from bertie.serve.operations import ServedModel
 from bertie.serve.service import Service
 from bertie.serve.vectors import VOCABULARY
 from bertie.tasks.aggregation import Strategy
 from bertie.tokenizers.engines import added_tokens, copy_engine
 
-from .conftest import Answer, Server, serving
+from .conftest import Answer, Server, close, column, serving
 
 Predictors = dict[str, Predictor]
 
 
 PAIR = {"model": "mlm", "truncate": False}
+RELATION = {"text": "go kopa", "e1_start": 0, "e1_end": 2, "e2_start": 3, "e2_end": 7}
+STRATEGY = {"inputs": ["a"], "aggregation_strategy": "first"}
 LONG = ["a", "b " * 99]
 
 
@@ -36,54 +39,42 @@ def embeddings(answer: Answer) -> np.ndarray:
     return np.array([each["embedding"] for each in answer.json["data"]], np.float32)
 
 
+def scores(answer: Answer) -> list[float]:
+    """The scores of documents, in their order."""
+    return column(sorted(answer.json["results"], key=itemgetter("index")), "relevance_score")
+
+
 def test_embeddings_equal_those_of_the_model(server: Server, predictors: Predictors, small_texts: list[str]) -> None:
     texts = [*small_texts[:20], ""]
     answer = server.post("/v1/embeddings", {"input": texts, "model": "mlm"})
-    np.testing.assert_allclose(embeddings(answer), predictors["mlm"].embed(texts), atol=1e-5)
+    close(embeddings(answer), predictors["mlm"].embed(texts))
     tokens = sum(min(len(ids) + 2, 64) for ids in predictors["mlm"].tokenizer.encode(texts))
     assert answer.json["usage"]["prompt_tokens"] == tokens
     assert answer.json["usage"]["truncated"] > 0
-    assert (answer.json["object"], answer.json["data"][0]["object"], answer.json["model"]) == (
-        "list",
-        "embedding",
-        "mlm",
-    )
+    assert (answer.json["object"], answer.json["data"][0]["object"]) == ("list", "embedding")
 
 
 def test_settings_of_sentence_transformers_are_obeyed(
     make_service: Callable[..., Service], predictors: Predictors
 ) -> None:
-    how = SentenceEmbedding(
-        ("mean", "cls"),
-        (Normalize(),),
-        include_prompt=False,
-        prompts={"query": "the ban ", "other": "x"},
-        default_prompt="other",
-        similarity="euclidean",
-        dimensions=9,
-    )
+    prompts = {"include_prompt": False, "prompts": {"query": "the ban ", "other": "x"}, "default_prompt": "other"}
+    how = SentenceEmbedding(("mean", "cls"), (Normalize(),), similarity="euclidean", dimensions=9, **prompts)
     model = replace(predictors["mlm"], text_embedding=how)
-    service = make_service("classifier")
     texts = ["kopa", "ban the kopa", ""]
-    with serving(replace(service, models={"it": serve_model("it", model, 10_000)})) as server:
+    with serving(make_service(others={"it": model})) as server:
         for name in (None, "query", "document"):
             asked = {"prompt_name": name} if name else {}
             found = embeddings(server.post("/v1/embeddings", {"input": texts, **asked}))
-            np.testing.assert_allclose(found, model.embed(texts, prompt_name=name), atol=1e-5)
+            close(found, model.embed(texts, prompt_name=name))
             answer = server.post("/v1/similarity", {"texts": texts, **asked})
             expected = model.similarity(texts, prompt_name=name)
-            np.testing.assert_allclose(answer.json["similarities"], expected, atol=1e-3)
+            close(answer.json["similarities"], expected, 1e-3)
         answer = server.post("/v1/rerank", {"query": "kopa", "documents": texts})
-        scores = {each["index"]: each["relevance_score"] for each in answer.json["results"]}
-        np.testing.assert_allclose([scores[i] for i in range(3)], model.rerank("kopa", texts), atol=1e-3)
+        close(scores(answer), model.rerank("kopa", texts), 1e-3)
         assert server.get("/v1/models").json["data"][0]["vector_width"] == 9
-        for given, message in (
-            ({"input": "a", "prompt_name": "title"}, "there is no prompt 'title'"),
-            ({"input": [5], "prompt_name": "query"}, "token ids have no prompt"),
-        ):
-            answer = server.post("/v1/embeddings", given, **{VOCABULARY: model.text_tokenizer.fingerprint})
-            assert answer.status == 422
-            assert message in answer.json["error"]["message"]
+        for given in ({"input": "a", "prompt_name": "title"}, {"input": [5], "prompt_name": "query"}):
+            answer = server.post("/v1/embeddings", given, **server.knowing_ids)
+            assert (answer.status, answer.error["param"]) == (422, "prompt_name")
 
 
 def test_embeddings_of_one_text_and_of_token_ids(server: Server, predictors: Predictors) -> None:
@@ -100,19 +91,16 @@ def test_embeddings_of_one_text_and_of_token_ids(server: Server, predictors: Pre
     ):
         message = {"input": given, "model": "mlm", "dimensions": 32, "user": "me"}
         answer = server.post("/v1/embeddings", message, **{VOCABULARY: model.tokenizer.fingerprint})
-        np.testing.assert_allclose(embeddings(answer), wanted, atol=1e-5)
+        close(embeddings(answer), wanted)
 
 
 def test_token_ids_of_another_vocabulary_are_refused(server: Server, predictors: Predictors) -> None:
     """The tokenizers of OpenAI's models have ids that this vocabulary has too, for other words."""
-    for headers, problem in (
-        ({}, "OpenAIEmbeddings(check_embedding_ctx_length=False)"),
-        ({VOCABULARY: predictors["relation"].tokenizer.fingerprint}, "is not the vocabulary of mlm"),
-    ):
+    for headers in ({}, {VOCABULARY: predictors["relation"].tokenizer.fingerprint}):
         for ids in ([5, 7], [[5, 7], [9]]):
             answer = server.post("/v1/embeddings", {"input": ids, "model": "mlm"}, **headers)
             assert (answer.status, answer.error["param"], answer.error["code"]) == (422, "input", "vocabulary")
-            assert problem in answer.error["message"]
+            assert "OpenAIEmbeddings(check_embedding_ctx_length=False)" in answer.error["message"]
 
 
 def test_tokens_of_texts(server: Server, predictors: Predictors) -> None:
@@ -132,15 +120,14 @@ def test_tokens_of_texts(server: Server, predictors: Predictors) -> None:
     short = answer.json["results"][0]["ids"]
     headers = {VOCABULARY: answer.json["vocabulary"]}
     again = server.post("/v1/embeddings", {"input": short, "model": "mlm"}, **headers)
-    np.testing.assert_allclose(embeddings(again), model.embed(texts[:1]), atol=1e-5)
+    close(embeddings(again), model.embed(texts[:1]))
 
 
 def test_texts_are_tokenized_as_for_a_vector(make_service: Callable[..., Service], predictors: Predictors) -> None:
     """After the prompt, and in lowercase if the model's files say so."""
     how = SentenceEmbedding(lowercase=True, prompts={"query": "BAN the "})
     model = replace(predictors["mlm"], text_embedding=how)
-    service = make_service("classifier")
-    with serving(replace(service, models={"it": serve_model("it", model, 10_000)})) as server:
+    with serving(make_service(others={"it": model})) as server:
         answer = server.post("/v1/tokenize", {"texts": ["KOPA"], "prompt_name": "query"}).json
         [wanted] = model.text_sequences(["KOPA"], "BAN the ")
         assert answer["results"][0]["ids"] == wanted.input_ids.tolist()
@@ -149,7 +136,7 @@ def test_texts_are_tokenized_as_for_a_vector(make_service: Callable[..., Service
         headers = {VOCABULARY: answer["vocabulary"]}
         ids = server.post("/v1/tokenize", {"texts": ["KOPA"]}).json["results"][0]["ids"]
         found = embeddings(server.post("/v1/embeddings", {"input": ids}, **headers))
-        np.testing.assert_allclose(found, model.embed(["KOPA"]), atol=1e-5)
+        close(found, model.embed(["KOPA"]))
         refused = server.post("/v1/tokenize", {"texts": ["KOPA"], "prompt_name": "title"})
         assert (refused.status, refused.error["param"]) == (422, "prompt_name")
 
@@ -161,24 +148,21 @@ def test_documents_that_are_tokenized_in_parts_have_their_own_prompt(
     model = replace(predictors["mlm"], text_embedding=how)
     texts = small_texts[:300]
     assert sum(map(len, texts)) > 2 * 32_768
-    with serving(replace(make_service("mlm"), models={"it": serve_model("it", model, 100_000)})) as server:
-        results = server.post("/v1/rerank", {"query": "kopa", "documents": texts}).json["results"]
-        scores = {each["index"]: each["relevance_score"] for each in results}
-        np.testing.assert_allclose([scores[i] for i in range(300)], model.rerank("kopa", texts), atol=1e-3)
+    with serving(make_service(others={"it": model})) as server:
+        answer = server.post("/v1/rerank", {"query": "kopa", "documents": texts})
+        close(scores(answer), model.rerank("kopa", texts), 1e-3)
 
 
 def test_base64_embeddings_are_little_endian_floats(server: Server, predictors: Predictors) -> None:
     answer = server.post("/v1/embeddings", {"input": "kopa", "model": "mlm", "encoding_format": "base64"})
     found = np.frombuffer(base64.b64decode(answer.json["data"][0]["embedding"]), "<f4")
-    np.testing.assert_allclose(found, predictors["mlm"].embed(["kopa"])[0], atol=1e-5)
+    close(found, predictors["mlm"].embed(["kopa"])[0])
 
 
 def test_the_client_of_openai_works(server: Server, predictors: Predictors) -> None:
     client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
     found = client.embeddings.create(input=["kopa", "ban the"], model="mlm")
-    np.testing.assert_allclose(
-        [each.embedding for each in found.data], predictors["mlm"].embed(["kopa", "ban the"]), atol=1e-5
-    )
+    close([each.embedding for each in found.data], predictors["mlm"].embed(["kopa", "ban the"]))
     assert {each.id for each in client.models.list().data} == set(predictors)
     with pytest.raises(openai.UnprocessableEntityError, match="width 32"):
         client.embeddings.create(input="kopa", model="mlm", dimensions=16)
@@ -194,7 +178,7 @@ def test_similarity(server: Server, predictors: Predictors, small_texts: list[st
         ({}, predictors["mlm"].similarity(texts)),
     ):
         answer = server.post("/v1/similarity", {"model": "mlm", "texts": texts, **extra})
-        np.testing.assert_allclose(answer.json["similarities"], expected, atol=1e-5)
+        close(answer.json["similarities"], expected)
 
 
 @pytest.mark.parametrize("name", ["mlm", "cross-encoder"])
@@ -205,7 +189,7 @@ def test_rerank(name: str, server: Server, predictors: Predictors, small_texts: 
     message = {"model": name, "query": query, "documents": [documents[0], *({"text": text} for text in documents[1:])]}
     found = server.post("/v1/rerank", {**message, "top_n": 4}).json["results"]
     assert [each["index"] for each in found] == order[:4].tolist()
-    np.testing.assert_allclose([each["relevance_score"] for each in found], expected[order[:4]], atol=1e-5)
+    close([each["relevance_score"] for each in found], expected[order[:4]])
     assert "document" not in found[0]
     found = server.post("/v1/rerank", {**message, "return_documents": True}).json["results"]
     assert [each["document"]["text"] for each in found] == [documents[i] for i in order]
@@ -217,20 +201,8 @@ def test_rerank(name: str, server: Server, predictors: Predictors, small_texts: 
         ("classifier", ["ban the kopa", {"text": "", "label": None, "weight": 0.5, "of": {"a": [{"b": 1}]}}]),
         ("labels", ["ban the kopa", {"text": "go"}]),
         ("cross-encoder", [["ban", "the"], {"sentence1": "kopa", "sentence2": "ban"}]),
-        (
-            "span",
-            [
-                ["who", "ban the kopa"],
-                {"question": "the", "context": "ban " * 200, "answers": {"text": ["ban"], "answer_start": [0]}},
-            ],
-        ),
-        (
-            "relation",
-            [
-                "<e1>ban</e1> the <e2>kopa</e2>",
-                {"text": "go kopa", "e1_start": 0, "e1_end": 2, "e2_start": 3, "e2_end": 7},
-            ],
-        ),
+        ("span", [["who", "ban the kopa"], {"question": "the", "context": "ban " * 200, "answers": {"text": ["ban"]}}]),
+        ("relation", ["<e1>ban</e1> the <e2>kopa</e2>", RELATION]),
         ("tagger", [["ban", "the", "kopa"], "ban the", {"tokens": ["kopa"]}]),
         ("tagger", [{"text": "ban the", "entities": [[0, 3, "X"]]}, {"text": "ban", "spans": [{"start": 9, "id": 1}]}]),
     ],
@@ -240,10 +212,7 @@ def test_predictions(name: str, inputs: list[object], server: Server, predictors
     assert answer.status == 200, answer.body
     expected = [asdict(each) for each in predictors[name].predict(inputs)]
     assert answer.json["task"] == getattr(predictors[name].task, "kind", None)
-    assert len(answer.json["predictions"]) == len(inputs)
-    for found, wanted in zip(answer.json["predictions"], expected, strict=True):
-        assert found.keys() == wanted.keys()
-        compare(found, wanted)
+    compare(answer.json["predictions"], expected)
 
 
 @pytest.mark.parametrize("strategy", ["simple", "none", "max"])
@@ -254,10 +223,7 @@ def test_entities_by_strategy(
     answer = server.post("/v1/predict", {"model": "tagger", "inputs": texts, "aggregation_strategy": strategy})
     expected = [asdict(each) for each in predictors["tagger"].predict(texts, strategy)]
     assert any(each["entities"] for each in expected)
-    for found, wanted in zip(answer.json["predictions"], expected, strict=True):
-        compare(found, wanted)
-    refused = server.post("/v1/predict", {"model": "tagger", "inputs": texts, "aggregation_strategy": "last"})
-    assert refused.status == 422
+    compare(answer.json["predictions"], expected)
 
 
 def test_a_tokenizer_that_panics_is_an_error_of_its_request_and_the_next_one_is_answered(
@@ -268,13 +234,9 @@ def test_a_tokenizer_that_panics_is_an_error_of_its_request_and_the_next_one_is_
     engine = copy_engine(tokenizer.backend.engine, added_tokens(tokenizer.backend.engine))
     engine.pre_tokenizer = pre_tokenizers.Split(Regex("(a+)+$"), "isolated")
     panicking = replace(tokenizer, backend=replace(tokenizer.backend, engine=engine))
-    service = make_service("mlm")
-    predictor = replace(predictors["mlm"], tokenizer=panicking)
-    service.models["mlm"] = serve_model("mlm", predictor, service.limits.queue_tokens)
-    with serving(service) as server:
+    with serving(make_service(others={"mlm": replace(predictors["mlm"], tokenizer=panicking)})) as server:
         refused = server.post("/v1/embeddings", {"input": "a" * 40 + "b", "model": "mlm"})
-        assert refused.status == 422
-        assert "cannot read a text" in refused.error["message"]
+        assert (refused.status, "cannot read a text" in refused.error["message"]) == (422, True)
         assert server.post("/v1/embeddings", {"input": "ban", "model": "mlm"}).status == 200
 
 
@@ -283,11 +245,9 @@ def compare(found: object, wanted: object) -> None:
     if isinstance(wanted, dict):
         assert isinstance(found, dict)
         assert found.keys() == wanted.keys()
-        for name in wanted:
-            compare(found[name], wanted[name])
-    elif isinstance(wanted, list):
+        found, wanted = list(found.values()), [wanted[name] for name in found]
+    if isinstance(wanted, list):
         assert isinstance(found, list)
-        assert len(found) == len(wanted)
         for mine, other in zip(found, wanted, strict=True):
             compare(mine, other)
     else:
@@ -353,7 +313,6 @@ def test_every_answer_has_an_id_and_the_time_of_each_stage(server: Server) -> No
         ("embeddings", {"input": [], "model": "mlm"}, 422, "input"),
         ("embeddings", {"input": ["a", 1], "model": "mlm"}, 422, "input"),
         ("embeddings", {"input": [[1], [1, 500]], "model": "mlm"}, 422, "input[1]"),
-        ("embeddings", {"input": [-1], "model": "mlm"}, 422, "input"),
         ("embeddings", {"model": "mlm"}, 422, "input"),
         ("embeddings", {"input": "a", "dims": 3}, 422, "dims"),
         ("embeddings", {"input": "a", "model": "mlm", "dimensions": 16}, 422, "dimensions"),
@@ -362,25 +321,15 @@ def test_every_answer_has_an_id_and_the_time_of_each_stage(server: Server) -> No
         ("embeddings", b"[" * 100_000, 422, None),
         ("embeddings", b'{"input": ' + b"[" * 100_000, 422, "input[0][0]"),
         ("embeddings", b"{", 400, None),
-        ("similarity", {**PAIR, "texts": LONG, "others": ["a"]}, 422, "texts[1]"),
         ("similarity", {**PAIR, "texts": ["a"], "others": LONG}, 422, "others[1]"),
-        ("rerank", {**PAIR, "query": "a", "documents": LONG}, 422, "documents[1]"),
         ("rerank", {**PAIR, "query": LONG[1], "documents": ["a"]}, 422, "query"),
-        ("rerank", {"query": "a", "documents": ["b"], "label": "x", "model": "mlm"}, 422, "label"),
         ("rerank", {"query": "a", "documents": ["b"], "label": "x", "model": "classifier"}, 422, "label"),
         ("predict", {"inputs": ["a"], "model": "mlm"}, 422, "model"),
         ("predict", {"inputs": ["a", ["b", "c"]], "model": "classifier"}, 422, "inputs[1]"),
         ("predict", {"inputs": [{"wrong": "a"}], "model": "classifier"}, 422, "inputs[0]"),
         ("predict", {"inputs": [["a", "b"], {"a": "b"}], "model": "cross-encoder"}, 422, "inputs[1]"),
-        ("predict", {"inputs": ["a"], "model": "span"}, 422, "inputs[0]"),
         ("predict", {"inputs": ["<e1>a</e1>"], "model": "relation"}, 422, "inputs[0]"),
-        ("predict", {"inputs": ["a"], "model": "choice"}, 422, "inputs[0]"),
-        (
-            "predict",
-            {"inputs": ["a"], "model": "classifier", "aggregation_strategy": "first"},
-            422,
-            "aggregation_strategy",
-        ),
+        ("predict", {**STRATEGY, "model": "classifier"}, 422, "aggregation_strategy"),
         ("predict", {"inputs": ["a", " "], "model": "tagger"}, 422, "inputs[1]"),
         ("predict", {"inputs": ["a"], "model": "cross-encoder"}, 422, "inputs[0]"),
         ("fill-mask", {"inputs": ["[MASK]", "a"], "model": "mlm"}, 422, "inputs[1]"),
@@ -411,7 +360,6 @@ def test_answers_of_unknown_paths_have_an_id_too(server: Server) -> None:
 def test_unknown_paths_and_methods(server: Server) -> None:
     assert server.get("/v1/nothing").error["type"] == "not_found_error"
     assert server.get("/v1/embeddings").headers["allow"] == "POST"
-    assert server.get("/v1/embeddings").error["message"] == "no such method on this path: use POST"
     assert server.post("/v1/models", {}).status == 405
     for header, value in (("Content-Type", "text/plain"), ("Content-Encoding", "gzip")):
         assert server.post("/v1/embeddings", {"input": "a", "model": "mlm"}, **{header: value}).status == 415
@@ -422,7 +370,7 @@ def test_large_requests(server: Server, predictors: Predictors, small_texts: lis
     texts = small_texts[:300]
     assert sum(map(len, texts)) > 2 * 32_768
     answer = server.post("/v1/embeddings", {"input": texts, "model": "mlm"})
-    np.testing.assert_allclose(embeddings(answer), predictors["mlm"].embed(texts), atol=1e-5)
+    close(embeddings(answer), predictors["mlm"].embed(texts))
     found = server.post("/v1/predict", {"inputs": texts, "model": "classifier"}).json["predictions"]
     compare(found, [asdict(each) for each in predictors["classifier"].predict(texts)])
     pairs = [["who", text] for text in texts]
@@ -432,8 +380,7 @@ def test_large_requests(server: Server, predictors: Predictors, small_texts: lis
 
 def test_fields_that_may_be_omitted_may_be_null(server: Server) -> None:
     given = {"input": "a", "model": "mlm", "encoding_format": None, "dimensions": None, "user": None, "truncate": None}
-    assert (
-        server.post("/v1/embeddings", given).json == server.post("/v1/embeddings", {"input": "a", "model": "mlm"}).json
-    )
+    plain = {"input": "a", "model": "mlm"}
+    assert server.post("/v1/embeddings", given).json == server.post("/v1/embeddings", plain).json
     refused = server.post("/v1/embeddings", {"input": None, "model": "mlm", "user": None})
     assert (refused.status, refused.error["param"]) == (422, "input")

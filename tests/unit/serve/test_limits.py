@@ -9,6 +9,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from bertie.serve.limits import Front, Limits, Refused, try_later
 from bertie.serve.service import ClientGone, Service
 from bertie.serve.speed import BatchSpeed
 
-from .conftest import Server, serving, wait_until
+from .conftest import Answer, Server, serving, wait_until
 
 KEY, OTHER = "sk-first-key", "sk-second-key"
 Build = Callable[..., Service]
@@ -64,7 +66,7 @@ def test_what_is_too_large_is_refused(path: str, message: dict[str, Any], text: 
     answer = small.post(f"/v1/{path}", {"model": "mlm"} | message, **small.knowing_ids)
     assert answer.status == 413, answer.body
     assert text in answer.error["message"]
-    assert "(its operator sets --" in answer.error["message"]
+    assert "--" in answer.error["message"], "the operator's flag"
 
 
 def test_a_body_without_a_length_is_limited_too(small: Server) -> None:
@@ -77,47 +79,64 @@ def test_a_body_without_a_length_is_limited_too(small: Server) -> None:
     connection.close()
 
 
-class Gate:
-    """Holds the worker of a service until it is opened."""
+class Held:
+    """A server whose worker waits before the vectors of a model until it is released."""
 
-    def __init__(self, service: Service, name: str = "mlm"):
-        self.opened, self.entered = threading.Event(), threading.Event()
-        self.sequences = 0
-        lane = service.models[name].lanes["vectors"]
-        self.original = lane.compute
-        lane.compute = self.compute
+    def __init__(self, server: Server):
+        self.server, self.share = server, server.service.models["mlm"].share
+        self.released, self.entered, self.sequences = threading.Event(), threading.Event(), 0
+        self.waiting: list[threading.Thread] = []
+        lane = server.service.models["mlm"].lanes["vectors"]
+        compute = lane.compute
 
-    def compute(self, sequences: list[Sequence]) -> list[Any]:
-        self.entered.set()
-        assert self.opened.wait(60)
-        self.sequences += len(sequences)
-        return self.original(sequences)
+        def wait(sequences: list[Sequence]) -> list[Any]:
+            self.entered.set()
+            assert self.released.wait(60)
+            self.sequences += len(sequences)
+            return compute(sequences)
+
+        lane.compute = wait
+
+    def post(self, given: Any) -> Answer:
+        return self.server.post("/v1/embeddings", {"input": given}, **self.server.knowing_ids)
+
+    def post_later(self, given: Any, tokens: int = 0) -> None:
+        """Send a request from another thread. tokens: wait until so many tokens are in the queue."""
+        self.waiting.append(threading.Thread(target=self.post, args=(given,), daemon=True))
+        self.waiting[-1].start()
+        wait_until(lambda: self.entered.is_set() and self.share.tokens >= tokens)
+
+    def release(self) -> None:
+        self.released.set()
+        for thread in self.waiting:
+            thread.join(300)
 
 
-def in_thread(work: Callable[[], object]) -> threading.Thread:
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    return thread
+@contextmanager
+def held(service: Service) -> Iterator[Held]:
+    with serving(service) as server:
+        found = Held(server)
+        try:
+            yield found
+        finally:
+            found.release()
+
+
+def ids(tokens: int) -> list[int]:
+    return [7] * (tokens - 2)
 
 
 @pytest.mark.parametrize("given", ["a", ["a"]])
 def test_a_full_queue_refuses_one_text_and_a_list_alike(given: Any, make_service: Build) -> None:
-    service = make_service("mlm", queue_tokens=30)
-    gate = Gate(service)
-    with serving(service) as server:
-        first = in_thread(lambda: server.post("/v1/embeddings", {"input": [[7] * 10, [7] * 10]}, **server.knowing_ids))
-        assert gate.entered.wait(300)
-        wait_until(lambda: service.models["mlm"].share.tokens == 24)
-        second = in_thread(lambda: server.post("/v1/embeddings", {"input": [[7] * 4]}, **server.knowing_ids))
-        wait_until(lambda: service.models["mlm"].share.tokens == 30)
-        answer = server.post("/v1/embeddings", {"input": given})
+    with held(make_service("mlm", queue_tokens=30)) as it:
+        it.post_later([ids(12)] * 2, 24)
+        it.post_later([ids(6)], 30)
+        answer = it.post(given)
         assert (answer.status, answer.error["type"]) == (429, "overloaded_error")
         assert int(answer.headers["retry-after"]) >= 1
-        assert server.get("/readyz").status == 200  # overload is no reason to restart
-        gate.opened.set()
-        first.join(300)
-        second.join(300)
-        assert server.post("/v1/embeddings", {"input": given}).status == 200
+        assert it.server.get("/readyz").status == 200  # overload is no reason to restart
+        it.release()
+        assert it.post(given).status == 200
 
 
 def set_speed(service: Service, rate: float) -> None:
@@ -132,7 +151,7 @@ def test_an_idle_server_admits_what_fits_its_queue_whatever_speed_it_expects(mak
     service = make_service("mlm", queue_tokens=600)
     with serving(service) as server:
         set_speed(service, 0.1)
-        message = {"input": [[7] * 28] * 20}
+        message = {"input": [ids(30)] * 20}
         assert server.post("/v1/embeddings", message, **server.knowing_ids).status == 200
         speed = service.models["mlm"].lanes["vectors"].speed
         wait_until(lambda: speed.seconds(600, 4096) < 6000)  # and learns from it
@@ -140,73 +159,42 @@ def test_an_idle_server_admits_what_fits_its_queue_whatever_speed_it_expects(mak
 
 def test_a_queue_that_would_take_too_long_is_full(make_service: Build) -> None:
     """Otherwise all requests would wait until they time out, and none would be answered."""
-    service = make_service("mlm", timeout=20, batch_tokens=30)
-    gate = Gate(service)
-    with serving(service) as server:
-        set_speed(service, 9)  # so 90 tokens take half of the timeout
-        first = in_thread(
-            lambda: server.post("/v1/embeddings", {"input": [[7] * 28] * 4}, **server.knowing_ids)
-        )  # alone, it may be larger
-        assert gate.entered.wait(300)
-        answer = server.post("/v1/embeddings", {"input": "a"})
+    with held(make_service("mlm", timeout=20, batch_tokens=30)) as it:
+        set_speed(it.server.service, 9)  # so 90 tokens take half of the timeout
+        it.post_later([ids(30)] * 4)  # alone, it may be larger
+        answer = it.post("a")
         assert answer.status == 429
         assert int(answer.headers["retry-after"]) >= 10  # three batches of 30 tokens
-        gate.opened.set()
-        first.join(300)
-        assert server.post("/v1/embeddings", {"input": "a"}).status == 200
+        it.release()
+        assert it.post("a").status == 200
 
 
-def ids(tokens: int) -> list[int]:
-    return [7] * (tokens - 2)
-
-
-def test_what_would_miss_the_target_is_refused_at_once(make_service: Build) -> None:
-    """The batch that is computed, what waits, and the tokens of the request itself count."""
-    service = make_service("mlm", timeout=600, latency_target=400, batch_tokens=64)
-    gate = Gate(service)
-    with serving(service) as server:
-        knows = server.knowing_ids
-        set_speed(service, 1)
-        first = in_thread(lambda: server.post("/v1/embeddings", {"input": [ids(60)] * 2}, **knows))
-        assert gate.entered.wait(300)
-        wait_until(lambda: service.models["mlm"].share.tokens == 120)
-        found = [server.post("/v1/embeddings", {"input": [ids(50)] * 6}, **knows)]
-        second = in_thread(lambda: server.post("/v1/embeddings", {"input": [ids(60)] * 2}, **knows))
-        wait_until(lambda: service.models["mlm"].share.tokens == 240)
-        found.append(server.post("/v1/embeddings", {"input": [ids(50)] * 3}, **knows))
-        for answer in found:
+def test_requests_that_would_miss_the_target_are_refused_at_once(make_service: Build) -> None:
+    """The batch that is computed, the waiting tokens, and the tokens of the request itself count."""
+    with held(make_service("mlm", timeout=600, latency_target=400, batch_tokens=64)) as it:
+        set_speed(it.server.service, 1)
+        it.post_later([ids(60)] * 2, 120)
+        refused = [it.post([ids(50)] * 6)]
+        it.post_later([ids(60)] * 2, 240)
+        refused.append(it.post([ids(50)] * 3))
+        for answer in refused:
             assert (answer.status, answer.error["code"]) == (429, "queue")
             assert int(answer.headers["retry-after"]) >= 60
-        gate.opened.set()
-        first.join(300)
-        second.join(300)
-        assert service.models["mlm"].share.tokens == 0
-        assert server.post("/v1/embeddings", {"input": [ids(60)]}, **knows).status == 200
+        it.release()
+        assert it.share.tokens == 0
+        assert it.post([ids(60)]).status == 200
 
 
-def test_a_request_that_alone_misses_the_target_is_computed_if_nothing_waits(make_service: Build) -> None:
-    service = make_service("mlm", timeout=600, latency_target=400, batch_tokens=64)
-    gate = Gate(service)
-    with serving(service) as server:
-        knows = server.knowing_ids
-        set_speed(service, 1)
-        order: list[str] = []
-
-        def post(name: str, count: int) -> int:
-            answer = server.post("/v1/embeddings", {"input": [ids(60)] * count}, **knows)
-            order.append(name)
-            return answer.status
-
-        large = in_thread(lambda: post("large", 8))
-        assert gate.entered.wait(300)
-        wait_until(lambda: service.models["mlm"].share.tokens == 480)
-        assert post("another", 8) == 429
-        small = in_thread(lambda: post("small", 1))
-        wait_until(lambda: service.models["mlm"].share.tokens == 540)
-        gate.opened.set()
+def test_a_request_that_alone_misses_the_target_is_computed_after_the_others(make_service: Build) -> None:
+    with held(make_service("mlm", timeout=600, latency_target=400, batch_tokens=64)) as it:
+        set_speed(it.server.service, 1)
+        it.post_later([ids(60)] * 8, 480)
+        assert it.post([ids(60)] * 8).status == 429
+        it.post_later([ids(60)], 540)
+        large, small = it.waiting
+        it.released.set()
         small.join(300)
-        large.join(300)
-        assert order == ["another", "small", "large"]
+        assert large.is_alive()
 
 
 @pytest.mark.parametrize("timeout", [0.0, 300.0])
@@ -239,35 +227,28 @@ def test_the_speed_is_known_before_the_first_request(make_service: Build) -> Non
 
 
 def test_a_request_that_takes_too_long_leaves_the_queue(make_service: Build) -> None:
-    service = make_service("mlm", timeout=0.3, batch_tokens=16)
-    gate = Gate(service)
-    with serving(service) as server:
-        answer = server.post("/v1/embeddings", {"input": ["ban the kopa"] * 50})
+    with held(make_service("mlm", timeout=0.3, batch_tokens=16)) as it:
+        answer = it.post(["ban the kopa"] * 50)
         assert (answer.status, answer.error["type"]) == (504, "timeout_error")
-        gate.opened.set()
-        wait_until(lambda: service.models["mlm"].share.tokens == 0)
-        assert gate.sequences < 10  # the batch that was being computed, and no more
-        wait_until(
-            lambda: server.post("/v1/embeddings", {"input": "a"}).status == 200
-        )  # also if others load the machine
+        it.release()
+        wait_until(lambda: it.share.tokens == 0)
+        assert it.sequences < 10  # the batch that was being computed, and no more
+        wait_until(lambda: it.post("a").status == 200)  # also if others load the machine
 
 
 def test_the_work_of_a_client_that_went_away_is_dropped(make_service: Build) -> None:
-    service = make_service("mlm", batch_tokens=16)
-    gate = Gate(service)
-    with serving(service) as server:
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=300)
+    with held(make_service("mlm", batch_tokens=16)) as it:
+        connection = http.client.HTTPConnection("127.0.0.1", it.server.port, timeout=300)
         body = json.dumps({"input": ["ban the kopa"] * 50})
         connection.request("POST", "/v1/embeddings", body, {"Content-Type": "application/json"})
-        assert gate.entered.wait(300)
-        wait_until(lambda: service.models["mlm"].share.sequences == 50)
+        wait_until(lambda: it.entered.is_set() and it.share.sequences == 50)
         connection.close()
-        wait_until(lambda: service.models["mlm"].share.sequences < 10)
-        gate.opened.set()
-        wait_until(lambda: service.models["mlm"].share.tokens == 0)
-        assert gate.sequences < 10
-        assert b'status="499"' in server.get("/metrics").body
-        assert service.buffered == 0
+        wait_until(lambda: it.share.sequences < 10)
+        it.release()
+        wait_until(lambda: it.share.tokens == 0)
+        assert it.sequences < 10
+        assert b'status="499"' in it.server.get("/metrics").body
+        assert it.server.service.buffered == 0
 
 
 def test_a_failing_model_gets_500_then_the_server_is_not_ready(
@@ -305,23 +286,19 @@ def test_a_failing_model_gets_500_then_the_server_is_not_ready(
 
 
 def test_a_hanging_model_makes_the_server_not_live(make_service: Build) -> None:
-    service = make_service("mlm", timeout=1, hang_timeout=0.2)
-    gate = Gate(service)
-    with serving(service) as server:
-        hanging = in_thread(lambda: server.post("/v1/embeddings", {"input": "a"}))
-        wait_until(lambda: server.get("/livez").status == 503)
-        assert "more than 0.2 s" in server.get("/readyz").json["reasons"][0]
-        assert server.post("/v1/embeddings", {"input": "a"}).status == 503
-        gate.opened.set()
-        hanging.join(300)
-        wait_until(lambda: server.get("/livez").status == 200)
+    with held(make_service("mlm", timeout=1, hang_timeout=0.2)) as it:
+        it.post_later("a")
+        wait_until(lambda: it.server.get("/livez").status == 503)
+        assert it.server.get("/readyz").status == it.post("a").status == 503
+        it.release()
+        wait_until(lambda: it.server.get("/livez").status == 200)
 
 
 def test_keys(make_service: Build, tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text(f"# comment\n{KEY}\n\n  {OTHER}\n")
     keys = ApiKeys.read(path)
-    with serving(make_service("mlm", keys=keys)) as server:
+    with serving(replace(make_service("mlm"), keys=keys)) as server:
         message = {"input": "a"}
         for authorization, status in (
             (f"Bearer {KEY}", 200),
@@ -342,15 +319,13 @@ def test_keys(make_service: Build, tmp_path: Path) -> None:
     assert KEY not in repr(keys)
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"), [("\n# x\n", "has no key"), ("a b\n", "a space"), ("ä\n", "outside ASCII")]
-)
-def test_key_files_are_checked(text: str, problem: str, tmp_path: Path) -> None:
+def test_key_files_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "keys"
-    path.write_text(text)
-    with pytest.raises(UserError, match=problem):
-        ApiKeys.read(path)
-    with pytest.raises(UsageError, match="no such file"):
+    for text, problem in (("\n# x\n", "has no key"), ("a b\n", "a space"), ("ä\n", "outside ASCII")):
+        path.write_text(text)
+        with pytest.raises(UserError, match=problem):
+            ApiKeys.read(path)
+    with pytest.raises(UsageError, match="--api-keys"):
         ApiKeys.read(tmp_path / "none")
 
 
@@ -358,73 +333,52 @@ def test_refused_clients_do_not_return_together() -> None:
     for seconds, least in ((0.0, 1), (1.0, 1), (7.2, 8), (300.0, 300)):
         refused = [try_later(429, "queue", "too much", seconds) for _ in range(5000)]
         assert {each.retry_after for each in refused} == set(range(least, 2 * least + 1))
-        assert all(each.message == f"too much: try again in {each.retry_after} s" for each in refused)
 
 
 def test_limits_are_checked() -> None:
     for name, value in (("queue_tokens", 0), ("timeout", 0), ("batch_tokens", -1), ("max_connections", 10**6)):
         with pytest.raises(UsageError, match=name):
             Limits(**{name: value})
-    with pytest.raises(UsageError, match="--latency-target 5: a request times out after 5 s: give less, or raise"):
+    with pytest.raises(UsageError, match="--latency-target 5: "):
         Limits(timeout=5, latency_target=5)
 
 
-def test_browsers_may_use_it_from_named_origins_only(make_service: Build) -> None:
-    asked = {"Origin": "https://page.example", "Access-Control-Request-Method": "POST"}
-    with serving(make_service("mlm"), Front(("https://page.example",))) as server:
-        allowed = server.request("OPTIONS", "/v1/embeddings", None, asked)
-        assert allowed.headers["access-control-allow-origin"] == "https://page.example"
-        answer = server.post("/v1/embeddings", {"input": "a"}, Origin="https://page.example")
-        assert answer.headers["access-control-allow-origin"] == "https://page.example"
-        refused = server.request("OPTIONS", "/v1/embeddings", None, asked | {"Origin": "https://other.example"})
-        assert "access-control-allow-origin" not in refused.headers
-    with serving(make_service("mlm")) as server:
-        assert server.request("OPTIONS", "/v1/embeddings", None, asked).status == 405
-        answer = server.post("/v1/embeddings", {"input": "a"}, Origin="https://page.example")
-        assert "access-control-allow-origin" not in answer.headers
-
-
-def test_the_clients_of_a_page_may_send_their_headers_and_read_the_servers(make_service: Build) -> None:
+def test_pages_of_named_origins_may_use_it(make_service: Build) -> None:
     """As a browser asks for OpenAI's client, which sends headers of its own."""
-    origin = {"Origin": "https://page.example"}
     sent = "authorization,content-type,x-vocabulary,x-stainless-arch,x-stainless-os,x-stainless-retry-count"
     asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": sent}
+    named, other = {"Origin": "https://page.example"}, {"Origin": "https://other.example"}
     with serving(make_service("mlm"), Front(("https://page.example",))) as server:
-        allowed = server.request("OPTIONS", "/v1/embeddings", None, origin | asked)
+        allowed = server.request("OPTIONS", "/v1/embeddings", None, named | asked)
         assert allowed.status == 200
         assert set(allowed.headers["access-control-allow-headers"].split(",")) == set(sent.split(","))
         assert "access-control-allow-credentials" not in allowed.headers
-        tokens = server.post("/v1/tokenize", {"texts": ["a"]}, **origin)
-        refused = server.post("/v1/embeddings", {"input": 1}, **origin)
+        tokens = server.post("/v1/tokenize", {"texts": ["a"]}, **named)
+        refused = server.post("/v1/embeddings", {"input": 1}, **named)
         for answer, status in ((tokens, 200), (refused, 422)):
             assert answer.status == status
-            assert answer.headers["access-control-allow-origin"] == "https://page.example"
+            assert answer.headers["access-control-allow-origin"] == named["Origin"]
             exposed = answer.headers["access-control-expose-headers"].split(", ")
             assert set(exposed) == {"X-Request-Id", "Retry-After", "Server-Timing", "X-Vocabulary"}
         assert {"x-request-id", "server-timing", "x-vocabulary"} <= set(tokens.headers)
-        other = server.request("OPTIONS", "/v1/embeddings", None, asked | {"Origin": "https://other.example"})
-        assert other.status == 400
-        assert "access-control-allow-origin" not in other.headers
+        strange = server.request("OPTIONS", "/v1/embeddings", None, asked | other)
+        assert (strange.status, "access-control-allow-origin" in strange.headers) == (400, False)
+    with serving(make_service("mlm")) as server:
+        assert server.request("OPTIONS", "/v1/embeddings", None, named | asked).status == 405
+        assert "access-control-allow-origin" not in server.post("/v1/embeddings", {"input": "a"}, **named).headers
 
 
 def test_the_memory_of_bodies_is_bounded(make_service: Build) -> None:
-    service = make_service("mlm", buffer_bytes=1000)
-    gate = Gate(service)
-    with serving(service) as server:
-        first = in_thread(lambda: server.post("/v1/embeddings", {"input": "a " * 300}))
-        assert gate.entered.wait(300)
-        answer = server.post("/v1/embeddings", {"input": "a " * 300})
+    with held(make_service("mlm", buffer_bytes=1000)) as it:
+        it.post_later("a " * 300)
+        answer = it.post("a " * 300)
         assert (answer.status, answer.error["code"]) == (429, "buffer")
-        gate.opened.set()
-        first.join(300)
-        assert server.post("/v1/embeddings", {"input": "a " * 300}).status == 200
+        it.release()
+        assert it.post("a " * 300).status == 200
         for path, message in (("embeddings", {"input": "a " * 600}), ("similarity", {"texts": ["a"] * 7})):
-            answer = server.post(f"/v1/{path}", message)  # which never fits, so that it is not to be sent again
-            assert (answer.status, "at most 1,000 (its operator sets --buffer-bytes)" in answer.error["message"]) == (
-                413,
-                True,
-            )
-        assert service.buffered == 0
+            answer = it.server.post(f"/v1/{path}", message)  # which never fits, so that it is not to be sent again
+            assert (answer.status, "--buffer-bytes" in answer.error["message"]) == (413, True)
+        assert it.server.service.buffered == 0
 
 
 def test_the_memory_of_answers_that_nobody_reads_is_bounded(make_service: Build) -> None:

@@ -38,7 +38,7 @@ def test_special_numbers() -> None:
     values = [0.0, -0.0, 1.0, -1.0, 0.1, 0.5, 1e-4, 1e-5, 99999992.0, 1e10, 2.0**-126, 2.0**24, 3.4028235e38, 1e-45]
     found = shortest(np.array(values, np.float32))
     assert [repr(each) for each in found.tolist()] == [repr(float(str(np.float32(each)))) for each in values]
-    for shape in ((0,), (0, 4), (2, 3, 4), ()):
+    for shape in ((0,), (0, 4), (2, 3, 4)):
         assert shortest(np.ones(shape, np.float32)).shape == shape
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -16,6 +15,8 @@ from hypothesis import strategies as st
 from bertie.base.contracts import Sequence
 from bertie.serve.queue import Lane, LaneBatch, QueuedJob, QueueFull, QueueShare, TokenQueue
 from bertie.serve.worker import MAX_FAILURES, Failure, Health, Worker
+
+from .conftest import wait_until
 
 
 def sequence(tokens: int) -> Sequence:
@@ -103,8 +104,7 @@ def test_operations_take_turns_and_never_share_a_batch() -> None:
     for _ in range(4):
         queue.add(job(first, 60, 60))
     queue.add(job(second, 10))
-    batches = [queue.take(0) for _ in range(3)]
-    assert [batch.lane.owner.name for batch in batches if batch] == ["a", "b", "a"]
+    assert names(queue, 3) == ["a", "b", "a"]
 
 
 def test_the_queue_is_bounded_in_tokens_for_each_model() -> None:
@@ -247,12 +247,10 @@ def test_the_predicted_wait_with_a_target_is_that_of_full_batches(clock: list[fl
     assert queue.wait(where, 41) == pytest.approx(2.5 + 7 + 2 * 10 + 1)
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 2), st.integers(1, 9), st.booleans(), st.integers(0, 3)), min_size=1, max_size=30
-    ),
-    st.integers(100, 400),
-)
+ARRIVAL = st.tuples(st.integers(0, 2), st.integers(1, 9), st.booleans(), st.integers(0, 3))
+
+
+@given(st.lists(ARRIVAL, min_size=1, max_size=30), st.integers(100, 400))
 def test_with_a_target_no_job_takes_longer_than_predicted(
     arrivals: list[tuple[int, int, bool, int]], size: int
 ) -> None:
@@ -296,14 +294,12 @@ def test_a_cancelled_job_leaves_the_queue_and_its_room() -> None:
     assert queue.take(0) is None
 
 
-def test_a_batch_waits_for_others_until_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr("bertie.serve.queue.time", SimpleNamespace(monotonic=lambda: now[0]))
+def test_a_batch_waits_for_others_until_its_deadline(clock: list[float]) -> None:
     queue, where = TokenQueue(100, max_wait=0.2), lane()
     queue.add(job(where, 10))
-    now[0] += 0.19
+    clock[0] += 0.19
     assert queue.take(0) is None
-    now[0] += 0.02
+    clock[0] += 0.02
     assert lengths(queue) == [10]
     queue.add(job(where, 10))
     queue.add(job(where, 90))
@@ -335,12 +331,10 @@ def test_a_worker_ends_although_the_last_job_was_cancelled() -> None:
     assert taken == [None]
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 2), st.lists(st.integers(0, 120), min_size=1, max_size=9), st.booleans()), max_size=20
-    ),
-    st.integers(1, 100),
-)
+REQUEST = st.tuples(st.integers(0, 2), st.lists(st.integers(0, 120), min_size=1, max_size=9), st.booleans())
+
+
+@given(st.lists(REQUEST, max_size=20), st.integers(1, 100))
 def test_every_sequence_is_computed_once_and_all_room_is_given_back(
     requests: list[tuple[int, list[int], bool]], batch_tokens: int
 ) -> None:
@@ -396,15 +390,11 @@ class Running:
         self.health = Health(lambda: self.engine.compute([sequence(1)]), 1)
         self.metrics = Mock()
         self.done = threading.Semaphore(0)
-        self.worker = Worker(
-            self.queue,
-            {"m": self.health},
-            lambda jobs: self.done.release(len(jobs)) if jobs else None,
-            self.metrics,
-            Mock(),
-            hang_timeout,
-        )
+        self.worker = Worker(self.queue, {"m": self.health}, self.deliver, self.metrics, Mock(), hang_timeout)
         self.worker.start()
+
+    def deliver(self, jobs: list[QueuedJob]) -> None:
+        self.done.release(len(jobs)) if jobs else None
 
     def run(self, *tokens: int) -> list[object]:
         work = job(self.lane, *tokens)
@@ -448,14 +438,9 @@ def test_an_engine_that_fails_repeatedly_is_broken_until_it_computes_again(
     for _ in range(MAX_FAILURES):
         assert not running.health.broken
         assert isinstance(running.run(5)[0], Failure)
-    end = time.monotonic() + 300
-    while not running.worker.broken_models() and time.monotonic() < end:
-        time.sleep(0.005)
-    assert running.worker.broken_models() == ["m"]
+    wait_until(lambda: running.worker.broken_models() == ["m"])
     running.engine.broken = False
-    while running.worker.broken_models() and time.monotonic() < end:
-        time.sleep(0.005)
-    assert not running.health.broken
+    wait_until(lambda: not running.health.broken)
     assert running.run(5) == [5]
 
 
@@ -464,10 +449,7 @@ def test_a_batch_that_does_not_end_is_a_problem() -> None:
     assert running.worker.problem() == ""
     running.engine.go.clear()
     running.queue.add(job(running.lane, 5))
-    end = time.monotonic() + 300
-    while not running.worker.problem() and time.monotonic() < end:
-        time.sleep(0.01)
-    assert "more than 0.1 s" in running.worker.problem()
+    wait_until(lambda: "more than 0.1 s" in running.worker.problem())
     running.engine.go.set()
     running.queue.close()
     assert running.worker.join(300)

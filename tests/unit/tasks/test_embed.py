@@ -33,7 +33,7 @@ def test_fit_detects_whether_pairs_have_scores() -> None:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (("entailment", "contradiction"), r"pairs:1: the label 'entailment' is not a score, and other pairs"),
+        (("entailment", "contradiction"), r"pairs:1: the label 'entailment' is not a score"),
         (("1", None), r"pairs:2: no score, but other pairs have one"),
         (("1", "nan"), r"pairs:2: the score 'nan', which is not a finite number, but other pairs have one"),
         (("1", "1"), r"every pair has the score 1"),

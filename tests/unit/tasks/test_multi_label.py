@@ -24,7 +24,7 @@ from bertie.model.encoder import build_encoder
 from bertie.model.initialization import initialize_weights
 from bertie.model.losses.losses import binary_cross_entropy
 from bertie.model.model import Model
-from bertie.predict.checkpoint_task import checkpoint_task
+from bertie.predict.load import checkpoint_task
 from bertie.tasks import MultiLabel
 from bertie.tasks.example_sums import scores
 from bertie.tasks.label_sets import LabelSetPrediction, label_set_sums, tuned_thresholds

@@ -60,7 +60,7 @@ def test_the_three_forms_of_markers() -> None:
     assert Relate().fit([example(), example(label="Other")]).markers == PLAIN
     typed_task = Relate(form="typed").fit([example(), example(label="Other")])
     assert typed_task.markers == typed
-    with pytest.raises(UserError, match="there is no marker for 'E1:LOC'"):
+    with pytest.raises(UserError, match="no marker for 'E1:LOC'"):
         typed_task.validate([replace(example(), first_type="LOC")])
     with pytest.raises(UserError, match="overlaps the other one"):
         marked_text("markers", PLAIN, replace(example(), second=(1, 4)))
@@ -313,7 +313,7 @@ def spanbert(tiny_config: TransformerConfig, small_tokenizer: Tokenizer, tmp_pat
 
 
 def test_a_model_of_relations_without_labels_and_markers_is_refused(spanbert: Path) -> None:
-    problem = "42 outputs without names, as SpanBERT on TACRED: a model of relations needs a task.json with its kind"
+    problem = "42 outputs, as SpanBERT on TACRED: a model of relations needs a task.json with its kind"
     with pytest.raises(UserError, match=problem):
         bertie.load(spanbert, threads=1)
 

@@ -112,12 +112,6 @@ def test_gold_label_without_a_predicted_probability_is_refused() -> None:
         bertie.score("classify", classes(), said)
 
 
-def test_duplicate_ids_are_refused() -> None:
-    asked = [Question("x", "who", "the cat", (Answer("cat", 4),), f"here:{i}") for i in (1, 2)]
-    with pytest.raises(UserError, match="here:2: duplicate id 'x'"):
-        Span().fit(asked)
-
-
 def test_answers_without_ids_are_refused() -> None:
     asked = [Question("x", "who", "the cat", (Answer("cat", 4),), "here:1")]
     with pytest.raises(UserError, match="prediction 1: no id of the question"):
@@ -149,16 +143,10 @@ def test_score_reads_the_tables_of_glue(tmp_path: Path) -> None:
         bertie.score("regress", numbers, path)
 
 
-@pytest.mark.parametrize(("task", "rows"), CASES[:4], ids=[task.kind for task, _ in CASES[:4]])
-def test_null_prediction_and_missing_prediction_have_different_messages(
-    task: AnyTask, rows: list[dict[str, Any]], tmp_path: Path
-) -> None:
-    name = {"classify": "label", "regress": "score", "choose": "choice", "tag": "tags"}[task.kind]
-    data = write(tmp_path / "dev.jsonl", rows[:1])
-    with pytest.raises(UserError, match=f"said.jsonl:1: {name!r} is null, which is not a prediction$"):
-        bertie.score(task, data, write(tmp_path / "said.jsonl", [{name: None, "other": 1}]))
-    with pytest.raises(UserError, match=f"said.jsonl:1: no {name!r}; there are other"):
-        bertie.score(task, data, write(tmp_path / "said.jsonl", [{"other": 1}]))
+def test_a_prediction_without_value_is_named(tmp_path: Path) -> None:
+    said = write(tmp_path / "said.jsonl", [{"label": None, "other": 1}])
+    with pytest.raises(UserError, match=r"said\.jsonl:1: 'label' is missing or null; there are label, other"):
+        bertie.score("classify", classes()[:1], said)
 
 
 def test_score_reads_conll_files_of_tags(tmp_path: Path) -> None:
@@ -199,7 +187,7 @@ def test_score_reads_answers_by_id_and_odds(tmp_path: Path, capsys: pytest.Captu
     with pytest.raises(UserError, match="the answer to c: the answer must be a string, found '3'"):
         bertie.score("span", data, said | {"c": 3})
     (tmp_path / "said.json").write_text('{"a": "x", "a": "y"}')
-    with pytest.raises(UserError, match=r"said.json:1: the key 'a' stands twice"):
+    with pytest.raises(UserError, match=r"said.json: the key 'a' stands twice"):
         bertie.score("span", data, tmp_path / "said.json")
     for wrong, message in (
         ({"a": 1.0, "b": 2.0}, "no odds for c"),
@@ -216,12 +204,12 @@ def test_classes_that_the_data_lack_are_left_out_of_f1(capsys: pytest.CaptureFix
     found = [{"label": label, "probabilities": {each: float(each == label) for each in "abc"}} for label in "abab"]
     perfect = {"accuracy": 1.0, "f1": 1.0, "matthews": 1.0}
     assert bertie.score("classify", rows, found)["scores"] == perfect
-    assert "f1 is that of" not in capsys.readouterr().err
+    assert "f1 scores" not in capsys.readouterr().err
     found[0] = {"label": "c", "probabilities": {"a": 0.0, "b": 0.0, "c": 1.0}}
     assert bertie.score("classify", rows, found)["scores"]["f1"] == pytest.approx((2 / 3 + 1 + 0) / 3)
     names = [{"label": label} for label in "abaa"]
     assert bertie.score("classify", rows, names)["scores"]["f1"] == pytest.approx(2 / 3)
-    assert "f1 is that of 'b'; --task.labels names the classes" in capsys.readouterr().err  # the data show two only
+    assert "f1 scores 'b'; --task.labels names the classes" in capsys.readouterr().err  # the data show two only
     three = bertie.score(Classify(labels=("a", "b", "c")), rows, names)["scores"]["f1"]
     assert three == pytest.approx((4 / 5 + 2 / 3) / 2)
 

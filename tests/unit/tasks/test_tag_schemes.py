@@ -116,9 +116,7 @@ def test_the_scheme_is_found(tags: str, form: TagForm | None, capsys: pytest.Cap
 @pytest.mark.parametrize("typo", ["I_PER", "PER", "E-PER"])
 def test_one_typo_in_many_lines_is_named(typo: str) -> None:
     tags = "B-PER I-PER O|" * 2000
-    with pytest.raises(
-        UserError, match=r"a\.conll:8002: the tag .* does not fit BIO .* 4,001 of 4,002 words"
-    ) as raised:
+    with pytest.raises(UserError, match=r"a\.conll:8002: the tag .* does not fit BIO") as raised:
         Tag().fit(sentences(f"{tags}B-PER {typo}"))
     assert "--task.scheme" in raised.value.remedy
     kept = Tag(scheme="none").fit(sentences(f"{tags}B-PER {typo}"))
@@ -126,7 +124,7 @@ def test_one_typo_in_many_lines_is_named(typo: str) -> None:
 
 
 def test_tags_of_which_some_have_letters_are_asked_about() -> None:
-    message = r"a\.conll:3: the tag 'B_X' looks like BIO, and most tags do not, such as 'N_PL': 20 of 60 words"
+    message = r"a\.conll:3: the tag 'B_X' looks like BIO, and most tags do not, such as 'N_PL'"
     with pytest.raises(UsageError, match=message) as raised:
         find_form(TagCounts(sentences("N_PL V_SG B_X O|" * 20)), "")
     assert "--task.scheme" in raised.value.remedy

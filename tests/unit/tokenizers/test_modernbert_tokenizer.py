@@ -11,7 +11,7 @@ import tokenizers
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.text.test_bpe import TEXTS, TRICKY, UNICODE, trained
+from tests.unit.corpus.test_bpe import TEXTS, TRICKY, UNICODE, trained
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 import bertie

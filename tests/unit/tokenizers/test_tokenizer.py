@@ -129,7 +129,7 @@ def test_entries_of_vocab_txt_that_tokenizer_json_lacks_are_a_warning(
     with open(tmp_path / "saved" / "vocab.txt", "a") as file:
         file.write("photosynthesis\n")
     assert Tokenizer.load(tmp_path / "saved").vocabulary == VOCABULARY
-    assert "has entries that tokenizer.json lacks, and tokenizer.json takes precedence" in capsys.readouterr().err
+    assert "vocab.txt has entries that tokenizer.json, which takes precedence, lacks" in capsys.readouterr().err
     (tmp_path / "saved" / "tokenizer.json").unlink()
     assert Tokenizer.load(tmp_path / "saved").vocabulary == [*VOCABULARY, "photosynthesis"]
 
@@ -213,7 +213,7 @@ def test_chinese_vocabulary_keeps_its_line_separator_token(shared_data: Path, tm
 
 
 def test_folder_without_tokenizer_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no file names its class, .*it has none of tokenizer\.json, vocab\.txt"):
+    with pytest.raises(UsageError, match=r"no tokenizer_class .*it has none of tokenizer\.json, vocab\.txt"):
         Tokenizer.load(tmp_path)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.parity.test_tokenizer_classes import charsmap, field, spm
-from tests.unit.text.test_tokenizer import VOCABULARY
+from tests.unit.tokenizers.test_tokenizer import VOCABULARY
 
 from bertie.base.errors import UsageError, UserError
 from bertie.tokenizers.sentencepiece import read_model
@@ -183,7 +183,7 @@ def test_a_sentencepiece_model_is_read(tmp_path: Path) -> None:
         ("sentencepiece.bpe.model", {"tokenizer_class": "XLMRobertaTokenizer"}, True, "no unigram model"),
         ("tokenizer.model", {"tokenizer_class": "XLMRobertaTokenizer"}, False, "reads tokenizer.json or sentencepiece.bpe"),
         ("tokenizer.model", {"tokenizer_class": "PreTrainedTokenizerFast"}, True, "reads only tokenizer.json"),
-        ("tokenizer.model", {}, False, "no file names its class"),
+        ("tokenizer.model", {}, False, "no tokenizer_class"),
     ],
 )  # fmt: skip
 def test_sentencepiece_models_that_no_class_reads_are_refused(

@@ -27,6 +27,13 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Time:
     return machine
 
 
+def step(clock: Clock, machine: Time, *seconds: float, evaluation: float = 0.0) -> None:
+    """Take steps of these durations."""
+    for duration in seconds:
+        machine.now += duration
+        clock.tick(duration, evaluation)
+
+
 def started(
     seconds: float, elapsed: float = 0.0, progress: float = 0.0, measured: Mapping[str, tuple[float, ...]] = {}
 ) -> Clock:
@@ -56,14 +63,12 @@ def test_progress_is_linear_in_time(machine: Time) -> None:
     clock = started(10.0)
     seen = []
     for _ in range(9):
-        machine.now += 1.0
-        clock.tick(1.0)
+        step(clock, machine, 1.0)
         seen.append(clock.progress)
     assert seen == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
     assert not clock.is_over(0)
     assert clock.part_of(0) == pytest.approx(0.9 * PARTS, abs=1)
-    machine.now += 0.5
-    clock.tick(0.5)
+    step(clock, machine, 0.5)
     assert clock.is_over(0)  # a further step of 0.9 s would end after the budget
     assert clock.part_of(0) == PARTS - 1
 
@@ -96,9 +101,7 @@ def test_the_rest_of_the_schedule_is_spread_over_the_rest_of_the_time(machine: T
 
 def test_the_last_evaluation_is_expected_to_take_a_third_of_training_on_it(machine: Time) -> None:
     clock = started(10.0)
-    for seconds in (2.0, 0.3, 0.3, 0.3):  # the first step also lays out the text
-        machine.now += seconds
-        clock.tick(seconds, evaluation=10.0)
+    step(clock, machine, 2.0, 0.3, 0.3, 0.3, evaluation=10.0)  # the first step also lays out the text
     assert clock.left == pytest.approx(10 - 2.9 - 1.0)
     clock.measure("evaluation", 0.4)  # what was measured counts
     assert clock.left == pytest.approx(10 - 2.9 - 0.4)
@@ -106,12 +109,9 @@ def test_the_last_evaluation_is_expected_to_take_a_third_of_training_on_it(machi
 
 def test_a_slow_first_step_neither_ends_a_run_nor_skips_its_warmup(machine: Time) -> None:
     clock = started(60.0)
-    machine.now += 36.0
-    clock.tick(36.0, evaluation=64.0)  # further ones take 0.2 s
+    step(clock, machine, 36.0, evaluation=64.0)  # further ones take 0.2 s
     assert clock.progress == pytest.approx(0.6)
-    for _ in range(3):
-        machine.now += 0.2
-        clock.tick(0.2, evaluation=64.0)
+    step(clock, machine, 0.2, 0.2, 0.2, evaluation=64.0)
     assert clock.progress == pytest.approx(0.6 + 0.4 * 0.6 / (24 - 64 / 3 * 0.2), abs=0.01)
 
 
@@ -138,37 +138,25 @@ def test_time_after_an_evaluation_does_not_end_a_run(machine: Time) -> None:
     assert clock.is_over(0)
 
 
-def test_a_single_slow_step_does_not_end_a_run(machine: Time) -> None:
-    clock = started(40.0)
-    for _ in range(20):
-        machine.now += 0.2
-        clock.tick(0.2)
-    machine.now += 33.0  # the process was suspended
-    clock.tick(33.0)
+@pytest.mark.parametrize(
+    ("elapsed", "seconds", "evaluation", "progress"),
+    [
+        (0.0, [*[0.2] * 20, 33.0], 0.0, 37 / 40),  # the process was suspended
+        *(
+            (0.0, [6.0 if step == slow else 0.2 for step in range(8)], 64.0, 7.4 / (40 - 64 / 3 * 0.2))
+            for slow in range(4)
+        ),
+        *((elapsed, [4.0, 3.0, *[0.2] * 20], 64.0, (elapsed + 11) / (40 - 64 / 3 * 0.2)) for elapsed in (0.0, 20.0)),
+    ],
+)
+def test_slow_steps_do_not_end_a_run(
+    machine: Time, elapsed: float, seconds: list[float], evaluation: float, progress: float
+) -> None:
+    """The first one also lays out the text. An evaluation is not expected to take as long as many slow ones."""
+    clock = started(40.0, elapsed, progress=elapsed / 40)
+    step(clock, machine, *seconds, evaluation=evaluation)
     assert not clock.is_over(0)
-    assert clock.progress == pytest.approx(37 / 40)
-
-
-@pytest.mark.parametrize("slow", range(4))
-def test_one_slow_step_at_the_beginning_does_not_end_a_run(machine: Time, slow: int) -> None:
-    clock = started(60.0)
-    for step in range(8):
-        seconds = 6.0 if step == slow else 0.2
-        machine.now += seconds
-        clock.tick(seconds, evaluation=64.0)
-    assert not clock.is_over(0)
-    assert clock.progress == pytest.approx(7.4 / (60 - 64 / 3 * 0.2), abs=0.02)
-
-
-@pytest.mark.parametrize("elapsed", [0.0, 20.0])
-def test_two_slow_steps_at_the_beginning_do_not_end_a_run(machine: Time, elapsed: float) -> None:
-    """The first one lays out the text. An evaluation is not expected to take as long as many of the second one."""
-    clock = started(60.0, elapsed, progress=elapsed / 60)
-    for seconds in (4.0, 3.0, *[0.2] * 50):
-        machine.now += seconds
-        clock.tick(seconds, evaluation=64.0)
-    assert not clock.is_over(0)
-    assert clock.progress == pytest.approx((elapsed + 17) / (60 - 64 / 3 * 0.2), abs=0.05)
+    assert clock.progress == pytest.approx(progress, abs=0.05)
 
 
 def test_processes_that_prepare_steps_know_the_progress(machine: Time) -> None:
@@ -215,8 +203,7 @@ def test_a_resumed_run_has_the_rest_of_its_time(machine: Time) -> None:
 def test_a_resumed_run_without_time_left_ends_with_its_next_step(machine: Time) -> None:
     clock = started(10.0, elapsed=11.0, progress=0.9)
     assert not clock.is_over(0)
-    machine.now += 1.0
-    clock.tick(1.0)
+    step(clock, machine, 1.0)
     assert clock.is_over(0)
 
 

@@ -10,8 +10,7 @@ import torch
 
 from bertie.base.contracts import MicroBatch, Sequence
 from bertie.batches.collate import collate, join
-from bertie.checkpoints.checkpoint import Checkpoint
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.read import Checkpoint, read_checkpoint
 from bertie.model.config import TransformerConfig
 from bertie.model.model import Model
 from bertie.objectives import AnyObjective, Distillation, MaskedLM, NextSentence, ReplacedToken

@@ -19,21 +19,9 @@ def curve(schedule: Schedule, steps: int) -> list[float]:
     return [schedule.factor(step, steps) for step in range(steps)]
 
 
-def factors(warmup: float, steps: int) -> list[float]:
-    return curve(LinearDecay(warmup=warmup), steps)
-
-
-def test_linear_matches_values_computed_by_hand() -> None:
-    # Four warmup steps, the peak at step 4, then a decay that reaches 0 after the last step.
-    assert factors(0.4, 10) == pytest.approx([1 / 5, 2 / 5, 3 / 5, 4 / 5, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6])
-    assert factors(0.0, 4) == [1, 3 / 4, 2 / 4, 1 / 4]
-    assert factors(1.0, 3) == [1 / 4, 2 / 4, 3 / 4]
-    assert factors(0.01, 1) == [1]
-
-
 @given(st.floats(0, 1), st.integers(1, 300))
 def test_linear_rises_then_falls_and_is_never_zero(warmup: float, steps: int) -> None:
-    found = factors(warmup, steps)
+    found = curve(LinearDecay(warmup=warmup), steps)
     warmup_steps = round(warmup * steps)
     assert all(0 < factor <= 1 for factor in found)
     assert found[:warmup_steps] == sorted(set(found[:warmup_steps]))
@@ -42,30 +30,29 @@ def test_linear_rises_then_falls_and_is_never_zero(warmup: float, steps: int) ->
         assert found[warmup_steps] == 1
 
 
-def test_cosine_matches_values_computed_by_hand() -> None:
-    assert curve(Cosine(warmup=0.0), 4) == pytest.approx([1, (2 + 2**0.5) / 4, 1 / 2, (2 - 2**0.5) / 4])
-    assert curve(Cosine(warmup=0.5, floor=0.2), 4) == pytest.approx([1 / 3, 2 / 3, 1, 0.6])
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        (LinearDecay(warmup=0.4), [1 / 5, 2 / 5, 3 / 5, 4 / 5, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),
+        (LinearDecay(warmup=0.0), [1, 3 / 4, 2 / 4, 1 / 4]),
+        (LinearDecay(warmup=1.0), [1 / 4, 2 / 4, 3 / 4]),
+        (LinearDecay(warmup=0.01), [1]),
+        (Cosine(warmup=0.0), [1, (2 + 2**0.5) / 4, 1 / 2, (2 - 2**0.5) / 4]),
+        (Cosine(warmup=0.5, floor=0.2), [1 / 3, 2 / 3, 1, 0.6]),
+        # Howard & Ruder's formula with cut_frac 0.2, ratio 4 and 10 updates: p = t / cut, then 1 - (t - cut) / (T - cut).
+        (SlantedTriangular(warmup=0.2, ratio=4), [(1 + 3 * p / 8) / 4 for p in (0, 4, 8, 7, 6, 5, 4, 3, 2, 1)]),
+        (WarmupStableDecay(warmup=0.2, decay=0.3), [1 / 3, 2 / 3, 1, 1, 1, 1, 1, 3 / 3, 2 / 3, 1 / 3]),
+        (WarmupStableDecay(warmup=0.0, decay=0.0), [1, 1, 1]),
+        (InverseSquareRoot(warmup=0.3), [1 / 4, 2 / 4, 3 / 4, 1, *((4 / n) ** 0.5 for n in range(5, 11))]),
+    ],
+)
+def test_schedules_match_values_computed_by_hand(schedule: Schedule, expected: list[float]) -> None:
+    assert curve(schedule, len(expected)) == pytest.approx(expected)
 
 
-def test_slanted_triangular_matches_the_papers_formula() -> None:
-    # Howard & Ruder's formula with cut_frac 0.2, ratio 4 and 10 updates: p = t / cut, then 1 - (t - cut) / (T - cut).
-    p = [0, 1 / 2, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]
-    expected = [(1 + 3 * share) / 4 for share in p]
-    assert curve(SlantedTriangular(warmup=0.2, ratio=4), 10) == pytest.approx(expected)
-
-
-def test_warmup_stable_decay_matches_values_computed_by_hand() -> None:
-    expected = [1 / 3, 2 / 3, 1, 1, 1, 1, 1, 3 / 3, 2 / 3, 1 / 3]
-    assert curve(WarmupStableDecay(warmup=0.2, decay=0.3), 10) == pytest.approx(expected)
-    assert curve(WarmupStableDecay(warmup=0.0, decay=0.0), 3) == [1, 1, 1]
+def test_warmup_and_decay_are_at_most_the_whole_run() -> None:
     with pytest.raises(UsageError, match=r"warmup \+ decay is more than 1"):
         WarmupStableDecay(warmup=0.6, decay=0.5)
-
-
-def test_inverse_square_root_matches_values_computed_by_hand() -> None:
-    assert curve(InverseSquareRoot(warmup=0.3), 10)[:4] == pytest.approx([1 / 4, 2 / 4, 3 / 4, 1])
-    assert curve(InverseSquareRoot(warmup=0.3), 10)[4:] == pytest.approx([(4 / n) ** 0.5 for n in range(5, 11)])
-    assert curve(InverseSquareRoot(warmup=0.3), 20)[15] == pytest.approx((7 / 16) ** 0.5)
 
 
 @given(

@@ -9,8 +9,8 @@ from torch import Tensor
 from bertie.base.errors import UsageError
 from bertie.checkpoints.families import bert
 from bertie.checkpoints.families.family import POSITIONS, TASK_SHAPES, Family, Module, architectures, joined
-from bertie.checkpoints.families.settings import Settings
-from bertie.model.config import PoolerActivation, TransformerConfig
+from bertie.checkpoints.families.settings import Settings, choice, require
+from bertie.model.config import TransformerConfig
 
 LAYER = "deberta.encoder.layer.{n}"
 DEFAULTS = {
@@ -18,10 +18,11 @@ DEFAULTS = {
     **{"intermediate_size": 6144, "max_position_embeddings": 512, "type_vocab_size": 0, "layer_norm_eps": 1e-7},
 }
 TYPES = {"c2p", "p2c"}
-NORMS = {"none": False, "layer_norm": True}
+NORMS = {False: "none", True: "layer_norm"}
 FREE = ("disentangled_distances", "disentangled_buckets", "disentangled_norm", "position_embedding")
 CONVOLUTION = "encoder.conv.conv.weight"
-CONV_ACTS: tuple[PoolerActivation, ...] = ("tanh", "gelu", "relu")
+CONV_ACTS = {name: name for name in ("tanh", "gelu", "relu")}
+ONLY_TRUE = ("relative_attention", "share_att_key")
 
 
 def write(config: TransformerConfig) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def write(config: TransformerConfig) -> dict[str, Any]:
         **{"relative_attention": True, "pos_att_type": sorted(TYPES), "share_att_key": True},
         "max_relative_positions": config.disentangled_distances,
         "position_buckets": config.disentangled_buckets or -1,
-        "norm_rel_ebd": "layer_norm" if config.disentangled_norm else "none",
+        "norm_rel_ebd": NORMS[config.disentangled_norm],
         "position_biased_input": config.position_embedding == "learned",
         **{"pooler_hidden_size": config.hidden_size, "pooler_hidden_act": "gelu", "pooler_dropout": 0.0},
         "legacy": True,
@@ -44,25 +45,17 @@ def write(config: TransformerConfig) -> dict[str, Any]:
 
 def read(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of attention and positions."""
-    for name in ("relative_attention", "share_att_key"):
-        if (found := values.get(name, False)) is not True:
-            raise UsageError(f"{name} is {found!r}; bertie supports True")
+    require(dict.fromkeys(ONLY_TRUE, False) | values, dict.fromkeys(ONLY_TRUE, True))
     types = values.get("pos_att_type") or []
-    if {each.strip() for each in (types.lower().split("|") if isinstance(types, str) else types)} != TYPES:
+    if {name.strip() for name in (types.lower().split("|") if isinstance(types, str) else types)} != TYPES:
         raise UsageError(f"pos_att_type is {types!r}; bertie supports 'p2c|c2p'")
-    norm = values.get("norm_rel_ebd", "none")
-    if norm not in NORMS:
-        raise UsageError(f"norm_rel_ebd is {norm!r}; bertie supports {' and '.join(map(repr, NORMS))}")
-    sizes = ("embedding_size", "pooler_hidden_size", "attention_head_size")
     width, heads, longest = (known[name] for name in ("hidden_size", "num_attention_heads", "max_position_embeddings"))
     far, buckets = values.get("max_relative_positions", -1), values.get("position_buckets", -1)
-    for name, size in zip(sizes, (width, width, width // heads), strict=True):
-        if (found := values.get(name, size)) != size:
-            raise UsageError(f"{name} is {found!r}; bertie supports {size}")
+    require(values, {"embedding_size": width, "pooler_hidden_size": width, "attention_head_size": width // heads})
     return {
         "disentangled_distances": far if far > 0 else longest,
         "disentangled_buckets": max(buckets, 0),
-        "disentangled_norm": NORMS[norm],
+        "disentangled_norm": choice(values, "norm_rel_ebd", "none", NORMS),
         "position_embedding": "learned" if values.get("position_biased_input", True) else "none",
         **read_convolution(values),
     }
@@ -73,12 +66,8 @@ def read_convolution(values: dict[str, Any]) -> dict[str, Any]:
     kernel = values.get("conv_kernel_size", 0)
     if kernel <= 0:
         return {}
-    act, groups = values.get("conv_act", "tanh"), values.get("conv_groups", 1)
-    if act not in CONV_ACTS:
-        raise UsageError(f"conv_act is {act!r}; bertie supports {', '.join(map(repr, CONV_ACTS))}")
-    if groups != 1:
-        raise UsageError(f"conv_groups is {groups!r}; bertie supports 1")
-    return {"conv_kernel_size": kernel, "conv_act": act}
+    require(values, {"conv_groups": 1})
+    return {"conv_kernel_size": kernel, "conv_act": choice(values, "conv_act", "tanh", CONV_ACTS)}
 
 
 def read_weights(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bertie.base.errors import UsageError
 from bertie.checkpoints.families.family import Family, Module, architectures, joined
-from bertie.checkpoints.families.settings import Settings, require_head_size, rotary_base
+from bertie.checkpoints.families.settings import Settings, choice, require_head_size, rotary_base
 from bertie.model.config import ClassifierPooling, TransformerConfig
 
 LAYER = "model.layers.{n}"
@@ -50,13 +49,8 @@ def write_settings(config: TransformerConfig) -> dict[str, Any]:
 def read_settings(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     """Return the base of rotary positions and the pooling."""
     require_head_size(values, known["hidden_size"], known["num_attention_heads"])
-    pooling = values.get("classifier_pooling", "late")
-    if pooling not in POOLING.values():
-        raise UsageError(f"classifier_pooling is {pooling!r}; bertie supports {', '.join(map(repr, POOLING.values()))}")
-    return {
-        "rotary_base": rotary_base(values, BASE),
-        "classifier_pooling": next(ours for ours, theirs in POOLING.items() if theirs == pooling),
-    }
+    pooling = choice(values, "classifier_pooling", "late", POOLING)
+    return {"rotary_base": rotary_base(values, BASE), "classifier_pooling": pooling}
 
 
 def read(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -65,11 +59,11 @@ def read(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     Damaged ones remain, so that a later check names them.
     """
     joined_weights = dict(weights)
-    for start in {found[1] for name in weights if (found := _PART.match(name))}:
+    for start in {matrices[1] for name in weights if (matrices := _PART.match(name))}:
         parts = [weights.get(f"{start}{part}.weight") for part in PARTS]
-        found = [part for part in parts if part is not None and part.ndim == 2 and part.is_floating_point()]
-        if len(found) == len(PARTS) and len({(part.shape[1], part.dtype) for part in found}) == 1:
-            joined_weights[f"{start}qkv.weight"] = torch.cat(found)
+        matrices = [part for part in parts if part is not None and part.ndim == 2 and part.is_floating_point()]
+        if len(matrices) == len(PARTS) and len({(part.shape[1], part.dtype) for part in matrices}) == 1:
+            joined_weights[f"{start}qkv.weight"] = torch.cat(matrices)
             for part in PARTS:
                 del joined_weights[f"{start}{part}.weight"]
     return joined_weights
@@ -81,9 +75,9 @@ def write(config: TransformerConfig, weights: dict[str, Tensor]) -> dict[str, Te
     heads = (config.num_attention_heads, config.key_value_heads, config.key_value_heads)
     split_weights: dict[str, Tensor] = {}
     for name, tensor in weights.items():
-        start, found, _ = name.rpartition("qkv.weight") if name.endswith("self_attn.qkv.weight") else ("", "", "")
-        parts = tensor.split([size * count for count in heads]) if found else (tensor,)
-        names = [f"{start}{part}.weight" for part in PARTS] if found else [name]
+        start, joined_name, _ = name.rpartition("qkv.weight") if name.endswith("self_attn.qkv.weight") else ("", "", "")
+        parts = tensor.split([size * count for count in heads]) if joined_name else (tensor,)
+        names = [f"{start}{part}.weight" for part in PARTS] if joined_name else [name]
         split_weights |= {name: part.contiguous() for name, part in zip(names, parts, strict=True)}
     return split_weights
 

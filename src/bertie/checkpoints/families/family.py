@@ -1,4 +1,4 @@
-"""What a family of Hugging Face checkpoints needs: a table of module names, and the conversion of its configuration.
+"""A family of Hugging Face checkpoints: a table of module names, and the conversion of its configuration.
 
 One table serves both directions.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from bertie.base.errors import UserError
+from bertie.checkpoints.families.settings import Settings
 from bertie.model.head_facts import HeadShape
 
 LAYER = "{n}"
@@ -57,41 +58,6 @@ class Module(NamedTuple):
         return self._replace(theirs=tuple(new + their.removeprefix(base) for their in self.theirs))
 
 
-class ConfigJson(Protocol):
-    """How config.json describes an encoder: `settings.Settings`, or bertie's own way."""
-
-    def fits(self, config: Any) -> bool:
-        """Return whether the family represents an encoder with this configuration."""
-        ...
-
-    def to_config(self, config: Any) -> dict[str, Any]:
-        """Return the keys of config.json that describe an encoder."""
-        ...
-
-    @property
-    def known(self) -> frozenset[str] | None:
-        """The keys that are obeyed, refused, or without effect. None: all."""
-        ...
-
-    @property
-    def without_effect(self) -> tuple[str, ...]:
-        """Keys that cannot change the result, beside those of all families."""
-        ...
-
-    @property
-    def training_only(self) -> dict[str, float | None]:
-        """Keys of dropout probabilities that bertie has not, and what it has in their place; None: hidden_dropout_prob."""
-        ...
-
-    def from_config(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the keys of the encoder's configuration; "kind" may be omitted for a `TransformerConfig`.
-
-        Raises:
-            UsageError: bertie does not support the model.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class Family:
     """A family of Hugging Face checkpoints."""
@@ -106,7 +72,7 @@ class Family:
     """The modules of the encoder."""
     architectures: dict[frozenset[str], str]
     """Hugging Face's class for the shapes of the heads. `frozenset()` is the class of the bare encoder."""
-    settings: ConfigJson
+    settings: Settings
     """How config.json describes an encoder."""
     represents: Callable[[Any, frozenset[str]], bool] = lambda *_: True
     """Whether the class for heads of these shapes computes what bertie's heads on an encoder of this configuration do."""
@@ -134,7 +100,7 @@ class Family:
     without_derived: Callable[[Any, dict[str, Tensor]], Any] = lambda config, _: config
     """Removes such tensors from the weights that were read, and returns the configuration of the remaining encoder."""
     read: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda weights: weights
-    """Turns Hugging Face's tensors into those of modules, before the table applies, if the classes have other parameters."""
+    """Turns Hugging Face's tensors into tensors of modules, before the table applies, if the classes have other parameters."""
     write: Callable[[Any, dict[str, Tensor]], dict[str, Tensor]] = lambda _, weights: weights
     """The reverse of `read`, after the table was applied, for an encoder of this configuration."""
 
@@ -155,8 +121,8 @@ class Family:
     def skipped(self, weights: dict[str, Tensor], pad_id: int) -> Tensor | None:
         """Return the rows of the matrix of positions that no token uses. None: there are none."""
         rows = self.skipped_rows(POSITIONS, pad_id)
-        found = weights.get(self.positions) if rows else None
-        return None if found is None else found[:rows].clone()
+        matrix = weights.get(self.positions) if rows else None
+        return None if matrix is None else matrix[:rows].clone()
 
     def with_skipped(self, weights: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
         """Return the matrix of positions, by its name in weights to write, with such rows."""
@@ -226,7 +192,7 @@ def from_huggingface(
         The weights, with the pooler as `pooler.*`, and the names that do not belong to the family.
     """
     original = canonical_names(family, weights)
-    cleaned = {name: weights.pop(own) for name, own in original.items()}
+    cleaned = {name: weights.pop(old) for name, old in original.items()}
     numbered = {their.split(LAYER)[0] for row in family.encoder for their in _theirs(row) if LAYER in their}
     layers = _layers_of(cleaned, f"(?:{'|'.join(map(re.escape, sorted(numbered)))})(\\d+)\\.") if numbered else []
     renamed: dict[str, Tensor] = {}
@@ -237,8 +203,8 @@ def from_huggingface(
             names[theirs[0]] = row
             continue
         for leaf in ("weight", "bias"):
-            found = [cleaned[f"{name}.{leaf}"] for name in theirs if f"{name}.{leaf}" in cleaned]
-            joinable = [tensor for tensor in found if tensor.is_floating_point()]  # joining would convert integers
+            parts = [cleaned[f"{name}.{leaf}"] for name in theirs if f"{name}.{leaf}" in cleaned]
+            joinable = [tensor for tensor in parts if tensor.is_floating_point()]  # joining would convert integers
             if len(joinable) == len(theirs) and len({tensor.shape for tensor in joinable}) == 1:
                 renamed[f"{row.ours}.{leaf}"] = torch.cat([cleaned.pop(f"{name}.{leaf}") for name in theirs])
         for name in theirs:  # names of tensors that were not joined, for the error message of a later check
@@ -260,7 +226,7 @@ def from_huggingface(
 
 
 def canonical_names(family: Family, weights: Iterable[str]) -> dict[str, str]:
-    """Return the names in a file by those of Hugging Face's class with a head. Raises UserError as `_unwrapped`."""
+    """Return the names in a file by the names in Hugging Face's class with a head. Raises UserError as `_unwrapped`."""
     rows = family.modules({}, [0])
     bare = [(row, their.removeprefix(family.base)) for row in rows for their in _theirs(row)]
     starts = tuple({name.split(".")[0] + "." for _, name in bare})
@@ -285,14 +251,14 @@ def untie(family: Family, weights: dict[str, Tensor], tied: bool) -> str:
     """
     wrong = ""
     for copy, source in family.tied.items():
-        found, own = weights.pop(copy, None), weights.get(source)
-        if found is None:
+        duplicate, original = weights.pop(copy, None), weights.get(source)
+        if duplicate is None:
             head = copy.removesuffix(".weight").removesuffix(".decoder") + "."
             if not tied and copy.endswith(".weight") and any(name.startswith(head) for name in weights):
                 wrong = wrong or copy
-        elif own is None:
-            weights[source] = found
-        elif own.shape != found.shape or not torch.equal(own, found.to(own.dtype)):
+        elif original is None:
+            weights[source] = duplicate
+        elif original.shape != duplicate.shape or not torch.equal(original, duplicate.to(original.dtype)):
             wrong = copy
     return wrong
 
@@ -300,7 +266,7 @@ def untie(family: Family, weights: dict[str, Tensor], tied: bool) -> str:
 def _rows_of(rows: list[Module], weights: Iterable[str]) -> list[Module]:
     """Return one row per module of bertie: the last whose counterpart has weights.
 
-    The pooler of a classification head may have another name than that of the encoder.
+    The pooler of a classification head may have another name than the encoder's.
     """
     present = {name.rpartition(".")[0] for name in weights}
     chosen: dict[str, Module] = {}
@@ -328,7 +294,7 @@ def _numbered(pattern: Module, layers: Iterable[int]) -> list[Module]:
 
 
 def _layers_of(weights: Iterable[str], pattern: str) -> list[int]:
-    return sorted({int(found[1]) for name in weights if (found := re.match(pattern, name))})
+    return sorted({int(match[1]) for name in weights if (match := re.match(pattern, name))})
 
 
 def _split(row: Module, leaf: str, tensor: Tensor) -> list[tuple[str, Tensor]]:
@@ -358,10 +324,10 @@ def _unwrapped(names: Iterable[str], base: str, anchors: tuple[str, ...], starts
         UserError: There are several encoders and none has the name of the class, or two names become one.
     """
     leaves = {"gamma": "weight", "beta": "bias"}  # as in TensorFlow
-    spelled = {name: NORM.sub(lambda found: f"{found[1]}.{leaves[found[2].lower()]}", name) for name in names}
+    spelled = {name: NORM.sub(lambda match: f"{match[1]}.{leaves[match[2].lower()]}", name) for name in names}
     prefix = _prefix(spelled.values(), base, anchors)
     outer = prefix.removesuffix(base) if base and prefix.endswith(base) else re.sub(r"[^.]+\.$", "", prefix)
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     result: dict[str, str] = {}
     for name, new in spelled.items():
         canonical = new
@@ -371,9 +337,9 @@ def _unwrapped(names: Iterable[str], base: str, anchors: tuple[str, ...], starts
             canonical = new.removeprefix(prefix)
         elif prefix not in ("", base) and new.startswith(outer):
             canonical = new.removeprefix(outer)
-        if canonical in found:
-            raise UserError(f"two tensors are the same weights: {found[canonical][:200]} and {name[:200]}")
-        found[canonical] = name
+        if canonical in sources:
+            raise UserError(f"two tensors are the same weights: {sources[canonical][:200]} and {name[:200]}")
+        sources[canonical] = name
         result[name] = canonical
     return result
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from bertie.base.errors import UsageError
 from bertie.checkpoints.families.family import Family, Module
-from bertie.checkpoints.families.settings import ACTIVATIONS, Settings
+from bertie.checkpoints.families.settings import ACTIVATIONS, Settings, choice
 from bertie.model.config import TransformerConfig
 from bertie.model.head_facts import HeadShape
 
 LAYER = "transformer.h.{n}"
-LAYERS = ("tanh", "none")  # of heads: bertie's, or none as in Hugging Face's class
+LAYERS = {"tanh": "tanh", "none": "none"}  # of heads: bertie's, or none as in Hugging Face's class
 KEYS = {  # bertie's names of keys of config.json, and Hugging Face's
     **{"vocab_size": "vocab_size", "hidden_size": "n_embd", "num_hidden_layers": "n_layer"},
     **{"num_attention_heads": "n_head", "intermediate_size": "n_inner", "max_position_embeddings": "n_positions"},
@@ -31,9 +30,7 @@ DEFAULTS = {
 def head_layer(values: dict[str, Any]) -> dict[str, Any]:
     """Return whether heads have a pooler: config.json says it, or its class. bertie writes it for a model without one."""
     one_matrix = any("ForSequenceClassification" in name for name in values.get("architectures") or ())
-    if (named := values.get("pooler_act", "none" if one_matrix else "tanh")) not in LAYERS:
-        raise UsageError(f"pooler_act is {named!r:.60}; bertie supports {' and '.join(map(repr, LAYERS))}")
-    return {"pooler_act": named}
+    return {"pooler_act": choice(values, "pooler_act", "none" if one_matrix else "tanh", LAYERS)}
 
 
 def written_layer(config: TransformerConfig) -> dict[str, Any]:
@@ -42,7 +39,7 @@ def written_layer(config: TransformerConfig) -> dict[str, Any]:
 
 
 def represents(config: TransformerConfig, shapes: frozenset[str]) -> bool:
-    """Return whether the class for heads of these shapes computes what those of bertie do."""
+    """Return whether the class for heads of these shapes computes the same as bertie's heads."""
     return "text" not in shapes or config.pooler_act == "none"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from bertie.base.errors import UsageError
 from bertie.checkpoints.families.family import TASK_SHAPES, Family, Module, architectures
-from bertie.checkpoints.families.settings import Settings
+from bertie.checkpoints.families.settings import Settings, choice, require
 from bertie.model.config import ClassifierPooling, TransformerConfig
 
 LAYER = "model.layers.{n}"
@@ -59,17 +59,13 @@ def read(values: dict[str, Any], _: dict[str, Any]) -> dict[str, Any]:
     known: dict[str, Any] = {"global_attention_every": _global_every(values)}
     if (half := values.get("sliding_window")) is not None and values.get("local_attention", 128) != 2 * half:
         raise UsageError(f"sliding_window is {half!r}, and local_attention is not twice as large: make them agree")
-    pooling = values.get("classifier_pooling", "cls")
-    if pooling not in POOLING.values():
-        raise UsageError(f"classifier_pooling is {pooling!r}; bertie supports 'cls' and 'mean'")
-    known["classifier_pooling"] = next(ours for ours, theirs in POOLING.items() if theirs == pooling)
+    known["classifier_pooling"] = choice(values, "classifier_pooling", "cls", POOLING)
     for ours, kind, old, default in (
         ("rotary_base", GLOBAL, "global_rope_theta", 160_000.0),
         ("local_rotary_base", LOCAL, "local_rope_theta", 10_000.0),
     ):
         rope = (values.get("rope_parameters") or {}).get(kind) or {}
-        if (found := rope.get("rope_type", "default")) != "default":
-            raise UsageError(f"rope_parameters has the rope_type {found!r}; bertie supports 'default'")
+        require(rope, {"rope_type": "default"})
         known[ours] = float(rope.get("rope_theta") or values.get(old) or default)
     return known
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from bertie.base.errors import UsageError
 from bertie.checkpoints.families import bert
 from bertie.checkpoints.families.family import Family, Module, architectures, joined
-from bertie.checkpoints.families.settings import Settings, require_head_size, rotary_base
+from bertie.checkpoints.families.settings import Settings, require, require_head_size, rotary_base
 
 LAYER = "nomic_bert.encoder.layers.{n}"
 DEFAULTS = {
@@ -32,11 +31,7 @@ def read(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     require_head_size(values, known["hidden_size"], known["num_attention_heads"])
     base = rotary_base(values, BASE)
     used = {"layer_norm_eps": 1e-12, **known, "rotary_base": base}
-    for name, ours in AUTHORS.items():
-        if (found := values.get(name, used[ours])) != used[ours]:
-            raise UsageError(
-                f"{name} is {found!r}, and transformers reads {used[ours]!r} from other keys: make them agree"
-            )
+    require(values, {theirs: used[ours] for theirs, ours in AUTHORS.items()})
     return {"rotary_base": base}
 
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from bertie.base.errors import UsageError
 from bertie.checkpoints.families import gpt2
 from bertie.checkpoints.families.family import Family, Module
-from bertie.checkpoints.families.settings import Settings
+from bertie.checkpoints.families.settings import Settings, choice
 from bertie.model.config import TransformerConfig
 
 ACTIVATIONS = {"gelu_tanh": "gelu", "relu": "relu"}  # "gelu" is the tanh approximation here
@@ -18,16 +17,13 @@ ACTIVATIONS = {"gelu_tanh": "gelu", "relu": "relu"}  # "gelu" is the tanh approx
 
 def read(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     """Return the activation, the size of the feed-forward layer, and the layer of heads."""
-    name, width = values.get("afn", "gelu"), known["hidden_size"]
-    if name not in ACTIVATIONS.values():
-        raise UsageError(f"afn is {name!r}; bertie supports {' and '.join(map(repr, ACTIVATIONS.values()))}")
-    act = next(ours for ours, theirs in ACTIVATIONS.items() if theirs == name)
-    return {"hidden_act": act, "intermediate_size": 4 * width} | gpt2.head_layer(values)
+    act = choice(values, "afn", "gelu", ACTIVATIONS)
+    return {"hidden_act": act, "intermediate_size": 4 * known["hidden_size"]} | gpt2.head_layer(values)
 
 
 def write(config: TransformerConfig) -> dict[str, Any]:
-    own = {"afn": ACTIVATIONS[config.hidden_act], "embd_pdrop": config.hidden_dropout_prob}
-    return own | gpt2.written_layer(config)
+    names = {"afn": ACTIVATIONS[config.hidden_act], "embd_pdrop": config.hidden_dropout_prob}
+    return names | gpt2.written_layer(config)
 
 
 def suits(config: TransformerConfig) -> bool:

@@ -6,27 +6,14 @@ from typing import Any
 
 from bertie.base import config as configuration
 from bertie.checkpoints.families.family import Family, Module
-from bertie.model.encoder import EncoderConfig
+from bertie.checkpoints.families.settings import Settings
 
 
-class OwnSettings:
+class OwnSettings(Settings):
     """All settings by bertie's names, in one key."""
 
-    known = None  # no other program writes this format
-    without_effect = ()
-
-    @property
-    def training_only(self) -> dict[str, float | None]:
-        return {}
-
-    def fits(self, config: EncoderConfig) -> bool:  # noqa: ARG002
+    def fits(self, config: Any) -> bool:  # noqa: ARG002
         return True
-
-    def to_config(self, config: EncoderConfig) -> dict[str, Any]:
-        return {"encoder": configuration.plain(config)}
-
-    def from_config(self, values: dict[str, Any]) -> dict[str, Any]:
-        return values["encoder"] if isinstance(values.get("encoder"), dict) else {}
 
 
 FAMILY = Family(
@@ -36,6 +23,11 @@ FAMILY = Family(
     encoder=(Module("pooler", "pooler"),),
     kept=("encoder.", "heads.", "reading.", "generator."),
     architectures={frozenset(): "BertieModel"},
-    settings=OwnSettings(),
+    settings=OwnSettings(
+        keys={},
+        reads=("encoder",),
+        write=lambda config: {"encoder": configuration.plain(config)},
+        read=lambda values, _: values["encoder"] if isinstance(values.get("encoder"), dict) else {},
+    ),
     in_transformers=False,
 )

@@ -1,6 +1,6 @@
 """Reformer checkpoints (Kitaev et al. 2020).
 
-The size of hidden states in config.json is that of a stream; bertie's is that of both. The head over the vocabulary has a
+The size of hidden states in config.json is the size of a stream, bertie's is the size of both. The head over the vocabulary has a
 matrix of its own. transformers has a bias beside it, but does not add it to the logits, and neither does bertie. Its class for
 classification has a dense layer that halves the size, which bertie has not: such models are saved as encoders with bertie's
 names for the head.
@@ -116,7 +116,7 @@ SETTINGS = Settings(
 
 
 def read(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return Hugging Face's tensors with those of axial positions as matrices, under the names of embeddings.
+    """Return Hugging Face's tensors, with axial positions as matrices, under the names of embeddings.
 
     Tensors with another number of dimensions are damaged. They remain, so that a later check names them.
     """

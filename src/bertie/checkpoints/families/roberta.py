@@ -1,4 +1,4 @@
-"""RoBERTa checkpoints (Liu et al. 2019).
+"""RoBERTa checkpoints (Liu et al. 2019); in other languages CamemBERT (Martin et al. 2020) and XLM-RoBERTa (Conneau et al. 2020).
 
 The encoder is BERT's with at most one segment. This decides the format: an encoder of BERT's structure with
 type_vocab_size 0 or 1 is saved as RoBERTa, any other as BERT. The class of Hugging Face needs a matrix of segment
@@ -77,3 +77,16 @@ FAMILY = Family(
     derived=derived,
     without_derived=without_derived,
 )
+
+
+def _in_other_languages(model_type: str, title: str, prefix: str) -> Family:
+    """Return a family in which only names and defaults differ."""
+    fixed = SETTINGS.fixed | {"saved_as": model_type}
+    defaults = DEFAULTS | {"vocab_size": 30522}
+    settings = replace(SETTINGS, defaults=defaults, fixed=fixed, suits=lambda _: True)
+    classes = architectures(prefix, "masked", *TASK_SHAPES)
+    return replace(FAMILY, model_type=model_type, title=title, architectures=classes, settings=settings)
+
+
+CAMEMBERT = _in_other_languages("camembert", "CamemBERT", "Camembert")
+XLM_ROBERTA = _in_other_languages("xlm-roberta", "XLM-RoBERTa", "XLMRoberta")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from bertie.base.errors import UsageError
 from bertie.model.config import TransformerConfig
 from bertie.model.positions import SinusoidalEmbedding
 
+T = TypeVar("T")
 POSITION = "encoder.embeddings.position.weight"
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu"}  # bertie -> Hugging Face
 READ_ACTIVATIONS = {theirs: ours for ours, theirs in ACTIVATIONS.items()} | {
@@ -71,7 +72,7 @@ class Settings:
     keys: dict[str, str]
     """bertie's names of settings, and the keys of config.json."""
     defaults: dict[str, Any] = field(default_factory=dict)
-    """Values of keys that config.json may omit. If that of the dropout of heads is here, it cannot be null."""
+    """Values of keys that config.json may omit. A dropout of heads with a default here cannot be null."""
     training_only: dict[str, float | None] = field(default_factory=dict)
     """Dropout probabilities that bertie has not, or not apart from others, and what it has in their place; None:
     hidden_dropout_prob. `convert` keeps them."""
@@ -96,7 +97,7 @@ class Settings:
     aliases: dict[str, str] = field(default_factory=dict)
     """Other names of keys, from older versions, and the keys."""
     without_effect: tuple[str, ...] = ()
-    """Keys that cannot change the result, beside those of all families (`WITHOUT_EFFECT`)."""
+    """Keys that cannot change the result, beside the keys of all families (`WITHOUT_EFFECT`)."""
 
     @property
     def known(self) -> frozenset[str]:
@@ -115,7 +116,11 @@ class Settings:
         """Return whether the class of the family computes the same as an encoder with this configuration."""
         free = {*self.keys, *self.fixed, *self.free, *["hidden_act"] * bool(self.activation)}
         return isinstance(config, self.encoder) and (
-            all(getattr(config, each.name) == each.default for each in fields(config) if each.name not in free)
+            all(
+                getattr(config, setting.name) == setting.default
+                for setting in fields(config)
+                if setting.name not in free
+            )
             and all(getattr(config, name) == value for name, value in self.fixed.items())
             and (not self.activation or config.hidden_act in self.activations)
             and self.suits(config)
@@ -138,12 +143,12 @@ class Settings:
         for name in self.aliases.keys() & values.keys():
             other = self.aliases[name]
             if values.get(other, values[name]) != values[name]:
-                found = f"{name} is {values[name]!r:.60} and {other} is {values[other]!r:.60}"
-                raise UsageError(f"{found}, which are the same setting: make them agree")
+                both = f"{name} is {values[name]!r:.60} and {other} is {values[other]!r:.60}"
+                raise UsageError(f"{both}, which are the same setting: make them agree")
             values = values | {other: values[name]}
         require(values, self.supported)
-        found = {ours: values.get(theirs, self.defaults.get(theirs)) for ours, theirs in self.keys.items()}
-        known = {name: value for name, value in found.items() if value is not None} | self.fixed
+        named = {ours: values.get(theirs, self.defaults.get(theirs)) for ours, theirs in self.keys.items()}
+        known = {name: value for name, value in named.items() if value is not None} | self.fixed
         if self._head_dropout and known.get(HEAD_DROPOUT) == known.get("hidden_dropout_prob", 0.1):
             known.pop(HEAD_DROPOUT, None)
         if self.activation:
@@ -162,8 +167,16 @@ def require(values: dict[str, Any], supported: dict[str, Any]) -> None:
         UsageError: A key has another value.
     """
     for name, value in supported.items():
-        if (found := values.get(name, value)) != value:
-            raise UsageError(f"{name} is {found!r}; bertie supports {value!r}")
+        if (actual := values.get(name, value)) != value:
+            raise UsageError(f"{name} is {actual!r}; bertie supports {value!r}")
+
+
+def choice(values: dict[str, Any], name: str, default: str, names: Mapping[T, str]) -> T:
+    """Return bertie's name of the value of a key. names: the supported values by bertie's names. Raises UsageError."""
+    ours = {theirs: ours for ours, theirs in names.items()}
+    if (value := values.get(name, default)) not in ours:
+        raise UsageError(f"{name} is {value!r:.60}; bertie supports {' and '.join(map(repr, ours))}")
+    return ours[value]
 
 
 def require_empty(values: dict[str, Any]) -> None:
@@ -200,13 +213,13 @@ def sinusoidal_table(config: TransformerConfig) -> dict[str, Tensor]:
 
 def without_sinusoidal_table(config: TransformerConfig, weights: dict[str, Tensor]) -> TransformerConfig:
     """Remove the matrix of sinusoidal positions from weights. A matrix with other values is learned, and remains."""
-    found = weights.get(POSITION)
-    if config.position_embedding != "sinusoidal" or found is None:
+    stored = weights.get(POSITION)
+    if config.position_embedding != "sinusoidal" or stored is None:
         return config
     learned = replace(config, position_embedding="learned")
-    if found.shape != (config.max_position_embeddings, config.embedding_width):
+    if stored.shape != (config.max_position_embeddings, config.embedding_width):
         return learned
-    if not torch.allclose(found.float(), sinusoidal_table(config)[POSITION], atol=HALF_PRECISION):
+    if not torch.allclose(stored.float(), sinusoidal_table(config)[POSITION], atol=HALF_PRECISION):
         return learned
     del weights[POSITION]
     return config

@@ -59,13 +59,13 @@ def read(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
 
 def _languages(values: dict[str, Any]) -> dict[str, Any]:
     """Return the languages of a model with language embeddings. Languages without a name get their number."""
-    count, names, own = values.get("n_langs", 1), values.get("id2lang") or {}, values.get("lang_id", 0)
+    count, names, language = values.get("n_langs", 1), values.get("id2lang") or {}, values.get("lang_id", 0)
     if count < 2 or not values.get("use_lang_emb", True):  # the class has language embeddings for two or more
         return {}
-    if not 0 <= own < count:
-        raise UsageError(f"lang_id is {own!r}, and there are {count} languages")
+    if not 0 <= language < count:
+        raise UsageError(f"lang_id is {language!r}, and there are {count} languages")
     languages = tuple(str(names.get(str(number), number)) for number in range(count))
-    return {"language_embeddings": True, "languages": languages, "language": languages[own] if own else ""}
+    return {"language_embeddings": True, "languages": languages, "language": languages[language] if language else ""}
 
 
 SETTINGS = Settings(

@@ -10,9 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
-from bertie.base.errors import UsageError
 from bertie.checkpoints.families.family import Family, Module, architectures, joined
-from bertie.checkpoints.families.settings import Settings
+from bertie.checkpoints.families.settings import Settings, choice, require
 from bertie.model.encoders.xlnet import XlnetConfig
 
 LAYER = "transformer.layer.{n}"
@@ -35,11 +34,8 @@ _PARAMETER = re.compile(r"(.*rel_attn\.)(q|k|v|r|o|seg_embed|r_[wrs]_bias)(\.wei
 
 def read_settings(values: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     """Check the pooled token. Without a dropout probability of its own, attention has the other one."""
-    if (pooled := known["pooled_token"]) not in ("first", "last"):
-        raise UsageError(f"summary_type is {pooled!r}; bertie supports 'first' and 'last'")
-    width, heads = known["hidden_size"], known["num_attention_heads"]
-    if values.get("d_head", width // heads) != width // heads:
-        raise UsageError(f"d_head is {values['d_head']!r}; bertie supports d_model / n_head, {width // heads}")
+    choice(values, "summary_type", "last", {"first": "first", "last": "last"})
+    require(values, {"d_head": known["hidden_size"] // known["num_attention_heads"]})
     return {"attention_probs_dropout_prob": values["dropout"], **known} if "dropout" in values else {}
 
 
@@ -69,20 +65,20 @@ SETTINGS = Settings(
 
 
 def read(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return Hugging Face's tensors with those of linear layers and embeddings as matrices, and biases as vectors.
+    """Return Hugging Face's tensors with linear layers and embeddings as matrices, and biases as vectors.
 
     Tensors with another number of dimensions are damaged. They remain, so that a later check names them.
     """
     converted = {}
     for name, tensor in weights.items():
-        found = _PARAMETER.match(name)
+        match = _PARAMETER.match(name)
         if name.endswith("mask_emb") and tensor.ndim == 3:
             converted[f"{name}.weight"] = tensor.flatten(0, 1)
-        elif found and found[2] in BIASES and tensor.ndim == 2:
-            converted[found[1] + BIASES[found[2]]] = tensor.flatten()
-        elif found and tensor.ndim == 3:
+        elif match and match[2] in BIASES and tensor.ndim == 2:
+            converted[match[1] + BIASES[match[2]]] = tensor.flatten()
+        elif match and tensor.ndim == 3:
             matrix = tensor.flatten(1)
-            converted[f"{name}.weight"] = matrix.t().contiguous() if found[2] in ("q", "k", "v", "r") else matrix
+            converted[f"{name}.weight"] = matrix.t().contiguous() if match[2] in ("q", "k", "v", "r") else matrix
         else:
             converted[name] = tensor
     return converted
@@ -93,14 +89,14 @@ def write(config: XlnetConfig, weights: dict[str, Tensor]) -> dict[str, Tensor]:
     heads, theirs = config.num_attention_heads, {ours: name for name, ours in BIASES.items()}
     converted = {}
     for name, tensor in weights.items():
-        found = _PARAMETER.match(name)
+        match = _PARAMETER.match(name)
         base, _, leaf = name.rpartition(".")
         if name.endswith("mask_emb.weight"):
             converted[base] = tensor[None]
         elif leaf in theirs and base.endswith("rel_attn"):
             converted[f"{base}.{theirs[leaf]}"] = tensor.unflatten(0, (heads, -1))
-        elif found:
-            matrix = tensor.t() if found[2] in ("q", "k", "v", "r") else tensor
+        elif match:
+            matrix = tensor.t() if match[2] in ("q", "k", "v", "r") else tensor
             converted[base] = matrix.contiguous().unflatten(1, (heads, -1))
         else:
             converted[name] = tensor

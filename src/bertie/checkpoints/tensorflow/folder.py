@@ -17,7 +17,6 @@ from bertie.checkpoints.huggingface import shapes_of, to_config_json, transforme
 from bertie.checkpoints.tensorflow import names
 from bertie.checkpoints.tensorflow.names import OBJECT_GRAPH, VALUE
 from bertie.checkpoints.tensorflow.tensor_bundle import TensorBundle, open_bundle, write_bundle
-from bertie.checkpoints.weight_files import require_valid
 from bertie.files.protobuf import Message
 from bertie.model.model import Model
 from bertie.tokenizers.tokenizer import Tokenizer
@@ -31,9 +30,9 @@ CLASSIFIERS = {"bert": "BertForSequenceClassification", "albert": "AlbertForSequ
 """Hugging Face's class of a fine-tuned classifier."""
 LAYER_NORM_EPS = 1e-12  # a constant in Google's code
 GELU = {"bert": "gelu", "albert": "gelu_pytorch_tanh", "electra": "gelu"}
-"""What "gelu" in Google's configurations means, by Hugging Face's names: the defaults of transformers for these families.
+"""Meaning of "gelu" in Google's configurations, by Hugging Face's names: the defaults of transformers for these families.
 
-In Google's code of ALBERT (google-research/albert), it is the approximation by tanh, in that of ELECTRA the exact function.
+In Google's code of ALBERT (google-research/albert), it is the approximation by tanh, in ELECTRA's code the exact function.
 google-research/bert published its models in 2018 with the exact one; the approximation replaced it later."""
 
 
@@ -50,19 +49,19 @@ def find_checkpoint(source: Path) -> Path | None:
         return source
     if find_config(source) is None:
         return None
-    found = sorted(path.with_suffix("") for path in source.glob("*.index"))
-    if len(found) > 1:
+    prefixes = sorted(path.with_suffix("") for path in source.glob("*.index"))
+    if len(prefixes) > 1:
         chosen = source / (latest(source / LATEST) or LATEST)
-        if chosen not in found:
+        if chosen not in prefixes:
             raise UsageError(
-                f"{source} holds {len(found)} TensorFlow checkpoints: name one of them, such as {found[0]}"
+                f"{source} holds {len(prefixes)} TensorFlow checkpoints: name one of them, such as {prefixes[0]}"
             )
         return chosen
-    if not found and (data := sorted(source.glob("*.data-*-of-*"))):
+    if not prefixes and (data := sorted(source.glob("*.data-*-of-*"))):
         raise UsageError(
             f"{source} holds {data[0].name} of a TensorFlow checkpoint without its .index file: restore it"
         )
-    return found[0] if found else None
+    return prefixes[0] if prefixes else None
 
 
 def find_config(folder: Path) -> Path | None:
@@ -116,9 +115,7 @@ def read_weights(prefix: Path) -> dict[str, Tensor]:
     _, theirs = _variables(bundle, *_config(prefix))
     if left_out := [entry for entry in bundle.entries if GENERATOR.match(entry)]:
         console.warn(f"{prefix}: ELECTRA's generator is left out: {console.plural(len(left_out), 'variable')}")
-    read = {name: _oriented(name, bundle.read(entry), transposed) for entry, (name, transposed) in theirs.items()}
-    require_valid(Path(f"{prefix}.index"), read)
-    return read
+    return {name: _oriented(name, bundle.read(entry), transposed) for entry, (name, transposed) in theirs.items()}
 
 
 def _config(prefix: Path) -> tuple[Path, dict[str, Any]]:
@@ -138,7 +135,7 @@ def _variables(bundle: TensorBundle, path: Path, values: dict[str, Any]) -> tupl
         model_type = names.model_type_of(known.values())
         if values.get("model_type", model_type) != model_type:
             raise UserError(
-                f"its variables are those of {model_type}, and {path.name} names {repr(values['model_type'])[:60]}"
+                f"its variables belong to {model_type}, and {path.name} names {repr(values['model_type'])[:60]}"
             )
         return model_type, _their_names(model_type, known)
 
@@ -194,42 +191,42 @@ def latest(path: Path) -> str:
     """Return the name of the latest checkpoint that a file `checkpoint` names; "" if it names none."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            found = re.search(r'^model_checkpoint_path: *"([^"\n]*)"', file.read(1 << 16), re.MULTILINE)
+            match = re.search(r'^model_checkpoint_path: *"([^"\n]*)"', file.read(1 << 16), re.MULTILINE)
     except OSError:
         return ""
-    return found[1].rpartition("/")[2] if found else ""
+    return match[1].rpartition("/")[2] if match else ""
 
 
 def _known_names(bundle: TensorBundle, layers: int) -> dict[str, str]:
     """Return the names that the variables of a model have in TensorFlow 1, by the names of their entries."""
-    given, slots = _object_graph(bundle) if OBJECT_GRAPH in bundle.entries else ({}, set())
-    found = {}
+    named, slots = _object_graph(bundle) if OBJECT_GRAPH in bundle.entries else ({}, set())
+    known = {}
     for entry in bundle.entries:
         if entry in slots or GENERATOR.match(entry) or names.is_skipped(entry):
             continue
         second = entry.removesuffix(VALUE)
-        found[entry] = entry if second == entry else names.first_name(second, given.get(entry, ""), layers)
-    if any(name.startswith(names.HEAD_POOLER) for name in found.values()):
-        unused = [entry for entry, name in found.items() if name.startswith(names.POOLER)]
+        known[entry] = entry if second == entry else names.first_name(second, named.get(entry, ""), layers)
+    if any(name.startswith(names.HEAD_POOLER) for name in known.values()):
+        unused = [entry for entry, name in known.items() if name.startswith(names.POOLER)]
         if unused:
             console.warn(f"{bundle.prefix}: the encoder's pooler is left out: the head has one of its own")
-        found = {entry: name for entry, name in found.items() if entry not in unused}
-    return found
+        known = {entry: name for entry, name in known.items() if entry not in unused}
+    return known
 
 
 def _object_graph(bundle: TensorBundle) -> tuple[dict[str, str], set[str]]:
     """Return the names of variables in the object graph, by their entries, and the entries of the optimizer."""
-    given: dict[str, str] = {}
+    names_in_graph: dict[str, str] = {}
     slots: set[str] = set()
     objects = [Message(part) for part in Message(b"".join(bundle.strings(OBJECT_GRAPH)[:1])).parts(1)]
-    numbers = {Message(slot).integer(3) for each in objects for slot in each.parts(3)}
-    for number, each in enumerate(objects):
-        for attribute in map(Message, each.parts(2)):
+    numbers = {Message(slot).integer(3) for node in objects for slot in node.parts(3)}
+    for number, node in enumerate(objects):
+        for attribute in map(Message, node.parts(2)):
             name, entry = (b"".join(attribute.parts(field)).decode(errors="replace") for field in (2, 3))
-            given[entry] = name
+            names_in_graph[entry] = name
             if number in numbers:
                 slots.add(entry)
-    return given, slots
+    return names_in_graph, slots
 
 
 def _their_names(model_type: str, known: dict[str, str]) -> dict[str, tuple[str, bool]]:
@@ -237,13 +234,15 @@ def _their_names(model_type: str, known: dict[str, str]) -> dict[str, tuple[str,
     theirs: dict[str, tuple[str, bool]] = {}
     entries: dict[str, str] = {}
     for entry, name in known.items():
-        found = names.to_huggingface(model_type, name)
-        if found is None:
+        translated = names.to_huggingface(model_type, name)
+        if translated is None:
             title = {"bert": "BERT", "albert": "ALBERT", "electra": "ELECTRA"}[model_type]
             raise UserError(f"the variable {entry[:200]!r} is none that bertie knows of Google's {title}")
-        if found[0] in entries:
-            raise UserError(f"{entry[:200]!r} and {entries[found[0]][:200]!r} are the same weight, {found[0]}")
-        theirs[entry], entries[found[0]] = found, entry
+        if translated[0] in entries:
+            raise UserError(
+                f"{entry[:200]!r} and {entries[translated[0]][:200]!r} are the same weight, {translated[0]}"
+            )
+        theirs[entry], entries[translated[0]] = translated, entry
     return theirs
 
 

@@ -3,7 +3,7 @@
 TensorFlow 1 saves variables under their names, such as `bert/encoder/layer_0/output/dense/kernel`. TensorFlow 2 saves them
 under a path through the attributes of objects, and the object graph in the checkpoint says their names. Google's TensorFlow 2
 code (the repository tensorflow/models) calls the same weights otherwise. `first_name` translates its names and paths into
-those of TensorFlow 1.
+the names in TensorFlow 1.
 """
 
 from __future__ import annotations
@@ -178,16 +178,16 @@ def first_name(path: str, name: str, layers: int) -> str:
         name: Its name in the object graph, such as `word_embeddings/embeddings`; "" if there is none.
         layers: Number of layers of the encoder. The pooler comes after them.
     """
-    for given in (name, path):
+    for candidate in (name, path):
         for pattern, first in _SECOND:
-            if found := re.fullmatch(f"(?:.*/)?(?:{pattern})", given):
-                return found.expand(first)
-        if found := re.fullmatch(rf"(?:.*/)?layer_with_weights-{layers + _BEFORE_LAYERS}/(kernel|bias)", given):
-            return f"{POOLER}/{found[1]}"
-        if (found := _SECOND_LAYER.fullmatch(given)) and found[3] in _PARTS:
-            layer = int(found[1]) if found[1] else int(found[2]) - _BEFORE_LAYERS
+            if match := re.fullmatch(f"(?:.*/)?(?:{pattern})", candidate):
+                return match.expand(first)
+        if match := re.fullmatch(rf"(?:.*/)?layer_with_weights-{layers + _BEFORE_LAYERS}/(kernel|bias)", candidate):
+            return f"{POOLER}/{match[1]}"
+        if (match := _SECOND_LAYER.fullmatch(candidate)) and match[3] in _PARTS:
+            layer = int(match[1]) if match[1] else int(match[2]) - _BEFORE_LAYERS
             if 0 <= layer < layers:
-                return f"bert/encoder/layer_{layer}/{_PARTS[found[3]]}/{found[4]}"
+                return f"bert/encoder/layer_{layer}/{_PARTS[match[3]]}/{match[4]}"
     return path
 
 
@@ -196,8 +196,8 @@ def to_huggingface(model_type: str, name: str) -> tuple[str, bool] | None:
     for row in (*ROWS[model_type], *_ONLY_SECOND):
         for leaf, theirs in row.leaves.items():
             pattern = re.escape(f"{row.google}/{leaf}".strip("/")).replace(re.escape(NUMBER), r"(\d{1,6})")
-            if found := re.fullmatch(pattern, name):
-                number = str(int(found[1])) if found.groups() else ""
+            if match := re.fullmatch(pattern, name):
+                number = str(int(match[1])) if match.groups() else ""
                 return f"{row.huggingface}.{theirs}".replace(NUMBER, number), leaf == "kernel"
     return None
 
@@ -211,7 +211,7 @@ def to_google(model_type: str, name: str) -> tuple[str, bool]:
     for row in ROWS[model_type]:
         for leaf, theirs in row.leaves.items():
             pattern = re.escape(f"{row.huggingface}.{theirs}").replace(re.escape(NUMBER), r"(\d+)")
-            if found := re.fullmatch(pattern, name):
+            if match := re.fullmatch(pattern, name):
                 google = f"{row.google}/{leaf}".strip("/")
-                return google.replace(NUMBER, found[1] if found.groups() else ""), leaf == "kernel"
+                return google.replace(NUMBER, match[1] if match.groups() else ""), leaf == "kernel"
     raise UsageError(f"Google's code has no variable for {name}: use --to hf")

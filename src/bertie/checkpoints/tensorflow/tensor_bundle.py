@@ -236,7 +236,7 @@ def slice_key(name: str, extents: tuple[Extent, ...]) -> bytes:
     """Return the key of a slice: 0, name, number of dimensions, then first index and length in each of them."""
     escaped = name.encode().replace(b"\xff", b"\xff\0").replace(b"\0", b"\0\xff")
     rank = bytes([1, len(extents)]) if extents else b"\0"
-    return SLICE_MARK + escaped + b"\0\1" + rank + b"".join(_ordered(number) for each in extents for number in each)
+    return SLICE_MARK + escaped + b"\0\1" + rank + b"".join(_ordered(number) for extent in extents for number in extent)
 
 
 def _ordered(value: int) -> bytes:

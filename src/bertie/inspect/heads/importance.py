@@ -30,7 +30,6 @@ from bertie.model.model import Model
 from bertie.model.transformer import TransformerEncoder
 from bertie.objectives import AnyObjective, CausalLM
 from bertie.objectives.heads import objectives_named
-from bertie.objectives.objective import Generates
 from bertie.predict.predictor import Predictor
 from bertie.pretraining.feed import label_row
 from bertie.tasks.inference import head_index
@@ -108,7 +107,7 @@ def _pretraining_head(predictor: Predictor) -> tuple[str, Model, tuple[AnyObject
     objectives = tuple(objectives_named(model.kinds))
     if model.generator is not None:
         for objective in objectives:
-            if isinstance(objective, Generates):
+            if objective.generator(model.encoder.config) is not None:
                 discriminator = Model(model.encoder, {objective.kind: model.heads[objective.kind]}).eval()
                 return objective.kind, discriminator, objectives
     for objective in objectives:

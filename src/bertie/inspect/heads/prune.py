@@ -15,11 +15,10 @@ from torch import Tensor
 from bertie.base import console, storage
 from bertie.base.errors import UsageError
 from bertie.checkpoints.families.family import to_huggingface
-from bertie.checkpoints.find import MODEL_FILES, TASK_FILES, find_model_folder
+from bertie.checkpoints.find import MODEL_FILES, TASK_FILES, find_model_folder, read_weights
 from bertie.checkpoints.folder import save_tensors, write_manifest
 from bertie.checkpoints.huggingface import from_config_json
 from bertie.checkpoints.read import read_checkpoint
-from bertie.checkpoints.weight_files import read_weights
 from bertie.files.model_folder import ModelFolder
 from bertie.inspect.attention import gated, require_transformer
 from bertie.inspect.heads.importance import (

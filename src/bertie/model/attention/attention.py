@@ -46,10 +46,6 @@ def varlen(x: AttentionInput) -> Float[Tensor, "Q N H"]:
     # Imported here because it loads torch's compiler, which takes a third of a command's startup time.
     from torch.nn.attention.varlen import varlen_attn
 
-    if x.dropout:
-        raise ValueError("varlen has no dropout")
-    if x.pattern.alibi or x.pattern.relative is not None:
-        raise ValueError("varlen supports neither ALiBi nor learned biases")
     if not torch.compiler.is_compiling():  # compile_layers.py asks for it before
         use_flash_attention_3()
     cu_seqlens = (x.queries.cu_seqlens.int(), x.keys.cu_seqlens.int())

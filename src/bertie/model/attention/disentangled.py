@@ -85,9 +85,9 @@ _TOKENS: WeakKeyDictionary[Ragged, tuple[Stream, Keys]] = WeakKeyDictionary()
 def _tokens(ragged: Ragged, count: int) -> tuple[Stream, Keys]:
     """Return all tokens as queries and as keys, the same objects as long as the batch exists."""
     if ragged not in _TOKENS:
-        own = Ragged(ragged.cu_seqlens, ragged.max_seqlen)  # not `ragged`, which would then live forever
-        tokens = torch.arange(count, device=own.cu_seqlens.device)
-        position = tokens - own.cu_seqlens[:-1].long()[own.owners(count)]
+        copied = Ragged(ragged.cu_seqlens, ragged.max_seqlen)  # not `ragged`, which would then live forever
+        tokens = torch.arange(count, device=copied.cu_seqlens.device)
+        position = tokens - copied.cu_seqlens[:-1].long()[copied.owners(count)]
         zeros = torch.zeros_like(tokens)
-        _TOKENS[ragged] = Stream(own, position, zeros, zeros), Keys(own, zeros, zeros)
+        _TOKENS[ragged] = Stream(copied, position, zeros, zeros), Keys(copied, zeros, zeros)
     return _TOKENS[ragged]

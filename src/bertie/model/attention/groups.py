@@ -1,6 +1,6 @@
 """Attention on a CPU in groups of sequences of similar length, with an explicit backward pass: short ones, or half precision.
 
-For short sequences, one call per sequence (`attention_loop.py`) costs more time than the computation itself, and has too
+For short sequences, one call per sequence (`loop.py`) costs more time than the computation itself, and has too
 little work for several cores. So a group of sequences is gathered from the packed rows into a padded grid. Little of the grid
 is padding, because the lengths in a group are similar.
 
@@ -144,10 +144,10 @@ def _side(starts: np.ndarray, lengths: np.ndarray, groups: list[np.ndarray], hea
     rows, past, spans, total = [], [], [], 0
     cells = np.full((int(starts[-1]), heads), -1, np.int32)
     for group in groups:
-        own = lengths[group][:, None]
-        size = -(-int(own.max()) // multiple) * multiple
+        group_lengths = lengths[group][:, None]
+        size = -(-int(group_lengths.max()) // multiple) * multiple
         position, start = np.arange(size, dtype=np.int32), starts[group][:, None].astype(np.int32)
-        beyond = position >= own  # [S, size]
+        beyond = position >= group_lengths  # [S, size]
         row = start + np.where(beyond, np.int32(0), position)
         first = total + size * np.arange(len(group) * heads, dtype=np.int32).reshape(len(group), heads, 1)
         cell = (first + position).transpose(0, 2, 1)  # [S, size, N]
@@ -184,11 +184,11 @@ class _Grouped(torch.autograd.Function):
                 if (hidden := plan.hidden[i]) is not None:
                     unseen = hidden[:, block.queries if hidden.shape[1] > 1 else slice(None), block.masked]
                     scores[:, :, -unseen.shape[2] :].add_(unseen)
-                own = torch.softmax(scores, -1)
-                lanes = random_lanes(own.shape) if dropout else None
-                used = own if lanes is None else _mask(lanes, dropout, plan, scores).mul_(own)
+                probabilities = torch.softmax(scores, -1)
+                lanes = random_lanes(probabilities.shape) if dropout else None
+                used = probabilities if lanes is None else _mask(lanes, dropout, plan, scores).mul_(probabilities)
                 product(used, v[:, block.keys], _factor(dropout, plan), mixed[:, block.queries])
-                kept += [own, lanes]
+                kept += [probabilities, lanes]
         ctx.save_for_backward(*kept)
         ctx.plan, ctx.dropout, ctx.shape, ctx.bias = plan, dropout, k_TNH.shape, None if bias is None else bias.shape
         return packed(out, plan.queries, q_QNH.shape)
@@ -210,15 +210,15 @@ class _Grouped(torch.autograd.Function):
             several = len(plan.blocks[i]) > 1
             sums = [torch.zeros_like(x, dtype=exact) for x in of_keys] if several else of_keys
             for block in plan.blocks[i]:
-                own, lanes = next(kept), next(kept)
+                probabilities, lanes = next(kept), next(kept)
                 own_q, own_k, own_v = q[:, block.queries], k[:, block.keys], v[:, block.keys]
                 own_gradient = gradient[:, block.queries]
-                d_own, used = product(own_gradient, own_v.transpose(1, 2), factor), own
+                d_own, used = product(own_gradient, own_v.transpose(1, 2), factor), probabilities
                 if lanes is not None:
-                    mask = _mask(lanes, ctx.dropout, plan, torch.empty_like(own))
+                    mask = _mask(lanes, ctx.dropout, plan, torch.empty_like(probabilities))
                     d_own.mul_(mask)
-                    used = mask.mul_(own)
-                d_scores = torch.ops.aten._softmax_backward_data(d_own, own, -1, own.dtype)
+                    used = mask.mul_(probabilities)
+                d_scores = torch.ops.aten._softmax_backward_data(d_own, probabilities, -1, probabilities.dtype)
                 if d_bias is not None:
                     summed = d_scores.unflatten(0, (-1, len(d_bias))).sum(0, dtype=exact)
                     d_bias[:, block.queries, block.keys] += summed

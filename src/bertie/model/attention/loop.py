@@ -53,9 +53,9 @@ def _parts(x: AttentionInput) -> list[_Part]:
     rows, columns = x.queries.cu_seqlens.tolist(), x.keys.cu_seqlens.tolist()
     for i in range(len(columns) - 1):
         for number, block in enumerate(x.pattern.blocks(rows[i + 1] - rows[i], columns[i + 1] - columns[i])):
-            own, needed = _shifted(block.queries, rows[i]), _shifted(block.keys, columns[i])
-            shape = (x.q.shape[1], own.stop - own.start, needed.stop - needed.start)
-            parts.append(_Part(own, needed, block, slice(at, at + math.prod(shape)), shape, number == 0))
+            asking, needed = _shifted(block.queries, rows[i]), _shifted(block.keys, columns[i])
+            shape = (x.q.shape[1], asking.stop - asking.start, needed.stop - needed.start)
+            parts.append(_Part(asking, needed, block, slice(at, at + math.prod(shape)), shape, number == 0))
             at += math.prod(shape)
     return parts
 
@@ -87,10 +87,10 @@ class _Looped(torch.autograd.Function):
             if hidden is not None:
                 unseen = hidden[part.block.queries, part.block.masked]
                 scores[:, :, -unseen.shape[1] :].masked_fill_(unseen, -torch.inf)
-            own = torch.softmax(scores, -1, out=weights[part.cells].view(part.shape))
+            probabilities = torch.softmax(scores, -1, out=weights[part.cells].view(part.shape))
             if lanes is not None:
-                own = scaled_mask(lanes[part.cells].view(part.shape), dropout, scores).mul_(own)
-            out_QNH[part.rows] = torch.bmm(own, v).transpose(0, 1)
+                probabilities = scaled_mask(lanes[part.cells].view(part.shape), dropout, scores).mul_(probabilities)
+            out_QNH[part.rows] = torch.bmm(probabilities, v).transpose(0, 1)
         ctx.save_for_backward(q_QNH, k_TNH, v_TNH, weights, lanes)
         ctx.parts, ctx.dropout, ctx.bias = parts, dropout, None if bias is None else bias.shape
         return out_QNH
@@ -105,14 +105,14 @@ class _Looped(torch.autograd.Function):
         scale = 1 / math.sqrt(q_QNH.shape[-1])
         for part, q, k, v in _walk(ctx.parts, q_QNH, k_TNH, v_TNH):
             gradient = gradients[0][part.rows].transpose(0, 1)
-            own = weights[part.cells].view(part.shape)
+            probabilities = weights[part.cells].view(part.shape)
             d_own = torch.bmm(gradient, v.transpose(1, 2))
-            used = own
+            used = probabilities
             if lanes is not None:
-                mask = scaled_mask(lanes[part.cells].view(part.shape), ctx.dropout, own)
+                mask = scaled_mask(lanes[part.cells].view(part.shape), ctx.dropout, probabilities)
                 d_own.mul_(mask)
-                used = mask.mul_(own)
-            d_scores = torch.ops.aten._softmax_backward_data(d_own, own, -1, own.dtype)
+                used = mask.mul_(probabilities)
+            d_scores = torch.ops.aten._softmax_backward_data(d_own, probabilities, -1, probabilities.dtype)
             if d_bias is not None:
                 d_bias[:, part.block.queries, part.block.keys] += d_scores
             dq_QNH[part.rows] = product(d_scores, k, scale).transpose(0, 1)

@@ -5,10 +5,10 @@ The tokens of a sequence lie in slots, in chunks of equal length. The last chunk
 some chunks before and after it; the first one's neighbor before it is the last one. A sequence of one chunk sees itself only.
 Sequences of a packed batch have chunks of their own, so no token sees another sequence.
 
-In hashed attention, a token's query is also its key. Each round of hashing gives every token a bucket: that of the hyperplanes
-that its query is nearest to. The tokens of a sequence are sorted by bucket before they are cut into chunks, so those with near
-queries are close. The rounds follow each other: the neighbor before the first chunk of a round is the last one of the round
-before.
+In hashed attention, a token's query is also its key. Each round of hashing gives every token a bucket: the hyperplanes
+nearest to its query determine it. The tokens of a sequence are sorted by bucket before they are cut into chunks, so
+tokens with near queries are close. The rounds follow each other: the neighbor before the first chunk of a round is the last
+one of the round before.
 
     T  packed tokens    S  sequences    L  slots    C  slots of a chunk    K  chunks    W  chunks that a chunk sees
     N  heads            H  head size    R  rounds of hashing    F  hyperplanes of a round
@@ -107,7 +107,7 @@ def lay_out(ragged: Ragged, tokens: int, chunk_lengths: tuple[int, ...], chunkin
     visible_KC = filled_L.view(-1, length)[within_RKW.flatten(0, 1)] & seen_KW[:, :, None]
     single_T = (padded_S <= length)[owner_T]
     laid = token_L, sequence_L, slot_T, neighbor_KW, visible_KC.flatten(1), single_T
-    return Chunks(*(each.to(device) for each in laid))
+    return Chunks(*(tensor.to(device) for tensor in laid))
 
 
 class SlotOrder(NamedTuple):
@@ -129,7 +129,7 @@ def hyperplanes(
 ) -> Float[Tensor, "N H R F"]:
     """Draw random hyperplanes, half as many as the sum of `buckets`, for each head and round, in fp32 on the CPU.
 
-    A seed gives those of transformers with this `hash_seed`.
+    A seed gives the same hyperplanes as this `hash_seed` in transformers.
     """
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(heads, head_size, rounds, sum(buckets) // 2, generator=generator, device="cpu")
@@ -140,8 +140,8 @@ def hash_buckets(
 ) -> Int[Tensor, "N R T"]:
     """Return the bucket of each query in each round (Andoni et al. 2015).
 
-    One factor of `buckets` has as many buckets as directions: each hyperplane's normal and its opposite. A query is in that of
-    the nearest direction. Several factors are hashes of their own, whose combinations are the buckets.
+    One factor of `buckets` has as many buckets as directions: each hyperplane's normal and its opposite. A query is in the
+    bucket of the nearest direction. Several factors are hashes of their own, whose combinations are the buckets.
     """
     near_NRTF = torch.einsum("nth,nhrf->nrtf", query_NTH, planes_NHRF)
     bucket_NRT, scale = torch.zeros(near_NRTF.shape[:3], dtype=torch.int64, device=query_NTH.device), 1
@@ -152,7 +152,7 @@ def hash_buckets(
 
 
 def hashed_order(bucket_NRT: Int[Tensor, "N R T"], chunks: Chunks, count: int) -> SlotOrder:
-    """Sort the tokens of each sequence by bucket, and those of a bucket by position. count: number of buckets."""
+    """Sort the tokens of each sequence by bucket, then by position. count: number of buckets."""
     empty_L = chunks.token == EMPTY
     bucket_NRL = bucket_NRT.long()[:, :, chunks.token].masked_fill(empty_L, count)
     from_NRL = (chunks.sequence * (count + 1) + bucket_NRL).argsort(dim=-1, stable=True)
@@ -189,17 +189,17 @@ def attend(
         shared: Whether queries are keys, so that a token sees itself only if it sees no other (section 2, "causal masking
             for shared-QK attention").
     """
-    own = order.token.reshape(len(q_NTH), len(chunks.neighbors), -1)
-    others = _Neighbors.apply(own[..., None], chunks.neighbors).flatten(2).masked_fill(~chunks.visible, EMPTY)
-    q, k, v = (_ToSlots.apply(x, order).view(*own.shape, -1) for x in (q_NTH, k_NTH, v_NTH))
+    asking = order.token.reshape(len(q_NTH), len(chunks.neighbors), -1)
+    others = _Neighbors.apply(asking[..., None], chunks.neighbors).flatten(2).masked_fill(~chunks.visible, EMPTY)
+    q, k, v = (_ToSlots.apply(x, order).view(*asking.shape, -1) for x in (q_NTH, k_NTH, v_NTH))
     k, v = (_Neighbors.apply(x, chunks.neighbors).flatten(2, 3) for x in (k, v))
     scores = (q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
     hidden = (others == EMPTY)[:, :, None]
     if causal:
-        hidden = hidden | (own[..., None] < others[:, :, None])
+        hidden = hidden | (asking[..., None] < others[:, :, None])
     scores = scores.masked_fill(hidden, HIDDEN)
     if shared:
-        scores = scores.masked_fill(own[..., None] == others[:, :, None], ONLY_SELF)
+        scores = scores.masked_fill(asking[..., None] == others[:, :, None], ONLY_SELF)
     mass = scores.logsumexp(-1, keepdim=True)
     mixed = drop((scores - mass).exp(), dropout) @ v
     mixed_NRTH = _ToTokens.apply(mixed.view(*order.token.shape, -1), order)

@@ -26,8 +26,6 @@ def visible_attention(see: See, x: AttentionInput) -> Float[Tensor, "Q N H"]:
 
     Every token has to be a query. On sequences of similar length it costs little more than other implementations.
     """
-    if x.queries is not x.keys:
-        raise ValueError("the probabilities of single rows cannot be shown: compute all of them")
     padding = padding_of(x.keys, len(x.k))
     longest = padding.valid.shape[1]
     scores = pad(x.q, padding) @ pad(x.k, padding).transpose(2, 3) / math.sqrt(x.q.shape[-1])

@@ -192,11 +192,11 @@ class _Grouped(torch.autograd.Function):
                 r = _run_of_asked(asked_WNH, group).transpose(0, 1)
                 every = product(k.view(n, -1, k.shape[2]), r.transpose(1, 2), scale)
                 scores.add_(_run_of_queries(every, group).transpose(1, 2))
-            own = torch.softmax(scores, -1)
-            lanes = random_lanes(own.shape) if dropout else None
-            used = own if lanes is None else keep_mask(lanes, dropout, out=scores).mul_(own)
+            probabilities = torch.softmax(scores, -1)
+            lanes = random_lanes(probabilities.shape) if dropout else None
+            used = probabilities if lanes is None else keep_mask(lanes, dropout, out=scores).mul_(probabilities)
             product(used, v, keep_scale(dropout), out[plan.queries.spans[i]].view_as(asking))
-            kept += [asking, k, v, own, lanes]
+            kept += [asking, k, v, probabilities, lanes]
         ctx.save_for_backward(distance_WNH, vectors_3NH, asked_WNH, *kept)
         ctx.plan, ctx.shapes, ctx.scale = plan, (q_MNH.shape, k_TNH.shape), scale
         return packed(out, plan.queries, q_MNH.shape)
@@ -216,19 +216,19 @@ class _Grouped(torch.autograd.Function):
         d_asked = None if asked_WNH is None else torch.zeros_like(asked_WNH, dtype=exact)
         for i, group in enumerate(groups):
             n, s, q, _ = group.shape
-            asking, k, v, own, lanes = kept[5 * i : 5 * i + 5]
+            asking, k, v, probabilities, lanes = kept[5 * i : 5 * i + 5]
             gradient = _grid(gradients[0], queries, i)
             if (past := queries.past[i]) is not None:  # padding has no gradient
                 gradient.unflatten(0, (n, s)).masked_fill_(past, 0)
-            d_own, used = product(gradient, v.transpose(1, 2), keep_scale(dropout)), own
+            d_own, used = product(gradient, v.transpose(1, 2), keep_scale(dropout)), probabilities
             if lanes is not None:
-                mask = keep_mask(lanes, dropout, out=torch.empty_like(own))
+                mask = keep_mask(lanes, dropout, out=torch.empty_like(probabilities))
                 d_own.mul_(mask)
-                used = mask.mul_(own)
+                used = mask.mul_(probabilities)
             product(used.transpose(1, 2), gradient, keep_scale(dropout), dv[keys.spans[i]].view_as(v))
-            d_scores = torch.ops.aten._softmax_backward_data(d_own, own, -1, own.dtype)
-            each = asking.view(n, s * q, -1)
-            content = (each + content_bias_NH[:, None]).view_as(asking)
+            d_scores = torch.ops.aten._softmax_backward_data(d_own, probabilities, -1, probabilities.dtype)
+            rows = asking.view(n, s * q, -1)
+            content = (rows + content_bias_NH[:, None]).view_as(asking)
             product(d_scores.transpose(1, 2), content, scale, dk[keys.spans[i]].view_as(k))
             if asked_WNH is not None and d_asked is not None:
                 spread = _spread_over_asked(d_scores, group)
@@ -236,7 +236,7 @@ class _Grouped(torch.autograd.Function):
                 torch.baddbmm(d_k, spread, r, alpha=scale, out=d_k)
                 d_r = product(spread.transpose(1, 2), k.view_as(d_k), scale).transpose(0, 1)
                 _run_of_asked(d_asked, group).add_(d_r)
-            d_each = product(d_scores, k, scale, dq[queries.spans[i]].view_as(asking)).view_as(each)
+            d_each = product(d_scores, k, scale, dq[queries.spans[i]].view_as(asking)).view_as(rows)
             d_content_bias += d_each.sum(1, dtype=exact)
             spread = _spread_over_distances(d_scores, group)
             for sign, inside in group.segments:
@@ -247,7 +247,7 @@ class _Grouped(torch.autograd.Function):
             d_position = product(spread, _distances(distance_WNH, other_NH, group), scale)
             d_position_bias += d_position.sum(1, dtype=exact)
             d_each.add_(d_position)
-            d_r = product(spread.transpose(1, 2), each + position_bias_NH[:, None], scale).transpose(0, 1)
+            d_r = product(spread.transpose(1, 2), rows + position_bias_NH[:, None], scale).transpose(0, 1)
             _run_of_distances(d_distance, group).add_(d_r[1:])
             d_other += d_r[0]
         of_q, of_k, of_v = (
@@ -271,12 +271,12 @@ def _run_of_distances(x_WNH: Tensor, group: _Group) -> Float[Tensor, "W N H"]:
 
 
 def _distances(distance_WNH: Tensor, other_NH: Tensor, group: _Group) -> Float[Tensor, "N W H"]:
-    """Return the vector of the segments, then those of the distances of a group. All multiply the same queries."""
+    """Return the vector of the segments, then the vectors of the distances of a group. All multiply the same queries."""
     return torch.cat([other_NH[None], _run_of_distances(distance_WNH, group)]).transpose(0, 1)
 
 
 def _run_of_keys(every_NRW: Float[Tensor, "N R W"], group: _Group) -> Float[Tensor, "B q t"]:
-    """Return the scores of each query's keys from those of all distances of the group."""
+    """Select the scores of each query's keys from the scores of all distances of the group."""
     n, s, q, t = group.shape
     runs = every_NRW.view(-1).as_strided((every_NRW.numel() - t + 1, t), (1, 1))
     first = torch.arange(n * s * q) * every_NRW.shape[2] + (group.reach - group.position)
@@ -302,9 +302,9 @@ def _run_of_asked(x_WNH: Tensor, group: _Group) -> Float[Tensor, "W N H"]:
 
 
 def _run_of_queries(every_NRW: Tensor, group: _Group) -> Float[Tensor, "B t q"]:
-    """Return the scores of each key's queries from those of all distances of the group, as a view.
+    """Select the scores of each key's queries from the scores of all distances of the group, as a view.
 
-    The first query of the first key is at column t - 1, that of the next key one column before.
+    The first query of the first key is at column t - 1; the next key has its first query one column before.
     """
     n, s, q, t = group.shape
     width = t + q - 1

@@ -6,7 +6,7 @@ that the same pass computes for the segments before, and all segments of a seque
 no state is carried from one step of training to the next.
 
     T  packed tokens    S  sequences    G  segments    K  keys of all segments, the memory of each before its own tokens
-    R  rows: stored tokens and those of the pass       D  hidden size    C  channels of a key and a value: 2 × D
+    R  rows: stored tokens and tokens of the pass       D  hidden size    C  channels of a key and a value: 2 × D
 """
 
 from __future__ import annotations
@@ -62,14 +62,11 @@ def require_segments(config: Any, layout: Any, longest: int) -> None:
         return
     for key in ("segment_length", "memory_length"):
         if (value := getattr(config, key)) > longest:
-            raise UsageError(
-                f"model.{key} is {value}, and no sequence is longer than layout.max_length {longest}: lower model.{key}, or "
-                "raise layout.max_length"
-            )
+            raise UsageError(f"model.{key} is {value}, longer than layout.max_length {longest}: lower model.{key}")
     if layout.kind != "doc_sentences":
         raise UsageError(
-            f'layout.kind is "{layout.kind}", and model.segment_length {config.segment_length} needs sequences that are '
-            'consecutive text of one document: set layout.kind to "doc_sentences"'
+            f'layout.kind is "{layout.kind}", and model.segment_length {config.segment_length} needs consecutive text of one '
+            'document: set layout.kind to "doc_sentences"'
         )
 
 
@@ -88,7 +85,7 @@ class Segments:
     position: Int[Tensor, " tokens"]
     """Position of each token among the keys of its segment."""
     source: Int[Tensor, " K"]
-    """Row of each key: first those of stored tokens, then those of `read`."""
+    """Row of each key: the rows of stored tokens come first, then the rows of `read`."""
     before: Bool[Tensor, " K"] | None = None
     """Whether the key is memory: no gradient flows into its state. None: no segment has a memory."""
     stored: int = 0
@@ -138,7 +135,7 @@ def segments_of(
         stored: How many of them are stored, the last ones. Empty: 0.
     """
     lengths, starts = ragged.lengths, ragged.cu_seqlens[:-1]
-    begin_S, stored_S = (lengths.new_tensor(each) if each else torch.zeros_like(lengths) for each in (begin, stored))
+    begin_S, stored_S = (lengths.new_tensor(size) if size else torch.zeros_like(lengths) for size in (begin, stored))
     # A meta tensor has no values, and so no number of segments: their bound makes an upper bound of the memory.
     bounds = [tokens // segment_length + len(lengths)] if lengths.is_meta else [None]
     bounds += [tokens + memory_length * bounds[0]] if bounds[0] else [None]
@@ -179,14 +176,14 @@ def parts_of(segments: Segments) -> Iterator[Segments]:
         last = first + 1
         while last < len(queries) - 1 and queries[last + 1] - queries[first] <= PART_TOKENS:
             last += 1
-        own, known = slice(queries[first], queries[last]), slice(keys[first], keys[last])
-        read = slice(int(segments.source[known].min()), own.stop)
+        tokens, known = slice(queries[first], queries[last]), slice(keys[first], keys[last])
+        read = slice(int(segments.source[known].min()), tokens.stop)
         yield Segments(
-            tokens=own,
+            tokens=tokens,
             read=read,
             queries=_between(segments.queries, first, last),
             keys=_between(segments.keys, first, last),
-            position=segments.position[own],
+            position=segments.position[tokens],
             source=segments.source[known] - read.start,
             before=segments.before[known],
         )
@@ -194,7 +191,7 @@ def parts_of(segments: Segments) -> Iterator[Segments]:
 
 
 def keys_seen(cu_seqlens: np.ndarray, rows: np.ndarray, segment_length: int, memory_length: int) -> np.ndarray:
-    """Return the number of keys that each row's product with keys has: those of its segment and its memory.
+    """Return the number of keys that each row attends to: its segment and its memory.
 
     Args:
         cu_seqlens: int [S + 1]: boundaries of the sequences.

@@ -100,7 +100,7 @@ FULL = Pattern()
 
 @dataclass(frozen=True, eq=False)
 class AttentionInput:
-    """What attention computes its output from."""
+    """The inputs of attention."""
 
     q: Float[Tensor, "Q N H"]
     """Queries."""
@@ -125,7 +125,7 @@ Attention = Callable[[AttentionInput], Tensor]
 def alibi_slopes(heads: int) -> list[float]:
     """Return the slope of each head: 2^(-8/N), 2^(-16/N), … for a power of two N.
 
-    For another number of heads, every second slope of the next power of two follows those of the previous one, as in the
+    For another number of heads, every second slope of the next power of two follows the slopes of the previous power, as in the
     authors' code.
     """
     power = 1 << (heads.bit_length() - 1)

@@ -1,7 +1,7 @@
 """Axial positions: a table of positions as the combinations of two small ones (Kitaev et al. 2020, section 5, "Axial positional
 encodings" of the published code).
 
-Position p lies in row p // A of a grid with A columns. Its vector is that of the row, followed by that of the column.
+Position p lies in row p // A of a grid with A columns. Its vector joins the vector of the row and the vector of the column.
 
 T  packed tokens    E  size of a vector
 """

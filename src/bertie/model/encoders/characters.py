@@ -47,15 +47,10 @@ class Characters:
     filters grows with it. 20 suffice for BERT's English vocabularies; other scripts have 2 to 4 bytes per letter."""
 
     def __post_init__(self) -> None:
-        where = "model.input"
         check_ranges("model.input", self)
-        if not 1 <= len(self.filters) <= self.max_characters:
-            raise UsageError(
-                f"{where}.filters has {len(self.filters)} widths, and {where}.max_characters is {self.max_characters}: "
-                "give at least one number of filters, and no more widths than characters"
-            )
-        if not all(1 <= count <= 1_000_000 for count in self.filters):
-            raise UsageError(f"{where}.filters is {list(self.filters)}: give 1 to 1,000,000 filters of each width")
+        if not 1 <= len(self.filters) <= self.max_characters or not all(1 <= n <= 1_000_000 for n in self.filters):
+            expected = f"1 to 1,000,000 filters for each of 1 to max_characters {self.max_characters} widths"
+            raise UsageError(f"model.input.filters is {list(self.filters)}: give {expected}")
 
     @property
     def features(self) -> int:
@@ -63,7 +58,7 @@ class Characters:
         return sum(self.filters)
 
     def products(self, size: int) -> int:
-        """Return the multiplications for one entry. size: that of the embeddings."""
+        """Return the multiplications for one entry. size: size of the embeddings."""
         positions = [self.max_characters - width + 1 for width in range(1, len(self.filters) + 1)]
         filters = sum(
             n * count * width for width, (n, count) in enumerate(zip(positions, self.filters, strict=True), 1)

@@ -41,8 +41,8 @@ def generator_config(encoder: TransformerConfig, sizes: dict[str, Any]) -> Trans
     """
     if wrong := [name for name in SIZES if type(sizes.get(name)) is not int]:
         raise UsageError(f"generator.{wrong[0]} is {sizes.get(wrong[0])!r}: expected an integer")
-    own = {name: sizes[name] for name in SIZES}
-    return replace(encoder, **own, embedding_size=encoder.embedding_width, mlm_transform=True)
+    changes = {name: sizes[name] for name in SIZES}
+    return replace(encoder, **changes, embedding_size=encoder.embedding_width, mlm_transform=True)
 
 
 def generator_sizes(generator: TransformerConfig) -> dict[str, int]:
@@ -70,7 +70,7 @@ def fill_masks(generator: TransformerEncoder, head: MaskedLMHead, micro: MicroBa
     """Predict the masked tokens, and replace them by samples from the predicted distributions.
 
     No gradient flows through the samples. The random numbers come with the targets, so the samples depend neither on the
-    micro-batch nor on a generator's state, and those of the evaluation set are fixed.
+    micro-batch nor on a generator's state, and the samples of the evaluation set are fixed.
 
     Args:
         generator: The generator.
@@ -82,7 +82,7 @@ def fill_masks(generator: TransformerEncoder, head: MaskedLMHead, micro: MicroBa
         masked tokens. The label of a `ReplacementTargets` is now 1 if the token differs from the original one, else 0.
     """
     masked = micro.targets[GENERATOR_HEAD]
-    [(kind, tokens)] = [found for found in micro.targets.items() if isinstance(found[1], ReplacementTargets)]
+    [(kind, tokens)] = [item for item in micro.targets.items() if isinstance(item[1], ReplacementTargets)]
     input_ids = micro.batch.input_ids
     position_P = masked.index  # there is a replacement target at every token, so rows are positions
     rows_P = distinct_rows(position_P, len(input_ids))

@@ -21,6 +21,7 @@ from bertie.base.contracts import Batch, Hidden
 from bertie.base.errors import UsageError
 from bertie.model.config import EncoderFacts, PooledToken
 from bertie.model.dropout import drop
+from bertie.model.embeddings import WordEmbeddings
 from bertie.model.matrices import Matrices, gate_weights
 
 LONGEST_MEMORY = 30.0  # tokens; about as many as a sentence has
@@ -50,13 +51,8 @@ class GruConfig(EncoderFacts):
 
     __post_init__ = ranges("model")
 
-    @property
-    def embedding_width(self) -> int:
-        """E, the size of the word embeddings."""
-        return self.embedding_size or self.hidden_size
-
     def products(self, batch: Batch, rows: np.ndarray) -> float:  # noqa: ARG002
-        """Return the multiplications of a forward pass: those of the three gates. batch: NumPy arrays."""
+        """Return the multiplications of a forward pass in the three gates. batch: NumPy arrays."""
         return float(len(batch.input_ids) * 3 * self.hidden_size * (self.embedding_width + self.hidden_size))
 
 
@@ -91,17 +87,6 @@ class TimeSteps:
         if not len(x_NE):
             return x_NE.new_zeros(0, gru.hidden_size)
         return gru(PackedSequence(x_NE, self.sizes))[0].data
-
-
-class GruEmbeddings(nn.Module):
-    """Word embeddings."""
-
-    def __init__(self, config: GruConfig):
-        super().__init__()
-        self.word = nn.Embedding(config.vocab_size, config.embedding_width)
-
-    def forward(self, batch: Batch) -> Float[Tensor, "T E"]:
-        return self.word(batch.input_ids)
 
 
 class RememberingGru(nn.GRU):
@@ -141,7 +126,7 @@ class GruEncoder(nn.Module):
     def __init__(self, config: GruConfig):
         super().__init__()
         self.config = config
-        self.embeddings = GruEmbeddings(config)
+        self.embeddings = WordEmbeddings(config.vocab_size, config.embedding_width)
         self.layers = nn.ModuleList([RememberingGru(config.embedding_width, config.hidden_size)])
 
     def forward(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden:
@@ -151,10 +136,7 @@ class GruEncoder(nn.Module):
             UsageError: All layers are asked for, and the embeddings have another size than the states.
         """
         if all_layers and self.config.embedding_width != self.config.hidden_size:
-            raise UsageError(
-                f"layers: the embeddings of this gru have {self.config.embedding_width} numbers and its states "
-                f"{self.config.hidden_size}, which cannot be mixed: use layers last"
-            )
+            raise UsageError("layers: the embeddings of this gru are not as large as its states: use layers last")
         x_TE = self.embeddings(batch)
         lengths = batch.ragged.lengths
         read = lengths > 0  # the other half of filler that stands for a pair has no tokens

@@ -36,7 +36,7 @@ class LstmConfig(EncoderFacts):
     kind: Literal["lstm"] = field(default="lstm", kw_only=True)
     num_hidden_layers: Annotated[int, Range(1, 100)]
     """Number of LSTM layers of each direction."""
-    hidden_size: Annotated[int, Range(1, 1_000_000)]
+    hidden_size: Annotated[int, Range(2, 1_000_000, multiple=2)]
     """Size of the hidden states: both directions, each with half of it. It must be even."""
     cell_size: Annotated[int, Range(1, 1_000_000)]
     """Size of the memory cells of each direction. If it is larger than half of hidden_size, a matrix projects it to that."""
@@ -53,11 +53,8 @@ class LstmConfig(EncoderFacts):
 
     def __post_init__(self) -> None:
         check_ranges("model", self)
-        if self.hidden_size % 2 or self.cell_size < self.hidden_size // 2:
-            raise UsageError(
-                f"model.hidden_size is {self.hidden_size} and model.cell_size is {self.cell_size}: hidden_size must be "
-                "even, and cell_size at least half of it"
-            )
+        if self.cell_size < self.hidden_size // 2:
+            raise UsageError(f"model.cell_size is {self.cell_size}: give at least half of model.hidden_size")
 
     def products(self, batch: Batch, rows: np.ndarray) -> float:  # noqa: ARG002
         """Return the multiplications of a forward pass: gates and projections, without padding, and a CNN once for each
@@ -155,7 +152,7 @@ class LstmEncoder(nn.Module):
 class BidirectionalLMHead(nn.Module):
     """ELMo's head: logits of the next token from one half of the hidden state, and of the previous one from the other.
 
-    Both directions have the same output matrix: that of the word embeddings, or one of its own, as in ELMo.
+    Both directions have the same output matrix: the matrix of the word embeddings, or a separate one, as in ELMo.
     """
 
     def __init__(self, word: nn.Embedding, tied: bool = True):

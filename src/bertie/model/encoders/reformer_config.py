@@ -36,14 +36,14 @@ class ReformerConfig(EncoderFacts):
     attn_layers: tuple[LayerKind, ...]
     """Attention of each layer. local: a chunk of neighboring tokens and the chunks beside it. lsh: chunks of tokens with near
     queries, by locality-sensitive hashing."""
-    hidden_size: Annotated[int, Range(2, 1_000_000)]
+    hidden_size: Annotated[int, Range(2, 1_000_000, multiple=2)]
     """Size of the hidden states: both streams, each with half of it. It must be even."""
     num_attention_heads: Annotated[int, Range(1, 1_000_000)]
     """Number of attention heads in each layer."""
     intermediate_size: Annotated[int, Range(1, 1_000_000)]
     """Size of the feed-forward layer inside each layer."""
     attention_head_size: Annotated[int, Range(0, 1_000_000)] = 0
-    """Size of the queries, keys and values of a head. 0: that of a stream, divided by num_attention_heads."""
+    """Size of the queries, keys and values of a head. 0: the size of a stream, divided by num_attention_heads."""
     vocab_size: Annotated[int, Range(0)] = 0
     """Number of entries of the vocabulary. 0: the size of the tokenizer's vocabulary."""
     max_position_embeddings: Annotated[int, Range(1, 100_000_000)] = 4096
@@ -51,7 +51,7 @@ class ReformerConfig(EncoderFacts):
     causal: bool = False
     """Let each token attend only to itself and earlier tokens."""
     position_embedding: Literal["axial", "learned"] = "axial"
-    """Vectors of positions. axial: that of a row and that of a column of a grid, side by side. learned: one each."""
+    """Vectors of positions. axial: the vectors of a row and a column of a grid, side by side. learned: one each."""
     axial_pos_shape: tuple[int, ...] = (64, 64)
     """Rows and columns of this grid. Their product must be max_position_embeddings."""
     axial_pos_embds_dim: tuple[int, ...] = (64, 192)
@@ -76,7 +76,7 @@ class ReformerConfig(EncoderFacts):
     hash_seed: Annotated[int, Range(0)] = 0
     """Seed of the random hyperplanes of each layer, in prediction."""
     new_hyperplanes: bool = True
-    """Draw new hyperplanes in every training step. false: training has those of hash_seed, too."""
+    """Draw new hyperplanes in every training step. false: training uses the hyperplanes of hash_seed, too."""
     feed_forward_chunk: Annotated[int, Range(0)] = 0
     """Tokens that the feed-forward layer computes at a time, to save memory. 0: all."""
     hidden_act: Literal["gelu", "gelu_tanh", "relu"] = "relu"
@@ -102,77 +102,40 @@ class ReformerConfig(EncoderFacts):
         check_ranges("model", self)
         if not 1 <= len(self.attn_layers) <= 1000:
             raise UsageError(f"model.attn_layers has {len(self.attn_layers)} layers: give 1 to 1000, each local or lsh")
-        if self.hidden_size % 2:
-            raise UsageError(f"model.hidden_size is {self.hidden_size}: it must be even, for two streams of equal size")
         if not self.attention_head_size and self.stream_size % self.num_attention_heads:
             raise UsageError(
-                f"model.hidden_size is {self.hidden_size}, so a stream has {self.stream_size}, which is no multiple of "
-                f"model.num_attention_heads {self.num_attention_heads}: set model.attention_head_size"
+                f"model.hidden_size is {self.hidden_size}, half of which is no multiple of model.num_attention_heads "
+                f"{self.num_attention_heads}: set model.attention_head_size"
             )
-        self._check_idle()
-        self._check_chunks()
-        self._check_positions()
-        if "lsh" in self.attn_layers:
-            self._check_buckets()
-
-    def _check_idle(self) -> None:
-        """Check that settings without effect have their defaults. Raises UsageError."""
         for name, default in idle_settings(self.attn_layers, self.position_embedding).items():
-            if (value := getattr(self, name)) != default:
-                of = next(kind for kind, names in SETTINGS_OF.items() if name in names)
-                what = "axial positions" if of == "axial" else f"{of} layer"
-                value, default = (list(each) if isinstance(each, tuple) else each for each in (value, default))
-                raise UsageError(
-                    f"model.{name} is {value}, which has no effect, because the model has no {what}: set it to {default}"
-                )
+            if getattr(self, name) != default:
+                raise UsageError(f"model.{name} has no effect with these layers and positions: set it to {default}")
+        self._check_chunks()
+        if self.position_embedding == "axial":
+            self._check_positions()
 
     def _check_chunks(self) -> None:
-        """Check the chunks of the kinds of layers that there are. Raises UsageError."""
+        """Check the chunks and the buckets. Raises UsageError."""
+        longest = f"model.max_position_embeddings {self.max_position_embeddings}"
         for kind in self.attn_layers:
-            length = self.chunking(kind).length
-            if self.max_position_embeddings % length:
-                raise UsageError(
-                    f"model.{kind}_attn_chunk_length is {length}: it must divide model.max_position_embeddings "
-                    f"{self.max_position_embeddings}"
-                )
-            if self.causal and (after := self.chunking(kind).after):
-                raise UsageError(
-                    f"model.{kind}_num_chunks_after is {after}, and model.causal is true, so no token sees a later one: set "
-                    "one of them to 0 or false"
-                )
+            chunking = self.chunking(kind)
+            if self.max_position_embeddings % chunking.length:
+                raise UsageError(f"model.{kind}_attn_chunk_length is {chunking.length}: it must divide {longest}")
+            if self.causal and chunking.after:
+                raise UsageError(f"model.{kind}_num_chunks_after is {chunking.after}: model.causal needs 0")
+        wrong = any(factor < 2 or factor % 2 for factor in self.num_buckets)
+        if wrong or self.max_position_embeddings % math.prod(self.num_buckets):
+            raise UsageError(f"model.num_buckets is {list(self.num_buckets)}: give even factors of {longest}")
 
     def _check_positions(self) -> None:
         """Check the grid of positions. Raises UsageError."""
-        if self.position_embedding != "axial":
-            return
         shape, sizes = self.axial_pos_shape, self.axial_pos_embds_dim
-        if len(shape) != 2 or len(sizes) != 2 or min(*shape, *sizes) < 1:
-            raise UsageError(
-                f"model.axial_pos_shape is {list(shape)} and model.axial_pos_embds_dim is {list(sizes)}: give two positive "
-                "numbers each, for rows and columns"
-            )
-        if math.prod(shape) != self.max_position_embeddings:
-            raise UsageError(
-                f"model.axial_pos_shape is {list(shape)}, {math.prod(shape)} positions: it must be "
-                f"model.max_position_embeddings {self.max_position_embeddings}"
-            )
-        if sum(sizes) != self.stream_size:
-            raise UsageError(
-                f"model.axial_pos_embds_dim is {list(sizes)}, together {sum(sizes)}: it must be the size of a stream, half of "
-                f"model.hidden_size, {self.stream_size}"
-            )
-
-    def _check_buckets(self) -> None:
-        """Check the number of buckets. Raises UsageError."""
-        if any(factor < 2 or factor % 2 for factor in self.num_buckets):
-            raise UsageError(
-                f"model.num_buckets is {list(self.num_buckets)}: each number must be even, because a hyperplane has two sides"
-            )
-        if self.max_position_embeddings % math.prod(self.num_buckets):
-            raise UsageError(
-                f"model.num_buckets is {list(self.num_buckets)}, {math.prod(self.num_buckets)} buckets: they must divide "
-                f"model.max_position_embeddings {self.max_position_embeddings}"
-            )
+        if len(shape) != 2 or min(shape) < 1 or math.prod(shape) != self.max_position_embeddings:
+            expected = f"two numbers with the product model.max_position_embeddings {self.max_position_embeddings}"
+            raise UsageError(f"model.axial_pos_shape is {list(shape)}: give {expected}")
+        if len(sizes) != 2 or min(sizes) < 1 or sum(sizes) != self.stream_size:
+            expected = f"two numbers with the sum {self.stream_size}, half of model.hidden_size"
+            raise UsageError(f"model.axial_pos_embds_dim is {list(sizes)}: give {expected}")
 
     @property
     def num_hidden_layers(self) -> int:
@@ -192,8 +155,8 @@ class ReformerConfig(EncoderFacts):
     @property
     def lsh_dropout(self) -> float:
         """Dropout probability of the attention weights in layers with hashing."""
-        own = self.lsh_attention_probs_dropout_prob
-        return self.attention_probs_dropout_prob if own is None else own
+        dropout = self.lsh_attention_probs_dropout_prob
+        return self.attention_probs_dropout_prob if dropout is None else dropout
 
     @property
     def pooled_token(self) -> PooledToken:
@@ -244,6 +207,6 @@ class ReformerConfig(EncoderFacts):
 
 def idle_settings(attn_layers: Sequence[str], position_embedding: str) -> dict[str, Any]:
     """Return the settings that have no effect with these layers and positions, and their defaults."""
-    defaults = {each.name: each.default for each in fields(ReformerConfig)}
+    defaults = {setting.name: setting.default for setting in fields(ReformerConfig)}
     used = {*attn_layers, position_embedding}
     return {name: defaults[name] for of, names in SETTINGS_OF.items() if of not in used for name in names}

@@ -1,7 +1,7 @@
 """The passes of XLNet's and Transformer-XL's layers through a batch: which tokens are computed together, and what they see.
 
 T  packed tokens    Q  query rows    W  distances
-D  hidden size      R  stored tokens and those of the pass    C  channels of a key and a value: 2 × D
+D  hidden size      R  stored tokens and tokens of the pass    C  channels of a key and a value: 2 × D
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def part_of(
 ) -> Part:
     """Return a part of a batch. A token sees the memory, and the tokens of its segment whose rank is at most its own.
 
-    A row of a query stream sees those of lower rank. With rank 0, it is not predicted: it sees the tokens of rank 0, because
+    A row of a query stream sees tokens of lower rank. With rank 0, it is not predicted: it sees the tokens of rank 0, because
     every query needs a key.
 
     Args:
@@ -87,10 +87,10 @@ def part_of(
     first, last = 0, len(rows)
     if tokens.stop - tokens.start < len(rank_T):
         first, last = torch.searchsorted(rows, rows.new_tensor([tokens.start, tokens.stop])).tolist()
-    own = rows[first:last] - tokens.start
-    ragged = Ragged(torch.searchsorted(own, segments.queries.cu_seqlens), segments.queries.max_seqlen)
-    limit = (rank[own] - 1).clamp(min=0) if query_stream else rank[own]
-    return Part(segments, slice(first, last), content, Stream(ragged, segments.position[own], types[own], limit), keys)
+    at = rows[first:last] - tokens.start
+    ragged = Ragged(torch.searchsorted(at, segments.queries.cu_seqlens), segments.queries.max_seqlen)
+    limit = (rank[at] - 1).clamp(min=0) if query_stream else rank[at]
+    return Part(segments, slice(first, last), content, Stream(ragged, segments.position[at], types[at], limit), keys)
 
 
 def run_layers(
@@ -112,13 +112,13 @@ def run_layers(
         stored: Keys and values of earlier passes, for each layer.
 
     Returns:
-        The embeddings and the output of every layer but the last one, each [T, D], and that of the last layer.
+        The embeddings and the output of every layer but the last one, each [T, D], and the output of the last layer.
     """
     distances = [_distances(part.segments.keys, h_TD) for part in parts]
     stores = stored or [None] * len(layers)
     outputs = [h_TD]
     for layer, store in zip(layers[:-1], stores, strict=False):
-        found = list[tuple[Tensor, ...]]()
+        results = list[tuple[Tensor, ...]]()
         for part, distance_WD in zip(parts, distances, strict=True):
             x_MD, streams = _rows(h_TD, part.segments.tokens), (part.content,)
             sizes = [len(x_MD)]
@@ -126,8 +126,8 @@ def run_layers(
                 own_QD = g_QD[part.rows]
                 x_MD, streams, sizes = torch.cat([x_MD, own_QD]), (*streams, part.selected), [*sizes, len(own_QD)]
             view = View(streams, part.keys, distance_WD, part.segments)
-            found.append(layer(x_MD, _rows(h_TD, part.segments.read), view, store).split(sizes))
-        h_TD, *others = (column[0] if len(column) == 1 else torch.cat(column) for column in zip(*found, strict=True))
+            results.append(layer(x_MD, _rows(h_TD, part.segments.read), view, store).split(sizes))
+        h_TD, *others = (column[0] if len(column) == 1 else torch.cat(column) for column in zip(*results, strict=True))
         g_QD = others[0] if others else None
         outputs.append(h_TD)
     x_QD = g_QD if g_QD is not None else h_TD if rows is None else h_TD[rows]

@@ -1,7 +1,7 @@
 """Reversible layers: the memory of activations does not grow with depth (Gomez et al. 2017; Kitaev et al. 2020, section 3).
 
 A layer has two streams and two branches: y₁ = x₁ + f(x₂), y₂ = x₂ + g(y₁). So x₂ = y₂ − g(y₁), x₁ = y₁ − f(x₂): the backward pass
-computes the inputs of a layer from its outputs, and only those of the last one are stored.
+computes the inputs of a layer from its outputs, so only the last outputs are stored.
 
 T  packed tokens    E  size of a stream
 """
@@ -85,10 +85,10 @@ class _Reversible(torch.autograd.Function):
         first_TE = second_TE = x_TE
         kept = []
         for f, g in layers:
-            added_TE, own = f(second_TE)
+            added_TE, kept_by_f = f(second_TE)
             first_TE = first_TE + added_TE
             second_TE = second_TE + g(first_TE)[0]
-            kept.append(own)
+            kept.append(kept_by_f)
         ctx.save_for_backward(first_TE, second_TE, *kept)
         ctx.layers, ctx.autocast = layers, _autocast(x_TE.device.type)
         return first_TE, second_TE
@@ -99,11 +99,11 @@ class _Reversible(torch.autograd.Function):
         first_TE, second_TE, *kept = ctx.saved_tensors
         d_first_TE, d_second_TE = gradients
         of_parameters: list[Tensor | None] = []
-        for (f, g), own in zip(reversed(ctx.layers), reversed(kept), strict=True):
+        for (f, g), kept_by_f in zip(reversed(ctx.layers), reversed(kept), strict=True):
             with ctx.autocast():
                 added_TE, d_input_TE, of_g = _differentiate(g, first_TE, d_second_TE, None)
                 second_TE, d_first_TE = second_TE - added_TE, d_first_TE + d_input_TE
-                added_TE, d_input_TE, of_f = _differentiate(f, second_TE, d_first_TE, own)
+                added_TE, d_input_TE, of_f = _differentiate(f, second_TE, d_first_TE, kept_by_f)
                 first_TE, d_second_TE = first_TE - added_TE, d_second_TE + d_input_TE
             of_parameters[:0] = [*of_f, *of_g]
         return d_first_TE + d_second_TE, None, *of_parameters
@@ -120,10 +120,10 @@ def _differentiate(
         with torch.enable_grad():
             source = piece.detach().requires_grad_()
             output, _ = branch.run(source, kept, number)
-            found = torch.autograd.grad(output, (source, *trained), d_piece.to(output.dtype))
+            gradients = torch.autograd.grad(output, (source, *trained), d_piece.to(output.dtype))
         outputs.append(output.detach())
-        inputs.append(found[0])
-        totals = [new if total is None else total + new for total, new in zip(totals, found[1:], strict=True)]
+        inputs.append(gradients[0])
+        totals = [new if total is None else total + new for total, new in zip(totals, gradients[1:], strict=True)]
     by_parameter = dict(zip(trained, totals, strict=True))
     return torch.cat(outputs), torch.cat(inputs), [by_parameter.get(parameter) for parameter in branch.parameters]
 

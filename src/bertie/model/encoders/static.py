@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from bertie.base.config import Range, ranges
 from bertie.base.contracts import Batch, Hidden
 from bertie.model.config import EncoderFacts, PooledToken
-from bertie.model.dropout import drop
+from bertie.model.embeddings import WordEmbeddings
 
 
 @dataclass(frozen=True)
@@ -41,25 +41,13 @@ class StaticConfig(EncoderFacts):
         return 0.0
 
 
-class StaticEmbeddings(nn.Module):
-    """Word embeddings, with dropout."""
-
-    def __init__(self, config: StaticConfig):
-        super().__init__()
-        self.word = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.dropout = config.hidden_dropout_prob
-
-    def forward(self, batch: Batch) -> Float[Tensor, "T D"]:
-        return drop(self.word(batch.input_ids), self.dropout, self.training)
-
-
 class StaticEncoder(nn.Module):
     """Word vectors without any layer above them."""
 
     def __init__(self, config: StaticConfig):
         super().__init__()
         self.config = config
-        self.embeddings = StaticEmbeddings(config)
+        self.embeddings = WordEmbeddings(config.vocab_size, config.hidden_size, config.hidden_dropout_prob)
         self.layers = nn.ModuleList()
 
     def forward(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden:

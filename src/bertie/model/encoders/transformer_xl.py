@@ -20,7 +20,7 @@ from bertie.base.config import Range
 from bertie.base.contracts import Batch, Hidden
 from bertie.model.attention.segment_memory import parts_of, segments_of
 from bertie.model.config import EncoderFacts, PooledToken
-from bertie.model.dropout import drop
+from bertie.model.embeddings import WordEmbeddings
 from bertie.model.encoders.relative_parts import Stored, part_of, run_layers
 from bertie.model.encoders.xlnet import XlnetLayer, check_sizes, relative_products
 from bertie.model.head_facts import HeadShape
@@ -37,7 +37,7 @@ class TransformerXlConfig(EncoderFacts):
     kind: Literal["transformer_xl"] = field(default="transformer_xl", kw_only=True)
     num_hidden_layers: Annotated[int, Range(1, 1000)]
     """Number of layers."""
-    hidden_size: Annotated[int, Range(1, 1_000_000)]
+    hidden_size: Annotated[int, Range(2, 1_000_000, multiple=2)]
     """Size of the hidden states. It must be even, and a multiple of num_attention_heads."""
     num_attention_heads: Annotated[int, Range(1, 1_000_000)]
     """Number of attention heads in each layer."""
@@ -73,22 +73,9 @@ class TransformerXlConfig(EncoderFacts):
         return relative_products(self, batch, rows, streams=1)
 
 
-class TransformerXlEmbeddings(nn.Module):
-    """Word embeddings times √D, without positions."""
-
-    def __init__(self, config: TransformerXlConfig):
-        super().__init__()
-        self.word = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.dropout = config.hidden_dropout_prob
-
-    def forward(self, batch: Batch) -> Float[Tensor, "T D"]:
-        scaled = self.word(batch.input_ids) * math.sqrt(self.word.embedding_dim)
-        return drop(scaled, self.dropout, self.training)
-
-
 @dataclass(frozen=True, eq=False)
 class TextState:
-    """What a model keeps of a text that it has read so far."""
+    """The state of a model after the part of a text that it has read."""
 
     tokens: int
     """Number of these tokens."""
@@ -97,13 +84,14 @@ class TextState:
 
 
 class TransformerXlEncoder(nn.Module):
-    """Transformer-XL's layers are those of XLNet, in one stream: a token sees the tokens before it in its segment, and the
+    """Transformer-XL has XLNet's layers, in one stream: a token sees the tokens before it in its segment, and the
     memory. Dropout is where BERT has it."""
 
     def __init__(self, config: TransformerXlConfig):
         super().__init__()
         self.config = config
-        self.embeddings = TransformerXlEmbeddings(config)
+        size = config.hidden_size
+        self.embeddings = WordEmbeddings(config.vocab_size, size, config.hidden_dropout_prob, math.sqrt(size))
         self.layers = nn.ModuleList(XlnetLayer(config) for _ in range(config.num_hidden_layers))
 
     def forward(self, batch: Batch, rows: Int[Tensor, " Q"] | None = None, all_layers: bool = False) -> Hidden:
@@ -119,7 +107,7 @@ class TransformerXlEncoder(nn.Module):
         """
         tokens, config = len(batch.input_ids), self.config
         segments = segments_of(batch.ragged, tokens, config.segment_length, config.memory_length)
-        parts = [part_of(each, *_from_the_left(batch), rows, query_stream=False) for each in parts_of(segments)]
+        parts = [part_of(segment, *_from_the_left(batch), rows, query_stream=False) for segment in parts_of(segments)]
         outputs, last = run_layers(self.layers, self.embeddings(batch), None, rows, parts)
         return Hidden(last, (*outputs, last) if all_layers else None)
 
@@ -140,13 +128,13 @@ class TransformerXlEncoder(nn.Module):
             The output of the last layer, and what is kept now.
         """
         config, tokens = self.config, len(batch.input_ids)
-        begin, counts = [each.tokens for each in readings], [len(each.layers[0]) for each in readings]
+        begin, counts = [reading.tokens for reading in readings], [len(reading.layers[0]) for reading in readings]
         segments = segments_of(batch.ragged, tokens, config.segment_length, config.memory_length, begin, counts)
         part = part_of(segments, *_from_the_left(batch), None, query_stream=False)
-        stores = [Stored(torch.cat(column)) for column in zip(*(each.layers for each in readings), strict=True)]
+        stores = [Stored(torch.cat(column)) for column in zip(*(reading.layers for reading in readings), strict=True)]
         _, last = run_layers(self.layers, self.embeddings(batch), None, None, [part], stores)
-        old = [each.kv[: sum(counts)].split(counts) for each in stores]
-        new = [each.kv[sum(counts) :].split(batch.ragged.lengths.tolist()) for each in stores]
+        old = [store.kv[: sum(counts)].split(counts) for store in stores]
+        new = [store.kv[sum(counts) :].split(batch.ragged.lengths.tolist()) for store in stores]
         grown, lengths = [], batch.ragged.lengths.tolist()
         for number, (reading, length) in enumerate(zip(readings, lengths, strict=True)):
             tokens = reading.tokens + length

@@ -1,7 +1,7 @@
 """XLNet's encoder: a Transformer with relative positions, and with two streams for permutation language modeling (Yang et al.
 2019). `transformer_xl.py` has the same layers, in one stream.
 
-T  packed tokens    Q  query rows    M  rows of a layer: those of one stream or of both    W  distances
+T  packed tokens    Q  query rows    M  rows of a layer, of one stream or both    W  distances
 D  hidden size      N  heads         H  head size                                          t  tokens whose states are read
 R, K, C  rows and keys of `segment_memory.py`, and their channels
 """
@@ -40,7 +40,7 @@ class XlnetConfig(EncoderFacts):
     kind: Literal["xlnet"] = field(default="xlnet", kw_only=True)
     num_hidden_layers: Annotated[int, Range(1, 1000)]
     """Number of layers."""
-    hidden_size: Annotated[int, Range(1, 1_000_000)]
+    hidden_size: Annotated[int, Range(2, 1_000_000, multiple=2)]
     """Size of the hidden states. It must be even, and a multiple of num_attention_heads."""
     num_attention_heads: Annotated[int, Range(1, 1_000_000)]
     """Number of attention heads in each layer."""
@@ -73,24 +73,19 @@ class XlnetConfig(EncoderFacts):
     def __post_init__(self) -> None:
         check_sizes(self)
         if (self.segment_length > 0) != (self.memory_length > 0):
-            raise UsageError(
-                f"model.segment_length is {self.segment_length} and model.memory_length is {self.memory_length}: give both, "
-                "or none"
-            )
+            raise UsageError("model.segment_length and model.memory_length belong together: give both, or none")
 
     def products(self, batch: Batch, rows: np.ndarray) -> float:
-        """Return the multiplications of a forward pass, with an order those of both streams. batch: NumPy arrays."""
+        """Return the multiplications of a forward pass, in both streams if there is an order. batch: NumPy arrays."""
         return relative_products(self, batch, rows, streams=1 if batch.order is None else 2)
 
 
 def check_sizes(config: Any) -> None:
     """Raise UsageError if a setting is out of its range, or if the hidden size cannot be divided. Transformer-XL has it, too."""
     check_ranges("model", config)
-    if config.hidden_size % config.num_attention_heads or config.hidden_size % 2:
-        raise UsageError(
-            f"model.hidden_size is {config.hidden_size}, with {config.num_attention_heads} heads: it must be even and a "
-            "multiple of model.num_attention_heads"
-        )
+    if config.hidden_size % config.num_attention_heads:
+        heads = f"model.num_attention_heads {config.num_attention_heads}"
+        raise UsageError(f"model.hidden_size {config.hidden_size} is not a multiple of {heads}: change one of them")
 
 
 def relative_products(config: Any, batch: Batch, rows: np.ndarray, streams: int) -> float:
@@ -237,12 +232,7 @@ class XlnetEncoder(nn.Module):
 
         Returns:
             Hidden states; `last` is [T, D], or [Q, D] with `rows`. With `order`, `last` is the query stream.
-
-        Raises:
-            ValueError: All layers of a batch with `order`, which has two streams.
         """
-        if all_layers and batch.order is not None:
-            raise ValueError("a batch with an order has two streams: ask for the last layer only")
         config, ordered = self.config, batch.order is not None
         rank = torch.zeros_like(batch.input_ids) if batch.order is None else batch.order
         if ordered and rows is None:
@@ -251,7 +241,7 @@ class XlnetEncoder(nn.Module):
             segments = segments_of(batch.ragged, len(rank), config.segment_length, config.memory_length)
         else:
             segments = whole_sequences(batch.ragged, batch.position_ids)
-        parts = [part_of(each, batch.token_type_ids, rank, rows, ordered) for each in parts_of(segments)]
+        parts = [part_of(segment, batch.token_type_ids, rank, rows, ordered) for segment in parts_of(segments)]
         h_TD = self.embeddings(batch)
         g_QD = self.embeddings.queries(rows) if ordered and rows is not None else None
         outputs, last = run_layers(self.layers, h_TD, g_QD, rows, parts)

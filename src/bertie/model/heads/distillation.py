@@ -1,4 +1,4 @@
-"""The head of knowledge distillation: a student's predictions and hidden states beside those of its teacher.
+"""The head of knowledge distillation: compare a student's predictions and hidden states with its teacher's.
 
 P predictions, D hidden size
 """
@@ -68,8 +68,8 @@ class DistillationHead(nn.Module):
         for ours, theirs in zip(self.student, self.teacher, strict=True):
             source = theirs.state_dict()
             for name, tensor in ours.state_dict().items():
-                own = re.sub(r"(?<=^layers\.)\d+", lambda number: str(chosen[int(number[0])]), name)
-                tensor.copy_(source[own][: len(tensor)])
+                their_name = re.sub(r"(?<=^layers\.)\d+", lambda number: str(chosen[int(number[0])]), name)
+                tensor.copy_(source[their_name][: len(tensor)])
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
         """Return the sum of both losses. targets.label is not used. Hits: both predict the same token."""

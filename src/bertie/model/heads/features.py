@@ -62,10 +62,7 @@ class FeatureExtractor(nn.Module):
         self.separate = pairs and kind.facts.separate != ""
         self.text_vector: Pooling = config.text_vector
         if kind.facts.separate == "orders" and config.type_vocab_size > 1:
-            raise UsageError(
-                f'task.pooling is "{pooling}", which reads pairs without segments, and the model has '
-                f'{config.type_vocab_size}: set it to "token"'
-            )
+            raise UsageError(f"task.pooling {pooling} is for models without segments: set it to token")
 
     def connect(self, heads: Iterable[nn.Module]) -> None:
         """Tell the heads of texts and the pooling of each other."""
@@ -79,7 +76,7 @@ class FeatureExtractor(nn.Module):
 
     @property
     def all_tokens(self) -> bool:
-        """Whether a trained layer reads all tokens of a sequence: a BiLSTM, one over pooled texts, or that of the head."""
+        """Whether a trained layer reads all tokens of a sequence: a BiLSTM, a layer over pooled texts, or the head's layer."""
         return self.lstm is not None or self.pooled.facts.reads_all
 
     def texts(self, batch: Batch) -> Batch:
@@ -99,7 +96,7 @@ class FeatureExtractor(nn.Module):
         return torch.stack(states, 1) if self.layers == "scalar_mix" else select_layers(self.layers, states)
 
     def forward(self, selected: Tensor, batch: Batch, rows: Int[Tensor, " Q"]) -> Float[Tensor, "Q W"]:
-        """Compute the features at the query rows from the result of `select`. Pooled texts: those of each row's sequence."""
+        """Compute the features at the query rows from the result of `select`. Pooled texts: each row's sequence."""
         x = self.scalar_mix(selected.unbind(1)) if self.scalar_mix else selected
         texts = self._places(batch, rows)
         if self.lstm is not None:

@@ -122,7 +122,7 @@ class SpanPairHead(nn.Module):
         return torch.cat([F.linear(x_PD, first_CD, self.out.bias), F.linear(x_PD, second_CD)], 1)
 
     def forward(self, hidden: Hidden, targets: Targets) -> Loss:
-        """Return the loss. targets.index: two rows per prediction, that of the first token and that of the second one."""
+        """Return the loss. targets.index: two rows per prediction, one for the first token and one for the second."""
         shares_P2C = self.logits(hidden.last[targets.index]).unflatten(1, (2, -1))
         return cross_entropy(shares_P2C[0::2, 0] + shares_P2C[1::2, 1], targets)
 

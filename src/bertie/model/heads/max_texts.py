@@ -3,7 +3,7 @@
 These are GLUE's baselines (Wang et al. 2018, section 4) and ESIM (Chen et al. 2017), as Peters et al. 2018 used it.
 
 T  packed tokens    S  sequences    Q  query rows    W  size of the states, and of the result
-X  texts: S, or 2 S of pairs, where those of pair i are 2 i and 2 i + 1
+X  texts: S, or 2 S of pairs, where pair i has the texts 2 i and 2 i + 1
 L  length of the longest first text    M  length of the longest second text
 """
 
@@ -85,7 +85,7 @@ class EsimTexts(nn.Module):
     BiLSTM of the same size. The vector of a text is the mean and the maximum of its states.
 
     The paper's last layers are an MLP over the vectors of both texts, with one hidden layer and tanh. Here they are a projection
-    to the size W, and the head's dense layer with tanh and output layer. Dropout is that of the head only.
+    to the size W, and the head's dense layer with tanh and output layer. Only the head has dropout.
     """
 
     facts: ClassVar[PoolingFacts] = PoolingFacts(
@@ -119,7 +119,7 @@ class EsimTexts(nn.Module):
 
 
 def _of_maxima(x_TW: Float[Tensor, "T W"], texts: Ragged, projection: nn.Linear | None) -> Float[Tensor, "S W"]:
-    """Return the maximum of each dimension over the tokens of a text. With a projection, that of the four parts of pairs."""
+    """Return the maximum of each dimension over the tokens of a text. With a projection, project the four parts of pairs."""
     lengths_X = texts.lengths
     pooled_XW = pool("max", x_TW, texts.owners(len(x_TW)), len(lengths_X))
     x_XW = pooled_XW.masked_fill((lengths_X == 0)[:, None], 0)  # filler has no second text

@@ -1,4 +1,4 @@
-"""What a pooling of texts is, and the poolings with at most the weights of a head: token, mean, late, both orders, vectors.
+"""The interface of text poolings, and the poolings with at most the weights of a head: token, mean, late, both orders, vectors.
 
 A pooling makes one vector of a text, or of a pair of texts, for the head of a task. It is a module with
 
@@ -9,7 +9,7 @@ A pooling makes one vector of a text, or of a pair of texts, for the head of a t
 - `connect(heads)`, which tells it and the heads of a model of each other.
 
 T  packed tokens    S  sequences    Q  query rows    W  size of the states    R  size of the result
-X  texts: S, or 2 S of pairs of which two parts are read separately, where those of pair i are 2 i and 2 i + 1
+X  texts: S, or 2 S of pairs of which two parts are read separately, where pair i has the texts 2 i and 2 i + 1
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from bertie.tokenizers.truncation import Separate
 
 @dataclass(frozen=True)
 class PoolingFacts:
-    """What other files ask a pooling."""
+    """Facts about a pooling that other files use."""
 
     separate: Separate = ""
-    """What the encoder reads separately of a pair: nothing, its texts, or its two orders."""
+    """Parts of a pair that the encoder reads separately: none, its texts, or its two orders."""
     reads_all: bool = False
     """Whether something trained reads the states of all tokens, so that a frozen encoder's states are cached for all."""
     for_one_text: str = ""

@@ -31,7 +31,7 @@ def normalized(x_SD: Float[Tensor, "S D"]) -> Float[Tensor, "S D"]:
 
 
 class Decoder(nn.GRU):
-    """torch's GRU, in which the weights of the vector begin near zero: training starts as that of a decoder without it.
+    """torch's GRU, in which the weights of the vector begin near zero: training starts as if there were no vector.
 
     They are not zeros, so that the encoder has gradients at once.
     """
@@ -53,7 +53,7 @@ class SkipThoughtHead(nn.Module):
     Besides the word before, each gate reads the vector of the encoded sentence at every step (section 2.1: the matrices C_z,
     C_r and C). A GRU whose input is the word and the vector, side by side, has these matrices. Its states begin with zeros and
     have the size of the word embeddings, whose matrix is the output matrix of both decoders. In the paper, the output matrix is
-    one of its own, and the states are as large as those of the encoder: with a small corpus, that is slower and learns less.
+    separate, and the states are as large as the encoder's: with a small corpus, that is slower and learns less.
     """
 
     def __init__(self, config: GruConfig, word: nn.Embedding, blind: bool = False):

@@ -30,7 +30,7 @@ class SpanBoundaryHead(nn.Module):
         self.second = nn.Linear(width, config.embedding_width)
         self.second_norm = nn.LayerNorm(config.embedding_width, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-        self.products = sum(each.weight.numel() for each in (self.first, self.second, word))
+        self.products = sum(layer.weight.numel() for layer in (self.first, self.second, word))
         self.word = (word,)  # in a tuple, so that it is not a submodule: the encoder owns and saves it
 
     def forward(self, hidden: Hidden, targets: BoundaryTargets) -> Loss:
@@ -38,5 +38,5 @@ class SpanBoundaryHead(nn.Module):
         x_PX = torch.cat([boundaries_PX, self.position(targets.offset).to(boundaries_PX.dtype)], 1)
         x_PD = self.first_norm(F.gelu(self.first(x_PX)))
         x_PE = self.second_norm(F.gelu(self.second(x_PD)))  # E = size of the word embeddings
-        own = Targets(targets.index[::2], targets.label, targets.weight)
-        return vocabulary_loss(x_PE, self.word[0].weight, own, self.bias)
+        predicted = Targets(targets.index[::2], targets.label, targets.weight)
+        return vocabulary_loss(x_PE, self.word[0].weight, predicted, self.bias)

@@ -58,14 +58,9 @@ def for_one_text(pooling: TaskPooling) -> TaskPooling:
 
 def require_bilstm(pooling: TaskPooling | None, lstm_hidden_size: int) -> None:
     """Raise a UsageError if the pooling needs a BiLSTM between encoder and head, and there is none, or the reverse."""
-    facts = pooling_facts(pooling)
-    if facts.bilstm == "none" and lstm_hidden_size:
+    if pooling_facts(pooling).bilstm == ("none" if lstm_hidden_size else "needed"):
+        size = f"lstm_hidden_size is {lstm_hidden_size}: " + ("set it to 0" if lstm_hidden_size else "set it")
         raise UsageError(
-            f'task.pooling is "{pooling}", the vectors of the encoder itself, and lstm_hidden_size is {lstm_hidden_size}: set '
-            'it to 0, or set task.pooling to "max"'
-        )
-    if facts.bilstm == "needed" and not lstm_hidden_size:
-        raise UsageError(
-            f'task.pooling is "{pooling}", whose second BiLSTM has the size of the first, and lstm_hidden_size is 0: set it, or '
+            f'task.pooling is "{pooling}", which reads {"no" if lstm_hidden_size else "a"} BiLSTM, and {size}, or set '
             'set task.pooling to "max"'
         )

@@ -1,4 +1,4 @@
-"""What sentence-transformers computes after pooling: its modules Normalize, Dense, LayerNorm and Dropout.
+"""The modules of sentence-transformers after pooling: Normalize, Dense, LayerNorm and Dropout.
 
 S  texts    I  size of the vectors before    O  size after
 """

@@ -100,8 +100,8 @@ class MaskedLMHead(nn.Module):
 class VocabularyHead(nn.Module):
     """A head without layers: logits over the vocabulary directly from the hidden states.
 
-    The output matrix is that of the word embeddings, without a bias in GPT, with one in Transformer-XL and XLNet. The Reformer
-    has a matrix of its own.
+    The output matrix is the matrix of the word embeddings, without a bias in GPT, with one in Transformer-XL and XLNet. The
+    Reformer has a separate matrix.
     """
 
     auxiliary = False

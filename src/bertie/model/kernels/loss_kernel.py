@@ -79,7 +79,7 @@ def _overwrite(
     here = logits + row * logits_stride
     gold = tl.load(label + row * label_stride).to(tl.int32)
     factor = tl.load(weight + row * weight_stride).to(tl.float32)
-    own = tl.load(here + gold).to(tl.float32)
+    label_logit = tl.load(here + gold).to(tl.float32)
     lanes = tl.arange(0, BLOCK)
     if WHOLE:
         part = tl.load(here + lanes, mask=lanes < ENTRIES, other=float("-inf")).to(tl.float32)
@@ -105,5 +105,5 @@ def _overwrite(
             part = tl.load(here + at, mask=at < ENTRIES, other=float("-inf")).to(tl.float32)
             slope = (tl.exp(part - peak) / total - tl.where(at == gold, 1.0, 0.0)) * factor
             tl.store(here + at, slope.to(logits.dtype.element_ty), mask=at < ENTRIES)
-    tl.store(sums + 2 * row, (peak - own + tl.log(total)) * factor)
-    tl.store(sums + 2 * row + 1, tl.where(own >= peak, factor, 0.0))
+    tl.store(sums + 2 * row, (peak - label_logit + tl.log(total)) * factor)
+    tl.store(sums + 2 * row + 1, tl.where(label_logit >= peak, factor, 0.0))

@@ -135,7 +135,7 @@ def backward(
     inside = row < length
     column = tl.arange(0, H)
     q1, q2 = _load_halves(qkv, rotation, row, inside, 3 * D, R, ROTARY)
-    own = tl.load(level + head * tokens + begin + row, mask=inside, other=0.0)
+    levels = tl.load(level + head * tokens + begin + row, mask=inside, other=0.0)
     values = _load(mixed, row, inside, column, D)
     d_values = _load(d_mixed, row, inside, column, D)
     delta = tl.sum(d_values.to(tl.float32) * values.to(tl.float32), 1)
@@ -146,7 +146,7 @@ def backward(
         k1, k2 = _load_halves(qkv + D, rotation, key, key < length, 3 * D, R, ROTARY)
         v = _load(qkv + 2 * D, key, key < length, column, 3 * D)
         scores = _scores(q1, q2, k1, k2, row, key, length, scale, LEFT, RIGHT)
-        probabilities = tl.exp2(scores - own[:, None])
+        probabilities = tl.exp2(scores - levels[:, None])
         d_v = tl.dot(tl.trans(probabilities.to(v.dtype)), d_values)
         _store(d_qkv + 2 * D, key, key < length, column, d_v, 3 * D)
         d_probabilities = tl.dot(d_values, tl.trans(v))

@@ -1,1 +1,5 @@
-"""."""
+"""Losses as sums over predictions.
+
+losses.py has the plain ones. chunked_loss.py, loss_slope.py and vocabulary_loss_half.py compute those over the vocabulary in
+little memory or time. soft_targets.py: a teacher's probabilities.
+"""

@@ -34,7 +34,7 @@ def chunked_vocabulary_loss(
 ) -> Loss:
     """Return the cross-entropy of the logits x Wᵀ + b, as `losses.cross_entropy` does."""
     inputs = (x_PD, matrix_VD, bias_V)
-    with_gradients = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in inputs)
+    with_gradients = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in inputs)
     total, hits = _ChunkedLoss.apply(*inputs, targets.label, targets.weight, with_gradients)
     return Loss(total, targets.weight.sum(), hits)
 
@@ -100,7 +100,7 @@ def _add_product(total_VD: Tensor, left_VP: Tensor, right_PD: Tensor, first: boo
 
 
 def product_dtype(x: Tensor) -> torch.dtype:
-    """Return the dtype of matrix products with x: that of autocast where it is enabled."""
+    """Return the dtype of matrix products with x: autocast's dtype where autocast is enabled."""
     kind = x.device.type
     enabled = kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind)
     return torch.get_autocast_dtype(kind) if enabled else x.dtype

@@ -48,11 +48,11 @@ def overwrite_with_slope(
         logits, label, weight = logits_PV[rows].to(exact), label_P1[rows], weight_P1[rows]
         if bias_V is not None:
             logits = logits.add_(bias_V) if exact != logits_PV.dtype else logits + bias_V
-        peak, own = logits.amax(-1, keepdim=True), logits.gather(1, label)
+        peak, label_logit = logits.amax(-1, keepdim=True), logits.gather(1, label)
         p = torch.softmax(logits, -1)
         # The largest probability is 1 / Σ exp(logit − peak). Unlike the probability of the label, it cannot underflow.
-        total += ((peak - own - p.amax(-1, keepdim=True).log()) * weight).sum()
-        hits += ((own >= peak) * weight).sum()
+        total += ((peak - label_logit - p.amax(-1, keepdim=True).log()) * weight).sum()
+        hits += ((label_logit >= peak) * weight).sum()
         p.scatter_add_(1, label, p.new_full((1, 1), -1.0).expand_as(label)).mul_(weight)
         if slope_V is not None:
             slope_V += p.sum(0)

@@ -38,7 +38,7 @@ class Logits(NamedTuple):
 
 
 def divergence(student: Logits, teacher: Logits, weight_P: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return the weighted sum of the Kullback–Leibler divergences KL(teacher ‖ student), in nats, and that of the hits.
+    """Return the weighted sum of the Kullback–Leibler divergences KL(teacher ‖ student), in nats, and of the hits.
 
     Args:
         student: The student's logits. They receive gradients.
@@ -88,7 +88,7 @@ class _Divergence(torch.autograd.Function):
                 slopes[1].addmm_(slope.t(), student.x[rows])
             else:
                 slopes[1] += slope.t() @ student.x[rows]
-        ctx.save_for_backward(*(slope.to(each.dtype) for slope, each in zip(slopes, inputs, strict=False)))
+        ctx.save_for_backward(*(slope.to(tensor.dtype) for slope, tensor in zip(slopes, inputs, strict=False)))
         ctx.mark_non_differentiable(hits)
         return total, hits
 

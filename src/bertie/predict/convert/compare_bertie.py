@@ -72,4 +72,4 @@ def _settings(predictor: Predictor) -> dict[str, Any]:
 
 
 def _predictions(predictor: Predictor, inputs: list[Any]) -> list[dict[str, Any]]:
-    return [prediction_to_json(prediction) for prediction in predictor.predict(inputs)]
+    return list(map(prediction_to_json, predictor.predict(inputs)))

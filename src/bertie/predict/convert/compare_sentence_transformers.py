@@ -75,7 +75,7 @@ def _vectors(predictor: Predictor, model: Any, texts: ComparedTexts) -> Iterator
     tokenizer, plain = predictor.tokenizer, texts.plain
     read = getattr(model, "preprocess", None) or model.tokenize
     for what, inputs, why in (("texts", plain, ""), ("texts with special tokens", texts.with_roles, ROLES)):
-        ours = [entries(tokenizer, each.input_ids.tolist()) for each in predictor.text_sequences(inputs, "")]
+        ours = [entries(tokenizer, item.input_ids.tolist()) for item in predictor.text_sequences(inputs, "")]
 
         def theirs(inputs: list[str] = inputs) -> list[list[str]]:
             return [entries(tokenizer, read([text])["input_ids"][0].tolist()) for text in inputs]
@@ -107,13 +107,13 @@ def _scores(predictor: Predictor, model: Any, texts: ComparedTexts) -> Iterator[
     pairs = texts.pairs
 
     def scores(activation: Any) -> list[np.ndarray]:
-        return [np.atleast_1d(each) for each in model.predict(pairs, activation_fn=activation, **ONE_BY_ONE)]
+        return list(map(np.atleast_1d, model.predict(pairs, activation_fn=activation, **ONE_BY_ONE)))
 
     outputs = head_outputs(predictor.model, predictor.task.kind, sequences_of(predictor, pairs))
     yield Probe("scores without an activation", pairs, outputs, lambda: scores(torch.nn.Identity()))
-    ours = [prediction_to_json(each) for each in predictor.predict(pairs)]
+    ours = list(map(prediction_to_json, predictor.predict(pairs)))
     if "score" in ours[0]:
         named = sentence_transformers_reader.score_activation(predictor.folder, 1)
         why = "" if named else "no file names an activation: bertie gives the output itself, a CrossEncoder its sigmoid"
-        results = [np.array([each["score"]]) for each in ours]
+        results = [np.array([prediction["score"]]) for prediction in ours]
         yield Probe("scores of predict", pairs, results, lambda: scores(None), by_design=why)

@@ -36,9 +36,9 @@ CLASSES: dict[HeadShape, str] = {
     "next": "AutoModelForCausalLM",
     "replaced": "AutoModelForPreTraining",
 }
-"""What loads a head of each shape."""
+"""The class that loads a head of each shape."""
 POOLING = [CLASSES[shape] for shape in ("text", "choice", "pair")]
-"""Those that need the pooler of a BERT."""
+"""The classes that need the pooler of a BERT."""
 NO_CLASS = "transformers has no class for it, or one with other inputs"
 ROLES = "a special token in a text is text in bertie"
 AROUND = (
@@ -118,20 +118,20 @@ class Transformers:
         """The tokenizer."""
         return self.load("AutoTokenizer")
 
-    def encode(self, given: str | tuple[str, str], limit: int, **options: Any) -> Any:
+    def encode(self, text: str | tuple[str, str], limit: int, **options: Any) -> Any:
         """Encode a text or a pair as a user of transformers does."""
-        texts = (given,) if isinstance(given, str) else given
+        texts = (text,) if isinstance(text, str) else text
         return self.tokenizer(*texts, truncation=True, max_length=limit, **options)
 
-    def run(self, name: str, given: str | tuple[str, str]) -> Any:
+    def run(self, name: str, text: str | tuple[str, str]) -> Any:
         """Run a model on a text or a pair."""
         predictor = self.predictor
         if predictor.tokenizer.adds_around:
-            [sequence] = sequences_of(predictor, [given])
+            [sequence] = sequences_of(predictor, [text])
             ids = torch.from_numpy(sequence.input_ids).long()[None]
             inputs: dict[str, Tensor] = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         else:
-            inputs = self.encode(given, predictor.max_length, return_tensors="pt")
+            inputs = self.encode(text, predictor.max_length, return_tensors="pt")
         if name == CLASSES["choice"]:
             inputs = {key: tensor[None] for key, tensor in inputs.items()}
         with torch.inference_mode():
@@ -139,14 +139,14 @@ class Transformers:
 
     def hidden_states(self, inputs: Many[Any]) -> list[np.ndarray]:
         """Return the last hidden states of each text or pair."""
-        return [self.run("AutoModel", given).last_hidden_state[0].numpy() for given in inputs]
+        return [self.run("AutoModel", text).last_hidden_state[0].numpy() for text in inputs]
 
     def outputs(self, name: str, inputs: Many[Any]) -> list[np.ndarray]:
         """Return the outputs of a head for each text or pair."""
-        outputs = [self.run(name, given) for given in inputs]
+        outputs = [self.run(name, text) for text in inputs]
         if name == CLASSES["start_end"]:
-            return [torch.stack([each.start_logits[0], each.end_logits[0]], -1).numpy() for each in outputs]
-        return [each.logits[0].numpy() for each in outputs]
+            return [torch.stack([output.start_logits[0], output.end_logits[0]], -1).numpy() for output in outputs]
+        return [output.logits[0].numpy() for output in outputs]
 
     def pipeline(self, task: str, shape: HeadShape, inputs: Many[str], **options: Any) -> list[Any]:
         """Return what a pipeline gives for each text."""
@@ -172,14 +172,14 @@ def _tokens(predictor: Predictor, other: Transformers, texts: ComparedTexts) -> 
     tokenizer, length = predictor.tokenizer, predictor.max_length
 
     def exact(what: str, inputs: Many[Any], ours: Many[Any], theirs: Callable[[Any], Any], why: str = "") -> Probe:
-        return Probe(what, inputs, ours, lambda: [theirs(given) for given in inputs], 0.0, why)
+        return Probe(what, inputs, ours, lambda: [theirs(text) for text in inputs], 0.0, why)
 
     plain = partial(other.tokenizer, add_special_tokens=False, return_offsets_mapping=True)
     for what, inputs, why in (("texts", texts.plain, ""), ("texts with special tokens", texts.with_roles, ROLES)):
-        ids = [entries(tokenizer, each.ids) for each in tokenizer.encode_with_offsets(inputs)]
+        ids = [entries(tokenizer, encoding.ids) for encoding in tokenizer.encode_with_offsets(inputs)]
         yield exact(f"token ids of {what}", inputs, ids, lambda text: entries(tokenizer, plain(text)["input_ids"]), why)
     encoded = tokenizer.encode_with_offsets(texts.plain)
-    offsets = [_places(text, each.offsets) for text, each in zip(texts.plain, encoded, strict=True)]
+    offsets = [_places(text, encoding.offsets) for text, encoding in zip(texts.plain, encoded, strict=True)]
     yield exact("offsets of tokens", texts.plain, offsets, lambda text: _places(text, plain(text)["offset_mapping"]))
     long = LONG * (1 + 5 * length // len(LONG))
     longs = [long] * (len(tokenizer.encode([long])[0]) > length)
@@ -190,11 +190,11 @@ def _tokens(predictor: Predictor, other: Transformers, texts: ComparedTexts) -> 
         ("a pair of such texts", [(text, text) for text in longs], length),
     ):
         sequences = sequences_of(predictor, inputs, limit)
-        ours = [entries(tokenizer, each.input_ids.tolist(), each.token_type_ids.tolist()) for each in sequences]
+        ours = [entries(tokenizer, item.input_ids.tolist(), item.token_type_ids.tolist()) for item in sequences]
 
-        def theirs(given: Any, limit: int = limit) -> list[str]:
-            found = other.encode(given, limit)
-            return entries(tokenizer, found["input_ids"], found.get("token_type_ids") or repeat(0))
+        def theirs(text: Any, limit: int = limit) -> list[str]:
+            encoding = other.encode(text, limit)
+            return entries(tokenizer, encoding["input_ids"], encoding.get("token_type_ids") or repeat(0))
 
         if inputs:
             yield exact(f"ids and token types in {what}", inputs, ours, theirs, AROUND if tokenizer.adds_around else "")
@@ -218,7 +218,7 @@ def _places(text: str, offsets: Any) -> list[tuple[int, int]]:
 
 def _with_tokens(predictor: Predictor, inputs: Many[Any]) -> list[Any]:
     """Return the inputs with tokens. transformers runs no others; some tokenizers add no special tokens."""
-    return [each for each, sequence in zip(inputs, sequences_of(predictor, inputs), strict=True) if len(sequence)]
+    return [text for text, sequence in zip(inputs, sequences_of(predictor, inputs), strict=True) if len(sequence)]
 
 
 def _head(predictor: Predictor, kind: str, other: Transformers, texts: ComparedTexts) -> Iterator[Probe | Compared]:
@@ -248,7 +248,7 @@ def _head(predictor: Predictor, kind: str, other: Transformers, texts: ComparedT
         inputs = short
     elif shape not in ("choice", "pair", "start_end"):
         inputs = _with_tokens(predictor, texts.plain) + texts.pairs * (shape == "text")
-    ours = [head_outputs(predictor.model, kind, sequences_of(predictor, [given]))[0] for given in inputs]
+    ours = [head_outputs(predictor.model, kind, sequences_of(predictor, [text]))[0] for text in inputs]
     yield Probe(what, inputs, ours, lambda: other.outputs(CLASSES[shape], inputs))
     compared = {"text": _classes, "tokens": _tags, "masked": _masks}.get(shape)
     # pipelines have the tokenizer's ids
@@ -260,24 +260,24 @@ def _head(predictor: Predictor, kind: str, other: Transformers, texts: ComparedT
 
 
 def _classes(predictor: Predictor, other: Transformers, texts: list[str]) -> Probe:
-    ours = [prediction_to_json(each) for each in predictor.predict(texts)]
+    ours = list(map(prediction_to_json, predictor.predict(texts)))
     single = "probabilities" not in ours[0]
     why = ""
     if single and other.load(CLASSES["text"]).config.problem_type != "regression":
         why = "one output: bertie gives it, or what the files of sentence-transformers say; the pipeline its sigmoid"
 
     def theirs() -> list[Any]:
-        found = other.pipeline("text-classification", "text", texts, top_k=None)
-        scores = [sorted((each["label"], each["score"]) for each in labels) for labels in found]
+        answers = other.pipeline("text-classification", "text", texts, top_k=None)
+        scores = [sorted((item["label"], item["score"]) for item in answer) for answer in answers]
         return [labels[0][1:] if single else labels for labels in scores]
 
-    results = [[each["score"]] if single else sorted(each["probabilities"].items()) for each in ours]
-    return Probe('predictions, and those of pipeline("text-classification")', texts, results, theirs, by_design=why)
+    results = [[item["score"]] if single else sorted(item["probabilities"].items()) for item in ours]
+    return Probe('predictions of pipeline("text-classification")', texts, results, theirs, by_design=why)
 
 
 def _tags(predictor: Predictor, other: Transformers, texts: list[str]) -> Probe:
     sentences = [text.split() for text in texts]
-    tags = [each.tags for each in predictor.predict(sentences)]
+    tags = [prediction.tags for prediction in predictor.predict(sentences)]
     return Probe("tags of words", sentences, tags, lambda: other.tags(sentences), 0.0)
 
 
@@ -294,7 +294,7 @@ def _masks(predictor: Predictor, other: Transformers, texts: list[str]) -> Probe
     ours, theirs = [], []
     for text, answer in zip(inputs, answers, strict=True):
         best = answer if isinstance(answer[0], dict) else answer[-1]  # several masks: two roles have the same token
-        filled = {each.token: each.probability for each in predictor.fill_mask(text, FILLED)[-1]}
-        ours.append(np.array([filled.get(tokenizer.vocabulary[each["token"]], 0.0) for each in best]))
-        theirs.append(np.array([each["score"] for each in best]))
-    return Probe(f"masked tokens, and those of {name}", inputs, ours, lambda: theirs)
+        filled = {guess.token: guess.probability for guess in predictor.fill_mask(text, FILLED)[-1]}
+        ours.append(np.array([filled.get(tokenizer.vocabulary[guess["token"]], 0.0) for guess in best]))
+        theirs.append(np.array([guess["score"] for guess in best]))
+    return Probe(f"masked tokens of {name}", inputs, ours, lambda: theirs)

@@ -50,7 +50,7 @@ LONG = " ".join(TEXTS[ORDINARY]) * 4
 
 @dataclass(frozen=True)
 class ComparedTexts:
-    """What is compared for the vocabulary of a model."""
+    """The texts on which models with one vocabulary are compared."""
 
     plain: list[str]
     """Texts that every program should read in the same way."""
@@ -87,8 +87,8 @@ class ComparedTexts:
 
 def sequences_of(predictor: Predictor, inputs: Many[Any], limit: int | None = None) -> list[Sequence]:
     """Return the sequences of texts or pairs, of at most `limit` tokens. None: as many as the model reads."""
-    first = [each if isinstance(each, str) else each[0] for each in inputs]
-    second = [each[1] for each in inputs if not isinstance(each, str)]
+    first = [text if isinstance(text, str) else text[0] for text in inputs]
+    second = [pair[1] for pair in inputs if not isinstance(pair, str)]
     limit = limit or predictor.max_length
     return truncation.encode(predictor.tokenizer, first, second or None, max_length=limit) if first else []
 
@@ -105,16 +105,17 @@ def sequences(predictor: Predictor, data: str | Path | None) -> list[Sequence]:
         UserError: It holds nothing readable.
     """
     if data is not None and predictor.task is not None:
-        examples = [each for each in predictor.task.reader.stream(Path(data)) if not isinstance(each, UserError)]
-        found = predictor.task.encode(examples, predictor.tokenizer, predictor.max_length) if examples else []
+        rows = predictor.task.reader.stream(Path(data))
+        examples = [row for row in rows if not isinstance(row, UserError)]
+        inputs = predictor.task.encode(examples, predictor.tokenizer, predictor.max_length) if examples else []
     else:
         plain = own_texts() if data is None else texts(data)
         half = len(plain) // 2
         pairs = list(zip(plain[:half], plain[half:], strict=False))
-        found = sequences_of(predictor, plain) + sequences_of(predictor, pairs)
-    if not found:
+        inputs = sequences_of(predictor, plain) + sequences_of(predictor, pairs)
+    if not inputs:
         raise UserError(f"{data}: no readable examples in it")
-    return found
+    return inputs
 
 
 def texts(path: str | Path) -> list[str]:

@@ -24,7 +24,7 @@ class Probe:
     """Results of bertie, and how another program computes them from the same inputs."""
 
     what: str
-    """What is compared, for people: "vectors of encode_query"."""
+    """Name of the comparison, for people: "vectors of encode_query"."""
     inputs: Many[Any]
     """Texts, pairs, or other inputs."""
     ours: Many[Any]
@@ -48,10 +48,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Compared:
-    """What was compared with another program, and how far they differ."""
+    """A comparison with another program, and how far the results differ."""
 
     what: str
-    """What was compared, for people."""
+    """Name of the comparison, for people."""
     cases: int
     """Number of inputs that were compared."""
     difference: float
@@ -82,8 +82,8 @@ class Compared:
         if not self.cases and not self.equal:
             return [f"{self.verdict:10} {self.what}: {self.reason}"]
         exact = self.tolerance == 0
-        found = f"{self.difference:.0f} differ" if exact else f"{self.difference:.1e}, at most {self.tolerance:.0e}"
-        lines = [f"{self.verdict:10} {self.what}: {plural(self.cases, 'input')}, {found} ({self.reason})"]
+        distance = f"{self.difference:.0f} differ" if exact else f"{self.difference:.1e}, at most {self.tolerance:.0e}"
+        lines = [f"{self.verdict:10} {self.what}: {plural(self.cases, 'input')}, {distance} ({self.reason})"]
         if self.example is not None:
             lines += [f"{'':10} {name:7} {value}" for name, value in asdict(self.example).items()]
         return lines
@@ -101,7 +101,7 @@ def run(probes: Iterable[Probe | Compared]) -> list[Compared]:
         probes: The probes. A comparison that was not possible stands for itself.
 
     Returns:
-        What they found. If the other program failed, the comparison is among the results, and is wrong.
+        The results. If the other program failed, the comparison is among the results, and is wrong.
     """
     return [probe if isinstance(probe, Compared) else _run(probe) for probe in probes]
 
@@ -182,9 +182,7 @@ def _example(ours: Any, theirs: Any) -> tuple[str, str]:
     """Return for people where two results differ first, or most if they are numbers."""
     (names, numbers), (other_names, other_numbers) = _split(ours), _split(theirs)
     if names != other_names:
-        if isinstance(ours, list) and isinstance(theirs, list):
-            names, other_names = ours, theirs
-        return _ends(names, other_names)
+        return _ends(ours, theirs) if isinstance(ours, list) and isinstance(theirs, list) else _ends(names, other_names)
     if len(numbers) != len(other_numbers):
         return f"{plural(len(numbers), 'number')}", f"{plural(len(other_numbers), 'number')}"
     place = int(np.abs(numbers - other_numbers).argmax())

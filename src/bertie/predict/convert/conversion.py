@@ -1,4 +1,4 @@
-"""What to convert into what, read and checked before anything is written: the job of `convert`."""
+"""The job of `convert`: its source and its target, read and checked before anything is written."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import torch
 
 from bertie.base.contracts import Sequence
 from bertie.base.errors import UsageError, UserError
-from bertie.checkpoints.checkpoint import Checkpoint
 from bertie.checkpoints.families import family_of
-from bertie.checkpoints.find import find_model_folder
-from bertie.checkpoints.read import read_checkpoint
+from bertie.checkpoints.find import TENSORFLOW_INDEX, find_model_folder
+from bertie.checkpoints.read import Checkpoint, read_checkpoint
 from bertie.checkpoints.sentence_transformers_format import SentenceEmbedding, embedding_of
 from bertie.checkpoints.sentence_transformers_reader import REMEDY
-from bertie.checkpoints.weight_files import TENSORFLOW_INDEX
 from bertie.model.initialization import no_weights
 from bertie.predict.convert.compared_texts import sequences
 from bertie.predict.engines import choose, cpu, files
@@ -32,8 +30,6 @@ ONNX files in fp32, fp16 and q8. tf: a checkpoint for Google's code."""
 LIBRARIES = ("hf", "sentence-transformers", "transformers.js", "tf")
 """The targets without an engine."""
 ExportPrecision = Literal["fp32", "bf16", "int8"]
-
-
 CALIBRATION_SEQUENCES = 128
 """Sequences on which activations are measured."""
 CHECKED_SEQUENCES = 32
@@ -42,7 +38,7 @@ CHECKED_SEQUENCES = 32
 
 @dataclass(frozen=True)
 class Conversion:
-    """What to convert, and on which inputs the result is compared with its source."""
+    """A conversion, and the inputs on which the result is compared with its source."""
 
     out: Path
     """The folder that the result will have."""
@@ -110,13 +106,10 @@ def require_possible(to: ExportTarget, precision: ExportPrecision, data: str | P
     """Check a target and a precision. Raises UsageError if they do not go together, or a package is missing."""
     if to == "transformers.js":
         cpu.require_packages("onnx", "onnx", "onnx", "onnxruntime", "onnxscript")
-        if precision != "fp32":
-            raise UsageError(f"--to {to} writes fp32, fp16 and q8, and --precision is {precision}: omit it")
     if to in LIBRARIES and precision != "fp32":
-        raise UsageError(f"--to {to} keeps the weights as they are, and --precision is {precision}: omit it")
+        raise UsageError(f"--to {to} chooses its precisions, and --precision is {precision}: omit it")
     if to == "onnx" and precision == "bf16":
-        remedy = "use --precision fp32 or int8, or --to openvino"
-        raise UsageError(f"ONNX Runtime does not compute in bf16 on a CPU: {remedy}")
+        raise UsageError("ONNX Runtime has no bf16 on a CPU: use --precision fp32 or int8, or --to openvino")
     if precision == "int8" and data is None:
         raise UsageError("int8 changes the accuracy: give --data FILE, such as the dev set, to measure by how much")
     if to not in LIBRARIES and (engine := choose.named(files.engine_name(to, precision))):

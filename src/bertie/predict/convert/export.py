@@ -78,8 +78,8 @@ def convert(
         - "difference", "cosine": the largest difference of the hidden states relative to their largest value, and their
             smallest cosine. "outputs": the difference of each output of the graph.
         - "compared": what else was compared (`Compared.to_json`). "not_checked": the library that cannot be used, or "".
-        - With `data`, "scores", "source_scores": those of both models; "metric": that of the task; "loss": how much of it is
-            lost.
+        - With `data`, "scores", "source_scores": the scores of both models; "metric": the name of the task's; "loss": how
+            much of it is lost.
         - With `push`, "pushed": the address of the repository.
 
     Raises:
@@ -93,9 +93,9 @@ def convert(
     runtime.use_threads(threads)
     job = Conversion.of(source, out, to, precision, data, calibration, max_loss)
     with storage.atomic_folder(out) as folder:
-        found = _write(job, folder, card, started)
+        measured = _write(job, folder, card, started)
     pushed = {} if push is None else {"pushed": hub.push(out, push, public)}
-    return {"out": str(out), "engine": job.engine, "precision": precision, **found, **pushed}
+    return {"out": str(out), "engine": job.engine, "precision": precision, **measured, **pushed}
 
 
 def _write(job: Conversion, folder: Path, card: CardFacts, started: float) -> dict[str, Any]:
@@ -111,16 +111,16 @@ def _write(job: Conversion, folder: Path, card: CardFacts, started: float) -> di
     with console.silenced():  # of texts that are truncated on purpose
         probes = [*compare_bertie.probes(predictor, converted, job.checked)]
     del predictor  # so that only one model is in memory
-    found = _compare(job, before, probes, converted, exported)
+    measured = _compare(job, before, probes, converted, exported)
     if exported is not None:
-        files.write(replace(exported, measured=found))
+        files.write(replace(exported, measured=measured))
     if job.to == "transformers.js":
-        found |= transformers_js.write(before, folder, job.checked, job.data, job.max_loss)
+        measured |= transformers_js.write(before, folder, job.checked, job.data, job.max_loss)
     checked = time.monotonic()
-    _write_card(job, folder, card, found)
+    _write_card(job, folder, card, measured)
     write_manifest(folder, transformers_js.FILES.values() if job.to == "transformers.js" else ())
     seconds = time.monotonic() - checked + written - started
-    return {"seconds": round(seconds, 2), "check_seconds": round(checked - written, 2), "memory": memory, **found}
+    return {"seconds": round(seconds, 2), "check_seconds": round(checked - written, 2), "memory": memory, **measured}
 
 
 def _write_files(job: Conversion, folder: Path, predictor: Predictor | None) -> None:
@@ -158,8 +158,8 @@ def _compare(
 ) -> dict[str, Any]:
     """Compare the written folder with the source. Raises UserError if they differ too much."""
     after = export_checks.measure(converted(), job.checked, job.data)
-    found = export_checks.differences(before, after) | (exported.measured if exported else {})
-    export_checks.require_close(job.precision, found)
+    measured = export_checks.differences(before, after) | (exported.measured if exported else {})
+    export_checks.require_close(job.precision, measured)
     compared, not_checked = run(probes), ""
     if (library := CHECKED_IN.get(job.to)) is not None and export_checks.can_load(converted(), job.out):
         if reason := verify.absent(library):
@@ -168,25 +168,27 @@ def _compare(
         else:
             compared += verify.compare(converted(), library)
     export_checks.require_equal(compared, exact=job.exact)
-    found |= {"compared": [each.to_json() for each in compared], "not_checked": not_checked}
+    measured |= {"compared": [comparison.to_json() for comparison in compared], "not_checked": not_checked}
     if job.data is not None:
-        found |= export_checks.compare_scores(before, after, job.model.task)
-        scores = found["source_scores"]
-        console.info(", ".join(f"{name} {scores[name]:.4f} → {value:.4f}" for name, value in found["scores"].items()))
+        measured |= export_checks.compare_scores(before, after, job.model.task)
+        scores = measured["source_scores"]
+        console.info(
+            ", ".join(f"{name} {scores[name]:.4f} → {value:.4f}" for name, value in measured["scores"].items())
+        )
         remedy = "give other data with --calibration, or use another precision"
-        export_checks.require_small_loss(job.precision, found, job.max_loss, remedy)
-    return found
+        export_checks.require_small_loss(job.precision, measured, job.max_loss, remedy)
+    return measured
 
 
-def _write_card(job: Conversion, folder: Path, card: CardFacts, found: dict[str, Any]) -> None:
-    """Write the model card, with what was found in the comparison."""
+def _write_card(job: Conversion, folder: Path, card: CardFacts, measured: dict[str, Any]) -> None:
+    """Write the model card, with the results of the comparison."""
     if job.to == "tf":  # no format of the hub
         return
     exact, base = job.exact, hub.hub_id(job.checkpoint.folder)
     results = None
     if job.data is not None and job.model.task is not None:
         # Of transformers.js, "scores" are those of one of the files.
-        scores = found["source_scores" if job.to == "transformers.js" else "scores"]
+        scores = measured["source_scores" if job.to == "transformers.js" else "scores"]
         results = CardResults(scores, Path(job.data).name)
     relation = "" if exact and job.to != "transformers.js" else "quantized"
     text = f"Converted from {base or job.checkpoint.folder.name}."

@@ -21,12 +21,12 @@ from bertie.predict.vectors import token_vectors
 from bertie.tasks import Task
 
 MIN_COSINE = 0.98
-"""Smallest cosine of a hidden state in bf16 with that of the source."""
+"""Smallest cosine of a hidden state in bf16 and in the source."""
 
 
 @dataclass(frozen=True, eq=False)
 class ModelResults:
-    """What a model computes, so that it need not stay in memory beside the other one."""
+    """The results of a model, so that it need not stay in memory beside the other one."""
 
     states: np.ndarray
     """Last hidden states, [tokens, D]."""
@@ -62,27 +62,27 @@ def _cosines(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     return (ours * theirs).sum(1) / np.maximum(norms, 1e-12)
 
 
-def require_close(precision: str, found: dict[str, Any]) -> None:
+def require_close(precision: str, measured: dict[str, Any]) -> None:
     """Raise UserError if the differences are larger than the precision explains. int8 is judged by its scores."""
-    worst = max([found["difference"] if precision == "fp32" else 0.0, *found.get("outputs", {}).values()])
+    worst = max([measured["difference"] if precision == "fp32" else 0.0, *measured.get("outputs", {}).values()])
     if not worst <= TOLERANCE:
         difference = f"{worst:.1e}, relative to its largest value"
         raise UserError(f"the result differs from its source by {difference}: report this bug")
-    if precision == "bf16" and not found["cosine"] >= MIN_COSINE:
-        raise UserError(f"bf16 changes a hidden state to a cosine of {found['cosine']:.3f}: this model needs fp32")
-    if not np.isfinite(found["cosine"]):
+    if precision == "bf16" and not measured["cosine"] >= MIN_COSINE:
+        raise UserError(f"bf16 changes a hidden state to a cosine of {measured['cosine']:.3f}: this model needs fp32")
+    if not np.isfinite(measured["cosine"]):
         raise UserError("the result has non-finite hidden states: use another precision")
 
 
 def require_equal(compared: list[Compared], exact: bool) -> None:
     """Check the comparisons. Raises UserError. exact: whether numbers count, too, and not only tokens and names."""
-    for each in wrong(compared):
-        if exact or each.tolerance == 0:
-            example = "" if each.example is None else ": " + ", ".join(asdict(each.example).values())
-            why = each.reason if each.example is None else f"{each.difference:.1e}"
-            raise UserError(
-                f"the result differs from its source in {each.what} ({why}{example})"[:500] + ": report this bug"
+    for fault in wrong(compared):
+        if exact or fault.tolerance == 0:
+            values = (
+                "" if fault.example is None else ", ".join([f"{fault.difference:.1e}", *asdict(fault.example).values()])
             )
+            problem = f"the result differs from its source in {fault.what} ({values or fault.reason})"[:500]
+            raise UserError(f"{problem}: report this bug")
 
 
 def compare_scores(before: ModelResults, after: ModelResults, task: Task | None) -> dict[str, Any]:
@@ -97,10 +97,10 @@ def compare_scores(before: ModelResults, after: ModelResults, task: Task | None)
     return {"scores": new, "source_scores": old, "metric": metric, "loss": old[metric] - new[metric]}
 
 
-def require_small_loss(what: str, found: dict[str, Any], max_loss: float, remedy: str) -> None:
-    """Raise UserError if a model loses too much. found: what `compare_scores` returned."""
-    if found["loss"] > max_loss:
-        problem = f"{what} loses {found['loss']:.4f} of {found['metric']}, more than {max_loss:g}"
+def require_small_loss(what: str, measured: dict[str, Any], max_loss: float, remedy: str) -> None:
+    """Raise UserError if a model loses too much. measured: the result of `compare_scores`."""
+    if measured["loss"] > max_loss:
+        problem = f"{what} loses {measured['loss']:.4f} of {measured['metric']}, more than {max_loss:g}"
         raise UserError(f"{problem}: allow it with --max-loss, {remedy}")
 
 

@@ -78,7 +78,7 @@ def _write_graph(job: Conversion, graph: Graph, exported: Exported) -> Exported:
         differences = graph_differences(graph, openvino.outputs(path), job.checked)
         if job.precision == "int8":
             console.info(f"quantizing with {console.plural(len(job.calibration), 'sequence')}, which takes minutes")
-            openvino.save(openvino.quantize(converted, [grid([each]) for each in job.calibration]), path)
+            openvino.save(openvino.quantize(converted, [grid([sequence]) for sequence in job.calibration]), path)
     names = sorted(file.relative_to(exported.folder).as_posix() for file in path.parent.iterdir())
     return replace(exported, files=tuple(names), measured={"outputs": differences})
 
@@ -87,9 +87,9 @@ def grid(members: list[Sequence]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return input_ids, attention_mask and token_type_ids of sequences, padded at the end."""
     shape = (len(members), max(map(len, members)))
     ids, mask, segments = (np.zeros(shape, np.int64) for _ in range(3))
-    for i, each in enumerate(members):
-        own = slice(len(each))
-        ids[i, own], mask[i, own], segments[i, own] = each.input_ids, 1, each.token_type_ids
+    for i, member in enumerate(members):
+        at = i, slice(len(member))
+        ids[at], mask[at], segments[at] = member.input_ids, 1, member.token_type_ids
     return ids, mask, segments
 
 

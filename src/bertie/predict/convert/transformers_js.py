@@ -45,7 +45,7 @@ def write(
 ) -> dict[str, Any]:
     """Add the ONNX files to a folder with the other files of the model, and compare all their outputs with torch's.
 
-    The outputs are those of `Graph`, under the names that transformers.js reads.
+    The outputs have the names that transformers.js reads.
 
     Args:
         before: What the source computes from the same inputs.
@@ -87,13 +87,13 @@ def write(
         Encoder, GridEncoder(cast(TransformerEncoder, rounded.model.encoder), onnx.OnnxSession(quantized))
     )
     after = export_checks.measure(rounded, members, data)
-    found = {"difference": max(outputs["fp32"].values()), "outputs": outputs}
-    found["cosine"] = export_checks.differences(before, after)["cosine"]
+    cosine = export_checks.differences(before, after)["cosine"]
+    measured = {"difference": max(outputs["fp32"].values()), "outputs": outputs, "cosine": cosine}
     if data is not None:
-        found |= export_checks.compare_scores(before, after, source.task)
-        export_checks.require_small_loss("q8", found, max_loss, "or use --to onnx")
+        measured |= export_checks.compare_scores(before, after, source.task)
+        export_checks.require_small_loss("q8", measured, max_loss, "or use --to onnx")
     say_how_to_pool(source.model, source.text_embedding)
-    return found
+    return measured
 
 
 def with_one_head(model: Model, model_type: str) -> Model:
@@ -103,12 +103,9 @@ def with_one_head(model: Model, model_type: str) -> Model:
         UsageError: There is no such class.
     """
     if model_type not in CLASSES:
-        known = ", ".join(CLASSES)
         config = model.encoder.config
         name = model_type if family_of(config).in_transformers else config.kind
-        raise UsageError(
-            f"transformers.js has no class for the model type {name}, or bertie no graph; it takes {known}"
-        )
+        raise UsageError(f"--to transformers.js takes the model types {', '.join(CLASSES)}, and this one is {name}")
     every = {kind: facts_of(model.heads[kind]) for kind in sorted(model.encoder_heads)}
     heads = {kind: facts for kind, facts in every.items() if facts.shape != "vectors"}
     usable = [kind for kind in exported_heads(model) if heads[kind].shape in CLASSES[model_type]]
@@ -125,18 +122,13 @@ def say_how_to_pool(model: Model, how: SentenceEmbedding) -> None:
     """Tell people of a model without other heads what transformers.js does not read from the folder: how texts become vectors."""
     if any(facts_of(model.heads[kind]).shape != "vectors" for kind in model.encoder_heads):
         return
-    pooling, others = (
-        " and ".join(how.pooling),
-        [each for each in how.modules if not isinstance(each, Normalize | Dropout)],
-    )
+    pooling = " and ".join(how.pooling)
     lost = [] if pooling in ("mean", "cls") else [f"{pooling} pooling"]
-    lost += [type(module).__name__ for module in others]
+    lost += [type(module).__name__ for module in how.modules if not isinstance(module, Normalize | Dropout)]
     lost += ["lowercasing"] * how.lowercase + ["its default prompt"] * bool(how.prompt(None, None))
     lost += ["truncated vectors"] * (how.dimensions is not None)
     if lost:
-        console.warn(
-            f"transformers.js returns vectors of tokens. What it cannot do with them or the text: {', '.join(lost)}"
-        )
+        console.warn(f"transformers.js returns vectors of tokens, without {', '.join(lost)}")
     else:
         normalize = "true" if any(isinstance(module, Normalize) for module in how.modules) else "false"
         console.info(f"for text vectors, give transformers.js {{pooling: '{pooling}', normalize: {normalize}}}")

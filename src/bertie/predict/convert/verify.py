@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -27,29 +26,26 @@ PROBES = {"transformers": compare_transformers.probes, "sentence-transformers": 
 
 @dataclass(frozen=True)
 class Verification:
-    """What `verify` found."""
+    """The result of `verify`."""
 
     folder: Path
     """The folder with the model."""
     facts: dict[str, Facts]
-    """What it is, in sections: facts by name."""
+    """Facts of the model by name, in sections."""
     warnings: tuple[str, ...]
-    """What bertie warns of when it loads the model, such as unknown keys."""
+    """The warnings when bertie loads the model, such as of unknown keys."""
     against: Library | None
     """The library that it was compared with."""
     comparisons: tuple[Compared, ...]
-    """What was compared; empty without a library."""
+    """The comparisons; empty without a library."""
 
     @property
     def problem(self) -> str:
-        """What is wrong, on one line. Empty: nothing."""
-        found = wrong(self.comparisons)
-        if not found:
-            return ""
-        named = "; ".join(each.what if each.cases else f"{each.what} failed ({each.reason[:100]})" for each in found)
-        return (
-            f"{self.folder} differs from {self.against} in {len(found)} of {len(self.comparisons)} comparisons: {named}"
-        )
+        """The differences, on one line. Empty: none."""
+        faults = wrong(self.comparisons)
+        named = "; ".join(f"{it.what}{'' if it.cases else f' failed ({it.reason[:100]})'}" for it in faults)
+        where = f"{self.folder} differs from {self.against} in {len(faults)} of {len(self.comparisons)} comparisons"
+        return f"{where}: {named}" if faults else ""
 
     def lines(self) -> list[str]:
         """Return the result as lines for people."""
@@ -59,11 +55,11 @@ class Verification:
         lines += [f"warning: {text}" for text in self.warnings]
         if self.against:
             lines += [f"compared with {self.against}"]
-        return lines + [f"  {line}" for each in self.comparisons for line in each.lines()]
+        return lines + [f"  {line}" for comparison in self.comparisons for line in comparison.lines()]
 
     def to_json(self) -> dict[str, Any]:
         """Return the result for `--json`."""
-        compared = [each.to_json() for each in self.comparisons]
+        compared = [comparison.to_json() for comparison in self.comparisons]
         values = {"folder": str(self.folder), "facts": self.facts, "warnings": list(self.warnings)}
         return values | {"against": self.against, "comparisons": compared, "right": not self.problem}
 
@@ -80,13 +76,12 @@ def verify(source: str | Path, against: Library | None = None, *, threads: int =
         UsageError: There is no model at `source`, or the library cannot be used or does not read its format.
         UserError: bertie refuses the model, or it is damaged.
     """
-    if against is not None and (reason := absent(against)):
-        raise UsageError(f"{against}: {reason}: pip install {against}")
     runtime.use_threads(threads)
-    if against is not None and not find_model_folder(source).is_dir():
-        raise UsageError(
-            f"{against} reads no TensorFlow checkpoint: convert it first (bertie convert {source} OUT --to hf)"
-        )
+    if against is not None:
+        if reason := absent(against):
+            raise UsageError(f"{against}: {reason}: pip install {against}")
+        if not find_model_folder(source).is_dir():
+            raise UsageError(f"{against} reads no TensorFlow checkpoint: convert it first (bertie convert --to hf)")
     with console.collected() as warnings:
         checkpoint = read_checkpoint(source)
         require_unaltered(checkpoint.folder, "others")
@@ -96,18 +91,15 @@ def verify(source: str | Path, against: Library | None = None, *, threads: int =
         predictor = load(source, threads=threads, engine="plain")
         facts = describe(checkpoint, predictor)
         checkpoint = checkpoint.without_weights()
-        found = compare(predictor, against) if against is not None else []
-    return Verification(predictor.folder, facts, tuple(dict.fromkeys(warnings)), against, tuple(found))
+        compared = compare(predictor, against) if against is not None else []
+    return Verification(predictor.folder, facts, tuple(dict.fromkeys(warnings)), against, tuple(compared))
 
 
 def absent(library: Library) -> str:
-    """Return why a library cannot be used: it is not installed, or its import fails. Empty: it can."""
-    name = library.replace("-", "_")
-    if importlib.util.find_spec(name) is None:
-        return "not installed"
+    """Return why a library cannot be used: its import fails. Empty: it can."""
     try:
         with quietly():
-            importlib.import_module(name)
+            importlib.import_module(library.replace("-", "_"))
     except Exception as error:  # what the modules of others raise while they are imported
         return f"its import fails ({type(error).__name__}: {' '.join(str(error).split())[:150]})"
     return ""
@@ -124,7 +116,7 @@ def compare(predictor: Predictor, library: Library, folder: Path | None = None) 
         folder: What the library loads. None: the model's folder.
 
     Returns:
-        The comparisons, in order. One that was not possible, such as that of a folder that the library does not load, is
+        The comparisons, in order. One that was not possible, such as with a folder that the library does not load, is
         among them, and is wrong.
 
     Raises:

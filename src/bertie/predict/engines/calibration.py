@@ -1,4 +1,4 @@
-"""What the int8 precision of the torch engine knows about activations, measured on real texts.
+"""Ranges of activations for the int8 precision of the torch engine, measured on real texts.
 
 T  rows    I  inputs    O  outputs
 """
@@ -58,17 +58,17 @@ def measure(encoder: TransformerEncoder, run: Callable[[nn.Module], object]) -> 
         return _Observed(weights, rows, most)
 
     run(PackedEncoder(encoder, make, torch.float32))
-    return {key: value for name, each in seen.items() for key, value in _measure(name, each, most).items()}
+    return {key: value for name, layer in seen.items() for key, value in _measure(name, layer, most).items()}
 
 
 def _measure(name: str, seen: Seen, most: int = MAX_ROWS) -> dict[str, Tensor]:
     x_TI = torch.cat(seen.rows)[:most]
-    matrix, found = seen.weights.matrix, {}
+    matrix, measured = seen.weights.matrix, {}
     if name.split(".")[1] in SMOOTHED:
         smooth_I = (x_TI.abs().amax(0) / matrix.abs().amax(0).clamp(min=1e-5)).sqrt().clamp(min=1e-3)
         x_TI, matrix = x_TI / smooth_I, matrix * smooth_I
-        found[f"{name}.smooth"] = smooth_I
-    return {f"{name}.range": torch.tensor(_best(x_TI, matrix)), **found}
+        measured[f"{name}.smooth"] = smooth_I
+    return {f"{name}.range": torch.tensor(_best(x_TI, matrix)), **measured}
 
 
 def _best(x_TI: Tensor, matrix: Tensor) -> ActivationRange:

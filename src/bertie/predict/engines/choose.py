@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from bertie.base import config as configuration
-from bertie.base import runtime, storage
+from bertie.base import storage
 from bertie.base.contracts import Batch, Sequence
 from bertie.base.errors import UsageError, UserError
 from bertie.base.threads import cache_folder
@@ -44,18 +44,13 @@ def named(name: EngineName) -> Engine | None:
     return configuration.build(Engine, {"kind": kind} | ({"precision": precision} if precision else {}), "engine")
 
 
-def device(name: EngineName | None) -> torch.device:
-    """Return the device that the model of an engine belongs to."""
-    return runtime.device() if name in (None, "auto", "plain", "cuda") else torch.device("cpu")
-
-
-def use(model: Model, name: EngineName | None, exported: Exported | None) -> EngineName:
+def use(model: Model, name: EngineName, exported: Exported | None) -> EngineName:
     """Replace the encoder of a loaded model.
 
     Args:
         model: The model, on its device, in evaluation mode.
-        name: The engine. None: the engine that a converted model was made for, else plain.
-        exported: What the folder of the model says about an engine, if it is a converted model.
+        name: The engine.
+        exported: The engine in the folder of the model, if it is a converted one.
 
     Returns:
         The name of the engine, never "auto".
@@ -63,18 +58,17 @@ def use(model: Model, name: EngineName | None, exported: Exported | None) -> Eng
     Raises:
         UsageError: The engine does not exist, cannot run on this machine, or does not suit the model.
     """
-    chosen: EngineName = name or (exported.engine if exported else "plain")
     encoder: Encoder = model.encoder
-    if chosen == "auto":
-        chosen = fastest(encoder, exported) if _runs(encoder) else "plain"
-    engine = named(chosen)
+    if name == "auto":
+        name = fastest(encoder, exported) if _runs(encoder) else "plain"
+    engine = named(name)
     if engine is None:
-        return chosen
+        return name
     if not isinstance(encoder, TransformerEncoder) or not _runs(encoder):
         kind = "disentangled" if isinstance(encoder, TransformerEncoder) else encoder.config.kind
-        raise UsageError(f"the engine {chosen} runs Transformers, and this model is {kind}: use plain")
-    model.encoder = cast(Encoder, build(engine, chosen, encoder, exported))
-    return chosen
+        raise UsageError(f"the engine {name} runs Transformers, and this model is {kind}: use plain")
+    model.encoder = cast(Encoder, build(engine, name, encoder, exported))
+    return name
 
 
 def _runs(encoder: Encoder) -> TypeGuard[TransformerEncoder]:
@@ -89,15 +83,15 @@ def build(engine: Engine, name: EngineName, encoder: TransformerEncoder, exporte
         UsageError: It cannot run on this machine, or it needs a converted model.
     """
     engine.require()
-    own = exported if exported is not None and exported.engine == name else None
-    if own is None and engine.precision == "int8":
+    suiting = exported if exported is not None and exported.engine == name else None
+    if suiting is None and engine.precision == "int8":
         raise UsageError(
             f"the engine {name} needs a converted model: run `bertie convert RUN FOLDER --to {engine.kind} "
             "--precision int8 --data FILE` and load FOLDER"
         )
     if not isinstance(engine, CudaEngine) and next(encoder.parameters()).is_cuda:
         encoder.cpu()
-    return engine.build(encoder, own)
+    return engine.build(encoder, suiting)
 
 
 def fastest(encoder: TransformerEncoder, exported: Exported | None) -> EngineName:

@@ -24,8 +24,8 @@ def has(features: tuple[str, ...]) -> bool:
 
 def name() -> str:
     """Return the architecture and the instructions, for a cache of measurements."""
-    found = [each for each in (*BF16, *INT8) if has((each,))]
-    return " ".join([platform.machine(), *found])
+    features = [feature for feature in (*BF16, *INT8) if has((feature,))]
+    return " ".join([platform.machine(), *features])
 
 
 def require(engine: str, precision: str, extra: str = "", *packages: str) -> None:

@@ -11,8 +11,7 @@ from torch import Tensor
 from bertie.base import config as configuration
 from bertie.base import storage, untrusted
 from bertie.base.errors import UsageError, UserError
-from bertie.checkpoints.find import ENGINE
-from bertie.checkpoints.weight_files import read_tensors
+from bertie.checkpoints.find import ENGINE, read_tensors
 from bertie.files.model_folder import ModelFolder
 
 EngineName = Literal[
@@ -29,7 +28,6 @@ EngineName = Literal[
     "cuda",
 ]
 """auto: the fastest here, measured. plain: torch as in training. The others: a library and the precision, or fp32."""
-FILE = ENGINE
 ACTIVATIONS = "engine.safetensors"
 GRAPHS = {"onnx": Path("onnx/model.onnx"), "openvino": Path("openvino/openvino_model.xml")}
 """The file of the graph in a converted folder, by library. sentence-transformers looks for the same names."""
@@ -66,19 +64,16 @@ def write(exported: Exported) -> None:
     for path in paths:
         storage.fsync(path)
     values = {"format": 1, "engine": exported.engine, "measured": exported.measured}
-    storage.write_json(exported.folder / FILE, values | {"files": storage.checksums(exported.folder, paths)})
+    storage.write_json(exported.folder / ENGINE, values | {"files": storage.checksums(exported.folder, paths)})
 
 
-def read(folder: ModelFolder) -> Exported | None:
-    """Read engine.json and compare the engine's files with their checksums. None: the folder is no converted model.
+def read(folder: ModelFolder) -> Exported:
+    """Read the engine.json of a converted model, and compare the engine's files with their checksums.
 
     Raises:
         UserError: The file is damaged, or a file of the engine is.
     """
-    path = folder / FILE
-    if not folder.has(FILE):
-        return None
-    values = folder.json(FILE)
+    path, values = folder / ENGINE, folder.json(ENGINE)
     try:
         if values["format"] != 1:
             raise UserError(f"{path} was written by a later version of bertie: update bertie")

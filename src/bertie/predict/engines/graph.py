@@ -84,10 +84,13 @@ class Graph(nn.Module):
         """Compute all outputs. attention_mask: 1 for a token, 0 for padding."""
         token_type_ids = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         positions = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
-        ids, segments, position_ids = (each.flatten() for each in (input_ids, token_type_ids, positions))
+        ids, segments, position_ids = (grid.flatten() for grid in (input_ids, token_type_ids, positions))
         x_TD = self.encoder.embeddings(Batch(ids, segments, position_ids, ids, ids, ids, Ragged(ids, 0)))
         layers = [cast(Layer, layer).parts for layer in self.encoder.layers]
-        seen = {each: _seen(self.config, each, attention_mask, x_TD) for each in {layer.pattern for layer in layers}}
+        seen = {
+            pattern: _seen(self.config, pattern, attention_mask, x_TD)
+            for pattern in {layer.pattern for layer in layers}
+        }
 
         def run(number: int, x_TD: Tensor, rows: Tensor | None, rotation: Tensor | None) -> Tensor:
             mix = partial(_mix, input_ids.shape, seen[layers[number].pattern])

@@ -48,17 +48,17 @@ class GridEncoder(nn.Module):
         if all_layers or not np.array_equal(positions, batch.position_ids.numpy()):
             return self.encoder(batch, rows, all_layers)
         ids, segments = batch.input_ids.numpy(), batch.token_type_ids.numpy()
-        found = []
+        outputs = []
         for group in groups(lengths):
-            own = lengths[group]
-            valid = np.arange(own.max()) < own[:, None]
-            tokens = slice(int(starts[group.start]), int(starts[group.start] + own.sum()))
+            group_lengths = lengths[group]
+            valid = np.arange(group_lengths.max()) < group_lengths[:, None]
+            tokens = slice(int(starts[group.start]), int(starts[group.start] + group_lengths.sum()))
             grids = [np.zeros(valid.shape, np.int64) for _ in range(2)]
             for grid, values in zip(grids, (ids, segments), strict=True):
                 grid[valid] = values[tokens]
             states = self.run(grids[0], valid.astype(np.int64), grids[1])
-            found.append(states.reshape(-1, states.shape[-1]) if valid.all() else states[valid])
-        x_TD = torch.from_numpy(found[0] if len(found) == 1 else np.concatenate(found))
+            outputs.append(states.reshape(-1, states.shape[-1]) if valid.all() else states[valid])
+        x_TD = torch.from_numpy(outputs[0] if len(outputs) == 1 else np.concatenate(outputs))
         return Hidden(x_TD if rows is None else x_TD[rows])
 
 

@@ -51,7 +51,7 @@ class ActivationRange(NamedTuple):
 
 
 class FusedLinear(Protocol):
-    """What the classes below have in common."""
+    """Interface of the classes below."""
 
     def __call__(self, x_TI: Tensor, act: Act = "none") -> Tensor: ...
 
@@ -123,8 +123,8 @@ class Int8Linear:
         if self.outputs is not None:
             scale, zero, dtype = self.outputs.scale, self.outputs.zero, torch.uint8
         fused, algorithm = _FUSED[act]
-        given, weights = self._given(x_TI), (self.packed, self.scales, self.zeros, self.bias)
-        return torch.ops.onednn.qlinear_pointwise(*given, *weights, scale, zero, dtype, fused, [], algorithm)
+        inputs, weights = self._given(x_TI), (self.packed, self.scales, self.zeros, self.bias)
+        return torch.ops.onednn.qlinear_pointwise(*inputs, *weights, scale, zero, dtype, fused, [], algorithm)
 
     def add(self, x_TI: Tensor, residual_TO: Tensor) -> Float[Tensor, "T O"]:
         weights, end = (self.packed, self.scales, self.zeros), ("none", [], "")

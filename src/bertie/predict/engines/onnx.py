@@ -33,7 +33,7 @@ class OnnxEngine:
         cpu.require(engine_name(self.kind, self.precision), self.precision, "onnx", "onnxruntime")
 
     def build(self, encoder: TransformerEncoder, exported: Exported | None) -> nn.Module:
-        """Start a session with an exported model, or without one with that of the encoder, which takes some seconds."""
+        """Start a session with an exported model, or without one with the graph of the encoder, which takes some seconds."""
         if exported is not None:
             return GridEncoder(encoder, OnnxSession(exported.graph))
         with tempfile.TemporaryDirectory() as folder:
@@ -103,7 +103,7 @@ class OnnxSession:
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 3  # errors
         self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        self.used = {each.name for each in self.session.get_inputs()}
+        self.used = {port.name for port in self.session.get_inputs()}
         self.run_options = onnxruntime.RunOptions()
         # Without the heads, which torch computes.
         self.run_options.only_execute_path_to_fetches = True
@@ -114,5 +114,5 @@ class OnnxSession:
 
     def outputs(self, *grids: np.ndarray, names: list[str] | None = None) -> list[np.ndarray]:
         """Return outputs from the same arrays. names: which; None for all."""
-        given = {name: array for name, array in zip(INPUTS, grids, strict=True) if name in self.used}
-        return [np.asarray(output) for output in self.session.run(names, given, self.run_options)]
+        inputs = {name: array for name, array in zip(INPUTS, grids, strict=True) if name in self.used}
+        return [np.asarray(output) for output in self.session.run(names, inputs, self.run_options)]

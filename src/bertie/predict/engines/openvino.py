@@ -37,7 +37,7 @@ class OpenVinoEngine:
         cpu.require(engine_name(self.kind, self.precision), self.precision, "openvino", "openvino")
 
     def build(self, encoder: TransformerEncoder, exported: Exported | None) -> nn.Module:
-        """Compile the graph of an exported model, or without one that of the encoder, which takes some seconds."""
+        """Compile the graph of an exported model, or without one the graph of the encoder, which takes some seconds."""
         graph = _core().read_model(exported.graph) if exported else convert(Graph(Model(encoder, {})))
         return GridEncoder(encoder, _Compiled(_states_only(graph), self.precision))
 
@@ -62,7 +62,7 @@ def quantize(model: Any, grids: list[tuple[np.ndarray, np.ndarray, np.ndarray]])
 
         names = [next(iter(port.get_names())) for port in model.inputs]
         named = [dict(zip(INPUTS, grid, strict=True)) for grid in grids]
-        data = nncf.Dataset([{name: each[name] for name in names} for each in named])
+        data = nncf.Dataset([{name: arrays[name] for name in names} for arrays in named])
         return nncf.quantize(model, data, model_type=nncf.ModelType.TRANSFORMER, subset_size=len(grids))
 
 
@@ -89,7 +89,7 @@ def _core() -> Any:
     """The one core of the process.
 
     A core gives signal handlers a stack of its own, and the one before back when it ends. Where several end in another order
-    than that of a stack, the handlers are left with one that is gone, and the next signal ends the process.
+    than a stack, the handlers are left with one that is gone, and the next signal ends the process.
     """
     return _library().Core()
 
@@ -119,11 +119,11 @@ class _Compiled:
         """Return the first output."""
         return self.all_outputs(input_ids, attention_mask, token_type_ids)[0]
 
-    def all_outputs(self, *given: np.ndarray) -> list[np.ndarray]:
+    def all_outputs(self, *arrays: np.ndarray) -> list[np.ndarray]:
         """Return all outputs, in order."""
         request = getattr(self.requests, "own", None)
         if request is None:
             request = self.requests.own = self.compiled.create_infer_request()
-        grids = dict(zip(INPUTS, given, strict=True))
-        found = request.infer({name: grids[name] for name in self.names}, share_inputs=True)
-        return [found[i] for i in range(len(found))]
+        grids = dict(zip(INPUTS, arrays, strict=True))
+        results = request.infer({name: grids[name] for name in self.names}, share_inputs=True)
+        return [results[i] for i in range(len(results))]

@@ -66,15 +66,17 @@ def parts_of(lengths: np.ndarray, rows: np.ndarray | None) -> Iterator[BatchPart
     first = 0
     while first < len(lengths):
         last = max(first + 1, int(np.searchsorted(ends, starts[first] + PART_TOKENS, side="right")))
-        own = slice(first, last)
+        sequences = slice(first, last)
         tokens = slice(int(starts[first]), int(ends[last - 1]))
         inside = None
         if rows is not None:
             bounds = np.searchsorted(rows, [tokens.start, tokens.stop])
             inside = torch.from_numpy(rows[slice(*bounds)] - tokens.start)
-        all_runs = _runs(lengths[own], lengths[own])
-        if queries[own].any():
-            yield BatchPart(tokens, inside, all_runs, all_runs if rows is None else _runs(lengths[own], queries[own]))
+        all_runs = _runs(lengths[sequences], lengths[sequences])
+        if queries[sequences].any():
+            yield BatchPart(
+                tokens, inside, all_runs, all_runs if rows is None else _runs(lengths[sequences], queries[sequences])
+            )
         first = last
 
 
@@ -115,8 +117,8 @@ class PartAttention:
             if run.queries.start == run.queries.stop:
                 continue
             q, k, v = (
-                x[own].unflatten(0, (run.sequences, -1)).transpose(1, 2)
-                for x, own in ((q_PNH, run.queries), (k_PNH, run.tokens), (v_PNH, run.tokens))
+                x[places].unflatten(0, (run.sequences, -1)).transpose(1, 2)
+                for x, places in ((q_PNH, run.queries), (k_PNH, run.tokens), (v_PNH, run.tokens))
             )
             mixed_SNLH = self.kernel(q, k, v, attn_mask=_mask(self.pattern, q, k.shape[2]))
             mixed.append(mixed_SNLH.transpose(1, 2).flatten(2).flatten(0, 1))

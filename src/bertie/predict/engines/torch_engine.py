@@ -100,9 +100,11 @@ class PackedEncoder(nn.Module):
             if asked is not None:  # more rows, whose results are dropped
                 size = len(asked)
                 asked = F.pad(asked, (0, rows_for(size) - size))
-            own = [None if each is None else padded(each[part.tokens], count) for each in rotations]
+            part_rotations = [
+                None if rotation is None else padded(rotation[part.tokens], count) for rotation in rotations
+            ]
             layer = partial(self._layer, part, all_layers)
-            states = run_layers(layer, padded(own_TD.to(self.stream), count), own, asked, all_layers)
+            states = run_layers(layer, padded(own_TD.to(self.stream), count), part_rotations, asked, all_layers)
             below = [own_TD, *(x_PD[:size].float() for x_PD in states[1:-1])] if all_layers else []
             x_QD = states[-1][:size].float()
             outputs.append([*below, x_QD if self.final_norm is None else self.final_norm(x_QD)])
@@ -141,18 +143,20 @@ def _mix_visibly(
 
 def _pack(layer: Layer, name: str, make: Make, stream: torch.dtype, last: bool) -> LayerParts:
     """Return a layer with other products. name: its number. last: whether it may compute some rows only."""
-    own, act = layer.attention, layer.act
-    size, split = own.qkv.in_features, None
+    attention, act = layer.attention, layer.act
+    size, split = attention.qkv.in_features, None
     if last:
-        query, key_value = (make(f"{name}.qkv", _weights(own.qkv, rows)) for rows in (slice(size), slice(size, None)))
+        query, key_value = (
+            make(f"{name}.qkv", _weights(attention.qkv, rows)) for rows in (slice(size), slice(size, None))
+        )
         split = (query, key_value)
-    linears = {"qkv": own.qkv, "out": own.out, "up": layer.up, "down": layer.down}
-    qkv, out, up, down = (make(f"{name}.{place}", _weights(each)) for place, each in linears.items())
+    linears = {"qkv": attention.qkv, "out": attention.out, "up": layer.up, "down": layer.down}
+    qkv, out, up, down = (make(f"{name}.{place}", _weights(linear)) for place, linear in linears.items())
     return LayerParts(
         norm_first=layer.norm_first,
-        pattern=own.pattern,
-        heads=own.heads,
-        key_value_heads=own.key_value_heads,
+        pattern=attention.pattern,
+        heads=attention.heads,
+        key_value_heads=attention.key_value_heads,
         attention_norm=_cast(layer.attention_norm, stream),
         norm=_cast(layer.norm, stream),
         qkv=qkv,

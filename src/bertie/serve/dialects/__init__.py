@@ -1,7 +1,7 @@
 """The dialects of the server, one file for each: its messages, the way from its requests to an `Ask` and from what a model
 found to its answers, and the form of its errors.
 
-`Dialect` in `serve/exchange.py` says what a dialect is. `v1.py` has bertie's own API, which is that of OpenAI where that
+`Dialect` in `serve/exchange.py` says what a dialect is. `v1.py` has bertie's own API, which follows OpenAI's where that
 has the same, with the messages of `v1_messages.py`. Every other dialect answers below its base, such as /tei, and without
 the base where no other dialect claims the path, or --dialect chooses it:
 
@@ -36,17 +36,18 @@ def routes(chosen: str | None = None) -> Iterator[tuple[str, Dialect, Endpoint]]
     Args:
         chosen: Name of the dialect whose paths are also served without its base where others claim them, too.
     """
-    claims = Counter((each.method, each.path) for dialect in DIALECTS for each in dialect.endpoints)
-    own = {(each.method, each.path) for each in V1.endpoints}
+    claims = Counter((endpoint.method, endpoint.path) for dialect in DIALECTS for endpoint in dialect.endpoints)
+    bertie_paths = {(endpoint.method, endpoint.path) for endpoint in V1.endpoints}
     for dialect in DIALECTS:
-        for each in dialect.endpoints:
-            yield (dialect.base + each.path).rstrip("/"), dialect, each
-            claim = (each.method, each.path)
-            if dialect.base and each.bare and claim not in own and (claims[claim] == 1 or dialect.name == chosen):
-                yield each.path, dialect, each
+        for endpoint in dialect.endpoints:
+            yield (dialect.base + endpoint.path).rstrip("/"), dialect, endpoint
+            claim = (endpoint.method, endpoint.path)
+            is_free = claim not in bertie_paths and (claims[claim] == 1 or dialect.name == chosen)
+            if dialect.base and endpoint.bare and is_free:
+                yield endpoint.path, dialect, endpoint
 
 
 def claimants(method: str, path: str) -> list[Dialect]:
     """Return the dialects that claim a path without their base."""
-    claim = (method, path)
-    return [each for each in DIALECTS if each.base and claim in {(one.method, one.path) for one in each.endpoints}]
+    claims = [(dialect, endpoint.method, endpoint.path) for dialect in DIALECTS for endpoint in dialect.endpoints]
+    return [dialect for dialect, *claim in claims if dialect.base and claim == [method, path]]

@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from bertie.serve.ask import Answered, Ask
 from bertie.serve.exchange import Call, Dialect, Endpoint
-from bertie.serve.limits import Refused
+from bertie.serve.limits import Refused, unfit
 from bertie.serve.numbers import base64_of, json_numbers
 from bertie.serve.scores import rank
 from bertie.serve.vectors import embed
@@ -24,7 +24,7 @@ CohereCount = Annotated[int, Meta(ge=1)]
 
 
 class CohereRequest(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What every request may say."""
+    """The fields of every request."""
 
     model: str = ""
     """Name of the model. It may be omitted if the server has one model."""
@@ -114,7 +114,7 @@ class CohereTokens(Struct):
 
 
 class CohereMeta(Struct):
-    """What a request cost. `billed_units` repeats the tokens for clients that read only these."""
+    """The cost of a request. `billed_units` repeats the tokens for clients that read only these."""
 
     api_version: CohereVersion
     billed_units: CohereTokens
@@ -179,17 +179,16 @@ async def embed_v1(call: Call, request: CohereEmbedV1) -> CohereFloats | CohereB
     if request.embedding_types:
         return await _by_type(ask, request.embedding_types, "1")
     embedded = await embed(ask)
-    rows = await call.service.offload(len(ask.values), json_numbers, embedded.results)
+    rows = await call.offload(len(ask.values), json_numbers, embedded.results)
     return CohereFloats(call.id, rows, ask.values, _meta(embedded, "1"))
 
 
 async def embed_v2(call: Call, request: CohereEmbedV2) -> CohereByType:
     """Return the vectors of texts, in each of `embedding_types`."""
     if request.texts and request.inputs:
-        raise Refused(422, "validation", "texts and inputs: give one of them", "inputs")
-    inputs = [each.content[0].text for each in request.inputs or ()]
-    fields = {"inputs": inputs} if inputs else {"texts": request.texts or []}
-    ask = _ask(call, request, fields, request.output_dimension)
+        raise unfit("inputs", "there are texts, too: give one of them")
+    inputs = [part.content[0].text for part in request.inputs or ()]
+    ask = _ask(call, request, {"inputs": inputs or None, "texts": None if inputs else request.texts or []})
     _require_whole(ask, request.max_tokens, "max_tokens")
     return await _by_type(ask, request.embedding_types or ["float"], "2")
 
@@ -197,7 +196,7 @@ async def embed_v2(call: Call, request: CohereEmbedV2) -> CohereByType:
 async def rerank_v1(call: Call, request: CohereRerankV1) -> CohereRanking:
     """Sort documents by their relevance for a query."""
     if len(set(request.rank_fields or ())) < len(request.rank_fields or ()):
-        raise Refused(422, "validation", "rank_fields: a field is named twice: name it once", "rank_fields")
+        raise unfit("rank_fields", "a field is named twice: name it once")
     texts = [_text(document, request.rank_fields, i) for i, document in enumerate(request.documents)]
     return await _rank(Ask(call, request.model, {"query": request.query, "documents": texts}), request, "1")
 
@@ -224,16 +223,14 @@ ENDPOINTS = (
 COHERE = Dialect("cohere", "/cohere", ENDPOINTS, form, CohereError)
 
 
-def _ask(call: Call, request: CohereEmbedV1, fields: dict[str, Any], dimensions: int | None = None) -> Ask:
+def _ask(call: Call, request: CohereEmbedV1, fields: dict[str, Any]) -> Ask:
     if request.images:
-        raise Refused(422, "validation", "images: the models of this server read no images: give texts", "images")
-    words = {"dimensions": "output_dimension", "set truncate to true": "set truncate to END"}
-    whole = request.truncate == "NONE"
+        raise unfit("images", "the models of this server read no images: give texts")
     return Ask(
-        *(call, request.model, fields, not whole),
+        *(call, request.model, fields, request.truncate != "NONE"),
         input_type=request.input_type,
-        dimensions=dimensions,
-        words=words,
+        dimensions=getattr(request, "output_dimension", None),
+        words={"dimensions": "output_dimension", "set truncate to true": "set truncate to END"},
     )
 
 
@@ -241,9 +238,9 @@ async def _by_type(ask: Ask, types: list[EmbeddingType], version: str) -> Cohere
     width = ask.dimensions or ask.model("vectors").vector_width
     if width % 8 and {"binary", "ubinary"} & set(types):
         problem = f"bytes have eight signs, and the vectors {width} numbers: ask for float or base64"
-        raise Refused(422, "validation", f"embedding_types: {problem}", "embedding_types")
+        raise unfit("embedding_types", problem)
     embedded = await embed(ask)
-    encoded = await ask.call.service.offload(len(ask.values), _encode, embedded.results, types)
+    encoded = await ask.call.offload(len(ask.values), _encode, embedded.results, types)
     return CohereByType(ask.call.id, encoded, ask.values, _meta(embedded, version))
 
 
@@ -259,9 +256,12 @@ def _encode(vectors: np.ndarray, types: list[EmbeddingType]) -> CohereVectors:
 
 
 async def _rank(ask: Ask, request: CohereRerankV1 | CohereRerankV2, version: str) -> CohereRanking:
-    ranking, shown = await rank(ask), [{"text": each} if isinstance(each, str) else each for each in request.documents]
-    best = ranking.results[: request.top_n]
-    results = [CohereResult(i, score, shown[i] if request.return_documents else None) for i, score in best]
+    ranking = await rank(ask, request.top_n)
+
+    def shown(document: str | dict[str, str]) -> dict[str, str] | None:
+        return None if not request.return_documents else {"text": document} if isinstance(document, str) else document
+
+    results = [CohereResult(i, score, shown(request.documents[i])) for i, score, _ in ranking.results]
     return CohereRanking(ask.call.id, results, _meta(ranking, version))
 
 
@@ -269,8 +269,7 @@ def _require_whole(ask: Ask, tokens: int | None, param: str) -> None:
     """Check that a request does not ask for less of a text than the model reads. Raises Refused."""
     most = ask.model("vectors").predictor.max_length
     if tokens is not None and tokens < most:
-        problem = f"the model reads {most} tokens, special tokens included, and no fewer: omit it, or shorten the texts"
-        raise Refused(422, "validation", f"{param}: {problem}", param)
+        raise unfit(param, f"the model reads {most} tokens, special tokens included: omit it, or shorten the texts")
 
 
 def _text(document: str | dict[str, str], fields: list[str] | None, number: int) -> str:
@@ -279,9 +278,8 @@ def _text(document: str | dict[str, str], fields: list[str] | None, number: int)
         return document
     names = fields or ["text"]
     if missing := [name for name in names if name not in document]:
-        where = f"documents[{number}]"
-        remedy = "name its fields in rank_fields" if fields is None else "add it, or omit it from rank_fields"
-        raise Refused(422, "validation", f"{where} has no field {missing[0][:60]!r}: {remedy}", where)
+        problem = f"it has no field {missing[0][:60]!r}: add it, or name other fields in rank_fields"
+        raise unfit(f"documents[{number}]", problem)
     return "\n".join(document[name] for name in names)
 
 

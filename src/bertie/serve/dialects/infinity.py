@@ -1,4 +1,4 @@
-"""The dialect of infinity (michaelfeil/infinity): /infinity. Facts are those of its OpenAPI description."""
+"""The dialect of infinity (michaelfeil/infinity): /infinity. Source: its OpenAPI description."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from bertie.serve.ask import Answered, Ask
 from bertie.serve.dialects.v1 import embedding_list, metrics, require_ready
-from bertie.serve.dialects.v1_messages import CodedError, Embedding, Texts, Usage, coded_form, usage
+from bertie.serve.dialects.v1_messages import ClassScore, CodedError, Embedding, Texts, Usage, coded_form, usage
 from bertie.serve.exchange import Call, Dialect, Endpoint
 from bertie.serve.limits import ErrorType, Refused
 from bertie.serve.scores import classify as classified
@@ -17,11 +17,11 @@ from bertie.serve.scores import rank
 from bertie.serve.vectors import embed
 
 UNNAMED = "default/not-specified"
-"""What infinity calls the model of a request that names none."""
+"""The name in infinity for the model of a request that names none."""
 
 
 class InfinityRequest(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What every request may say. Texts with more tokens than the model reads are truncated."""
+    """The fields of every request. Texts with more tokens than the model reads are truncated."""
 
     model: str = UNNAMED
     """Name of the model. It may be omitted if the server has one model."""
@@ -63,7 +63,7 @@ class InfinityClassifyRequest(InfinityRequest, kw_only=True):
 
 
 class InfinityAnswer(Struct, kw_only=True):
-    """What every answer of a model has."""
+    """The fields of every answer of a model."""
 
     model: str
     usage: Usage
@@ -93,17 +93,10 @@ class InfinityRanks(InfinityAnswer, tag_field="object", tag="rerank"):
     results: list[InfinityRank]
 
 
-class InfinityClass(Struct):
-    """A class with its score."""
-
-    score: float
-    label: str
-
-
 class InfinityClasses(InfinityAnswer, tag_field="object", tag="classify"):
     """For each text its classes, highest score first."""
 
-    data: list[list[InfinityClass]]
+    data: list[list[ClassScore]]
 
 
 class InfinityStats(Struct):
@@ -128,7 +121,7 @@ class InfinityModel(Struct, tag_field="object", tag="model"):
     """Clients refuse any other value."""
     created: int
     backend: str
-    """What computes the model."""
+    """The engine of the model."""
     capabilities: list[str]
 
 
@@ -170,9 +163,9 @@ async def embeddings(call: Call, request: InfinityEmbeddingsRequest) -> Infinity
 async def rerank(call: Call, request: InfinityRerankRequest) -> InfinityRanks:
     """Sort documents by their relevance for a query."""
     fields = {"query": request.query, "documents": request.documents}
-    ranking = await rank(_ask(call, request, fields, scale="raw" if request.raw_scores else "sigmoid"))
-    shown = request.documents if request.return_documents else [None] * len(request.documents)
-    results = [InfinityRank(score, i, shown[i]) for i, score in ranking.results[: request.top_n]]
+    ask = _ask(call, request, fields, scale="raw" if request.raw_scores else "sigmoid")
+    ranking, shown = await rank(ask, request.top_n), request.return_documents
+    results = [InfinityRank(score, i, text if shown else None) for i, score, text in ranking.results]
     return InfinityRanks(results=results, **_answer(call, ranking))
 
 
@@ -180,7 +173,7 @@ async def classify(call: Call, request: InfinityClassifyRequest) -> InfinityClas
     """Return the classes of texts."""
     scale = "raw" if request.raw_scores else "sigmoid"
     scores = await classified(_ask(call, request, {"input": request.input}, scale=scale))
-    data = [[InfinityClass(score, label) for label, score in each.ranked] for each in scores.results]
+    data = [[ClassScore(score, label) for label, score in text.ranked] for text in scores.results]
     return InfinityClasses(data=data, **_answer(call, scores))
 
 
@@ -226,6 +219,6 @@ def _ask(call: Call, request: InfinityRequest, fields: dict[str, Any], **setting
 
 
 def _answer(call: Call, answered: Answered[Any]) -> dict[str, Any]:
-    """Return what every answer of a model has."""
+    """Return the fields of every answer of a model."""
     facts = {"model": answered.model.name, "usage": usage(answered)}
     return {**facts, "id": f"infinity-{call.id}", "created": int(time.time())}

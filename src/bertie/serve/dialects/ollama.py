@@ -1,7 +1,7 @@
 """The dialect of Ollama's API: vectors and the list of models.
 
-Sources: the client ollama 0.6 and the handlers of Ollama's server, which scales the vectors of /api/embed to length 1, and
-those of /api/embeddings not. Without effect, because no result depends on them: `options` (settings of generation and of the
+Sources: the client ollama 0.6 and the handlers of Ollama's server, which scales the vectors of /api/embed, but not of
+/api/embeddings, to length 1. Without effect, because no result depends on them: `options` (settings of generation and of the
 machine) and `keep_alive` (models stay loaded).
 """
 
@@ -25,14 +25,14 @@ LATEST = ":latest"
 
 
 class OllamaRequest(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What every request may say."""
+    """The fields of every request."""
 
     model: str = ""
     """Name of the model, as it is or with :latest. It may be omitted if the server has one model."""
 
 
 class OllamaComputation(OllamaRequest, kw_only=True):
-    """What requests for vectors may say."""
+    """The fields of requests for vectors."""
 
     options: dict[str, Any] | None = None
     """Without effect."""
@@ -87,10 +87,10 @@ class OllamaEmbeddingsResponse(Struct):
 
 
 class OllamaDetails(Struct):
-    """What a model is."""
+    """A model in short."""
 
     format: str
-    """What computes it: bertie's engine."""
+    """Its engine in bertie."""
     family: str
     families: list[str]
     parameter_size: str
@@ -116,7 +116,7 @@ class OllamaModels(Struct):
 
 
 class OllamaDescription(Struct):
-    """What a model is and offers."""
+    """A model and its operations."""
 
     modified_at: str
     details: OllamaDetails
@@ -143,7 +143,7 @@ async def embed(call: Call, request: OllamaEmbedRequest) -> OllamaEmbedResponse:
         settings = {"truncate": request.truncate, "dimensions": request.dimensions or None, "normalize": True}
         embedded = await vectors.embed(Ask(call, name, {"input": request.input}, **settings))
         rows, tokens = (
-            await call.service.offload(len(embedded.results), json_numbers, embedded.results),
+            await call.offload(len(embedded.results), json_numbers, embedded.results),
             embedded.tokens,
         )
     seconds = time.monotonic() - call.started

@@ -1,6 +1,6 @@
 """The dialect of text-embeddings-inference: /tei, and /tei/models/NAME where the server has several models.
 
-Facts are those of its OpenAPI description, version 1.7.
+Source: its OpenAPI description, version 1.7.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
-from starlette.responses import Response
 
 from bertie import __version__
 from bertie.base.contracts import Sequence
@@ -20,9 +19,9 @@ from bertie.serve import scores, vectors
 from bertie.serve.ask import Answered, Ask
 from bertie.serve.dialects import v1
 from bertie.serve.dialects.v1 import HEALTH
-from bertie.serve.dialects.v1_messages import Texts
-from bertie.serve.exchange import Call, Dialect, Endpoint, invalid, json_response
-from bertie.serve.limits import Refused
+from bertie.serve.dialects.v1_messages import ClassScore, Texts
+from bertie.serve.exchange import Call, Dialect, Endpoint, invalid
+from bertie.serve.limits import Refused, unfit
 from bertie.serve.numbers import json_numbers, raw
 from bertie.serve.operations import ServedModel
 from bertie.serve.vectors import Input
@@ -33,12 +32,12 @@ PredictInput = str | list[str | Annotated[list[str], Meta(min_length=1, max_leng
 
 
 class TeiRequest(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What requests with texts that may be truncated may say."""
+    """The fields of requests with texts that may be truncated."""
 
     truncate: bool = False
     """false: a text with more tokens than the model reads is refused with status 413."""
     truncation_direction: Direction = "Right"
-    """Only Right: what is left of a text that is too long is its beginning. Left is not offered."""
+    """Only Right: a text that is too long loses its end. Left is not offered."""
 
 
 class TeiEmbedAllRequest(TeiRequest, kw_only=True):
@@ -128,13 +127,6 @@ class TeiRootRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     return_text: bool | UnsetType = UNSET
 
 
-class TeiPrediction(Struct):
-    """A class with its score."""
-
-    score: float
-    label: str
-
-
 class TeiRank(Struct, omit_defaults=True):
     """A text with its relevance."""
 
@@ -191,21 +183,21 @@ async def embed(call: Call, request: TeiEmbedRequest) -> list[list[float]]:
     if width is not None and width > (most := ask.model("vectors").vector_width):
         raise ask.refused("dimensions", f"the vectors have {most} numbers: ask for fewer")
     rows = (await vectors.embed(ask)).results[:, :width]
-    return await call.service.offload(len(rows), json_numbers, vectors.unit(rows) if request.normalize else rows)
+    return await call.offload(len(rows), json_numbers, vectors.unit(rows) if request.normalize else rows)
 
 
-async def embed_all(call: Call, request: TeiEmbedAllRequest) -> Annotated[Response, list[list[list[float]]]]:
+async def embed_all(call: Call, request: TeiEmbedAllRequest) -> list[list[list[float]]]:
     """Return the vectors of all tokens of texts, special tokens included, without pooling."""
     embedded = await vectors.embed_tokens(_ask(call, request, {"inputs": request.inputs}))
-    return await call.service.offload(embedded.tokens, lambda: json_response(raw(map(json_numbers, embedded.results))))
+    return await call.offload(embedded.tokens, lambda: raw(map(json_numbers, embedded.results)))
 
 
-async def predict(call: Call, request: TeiPredictRequest) -> list[TeiPrediction | list[TeiPrediction]]:
+async def predict(call: Call, request: TeiPredictRequest) -> list[ClassScore | list[ClassScore]]:
     """Return the classes of texts or pairs of texts, most probable first."""
     inputs = _examples(request.inputs)
     scale = "raw" if request.raw_scores else "sigmoid"
     scored = await scores.classify(_ask(call, request, {"inputs": inputs}, scale=scale))
-    results = [[TeiPrediction(score, label) for label, score in each.ranked] for each in scored.results]
+    results = [[ClassScore(score, label) for label, score in text.ranked] for text in scored.results]
     return cast(Any, results if isinstance(inputs, list) else results[0])
 
 
@@ -213,8 +205,7 @@ async def rerank(call: Call, request: TeiRerankRequest) -> list[TeiRank]:
     """Sort texts by their relevance for a query."""
     fields = {"query": request.query, "texts": request.texts}
     ranking = await scores.rank(_ask(call, request, fields, scale="raw" if request.raw_scores else "sigmoid"))
-    shown = request.texts if request.return_text else [None] * len(request.texts)
-    return [TeiRank(i, score, shown[i]) for i, score in ranking.results]
+    return [TeiRank(i, score, text if request.return_text else None) for i, score, text in ranking.results]
 
 
 async def similarity(call: Call, request: TeiSimilarityRequest) -> list[float]:
@@ -224,41 +215,37 @@ async def similarity(call: Call, request: TeiSimilarityRequest) -> list[float]:
     return json_numbers(cosines(rows[:1], rows[1:])[0])
 
 
-async def tokenize(call: Call, request: TeiTokenizeRequest) -> Annotated[Response, list[list[TeiToken]]]:
+async def tokenize(call: Call, request: TeiTokenizeRequest) -> list[list[TeiToken]]:
     """Return the tokens of texts. The header X-Vocabulary has the fingerprint that requests with token ids need."""
     ask = _ask(call, request, {"inputs": request.inputs})
     read = await vectors.tokenize(ask)
     prompt = vectors.prompt_of(ask, read.model)
     texts = [prompt + text for text in ask.values]
-    response = await call.service.offload(len(texts), _tokens, texts, read, request.add_special_tokens)
-    response.headers[vectors.VOCABULARY] = vectors.fingerprint(read.model)
-    return response
+    call.headers[vectors.VOCABULARY] = vectors.fingerprint(read.model)
+    return await call.offload(len(texts), _tokens, texts, read, request.add_special_tokens)
 
 
 async def root(call: Call, request: TeiRootRequest) -> list[Any]:
-    """Embed, predict or rerank, as the kind of the model asks for: what `model_type` of /info says."""
+    """Embed, predict or rerank, as the kind of the model asks for: as `model_type` of /info says."""
     handlers: dict[str, tuple[Callable[..., Any], Any]] = {
         "embedding": (embed, TeiEmbedRequest),
         "classifier": (predict, TeiPredictRequest),
         "reranker": (rerank, TeiRerankRequest),
     }
     handler, message_type = handlers[_kind(_model(call))]
-    given = {name: value for name, value in msgspec.structs.asdict(request).items() if value is not UNSET}
+    fields = {name: value for name, value in msgspec.structs.asdict(request).items() if value is not UNSET}
     try:
-        message = msgspec.convert(given, message_type)
+        message = msgspec.convert(fields, message_type)
     except msgspec.ValidationError as error:
-        raise invalid(error, message_type) from None
+        raise invalid(error) from None
     return await handler(call, message)
 
 
 async def info(call: Call, _: None) -> TeiInfo:
     """Describe the model and the limits of the server."""
     model = _model(call)
-    kind, facts, limits = (
-        _kind(model),
-        {"pooling": "+".join(model.predictor.text_embedding.pooling)},
-        call.service.limits,
-    )
+    kind, limits = _kind(model), call.service.limits
+    facts: dict[str, Any] = {"pooling": "+".join(model.predictor.text_embedding.pooling)}
     if kind != "embedding":
         labels = dict(enumerate(model.predicting.labels or (scores.ONLY,)))
         facts = {"id2label": labels, "label2id": {label: number for number, label in labels.items()}}
@@ -288,12 +275,12 @@ _OF_MODELS = (
     Endpoint("POST", "/rerank", rerank, "Texts by relevance"),
     Endpoint("POST", "/similarity", similarity, "Cosines of texts"),
     Endpoint("POST", "/tokenize", tokenize, "Tokens of texts"),
-    Endpoint("POST", "/", root, "What the kind of the model asks for"),
+    Endpoint("POST", "/", root, "Vectors, classes or ranks, by the kind of the model"),
     Endpoint("GET", "/info", info, "Model and limits", statuses=(404, 422, 503)),
 )
 ENDPOINTS = (
     *_OF_MODELS,
-    *(replace(each, path=f"/models/{{model}}{each.path}".rstrip("/"), bare=False) for each in _OF_MODELS),
+    *(replace(item, path=f"/models/{{model}}{item.path}".rstrip("/"), bare=False) for item in _OF_MODELS),
     HEALTH,
     Endpoint("GET", "/metrics", v1.metrics, "Metrics for Prometheus"),
 )
@@ -302,24 +289,17 @@ TEI = Dialect("tei", "/tei", ENDPOINTS, form, TeiError)
 
 
 def _ask(call: Call, request: Any, fields: dict[str, Any], **settings: Any) -> Ask:
-    """Return what a request asks. A request without a prompt's name has none, also if the model has a default."""
-    shared = {
-        "truncate": bool(getattr(request, "truncate", True)),
-        "prompt_name": getattr(request, "prompt_name", None),
-    }
-    return Ask(call, _name(call), fields, default_prompt=False, **shared, **settings)
+    """Return the request in the terms of bertie. A request without a prompt's name has none, also if the model has a default."""
+    truncate, prompt_name = bool(getattr(request, "truncate", True)), getattr(request, "prompt_name", None)
+    return Ask(call, _name(call), fields, truncate, prompt_name=prompt_name, default_prompt=False, **settings)
 
 
 def _name(call: Call) -> str:
     """Return the name of the model in the path of a request. Raises Refused if it has none, and there are several models."""
     name, models = call.request.path_params.get("model", ""), call.service.models
     if not name and len(models) > 1:
-        first = next(iter(models))
-        message = (
-            f"a request of text-embeddings-inference names no model, and this server has {len(models)}: use a base URL with "
-            f"the model, such as /tei/models/{first} instead of /tei; the models are {', '.join(models)}"
-        )
-        raise Refused(422, "model", message, "model")
+        remedy = f"use a base URL with the model, such as /tei/models/{next(iter(models))}"
+        raise Refused(422, "model", f"the path names no model: {remedy}; the models are {', '.join(models)}", "model")
     return name
 
 
@@ -339,27 +319,27 @@ def _examples(inputs: PredictInput) -> Any:
     """Return the inputs of a task: a list, or a single one, of which a pair is a tuple. Raises Refused."""
     if isinstance(inputs, str):
         return inputs
-    kinds = {type(each) for each in inputs}
+    kinds = set(map(type, inputs))
     if kinds == {str} and len(inputs) <= 2:
         return tuple(inputs) if len(inputs) == 2 else inputs[0]
     if kinds != {list}:
-        message = "inputs: give a text, a pair of two texts, or a batch of lists with one text or two each"
-        raise Refused(422, "validation", message, "inputs")
-    return [each[0] if len(each) == 1 else each for each in inputs]
+        raise unfit("inputs", "give a text, a pair of two texts, or a batch of lists with one text or two each")
+    return [texts[0] if len(texts) == 1 else texts for texts in inputs]
 
 
-def _tokens(texts: list[str], read: Answered[list[Sequence]], special: bool) -> Response:
+def _tokens(texts: list[str], read: Answered[list[Sequence]], special: bool) -> Any:
+    """Return the tokens of each text, encoded."""
     vocabulary = read.model.predictor.text_tokenizer.vocabulary
 
     def tokens(text: str, sequence: Sequence) -> list[TeiToken]:
         inside, ids = vectors.text_slice(read.model, sequence), sequence.input_ids.tolist()
         assert sequence.offsets is not None
-        row: list[TeiToken] = []
-        for i, (start, stop) in enumerate(sequence.offsets.tolist()):
-            if inside.start <= i < inside.stop:
-                row.append(TeiToken(ids[i], text[start:stop], False, start, stop))
-            elif special:
-                row.append(TeiToken(ids[i], vocabulary[ids[i]], True, None, None))
-        return row
+        return [
+            TeiToken(ids[i], text[start:stop], False, start, stop)
+            if inside.start <= i < inside.stop
+            else TeiToken(ids[i], vocabulary[ids[i]], True, None, None)
+            for i, (start, stop) in enumerate(sequence.offsets.tolist())
+            if special or inside.start <= i < inside.stop
+        ]
 
-    return json_response(raw(map(tokens, texts, read.results)))
+    return raw(map(tokens, texts, read.results))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import chain
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from starlette.responses import Response
@@ -17,7 +17,7 @@ from bertie.predict.vectors import similarities
 from bertie.serve import predictions, vectors
 from bertie.serve.ask import Answered, Ask
 from bertie.serve.dialects import v1_messages as m
-from bertie.serve.exchange import Call, Dialect, Endpoint, json_response
+from bertie.serve.exchange import Call, Dialect, Endpoint
 from bertie.serve.limits import Refused
 from bertie.serve.numbers import base64_of, json_numbers, raw
 from bertie.serve.operations import ServedModel
@@ -41,34 +41,32 @@ async def embeddings(call: Call, request: m.EmbeddingsRequest) -> m.EmbeddingsRe
     return m.EmbeddingsResponse(await embedding_list(call, embedded, request.encoding_format), **_answer(embedded))
 
 
-async def similarity(call: Call, request: m.SimilarityRequest) -> Annotated[Response, m.SimilarityResponse]:
-    """Compare the vectors of texts with those of other texts, or with each other."""
+async def similarity(call: Call, request: m.SimilarityRequest) -> m.SimilarityResponse:
+    """Compare the vectors of texts with the vectors of other texts, or with each other."""
     fields = {"texts": request.texts, "others": request.others}
     count, others = len(request.texts), len(request.others or request.texts)
     call.reserve(COSINE_BYTES * count * others)
     embedded = await embed(Ask(call, request.model, fields, request.truncate, prompt_name=request.prompt_name))
-    message = m.SimilarityResponse([], **_answer(embedded))
-    return await call.service.offload(len(embedded.results), _similarities, embedded, message, count)
+    rows = await call.offload(len(embedded.results), _similarities, embedded, count)
+    return m.SimilarityResponse(rows, **_answer(embedded))
 
 
-async def tokenize(call: Call, request: m.TokenizeRequest) -> Annotated[Response, m.TokenizeResponse]:
+async def tokenize(call: Call, request: m.TokenizeRequest) -> m.TokenizeResponse:
     """Return the tokens of texts, and the fingerprint of the vocabulary."""
     ask = Ask(call, request.model, {"texts": request.texts}, prompt_name=request.prompt_name)
     read = await vectors.tokenize(ask)
-    response = await call.service.offload(len(read.results), _with_tokens, read, request.special_tokens)
-    response.headers[VOCABULARY] = fingerprint(read.model)
-    return response
+    call.headers[VOCABULARY] = fingerprint(read.model)
+    results = await call.offload(len(read.results), _token_lists, read, request.special_tokens)
+    return m.TokenizeResponse(read.model.name, call.headers[VOCABULARY], results)
 
 
 async def rerank(call: Call, request: m.RerankRequest) -> m.RerankResponse:
     """Sort documents by their relevance for a query."""
     texts = [document if isinstance(document, str) else document.text for document in request.documents]
-    fields = {"query": request.query, "documents": texts}
-    ranking = await rank(Ask(call, request.model, fields, request.truncate, label=request.label))
-    shown, method = request.return_documents, rank_method(ranking.model, request.label)
-    best = ranking.results[: request.top_n]
-    results = [m.RerankResult(i, score, m.Document(texts[i]) if shown else None) for i, score in best]
-    return m.RerankResponse(call.id, results, method, **_answer(ranking))
+    fields, shown = {"query": request.query, "documents": texts}, request.return_documents
+    ranking = await rank(Ask(call, request.model, fields, request.truncate, label=request.label), request.top_n)
+    results = [m.RerankResult(i, score, m.Document(text) if shown else None) for i, score, text in ranking.results]
+    return m.RerankResponse(call.id, results, rank_method(ranking.model, request.label), **_answer(ranking))
 
 
 async def predict(call: Call, request: m.PredictRequest) -> m.PredictResponse:
@@ -78,23 +76,22 @@ async def predict(call: Call, request: m.PredictRequest) -> m.PredictResponse:
     return m.PredictResponse(predicted.model.predicting.kind, predicted.results, **_answer(predicted))
 
 
-async def fill_mask(call: Call, request: m.FillMaskRequest) -> Annotated[Response, m.FillMaskResponse]:
+async def fill_mask(call: Call, request: m.FillMaskRequest) -> m.FillMaskResponse:
     """Predict the tokens at masks."""
     filled = await fill_masks(Ask(call, request.model, {"inputs": request.inputs}, top_k=request.top_k))
     count = sum(map(len, chain(*filled.results)))
-    return await call.service.offload(count, _with_candidates, filled, m.FillMaskResponse([], **_answer(filled)))
+    return m.FillMaskResponse(await call.offload(count, _candidates, filled), **_answer(filled))
 
 
-async def attention(call: Call, request: m.AttentionRequest) -> Annotated[Response, m.AttentionResponse]:
+async def attention(call: Call, request: m.AttentionRequest) -> m.AttentionResponse:
     """Return the attention probabilities of all heads in a text, or in a pair of texts."""
     attended = await attend(Ask(call, request.model, {"text": request.text, "text_pair": request.text_pair}))
     tokenizer, (sequence, probabilities) = attended.model.predictor.tokenizer, attended.results
     layers, heads = probabilities.shape[:2]
     names, special = shown_tokens(tokenizer, sequence.input_ids), special_places(tokenizer, sequence.input_ids)
-    shown = with_sources(tokenizer, names, sequence.target)
-    message = m.AttentionResponse(names, shown, special, layers, heads, "", **_answer(attended))
-    arguments = (message, probabilities, request.encoding_format)
-    return await call.service.offload(probabilities.size, _with_attention, *arguments)
+    shown, arguments = with_sources(tokenizer, names, sequence.target), (probabilities, request.encoding_format)
+    encoded = await call.offload(probabilities.size, attention_json, *arguments)
+    return m.AttentionResponse(names, shown, special, layers, heads, encoded, **_answer(attended))
 
 
 async def models(call: Call, _: None) -> m.ModelList:
@@ -104,10 +101,7 @@ async def models(call: Call, _: None) -> m.ModelList:
 
 async def model(call: Call, _: None) -> m.ModelCard:
     """Describe a model."""
-    name = call.request.path_params["model"]
-    if name not in call.service.models:
-        raise Refused(404, "model", f"no model has this name: the models are {', '.join(call.service.models)}", "model")
-    return _card(call, call.service.models[name])
+    return _card(call, call.service.named(call.request.path_params["model"]))
 
 
 def require_ready(call: Call) -> None:
@@ -127,12 +121,12 @@ HEALTH = Endpoint("GET", "/health", health, "Health", protected=False, statuses=
 """The probe of services whose answer is empty."""
 
 
-async def livez(call: Call, _: None) -> Annotated[Response, m.Status]:
+async def livez(call: Call, _: None) -> m.Status:
     """Tell whether the process works. If not, restart it."""
     return _status(call, call.service.live_problems())
 
 
-async def readyz(call: Call, _: None) -> Annotated[Response, m.Status]:
+async def readyz(call: Call, _: None) -> m.Status:
     """Tell whether to send requests to this process."""
     return _status(call, call.service.ready_problems())
 
@@ -166,51 +160,45 @@ ENDPOINTS = (
 V1 = Dialect("v1", "", ENDPOINTS, form, m.ErrorResponse)
 
 
-def _with_tokens(read: Answered[list[Sequence]], special: bool) -> Response:
-    model, tokenizer = read.model, read.model.predictor.text_tokenizer
+def _token_lists(read: Answered[list[Sequence]], special: bool) -> Any:
+    """Return the tokens of each text, encoded."""
 
     def tokens(sequence: Sequence) -> m.TokenList:
-        inside = text_slice(model, sequence)
+        inside = text_slice(read.model, sequence)
         shown = range(len(sequence)) if special else range(inside.start, inside.stop)
         assert sequence.offsets is not None
         offsets = [sequence.offsets[i].tolist() if inside.start <= i < inside.stop else None for i in shown]
         ids = sequence.input_ids[shown.start : shown.stop].tolist()
-        return m.TokenList(ids, tokenizer.tokens(ids), offsets)
+        return m.TokenList(ids, read.model.predictor.text_tokenizer.tokens(ids), offsets)
 
-    return json_response(m.TokenizeResponse(model.name, fingerprint(model), raw(map(tokens, read.results))))
+    return raw(map(tokens, read.results))
 
 
-def _with_candidates(filled: Answered[list[list[list[MaskPrediction]]]], message: m.FillMaskResponse) -> Response:
+def _candidates(filled: Answered[list[list[list[MaskPrediction]]]]) -> Any:
+    """Return the candidates at the masks of each text, encoded."""
     reading = cache(filled.model.reading)
-    message.results = [
-        [[m.MaskCandidate(each.token, reading(each.token), each.probability) for each in mask] for mask in text]
+    return raw(
+        [[m.MaskCandidate(guess.token, reading(guess.token), guess.probability) for guess in mask] for mask in text]
         for text in filled.results
-    ]
-    return json_response(message)
+    )
 
 
 async def embedding_list(call: Call, embedded: Answered[np.ndarray], encoding_format: str) -> list[m.Embedding]:
     """Return vectors as OpenAI's API has them. encoding_format: float or base64."""
     encode = (lambda rows: list(map(base64_of, rows))) if encoding_format == "base64" else json_numbers
-    encoded = await call.service.offload(len(embedded.results), encode, embedded.results)
+    encoded = await call.offload(len(embedded.results), encode, embedded.results)
     return [m.Embedding(number, vector) for number, vector in enumerate(encoded)]
 
 
-def _similarities(embedded: Answered[np.ndarray], message: m.SimilarityResponse, count: int) -> Response:
-    """Compare the first `count` vectors with the others, or with each other."""
+def _similarities(embedded: Answered[np.ndarray], count: int) -> Any:
+    """Compare the first `count` vectors with the others, or with each other. Returns encoded rows."""
     texts, others = embedded.results[:count], embedded.results[count:]
-    rows = similarities(embedded.model.predictor.text_embedding.similarity, texts, others if len(others) else texts)
-    message.similarities = raw(map(json_numbers, rows))
-    return json_response(message)
-
-
-def _with_attention(message: m.AttentionResponse, attention: np.ndarray, encoding_format: str) -> Response:
-    message.attention = attention_json(attention, encoding_format)
-    return json_response(message)
+    similarity = embedded.model.predictor.text_embedding.similarity
+    return raw(map(json_numbers, similarities(similarity, texts, others if len(others) else texts)))
 
 
 def _answer(answered: Answered[Any]) -> dict[str, Any]:
-    """Return what every answer of a model ends with."""
+    """Return the last fields of every answer of a model."""
     return {"model": answered.model.name, "usage": m.usage(answered)}
 
 
@@ -224,7 +212,7 @@ def _card(call: Call, model: ServedModel) -> m.ModelCard:
         task=task.kind if task is not None else None,
         labels=list(task.labels) if task is not None else [],
         paired=task.paired if task is not None else None,
-        sentence_vectors=model.sentence_vectors,
+        sentence_vectors=model.predictor.text_embedding.stated,
         mask_token=model.mask_token,
         languages=list(config.languages),
         language=config.language,
@@ -238,6 +226,7 @@ def _card(call: Call, model: ServedModel) -> m.ModelCard:
     )
 
 
-def _status(call: Call, problems: list[str]) -> Response:
+def _status(call: Call, problems: list[str]) -> m.Status:
     call.facts["logged"] = False  # probes come every few seconds
-    return json_response(m.Status("unavailable" if problems else "ok", problems), 503 if problems else 200)
+    call.status = 503 if problems else 200
+    return m.Status("unavailable" if problems else "ok", problems)

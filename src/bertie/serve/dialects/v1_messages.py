@@ -20,14 +20,14 @@ Texts = Annotated[list[str], Meta(min_length=1)]
 
 
 class Named(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What every request may say."""
+    """The fields of every request."""
 
     model: str = ""
     """Name of the model. It may be omitted if the server has one model."""
 
 
 class Request(Named, kw_only=True):
-    """What requests with texts that may be truncated may say."""
+    """The fields of requests with texts that may be truncated."""
 
     truncate: bool = True
     """A text with more tokens than the model reads: true truncates it, and `usage.truncated` counts it; false refuses the
@@ -125,7 +125,7 @@ class AttentionRequest(Named, kw_only=True):
 
 
 class Usage(Struct):
-    """What a request cost."""
+    """The cost of a request."""
 
     prompt_tokens: int
     """Tokens that the model read, special tokens included."""
@@ -136,12 +136,12 @@ class Usage(Struct):
 
 
 def usage(answered: Answered[Any]) -> Usage:
-    """Return what a request cost."""
+    """Return the cost of a request."""
     return Usage(answered.tokens, answered.tokens, answered.truncated)
 
 
 class ModelAnswer(Struct, kw_only=True):
-    """What every answer of a model ends with."""
+    """The last fields of every answer of a model."""
 
     model: str
     usage: Usage
@@ -202,7 +202,7 @@ class RerankResponse(ModelAnswer, tag_field="object", tag="list"):
     id: str
     results: list[RerankResult]
     method: str
-    """What made the scores: cross-encoder, or how vectors were compared, usually cosine."""
+    """The origin of the scores: cross-encoder, or how vectors were compared, usually cosine."""
 
 
 class PredictResponse(ModelAnswer):
@@ -266,7 +266,7 @@ class ModelCard(Struct, tag_field="object", tag="model"):
     language: str
     """The language that such a model reads texts in."""
     engine: str
-    """What computes the model."""
+    """The engine of the model."""
     layers: int | None
     heads: int | None
     """Attention heads per layer."""
@@ -307,6 +307,13 @@ class Status(Struct):
 
     status: Literal["ok", "unavailable"]
     reasons: list[str]
+
+
+class ClassScore(Struct):
+    """A class with its score."""
+
+    score: float
+    label: str
 
 
 class CodedError(Struct):

@@ -1,4 +1,4 @@
-"""The dialect of vLLM's endpoints for pooling models: /vllm. Facts are those of its protocol files of 2026."""
+"""The dialect of vLLM's endpoints for pooling models: /vllm. Source: its protocol files of 2026."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from msgspec import Meta, Struct
-from starlette.responses import Response
 
 from bertie.serve.ask import Answered, Ask
 from bertie.serve.dialects.v1 import HEALTH
@@ -20,8 +19,8 @@ from bertie.serve.dialects.v1_messages import (
     coded_form,
     usage,
 )
-from bertie.serve.exchange import Call, Dialect, Endpoint, json_response
-from bertie.serve.limits import Refused
+from bertie.serve.exchange import Call, Dialect, Endpoint
+from bertie.serve.limits import Refused, unfit
 from bertie.serve.numbers import base64_of, raw
 from bertie.serve.scores import classify as classified
 from bertie.serve.scores import rank, score_pairs
@@ -33,7 +32,7 @@ WORDS = {"normalize": "use_activation", "set truncate to true": "set truncate_pr
 
 
 class VllmRequest(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What every request may say."""
+    """The fields of every request."""
 
     user: str | None = None
     """Ignored."""
@@ -86,7 +85,7 @@ class VllmScoreRequest(VllmRequest, kw_only=True):
 
 
 class VllmInput(VllmRequest, kw_only=True):
-    """What requests with texts may say."""
+    """The fields of requests with texts."""
 
     add_special_tokens: bool = True
     """Only true: the models read special tokens."""
@@ -118,7 +117,7 @@ class VllmPoolingRequest(VllmInput, kw_only=True):
 
 
 class VllmAnswer(Struct, kw_only=True):
-    """What every answer has."""
+    """The fields of every answer."""
 
     id: str
     model: str
@@ -126,7 +125,7 @@ class VllmAnswer(Struct, kw_only=True):
 
 
 class VllmList(VllmAnswer, kw_only=True):
-    """What answers with a list have."""
+    """The fields of answers with a list."""
 
     object: Literal["list"] = "list"
     created: int
@@ -157,7 +156,7 @@ class VllmClass(Struct):
 
     index: int
     label: str
-    """That with the highest score."""
+    """The class with the highest score."""
     probs: list[float]
     """The score of each class, in the order of the model's labels."""
     num_classes: int
@@ -186,20 +185,18 @@ class VllmPooling(VllmList, kw_only=True):
 async def rerank(call: Call, request: VllmRerankRequest) -> VllmRanks:
     """Sort documents by their relevance for a query."""
     ask = _ask(call, request, {"query": request.query, "documents": request.documents})
-    ranking, texts, shown = await rank(ask), ask.values[1:], request.return_documents
-    best = ranking.results[: request.top_n or None]
-    results = [RerankResult(i, value, Document(texts[i]) if shown else None) for i, value in best]
+    ranking, shown = await rank(ask, request.top_n or None), request.return_documents
+    results = [RerankResult(i, value, Document(text) if shown else None) for i, value, text in ranking.results]
     return VllmRanks(results=results, **_answer("rerank", call, ranking))
 
 
 async def score(call: Call, request: VllmScoreRequest) -> VllmScores:
-    """Score pairs of texts: what a model for pairs says, or else the similarity of their vectors."""
+    """Score pairs of texts: the score of a model for pairs, or else the similarity of their vectors."""
     fields = {name: getattr(request, name) for name in _fields(request)}
     first, second = fields
     counts = [len(value) if isinstance(value, list) else 1 for value in fields.values()]
     if counts[0] not in (1, counts[1]):
-        problem = f"{first} has {counts[0]} texts and {second} {counts[1]}: give one, or as many as in {second}"
-        raise Refused(422, "validation", problem, first)
+        raise unfit(first, f"it has {counts[0]} texts and {second} {counts[1]}: give one, or as many as in {second}")
     scored = await score_pairs(_ask(call, request, fields))
     data = [VllmScore(i, value) for i, value in enumerate(scored.results)]
     return VllmScores(data=data, **_listed("score", call, scored))
@@ -209,13 +206,13 @@ async def classify(call: Call, request: VllmClassifyRequest) -> VllmClasses:
     """Return the classes of texts."""
     scored = await classified(_ask(call, request, {"input": request.input}))
     data = [
-        VllmClass(i, each.ranked[0][0], list(each.probabilities.values()), len(each.probabilities))
-        for i, each in enumerate(scored.results)
+        VllmClass(i, scores.ranked[0][0], list(scores.probabilities.values()), len(scores.probabilities))
+        for i, scores in enumerate(scored.results)
     ]
     return VllmClasses(data=data, **_listed("classify", call, scored))
 
 
-async def pooling(call: Call, request: VllmPoolingRequest) -> Annotated[Response, VllmPooling]:
+async def pooling(call: Call, request: VllmPoolingRequest) -> VllmPooling:
     """Return vectors of texts, vectors of their tokens, or scores of their classes."""
     ask = _ask(call, request, {"input": request.input}, dimensions=request.dimensions)
     if request.task != "embed" and request.dimensions not in (None, ask.model("vectors").vector_width):
@@ -223,14 +220,14 @@ async def pooling(call: Call, request: VllmPoolingRequest) -> Annotated[Response
     pooled: Answered[Any]
     if request.task == "classify":
         if has_ids(ask):
-            raise Refused(422, "validation", "input: give texts, as only texts have classes", "input")
+            raise unfit("input", "give texts, as only texts have classes")
         pooled = await classified(ask)
-        rows = [np.array(list(each.probabilities.values()), np.float32) for each in pooled.results]
+        rows = [np.array(list(scores.probabilities.values()), np.float32) for scores in pooled.results]
     else:
         pooled = await (embed if request.task == "embed" else embed_tokens)(ask)
         rows = pooled.results
-    message = VllmPooling(data=[], **_listed("pool", call, pooled))
-    return await call.service.offload(pooled.tokens, _with_rows, message, rows, request.encoding_format)
+    data = await call.offload(pooled.tokens, _pooled, rows, request.encoding_format)
+    return VllmPooling(data=data, **_listed("pool", call, pooled))
 
 
 ENDPOINTS = (
@@ -245,17 +242,15 @@ VLLM = Dialect("vllm", "/vllm", ENDPOINTS, coded_form, CodedErrorResponse)
 
 
 def _ask(call: Call, request: VllmRequest, fields: dict[str, Any], dimensions: int | None = None) -> Ask:
-    """Return what a request asks. Raises Refused if it wants a number of tokens that is too small or too large."""
+    """Return the request in the terms of bertie. Raises Refused if it wants a number of tokens that is too small or too large."""
     if isinstance(request, VllmInput) and not request.add_special_tokens:
-        message = "add_special_tokens: the models read special tokens: omit it"
-        raise Refused(422, "validation", message, "add_special_tokens")
+        raise unfit("add_special_tokens", "the models read special tokens: omit it")
     most = None if request.truncate_prompt_tokens == -1 else request.truncate_prompt_tokens
     if most is not None:
         model = call.service.model(request.model, "vectors").predictor
         least = truncation.special_tokens(model.tokenizer, 2, separate="texts") + 2
         if not least <= most <= model.max_length:
-            message = f"truncate_prompt_tokens: give -1, or a number from {least} to {model.max_length}"
-            raise Refused(422, "validation", message, "truncate_prompt_tokens")
+            raise unfit("truncate_prompt_tokens", f"give -1, or a number from {least} to {model.max_length}")
     return Ask(
         *(call, request.model, fields, request.truncate_prompt_tokens is not None, most),
         dimensions=dimensions,
@@ -267,26 +262,25 @@ def _ask(call: Call, request: VllmRequest, fields: dict[str, Any], dimensions: i
 
 def _fields(request: VllmScoreRequest) -> tuple[str, str]:
     """Return the names of the two fields that have the texts. Raises Refused."""
-    given = {name for pair in FIELDS for name in pair if getattr(request, name) is not None}
+    named = {name for pair in FIELDS for name in pair if getattr(request, name) is not None}
     for pair in FIELDS:
-        if given == set(pair):
+        if named == set(pair):
             return pair
-    message = "give text_1 and text_2, or queries and documents, or queries and items, or data_1 and data_2"
-    problem = ", ".join(sorted(given)) or "the texts are missing"
-    raise Refused(422, "validation", f"{problem}: {message}", min(given, default=None))
+    message = f"{', '.join(sorted(named)) or 'the texts are missing'}: give {', or '.join(map(' and '.join, FIELDS))}"
+    raise Refused(422, "validation", message, min(named, default=None))
 
 
-def _with_rows(message: VllmPooling, rows: list[np.ndarray], encoding_format: str) -> Response:
+def _pooled(rows: list[np.ndarray], encoding_format: str) -> Any:
+    """Return the numbers of each text, encoded."""
     encode = base64_of if encoding_format == "base64" else np.ndarray.tolist
-    message.data = raw(VllmPooled(number, encode(row)) for number, row in enumerate(rows))
-    return json_response(message)
+    return raw(VllmPooled(number, encode(row)) for number, row in enumerate(rows))
 
 
 def _answer(kind: str, call: Call, answered: Answered[Any]) -> dict[str, Any]:
-    """Return what every answer has."""
+    """Return the fields of every answer."""
     return {"id": f"{kind}-{call.id}", "model": answered.model.name, "usage": usage(answered)}
 
 
 def _listed(kind: str, call: Call, answered: Answered[Any]) -> dict[str, Any]:
-    """Return what answers with a list have."""
+    """Return the fields of answers with a list."""
     return {**_answer(kind, call, answered), "created": int(time.time())}

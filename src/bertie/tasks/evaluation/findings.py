@@ -188,7 +188,7 @@ class Evaluation:
     """The details of an evaluation on n examples."""
 
     columns: dict[str, list[Any]]
-    """What predictions.jsonl adds to the prediction of each example, by name, beside the loss: the gold label ("gold")."""
+    """Columns that predictions.jsonl adds to each prediction, by name, beside the loss: the gold label ("gold")."""
     losses: np.ndarray
     """float64 or int64 [n]: how wrong each prediction is; 0 if it is correct."""
     loss_description: str

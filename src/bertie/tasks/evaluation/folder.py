@@ -34,7 +34,7 @@ def evaluation_folder(path: Path, of: str | None = None) -> Iterator[Path]:
         UsageError: `path` exists and is something else. Raised before anything is written.
         UserError: scores.json of the earlier evaluation is damaged.
     """
-    existing = [found.name for found in path.iterdir()] if path.is_dir() else []
+    existing = [file.name for file in path.iterdir()] if path.is_dir() else []
     if (path.exists() and not path.is_dir()) or (existing and set(existing) != set(FILES)):
         raise UsageError(f"{path} already exists and is not an evaluation: choose another --out")
     if existing and (earlier := storage.read_json(path / SCORES).get("of")) != of:

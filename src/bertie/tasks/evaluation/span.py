@@ -40,11 +40,11 @@ def evaluate_answers(
     answers = [list(dict.fromkeys(answer.text for answer in example.answers or ())) for example in examples]
 
     def passage(i: int) -> Passage:
-        found = predictions[i]
+        prediction = predictions[i]
         facts = {"gold": " / ".join(answers[i]) or "no answer"}
-        facts["predicted"] = f"{found.answer or 'no answer'}, {percent(found.probability)}"
+        facts["predicted"] = f"{prediction.answer or 'no answer'}, {percent(prediction.probability)}"
         facts["F1"] = f"{f1[i]:.2f}"
-        return Passage(facts, [[TextSpan(examples[i].question)], _marked(examples[i], found)])
+        return Passage(facts, [[TextSpan(examples[i].question)], _marked(examples[i], prediction)])
 
     columns = {"gold": answers, "exact_match": exact.tolist(), "f1": f1.tolist()}
     return Evaluation(columns, losses, "predicted probability times 1 − F1", tuple(findings), passage)
@@ -55,8 +55,8 @@ def _tables(exact: np.ndarray, f1: np.ndarray, examples: list[Question]) -> list
 
     def rows(keys: list[str], order: list[str]) -> list[tuple[str, float, float, int]]:
         names = np.array(keys)
-        each = [(key, names == key) for key in order if key in keys]
-        return [(key, float(exact[part].mean()), float(f1[part].mean()), int(part.sum())) for key, part in each]
+        members = [(key, names == key) for key in order if key in keys]
+        return [(key, float(exact[part].mean()), float(f1[part].mean()), int(part.sum())) for key, part in members]
 
     header = ("exact_match", "f1", "count")
     kinds = ["has an answer" if example.answers else "has none" for example in examples]
@@ -80,7 +80,7 @@ def _thresholds(threshold: float, predictions: list[SpanPrediction], examples: l
 
     An answer is given if null_score ≤ τ.
     """
-    null = np.array([each.null_score for each in predictions])
+    null = np.array([prediction.null_score for prediction in predictions])
     silent, answered = scores_with_and_without_answer(predictions, examples)
     order = np.argsort(null, kind="stable")
     sums = silent.sum(0) + np.concatenate([[[0.0, 0.0]], np.cumsum((answered - silent)[order], axis=0)])
@@ -104,11 +104,11 @@ def _thresholds(threshold: float, predictions: list[SpanPrediction], examples: l
     return Curves("threshold", "No-answer threshold", note, xs.tolist(), curves, (threshold, in_use), "τ", "score")
 
 
-def _marked(example: Question, found: SpanPrediction) -> list[TextSpan]:
+def _marked(example: Question, prediction: SpanPrediction) -> list[TextSpan]:
     """Return the context, shortened, with the gold and the predicted answer marked."""
     text = example.context
     answer = placed(example.answers[0], text) if example.answers else None
-    spans = [(answer.start, answer.start + len(answer.text)) if answer else (0, 0), (found.start, found.end)]
+    spans = [(answer.start, answer.start + len(answer.text)) if answer else (0, 0), (prediction.start, prediction.end)]
     edges = sorted({0, len(text), *(edge for span in spans for edge in span)})
     parts = []
     for start, end in pairwise(edges):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
@@ -35,6 +35,13 @@ class RunCurves(Protocol):
         ...
 
 
+CURVES: dict[Tracker, Callable[[RunFolder, dict[str, Any], int], RunCurves]] = {
+    "tensorboard": TensorBoardCurves,
+    "wandb": WandbCurves,
+    "mlflow": MLflowCurves,
+}
+
+
 class Trackers:
     """The trackers of one run. One that fails is left out from then on, with a warning. Use it as a context manager."""
 
@@ -46,13 +53,7 @@ class Trackers:
         for name in names:
             with self._tried(name):  # its package may be missing, or its server
                 settings = flatten(config.read(run.path / "config.toml"))
-                match name:
-                    case "tensorboard":
-                        self._open[name] = TensorBoardCurves(run.path, step)
-                    case "wandb":
-                        self._open[name] = WandbCurves(run, settings)
-                    case "mlflow":
-                        self._open[name] = MLflowCurves(run, settings, step)
+                self._open[name] = CURVES[name](run, settings, step)
 
     def __enter__(self) -> Trackers:
         return self

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
+
+from bertie.training.run_folder import RunFolder
 
 
 class TensorBoardCurves:
     """The curves of one run in TensorBoard."""
 
-    def __init__(self, run: Path, step: int):
+    def __init__(self, run: RunFolder, settings: dict[str, Any], step: int):  # noqa: ARG002
         """Begin after `step`. TensorBoard hides what an interrupted process wrote about later steps."""
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
+        self._writer = SummaryWriter(str(run.path / "tensorboard"), purge_step=step + 1)
 
     def write(self, step: int, values: dict[str, float]) -> None:
         for name, value in values.items():

@@ -12,7 +12,7 @@ from bertie.training.run_folder import RunFolder
 class WandbCurves:
     """The curves of one run in Weights & Biases. A resumed run goes on with its run there."""
 
-    def __init__(self, run: RunFolder, settings: dict[str, Any]):
+    def __init__(self, run: RunFolder, settings: dict[str, Any], step: int):  # noqa: ARG002
         import wandb  # pyright: ignore[reportMissingImports] - not among the packages of the tests
 
         self._run: Any = wandb.init(

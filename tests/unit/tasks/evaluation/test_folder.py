@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 
 from bertie.base.errors import UsageError
-from bertie.examples.choices import ChoiceExample
 from bertie.examples.squad import Answer, Question
 from bertie.examples.tagged import TaggedSentence
 from bertie.examples.texts import Example
-from bertie.tasks import Choose, Classify, Embed, Regress, Span, Tag, Task
+from bertie.tasks import Classify, Embed, Regress, Span, Tag, Task
 from bertie.tasks.evaluation.folder import PAGE, PREDICTIONS, SCORES, evaluation_folder, write
 from bertie.tasks.predictions import (
-    ChoicePrediction,
     ClassPrediction,
     NumberPrediction,
     SimilarityPrediction,
@@ -52,20 +50,6 @@ KINDS: list[tuple[Task, list[Any], list[Any], set[str], tuple[str, ...]]] = [
         [TaggedSentence((EVIL, "runs"), (f"B-{EVIL}", "O"), EVIL)],
         {"entities", "classes", "confusion", "calibration"},
         ("By kind of entity", "By tag", "→ O, 75.0 %", "1 of 2 words"),
-    ),
-    (
-        Regress(),
-        [NumberPrediction(2.5), NumberPrediction(1.0)],
-        [example("4"), example("1")],
-        {"errors", "residuals"},
-        ("Gold and predicted", "Residuals", "-1.5", "mean absolute error"),
-    ),
-    (
-        Choose(),
-        [ChoicePrediction(1, [0.25, 0.75])],
-        [ChoiceExample(EVIL, EVIL, (EVIL, "b"), 0, EVIL)],
-        {"classes", "confusion", "calibration"},
-        ("By index of the ending", "ending 1, 75.0 %", "Expected calibration error"),
     ),
     (
         Span(threshold=0.5),
