@@ -86,7 +86,11 @@ def test_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
     package = {name.removeprefix("src/") for name in tracked("src/bertie")}
     assert {name for name in names if ".dist-info/" not in name} == package
     assert "bertie/py.typed" in names
-    assert {"bertie/configs/pretrain/mini.toml", "bertie/configs/finetune/classify.toml", "bertie/base/report.css"} <= names
+    assert {
+        "bertie/configs/pretrain/mini.toml",
+        "bertie/configs/finetune/classify.toml",
+        "bertie/base/report.css",
+    } <= names
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
