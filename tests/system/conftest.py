@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,17 +34,6 @@ OWN = {
 def names_setting(flag: str) -> str:
     """Return how a message about a value out of range begins, after the setting's table: `max_length is`."""
     return flag.rpartition(".")[2].replace("-", "_") + " is "
-
-
-def cut(path: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)
-
-
-def flip(path: Path) -> None:
-    """Alter one bit."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.system.conftest import SMALL, cut, flip, names_setting
+from tests.conftest import cut, flip
+from tests.system.conftest import SMALL, names_setting
 
 if TYPE_CHECKING:
     from bertie.tokenizers.tokenizer import Tokenizer

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.system.conftest import SMALL, cut, names_setting
+from tests.conftest import cut
+from tests.system.conftest import SMALL, names_setting
 
 if TYPE_CHECKING:
     from bertie import Predictor
