@@ -27,6 +27,17 @@ SHARED = TESTS.parents[1] / "shared" / "data"
 SHAPES = (TESTS / "unit" / "model", TESTS / "parity")
 
 
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def flip(path: Path) -> None:
+    """Alter one bit."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than cores: it computes while others wait for a browser or for a process that they started."""
     from bertie.base.threads import cpu_quota

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from environments import npm_problem
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "parity"))
@@ -49,15 +49,7 @@ def install(environment: Path) -> str:
         return "Chromium is not installed"
     if importlib.util.find_spec("playwright") is None:
         return "the package playwright is not installed"
-    if shutil.which("npm") is None:
-        return "npm is not installed"
-    if not (environment / "node_modules" / "openai").is_dir():
-        environment.mkdir(parents=True, exist_ok=True)
-        command = ["npm", "install", PACKAGE, "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", environment]
-        ran = subprocess.run(command, capture_output=True, text=True)
-        if ran.returncode:
-            return f"npm cannot install {PACKAGE}: {ran.stderr.strip().splitlines()[0]}"
-    return ""
+    return npm_problem(environment, PACKAGE)
 
 
 class Files(SimpleHTTPRequestHandler):

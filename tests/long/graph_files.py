@@ -10,7 +10,6 @@ bertie predicts with the source, or a number by more than 1e-5 of the largest va
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import tokenizers
+from environments import parser_of
 from stand_ins import KINDS, StandIn
 
 import bertie
@@ -168,7 +168,7 @@ def states(source: Predictor, files: Files) -> Compared:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("names", nargs="*", default=[""])
     asked = parser.parse_args()
     failed = computed = 0

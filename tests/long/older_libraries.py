@@ -10,12 +10,10 @@ predicted names differ from bertie's for the source, or numbers by more than 1e-
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 import tempfile
-import venv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from environments import parser_of, python_with
 from stand_ins import KINDS, OF_THE_HUB, SCORE, StandIn
 
 import bertie
@@ -39,13 +38,8 @@ LIMIT = 1e-5
 
 def install(environment: Path, version: str) -> Path:
     """Return the environment's Python."""
-    python = environment / "bin" / "python"
-    if not python.exists():
-        venv.create(environment, with_pip=True)
     own = f"torch=={torch.__version__.partition('+')[0]}"
-    wanted = [f"transformers{version}", "sentence-transformers>=5,<6", own]
-    subprocess.run([python, "-m", "pip", "install", "--quiet", *wanted], check=True)
-    return python
+    return python_with(environment, f"transformers{version}", "sentence-transformers>=5,<6", own)
 
 
 def job_of(model: StandIn, predictor: Predictor, folder: Path, target: str) -> dict[str, Any]:
@@ -156,7 +150,7 @@ def compare(predictor: Predictor, job: dict[str, Any], found: dict[str, Any]) ->
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("--environment", type=Path)
     parser.add_argument("--version", default=">=4.50,<5")
     parser.add_argument("names", nargs="*", default=[""])

@@ -26,7 +26,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -43,6 +42,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
 
 import rows
 from clusters import Training, start, wait_until
+from environments import free_port, parser_of
 from killing import Nursery, Victim, nursery
 from safetensors.numpy import load_file
 
@@ -356,17 +356,11 @@ def lose(cluster: Cluster, lost: str) -> tuple[list[str], str]:
             each.kill()
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
 CHECKS: tuple[Callable[[Work], None], ...] = (counts, kill, resizes, torchrun, machines)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("--only", nargs="+", choices=[each.__name__ for each in CHECKS], default=[])
     parser.add_argument("--ranks", type=int, nargs="+", default=[3, 8, 64], help="for counts; the largest one for kill")
     parser.add_argument("--steps", type=int, default=36, help="of all runs")

@@ -9,7 +9,6 @@ that fails 5 % of its requests costs more than time, or if the cache is larger t
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import shutil
@@ -18,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import venv
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import islice
@@ -26,6 +24,7 @@ from pathlib import Path
 
 import fsspec
 import numpy as np
+from environments import free_port, parser_of, python_with
 
 from bertie.batches.contiguous import DocSentences
 from bertie.batches.loader import Loader, Position, StepShape
@@ -44,24 +43,16 @@ SIDE = Path(__file__).with_name("remote_shards_side.py")
 
 def install(folder: Path) -> Path:
     """Return the Python of the environment, and make its packages importable here."""
-    python = folder / "bin" / "python"
-    if not python.exists():
-        venv.create(folder, with_pip=True)
-    packages = ("moto[server]", f"s3fs=={fsspec.__version__}")
-    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
-    subprocess.run(command, check=True)
-    sys.path += map(
-        str, (folder / "lib").glob("python3.*/site-packages")
-    )  # last: other packages remain those of bertie
+    python = python_with(folder, "moto[server]", f"s3fs=={fsspec.__version__}")
+    packages = (folder / "lib").glob("python3.*/site-packages")
+    sys.path += map(str, packages)  # last: other packages remain those of bertie
     return python
 
 
 @contextmanager
 def served(python: Path, share: float, folder: Path) -> Iterator[str]:
     """Serve the shards of a folder. Yield their URL."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     log = open(folder.parent / f"server-{port}.log", "w")  # noqa: SIM115
     server = subprocess.Popen([python, SIDE, str(port), str(share)], stdout=log, stderr=log)
     os.environ |= {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
@@ -146,7 +137,7 @@ def first_epoch(url: str, cache: ShardCache, workers: int, expected: dict[int, l
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
+    parser = parser_of(__doc__)
     parser.add_argument("--environment", type=Path)
     parser.add_argument("--shards", type=int, default=8)
     parser.add_argument("--steps", type=int, default=40, help="of a turn")

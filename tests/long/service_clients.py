@@ -16,13 +16,11 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from environments import free_port, python_with
 from huggingface_hub import InferenceClient
 from huggingface_hub.errors import HfHubHTTPError
 from transformers import pipeline
@@ -81,16 +80,6 @@ SNIPPETS = {
 """By the last module that a snippet of the page imports: its environment, and what its variables are."""
 
 
-def install(name: str, folder: Path) -> Path:
-    """Return the Python of an environment with pinned packages."""
-    python = folder / name / "bin" / "python"
-    if not python.exists():
-        venv.create(folder / name, with_pip=True)
-    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", SIDES / f"{name}.txt"]
-    subprocess.run(command, check=True)
-    return python
-
-
 def install_node(folder: Path) -> bool:
     """Return whether there is npm, which then installs the packages of package.json."""
     if not shutil.which("npm"):
@@ -106,9 +95,7 @@ def install_node(folder: Path) -> bool:
 @contextmanager
 def served(folders: dict[str, Path], *flags: str) -> Iterator[str]:
     """Serve models until the end of the block."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     runs = [f"{name}={folder}" for name, folder in folders.items()]
     command = [sys.executable, "-m", "bertie", "serve", *runs, "--port", str(port), "--threads", "1", *flags]
     server = subprocess.Popen([*command, "--no-access-log"], stdout=subprocess.DEVNULL)
@@ -305,7 +292,7 @@ def main() -> None:
     folder.mkdir(exist_ok=True)
     for name in ENVIRONMENTS:
         if name in only:
-            install(name, folder)
+            python_with(folder / name, "-r", SIDES / f"{name}.txt")
     if "node" in only and not install_node(folder / "node"):
         print("skipped node: there is no npm")
         only.remove("node")

@@ -12,16 +12,15 @@ them. --samples writes the small files that the unit tests read.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 import tempfile
-import venv
 from pathlib import Path
 
 import numpy as np
 import torch
+from environments import parser_of, python_with
 from torch import Tensor
 
 import bertie
@@ -143,19 +142,15 @@ def read_garden(folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("--environment", type=Path)
     parser.add_argument("--samples", type=Path)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         environment = asked.environment or Path(temporary, "environment")
-        python = environment / "bin" / "python"
-        if not python.exists():
-            venv.create(environment, with_pip=True)
-            install = [python, "-m", "pip", "install", "--quiet"]
-            subprocess.run([*install, "tensorflow-cpu", "scipy", "gin-config"], check=True)
-            # Without the packages that its other models need.
-            subprocess.run([*install, "--no-deps", "tf-models-official", "tf_keras", "tensorflow-hub"], check=True)
+        python = python_with(environment, "tensorflow-cpu", "scipy", "gin-config")
+        # Without the packages that its other models need.
+        python_with(environment, "--no-deps", "tf-models-official", "tf_keras", "tensorflow-hub")
         if asked.samples:
             asked.samples.mkdir(parents=True)
             run(python, "samples", asked.samples)

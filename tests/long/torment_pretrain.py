@@ -9,7 +9,6 @@ prints how often each fault hit a running command, and the files that differ at 
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
 
+from environments import parser_of
 from killing import Nursery, nursery
 from torment import torment
 
@@ -54,7 +54,7 @@ def run_out(place: Nursery, argv: list[str]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("each", type=int)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--recipe", default="tiny")

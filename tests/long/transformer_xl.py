@@ -9,7 +9,6 @@ any layer differ by more than 1e-5 of the largest value.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from environments import parser_of
 from older_libraries import install
 
 from bertie.base.contracts import Batch, Sequence
@@ -125,7 +125,7 @@ def difference(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("--environment", type=Path)
     asked, worst = parser.parse_args(), 0.0
     with tempfile.TemporaryDirectory() as temporary:

@@ -11,7 +11,6 @@ by more than 1e-4 of its largest value, fp16 by more than 3e-2, and q8 so much t
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import subprocess
@@ -22,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from environments import npm_problem, parser_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "parity"))
 from hub_models import TEXTS, build
@@ -39,20 +39,6 @@ MULTILINGUAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "multil
 CLASSES = {"text": "SequenceClassification", "tokens": "TokenClassification", "start_end": "QuestionAnswering"}
 PAIRS = [(TEXTS[0][:30], TEXTS[1][:20]), (TEXTS[3][:5], TEXTS[4][-9:]), (TEXTS[5][:30], "")]
 LIMITS = {"fp32": 1e-4, "fp16": 3e-2}
-
-
-def install(folder: Path) -> str:
-    """Return why the package cannot be had; empty if it is there."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        return "Node is not installed"
-    if not (folder / "node_modules" / "@huggingface").is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        # Without scripts, which download a CUDA library.
-        command = ["npm", "install", PACKAGE, "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", folder]
-        ran = subprocess.run(command, capture_output=True, text=True)
-        if ran.returncode:
-            return f"npm cannot install {PACKAGE}: {ran.stderr.strip().splitlines()[0]}"
-    return ""
 
 
 def texts() -> list[str]:
@@ -136,14 +122,14 @@ def compare_outputs(predictor: Predictor, folder: Path, found: dict[str, Any]) -
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("--packages", type=Path)
     parser.add_argument("names", nargs="*", default=[""])
     asked = parser.parse_args()
     failed = converted = 0
     with tempfile.TemporaryDirectory() as temporary:
         packages = asked.packages or Path(temporary, "packages")
-        if reason := install(packages):
+        if reason := npm_problem(packages, PACKAGE):
             print(f"nothing is tested: {reason}")
             return 0
         script = shutil.copy(Path(__file__).with_name("transformers_js_side.mjs"), packages)

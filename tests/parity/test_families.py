@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -313,11 +314,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 @pytest.fixture
 def case_tokenizer(case: Case, small_tokenizer: Tokenizer) -> Tokenizer:
-    return tokenizer_of(case, small_tokenizer)
-
-
-def tokenizer_of(case: Case, small_tokenizer: Tokenizer) -> Tokenizer:
-    """Return a tokenizer with the padding token of a case."""
+    """A tokenizer with the padding token of the case."""
     return with_padding(small_tokenizer, case.pad_id)
 
 
@@ -400,6 +397,14 @@ def loaded(kind: str, folder: Path) -> Any:
     return model.eval()
 
 
+def both_ways(model: Any, kind: str, tokenizer: Tokenizer, folder: Path) -> tuple[Any, Any]:
+    """Return a model of transformers as bertie loads it, and as transformers loads what bertie writes of it."""
+    ours = bertie.load(saved(model, folder / "theirs", tokenizer))
+    again = loaded(kind, written(ours, folder / "ours", ours.task))
+    assert type(again) is type(model)
+    return ours, again
+
+
 def pad_id_of(model: Any) -> int:
     return model.config.pad_token_id or 0
 
@@ -440,9 +445,9 @@ def test_hidden_states_agree_in_both_directions(
     case: Case, variant: str, case_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     model = case.model("Model", **(case.odd if variant == "odd" else {}))
-    ours = bertie.load(saved(model, tmp_path / "theirs", case_tokenizer))
-    compare_layers(case, ours.model.encoder, model)
-    compare_layers(case, ours.model.encoder, loaded("", written(ours, tmp_path / "ours")))
+    ours, again = both_ways(model, "", case_tokenizer, tmp_path)
+    for theirs in (model, again):
+        compare_layers(case, ours.model.encoder, theirs)
     assert read_checkpoint(tmp_path / "ours").config == ours.model.encoder.config
     assert json.loads((tmp_path / "ours" / "config.json").read_text())["model_type"] == model.config.model_type
 
@@ -450,12 +455,10 @@ def test_hidden_states_agree_in_both_directions(
 @pytest.mark.parametrize(("case", "kind"), HEADS)
 def test_logits_agree_in_both_directions(case: Case, kind: str, case_tokenizer: Tokenizer, tmp_path: Path) -> None:
     model = case.model(kind, **({"num_labels": 3} if KINDS[kind] in ("classify", "tag") else {}))
-    ours = bertie.load(saved(model, tmp_path / "theirs", case_tokenizer))
+    ours, again = both_ways(model, kind, case_tokenizer, tmp_path)
     assert ours.model.kinds == {KINDS[kind]}
     logits = our_logits(case, ours.model, kind)
     close(logits, their_logits(case, model, kind))
-    again = loaded(kind, written(ours, tmp_path / "ours", ours.task))
-    assert type(again) is type(model)
     close(logits, their_logits(case, again, kind))
 
 
@@ -471,9 +474,8 @@ def test_classes_pool_tokens_as_in_transformers(
 ) -> None:
     case = CASES[name]
     model = case.model(kind, classifier_pooling=pooling)
-    ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
+    ours, again = both_ways(model, kind, small_tokenizer, tmp_path)
     close(our_logits(case, ours.model, kind), their_logits(case, model, kind))
-    again = loaded(kind, written(ours, tmp_path / "ours", ours.task))
     assert again.config.classifier_pooling == pooling
     close(our_logits(case, ours.model, kind), their_logits(case, again, kind))
     assert bertie.load(tmp_path / "ours").task == ours.task
@@ -494,34 +496,43 @@ def test_a_single_output_is_a_regression(case: Case, case_tokenizer: Tokenizer, 
     if "SequenceClassification" not in case.heads:
         return
     model = case.model("SequenceClassification", num_labels=1)
-    ours = bertie.load(saved(model, tmp_path / "theirs", case_tokenizer))
+    ours, again = both_ways(model, "SequenceClassification", case_tokenizer, tmp_path)
     assert ours.model.kinds == {"regress"}
-    again = loaded("SequenceClassification", written(ours, tmp_path / "ours", ours.task))
     assert again.config.problem_type == "regression"
     expected = their_logits(case, model, "SequenceClassification")
     close(expected, their_logits(case, again, "SequenceClassification"))
 
 
-@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "without"])
-def test_other_prefixes_are_accepted(case: Case, prefix: str, case_tokenizer: Tokenizer, tmp_path: Path) -> None:
-    folder = saved(case.model("Model"), tmp_path / "theirs", case_tokenizer)
-    expected = read_checkpoint(folder).weights
-    path = folder / "model.safetensors"
-    base = "" if prefix == "without" else f"{prefix}{getattr(transformers, f'{case.prefix}Model').base_model_prefix}."
-    save_file({f"{base}{name}": tensor for name, tensor in load_file(path).items()}, path)
-    found = read_checkpoint(folder).weights
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+def test_other_prefixes_are_accepted(case: Case, case_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = case.model("Model")
+    require_prefixes_accepted(saved(model, tmp_path / "theirs", case_tokenizer), model.base_model_prefix)
+
+
+def require_prefixes_accepted(folder: Path, prefix: str) -> None:
+    """Require that the weights of a model are found under the prefixes of wrappers and without any."""
+    expected, path = read_checkpoint(folder).weights, folder / "model.safetensors"
+    weights = {name: tensor.clone() for name, tensor in load_file(path).items()}
+    for base in ("", f"module.{prefix}.", f"_orig_mod.{prefix}."):
+        save_file({f"{base}{name}": tensor for name, tensor in weights.items()}, path)
+        found = read_checkpoint(folder).weights
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def require_refused(folder: Path, changes: Iterable[dict[str, Any]]) -> None:
+    """Require that changes of config.json are refused in one line with the file and the first key."""
+    path = folder / "config.json"
+    values = json.loads(path.read_text())
+    for change in changes:
+        path.write_text(json.dumps(values | change))
+        with pytest.raises(UserError, match=next(iter(change))) as raised:
+            read_checkpoint(folder)
+        assert str(path) in str(raised.value)
+        assert "\n" not in str(raised.value)
 
 
 def test_unsupported_configurations_are_refused(case: Case, case_tokenizer: Tokenizer, tmp_path: Path) -> None:
-    folder = saved(case.model("Model"), tmp_path / "theirs", case_tokenizer)
-    values = json.loads((folder / "config.json").read_text())
-    for change in case.refused:
-        (folder / "config.json").write_text(json.dumps(values | change))
-        with pytest.raises(UserError, match=next(iter(change))) as raised:
-            read_checkpoint(folder)
-        assert str(folder / "config.json") in str(raised.value)
+    require_refused(saved(case.model("Model"), tmp_path / "theirs", case_tokenizer), case.refused)
 
 
 def test_a_model_embeds_and_fills_masks(
@@ -554,10 +565,15 @@ def test_a_model_is_fine_tuned_and_saved_in_its_format(
     ]
     if "SequenceClassification" not in case.heads:
         return
-    model, tokenizer = loaded("SequenceClassification", out), transformers.AutoTokenizer.from_pretrained(out)
-    pairs = [row["text"] for row in rows], [row["text_pair"] for row in rows]
+    require_probabilities(predicted, rows, out)
+
+
+def require_probabilities(predicted: list[Any], rows: list[dict[str, str]], run: Path) -> None:
+    """Require the probabilities that transformers computes for texts or pairs."""
+    model, tokenizer = loaded("SequenceClassification", run), transformers.AutoTokenizer.from_pretrained(run)
+    texts = [[row[column] for row in rows] for column in rows[0] if column != "label"]
     with torch.inference_mode():
-        expected = model(**tokenizer(*pairs, padding=True, return_tensors="pt")).logits.softmax(-1)
+        expected = model(**tokenizer(*texts, padding=True, return_tensors="pt")).logits.softmax(-1)
     found = [list(each.probabilities.values()) for each in predicted]
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
 
@@ -588,9 +604,7 @@ def test_permutation_language_models_agree(small_tokenizer: Tokenizer, tmp_path:
     """transformers takes the order as a mask of what each token must not see, and predicts at every position."""
     case = CASES["xlnet"]
     model = case.model("LMHeadModel")
-    ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
-    again = loaded("CausalLM", written(ours, tmp_path / "ours"))
-    assert type(again) is transformers.XLNetLMHeadModel
+    ours, again = both_ways(model, "CausalLM", small_tokenizer, tmp_path)
     rng = np.random.default_rng(1)
     orders = [np.append(0, rng.permutation(n - 1) * (rng.random(n - 1) < 0.7)) for n in LENGTHS]
     batch = replace(collate(sequences(case), 64), order=np.concatenate(orders).astype(np.int32)).tensors()
@@ -609,8 +623,7 @@ def test_an_xlnet_that_reads_the_last_token_agrees_with_padding_on_the_left(
 ) -> None:
     case = CASES["xlnet"]
     model = case.model("SequenceClassification", num_labels=3, summary_type="last")
-    ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
-    again = loaded("SequenceClassification", written(ours, tmp_path / "ours", ours.task))
+    ours, again = both_ways(model, "SequenceClassification", small_tokenizer, tmp_path)
     assert ours.model.encoder.config.pooled_token == "last"
     batch = collate(sequences(case), 64).tensors()
     inputs = {
@@ -639,11 +652,9 @@ def test_a_vocabulary_that_does_not_fit_the_class_is_refused(family: str, tmp_pa
 def test_masked_words_and_the_order_of_sentences_agree_with_albert(small_tokenizer: Tokenizer, tmp_path: Path) -> None:
     case = CASES["albert"]
     model = case.model("ForPreTraining", num_hidden_groups=2)
-    ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
+    ours, again = both_ways(model, "PreTraining", small_tokenizer, tmp_path)
     assert ours.model.kinds == {"mlm", "nsp"}
     batch = collate(sequences(case), 64).tensors()
-    again = loaded("PreTraining", written(ours, tmp_path / "ours"))
-    assert type(again) is type(model)
     with torch.inference_mode():
         hidden = ours.model.encoder(batch).last
         masked, order = ours.model.heads["mlm"], ours.model.heads["nsp"]
@@ -701,10 +712,10 @@ def test_sinusoidal_positions_are_computed_unless_they_were_trained(
 ) -> None:
     case = CASES[name]
     model = case.model("Model", **{key: True})
-    ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
+    ours, again = both_ways(model, "", small_tokenizer, tmp_path)
     assert ours.model.encoder.config.position_embedding == "sinusoidal"
-    compare_layers(case, ours.model.encoder, model)
-    compare_layers(case, ours.model.encoder, loaded("", written(ours, tmp_path / "ours")))
+    for theirs in (model, again):
+        compare_layers(case, ours.model.encoder, theirs)
     assert read_checkpoint(tmp_path / "ours").config == ours.model.encoder.config
     next(each for part, each in model.named_parameters() if "position_embeddings" in part).data.add_(0.1)
     trained = bertie.load(saved(model, tmp_path / "trained", small_tokenizer))
@@ -794,10 +805,8 @@ def test_heads_for_texts_without_a_pooler_agree(
     """The class reads the last token that is not padding, with one matrix."""
     case = CASES[name]
     model = case.model("ForSequenceClassification", num_labels=outputs, pad_token_id=0)
-    ours = bertie.load(saved(model, tmp_path / "theirs", small_tokenizer))
+    ours, again = both_ways(model, "SequenceClassification", small_tokenizer, tmp_path)
     assert ours.model.kinds == {"classify" if outputs > 1 else "regress"}
-    again = loaded("SequenceClassification", written(ours, tmp_path / "ours", ours.task))
-    assert type(again) is type(model)
     assert bertie.load(tmp_path / "ours").model.encoder.config == ours.model.encoder.config
     batch = collate(sequences(case), 64).tensors()
     with torch.inference_mode():
@@ -825,12 +834,7 @@ def test_a_gpt_that_is_fine_tuned_with_its_input_tokens_agrees(
         ]
         out = tmp_path / f"tuned-{number}"
         predicted = bertie.finetune(config, rows, rows, theirs, out, threads=1).predict(rows)
-        model, tokenizer = loaded("SequenceClassification", out), transformers.AutoTokenizer.from_pretrained(out)
-        texts = [[row[column] for row in rows] for column in ("text", *second)]
-        with torch.inference_mode():
-            expected = model(**tokenizer(*texts, padding=True, return_tensors="pt")).logits.softmax(-1)
-        found = [list(each.probabilities.values()) for each in predicted]
-        np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
+        require_probabilities(predicted, rows, out)
 
 
 def test_the_auxiliary_loss_is_that_of_transformers_language_model(small_tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -6,21 +6,36 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import bertie
 from bertie.finetuning.recipe import FinetuneConfig, FinetuneTraining
+from bertie.predict.convert.comparison import Probe, run
+from bertie.predict.convert.verify import Verification
 from bertie.tasks import AnyTask, Choose, Embed, Regress, Span, Tag
 from bertie.training.optimizers import AdamW
 from bertie.training.schedules import LinearDecay
 
 transformers = pytest.importorskip("transformers", reason="needs the package transformers")
+pytestmark = pytest.mark.usefixtures("one_thread")
+LIMIT = 1e-5
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None: ...
+def rows_of(kind: str, texts: list[str]) -> list[dict[str, Any]]:
+    """Return 12 examples."""
+    make = {
+        "regress": lambda i, text: {"text": text[:40], "score": i / 7},
+        "choose": lambda i, text: {
+            "context": text[:20],
+            "endings": [texts[i + k][20:40] for k in range(3)],
+            "label": i % 3,
+        },
+        "tag": lambda _, text: {"tokens": text.split()[:8], "tags": [word[0] for word in text.split()[:8]]},
+        "span": lambda _, text: {"question": text.split()[0], "context": text[:100], "answers": [text.split()[2]]},
+        "embed": lambda _, text: {"text": text[:40], "text_pair": text[40:80]},
+    }[kind]
+    return [make(i, text) for i, text in enumerate(texts[:12])]
 
 
 def tuned(task: AnyTask, rows: list[Any], pretrained: Path, out: Path) -> Any:
@@ -30,81 +45,61 @@ def tuned(task: AnyTask, rows: list[Any], pretrained: Path, out: Path) -> Any:
     return bertie.load(out, threads=1)
 
 
-def theirs(kind: str, folder: Path) -> tuple[Any, Any]:
-    model, loading = getattr(transformers, kind).from_pretrained(folder, output_loading_info=True)
-    assert not any(loading.values()), loading
-    return model.eval(), transformers.AutoTokenizer.from_pretrained(folder)
+def require_equal(found: Verification, *parts: str) -> None:
+    """Require that these parts are among what was compared, and that nothing differs."""
+    assert found.problem == ""
+    assert {*parts} <= {each.what for each in found.comparisons if each.judged and each.difference <= LIMIT}
 
 
-def test_predictions_of_regress(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
-    rows = [{"text": text[:40], "score": i / 7} for i, text in enumerate(small_texts[:12])]
-    found = tuned(Regress(), rows, pretrained, tmp_path / "run").predict(rows)
-    model, tokenizer = theirs("AutoModelForSequenceClassification", tmp_path / "run")
-    assert model.config.problem_type == "regression"
-    with torch.inference_mode():
-        expected = model(**tokenizer([row["text"] for row in rows], padding=True, return_tensors="pt")).logits[:, 0]
-    np.testing.assert_allclose([each.score for each in found], expected, atol=1e-5)
-    assert float(expected.std()) > 1e-4
+@pytest.mark.parametrize(
+    ("task", "parts"),
+    [
+        (Regress(), ["outputs of the head (regression)", 'predictions, and those of pipeline("text-classification")']),
+        (Choose(), ["outputs of the head (multiple choice)"]),
+        (Tag(), ["outputs of the head (tagging)", "tags of words"]),
+        (Span(), ["outputs of the head (question answering)"]),
+    ],
+    ids=lambda value: getattr(value, "kind", ""),
+)
+def test_predictions(task: AnyTask, parts: list[str], pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
+    predictor = tuned(task, rows_of(task.kind, small_texts), pretrained, tmp_path / "run")
+    require_equal(bertie.verify(tmp_path / "run", "transformers", threads=1), *parts)
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "run")
+    if task.kind == "regress":
+        assert config.problem_type == "regression"
+    if task.kind == "tag":
+        assert list(config.id2label.values()) == list(predictor.task.labels)
 
 
-def test_predictions_of_choose(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
-    rows = [
-        {"context": small_texts[i][:20], "endings": [small_texts[i + k][20:40] for k in range(3)], "label": i % 3}
-        for i in range(12)
-    ]
-    found = tuned(Choose(), rows, pretrained, tmp_path / "run").predict(rows)
-    model, tokenizer = theirs("AutoModelForMultipleChoice", tmp_path / "run")
-    first = [row["context"] for row in rows for _ in row["endings"]]
-    inputs = tokenizer(first, [e for row in rows for e in row["endings"]], padding=True, return_tensors="pt")
-    with torch.inference_mode():
-        expected = model(**{k: v.view(12, 3, -1) for k, v in inputs.items()}).logits.softmax(-1)
-    np.testing.assert_allclose([each.probabilities for each in found], expected, atol=1e-5)
+def test_answers_are_the_best_spans_of_the_logits(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
+    """Of questions with one window. test_tasks.py compares several windows."""
+    rows = rows_of("span", small_texts)
+    predictor = tuned(Span(), rows, pretrained, tmp_path / "run")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "run")
+    model = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path / "run").eval()
+    rows = [row for row in rows if len(tokenizer(row["question"], row["context"]).input_ids) <= 48]
+    assert rows
 
-
-def test_predictions_of_tag(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
-    rows = [{"tokens": (words := text.split()[:8]), "tags": [word[0] for word in words]} for text in small_texts[:12]]
-    predictor = tuned(Tag(), rows, pretrained, tmp_path / "run")
-    found = predictor.predict(rows)
-    model, tokenizer = theirs("AutoModelForTokenClassification", tmp_path / "run")
-    assert list(model.config.id2label.values()) == list(predictor.task.labels)
-    for prediction, row in zip(found, rows, strict=True):
-        inputs = tokenizer(row["tokens"], is_split_into_words=True, return_tensors="pt")
-        with torch.inference_mode():
-            logits = model(**inputs).logits[0]
-        places = [inputs.word_ids().index(word) for word in range(len(row["tokens"]))]
-        assert prediction.tags == [model.config.id2label[int(i)] for i in logits[places].argmax(-1)]
-        np.testing.assert_allclose(prediction.probabilities, logits[places].softmax(-1).max(-1).values, atol=1e-5)
-
-
-def test_predictions_of_span(pretrained: Path, small_texts: list[str], tmp_path: Path) -> None:
-    rows = [
-        {"question": text.split()[0], "context": text[:100], "answers": [text.split()[2]]} for text in small_texts[:12]
-    ]
-    found = tuned(Span(), rows, pretrained, tmp_path / "run").predict(rows)
-    model, tokenizer = theirs("AutoModelForQuestionAnswering", tmp_path / "run")
-    for prediction, row in zip(found, rows, strict=True):
+    def theirs(row: dict[str, Any]) -> list[Any]:
         inputs = tokenizer(row["question"], row["context"], return_tensors="pt", return_offsets_mapping=True)
         offsets = inputs.pop("offset_mapping")[0].tolist()
         with torch.inference_mode():
             output = model(**inputs)
         inside = [i for i, side in enumerate(inputs.sequence_ids()) if side == 1]
-        if len(inputs.input_ids[0]) > 48:
-            continue  # several windows: test_tasks.py compares those
-        score, i, j = max(
-            (float(output.start_logits[0, i] + output.end_logits[0, j]), i, j)
-            for i in inside
-            for j in inside
-            if i <= j < i + 30
-        )
-        assert (prediction.start, prediction.end) == (offsets[i][0], offsets[j][1])
-        assert prediction.guesses[0].score == pytest.approx(score, abs=1e-4)
+        scores = output.start_logits[0][:, None] + output.end_logits[0]
+        score, i, j = max((float(scores[i, j]), i, j) for i in inside for j in inside if i <= j < i + 30)
+        return [offsets[i][0], offsets[j][1], score]
+
+    ours = [[found.start, found.end, found.guesses[0].score] for found in predictor.predict(rows)]
+    [compared] = run([Probe("answers", rows, ours, lambda: [theirs(row) for row in rows])])
+    assert compared.equal, compared.lines()
 
 
 def test_conditional_span_is_written_as_a_plain_encoder(
     pretrained: Path, small_texts: list[str], tmp_path: Path
 ) -> None:
     """BertForQuestionAnswering would silently ignore the weights that make the end depend on the start."""
-    rows = [{"question": "a", "context": text[:60], "answers": [text.split()[2]]} for text in small_texts[:12]]
+    rows = rows_of("span", small_texts)
     predictor = tuned(Span(conditional=True), rows, pretrained, tmp_path / "run")
     assert predictor.task.conditional
     assert predictor.predict(rows)[0].answer
@@ -116,18 +111,9 @@ def test_conditional_span_is_written_as_a_plain_encoder(
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-def test_predictions_of_embed(pretrained: Path, small_texts: list[str], tmp_path: Path, pooling: Any) -> None:
-    sentence_transformers = pytest.importorskip(
-        "sentence_transformers", reason="needs the package sentence-transformers"
-    )
-    rows = [{"text": text[:40], "text_pair": text[40:80]} for text in small_texts[:12]]
-    found = tuned(Embed(pooling=pooling), rows, pretrained, tmp_path / "run").predict(rows)
-    model = sentence_transformers.SentenceTransformer(str(tmp_path / "run"), device="cpu")
-    assert model.max_seq_length == 48
-    sides = [model.encode([row[side] for row in rows], normalize_embeddings=True) for side in ("text", "text_pair")]
-    for number, prediction in enumerate(found):
-        np.testing.assert_allclose(prediction.vectors[0], sides[0][number], atol=1e-5)
-        np.testing.assert_allclose(prediction.vectors[1], sides[1][number], atol=1e-5)
-    assert model.similarity_fn_name == "cosine"
-    written = json.loads((tmp_path / "run" / "task.json").read_text())
-    assert written["pooling"] == pooling
+def test_vectors_of_embed(pretrained: Path, small_texts: list[str], tmp_path: Path, pooling: Any) -> None:
+    pytest.importorskip("sentence_transformers", reason="needs the package sentence-transformers")
+    tuned(Embed(pooling=pooling), rows_of("embed", small_texts), pretrained, tmp_path / "run")
+    found = bertie.verify(tmp_path / "run", "sentence-transformers", threads=1)
+    require_equal(found, "vectors of encode", "similarity")
+    assert json.loads((tmp_path / "run" / "task.json").read_text())["pooling"] == pooling
