@@ -244,7 +244,8 @@ def http_api(described: dict[str, Any]) -> str:
         parts += [f"## {', '.join(paths)}", description, *asked, *(["The response:"] if answered else []), *answered]
         used |= dict.fromkeys((*requests, *responses))
     parts.append("## Other messages")
-    for name in sorted(schemas.keys() - used.keys()):
+    named = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(schemas)))
+    for name in sorted(named | schemas.keys() - used.keys()):
         parts += [f"### {name}", schemas[name].get("description", ""), field_table(schemas[name])]
     parts.append("## Statuses")
     errors = described["paths"]["/v1/embeddings"]["post"]["responses"]

@@ -117,10 +117,10 @@ COMMANDS: list[tuple[str, int, str]] = [
     (f"{PRETRAIN} --threads 100000", 2, "--threads 100000"),
     (f"{PRETRAIN} --optimizer.betas 0.9", 2, "optimizer.betas is [0.9]"),
     (f"{PRETRAIN} --model.hidden-size 33", 2, "model.hidden_size 33 is not a multiple"),
-    (f"{PRETRAIN} --model.vocab-size 7", 2, "model.vocab_size is 7, but the shards' vocabulary has 500"),
+    (f"{PRETRAIN} --model.vocab-size 7", 2, "model.vocab_size is 7, but the shards have 500"),
     (f"{PRETRAIN} --model.type-vocab-size 1", 2, 'type_vocab_size is 1, and layout.kind is "pairs"'),
     (f"{PRETRAIN} --layout.max-length 600", 2, "layout.max_length 600 is more than model.max_position_embeddings"),
-    (f"{PRETRAIN} --objectives.0.mask-replace-prob 0.95", 2, "are more than 1 together"),
+    (f"{PRETRAIN} --objectives.0.mask-replace-prob 0.95", 2, "add up to"),
     (f"{PRETRAIN} --training.batch-size 100000", 1, "lower --training.batch-size"),
 ]
 

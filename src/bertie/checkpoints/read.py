@@ -324,12 +324,11 @@ def _require_sizes(
 
 def _require_shape(folder: Path, name: str, tensor: Tensor, stored: Tensor | None) -> None:
     """Raise a UserError if a stored tensor has another shape than the model's, or is missing."""
-    if stored is None or stored.shape != tensor.shape:
-        actual = "nothing" if stored is None else f"shape {tuple(stored.shape)}"
-        size = tuple(tensor.shape)
-        raise UserError(
-            f"{folder}: {name} should be {size}, the checkpoint has {actual}: restore the files that belong together"
-        )
+    if stored is None:
+        raise UserError(f"{folder} lacks the weights {name}: restore its files")
+    if stored.shape != tensor.shape:
+        shapes = f"{name} should be {tuple(tensor.shape)} and is {tuple(stored.shape)}"
+        raise UserError(f"{folder}: {shapes}: restore the files that belong together")
 
 
 def _replaces(tensor: Tensor, other: Tensor) -> bool:

@@ -134,7 +134,7 @@ class Distillation(Objective):
         """Raise UsageError if the student and the teacher have sizes that cannot be compared or copied."""
         if self.cosine_weight and student.hidden_size != teacher.hidden_size:
             raise UsageError(
-                f"model.hidden_size is {student.hidden_size}, in {where} {teacher.hidden_size}: set it to this, or "
+                f"model.hidden_size is {student.hidden_size}, but {teacher.hidden_size} in {where}: change it, or set "
                 'objectives.distil.cosine_weight to 0 and objectives.distil.initialization to "random"'
             )
         if not copies:
@@ -150,7 +150,7 @@ class Distillation(Objective):
             different.append("embedding_size")
         for name in different:
             raise UsageError(
-                f"model.{name} is {getattr(student, name)}, in {where} {getattr(teacher, name)}: change it, or set "
+                f"model.{name} is {getattr(student, name)}, but {getattr(teacher, name)} in {where}: change it, or set "
                 'objectives.distil.initialization to "random"'
             )
 

@@ -173,7 +173,7 @@ def test_a_student_copies_the_groups_of_its_teacher(
     model.heads["distil"].copy_teacher()  # type: ignore[operator]
     own = model.encoder.state_dict()
     assert all(torch.equal(tensor, teacher.weights[f"encoder.{name}"]) for name, tensor in own.items())
-    with pytest.raises(UsageError, match=r"model.num_hidden_groups is 0 and that of .* is 2"):
+    with pytest.raises(UsageError, match=r"model.num_hidden_groups is 0, but 2 in"):
         objective.read_teacher(replace(size, num_hidden_groups=0), 64, False, small_tokenizer, "--objectives.1")
 
 
