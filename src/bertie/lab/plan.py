@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
+from functools import cache, reduce
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ def make_plan(config: LabConfig, data: Path) -> Plan:
     """
     cells: list[Cell] = []
     steps: dict[str, LabStep] = {}
-    find, hash_file = lru_cache(maxsize=None)(sources.find), lru_cache(maxsize=None)(_content_hash)
+    find, hash_file = cache(sources.find), cache(_content_hash)
     combinations = list(product(*(axis.variants for axis in config.axes)))
     # All seeds of a model use its checkpoints, so that a seed added later does not repeat them.
     kept = {_pretraining_key(config, variants) for variants in combinations if _checkpoint(variants)}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
 from random import randrange
 from typing import Annotated, Literal
 
 from bertie.base.config import Range, check_ranges
-from bertie.base.errors import UsageError
+from bertie.base.errors import UsageError, UserError
 
 ErrorType = Literal[
     "invalid_request_error",
@@ -99,6 +101,15 @@ class Refused(Exception):  # noqa: N818 - not every refusal is an error of the s
 def unfit(param: str, problem: str, reason: str = "validation") -> Refused:
     """Return the refusal of a field, such as "input[3]"."""
     return Refused(422, reason, f"{param}: {problem}", param)
+
+
+@contextmanager
+def refusing(param: str) -> Iterator[None]:
+    """Raise Refused in place of a UserError: a field does not fit."""
+    try:
+        yield
+    except UserError as error:
+        raise Refused(422, "input", str(error), param) from None
 
 
 def try_later(status: int, reason: str, problem: str, seconds: float) -> Refused:

@@ -17,7 +17,7 @@ from bertie.base.contracts import Sequence
 from bertie.base.errors import UserError
 from bertie.predict.fill_mask import MaskPrediction, mask_predictions
 from bertie.serve.ask import Answered, Ask, answered, each_of, run
-from bertie.serve.limits import Refused, too_large
+from bertie.serve.limits import Refused, refusing, too_large
 from bertie.serve.numbers import base64_of, raw
 from bertie.serve.operations import MAX_TOP_K, ServedModel
 from bertie.serve.queue import QueuedJob
@@ -44,10 +44,8 @@ async def predict(ask: Ask) -> Answered[list[Any]]:
         UserError: An input is invalid.
     """
     model = ask.model("predict")
-    try:
+    with refusing("aggregation_strategy"):
         task = with_aggregation(ask.task or model.predicting, ask.strategy)
-    except UserError as error:
-        raise Refused(422, "input", str(error), "aggregation_strategy") from None
     job, examples = await run_task(ask, model, task)
     return await answered(ask, model, job, task.decode, job.results, job.sequences, examples)
 

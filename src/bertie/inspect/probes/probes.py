@@ -163,12 +163,11 @@ def _probe(train: WordReader, test: WordReader, epochs: int, seed: int, name: st
     sentences = [train.treebank.sentences[number] for number in numbers]
     scale = StateScale.estimate(train, numbers, seed)
     example = train.read(numbers[:1])
-    device = example.valid.device
     tasks = [ProbeTask.of(task, sentences, test.treebank.sentences, seed) for task in (PART_OF_SPEECH, RELATION)]
     probes = (
         DependencyProbes(example, scale, sentences, seed, name, control=name == UNTRAINED_NAME),
-        StructuralProbes(scale, RANK, seed, name, device, control=name == UNTRAINED_NAME),
-        LayerProbes(scale, [task for task in tasks if task is not None], name, device),
+        StructuralProbes(scale, RANK, seed, name, control=name == UNTRAINED_NAME),
+        LayerProbes(scale, [task for task in tasks if task is not None], name),
     )
     fit(train, numbers, probes, epochs, seed, f"train probes, {name} model")
     measure(train, held_out, test, probes, f"test probes, {name} model")

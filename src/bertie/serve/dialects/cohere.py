@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from bertie.serve.ask import Answered, Ask
+from bertie.serve.dialects.v1_messages import Named
 from bertie.serve.exchange import Call, Dialect, Endpoint
 from bertie.serve.limits import Refused, unfit
 from bertie.serve.numbers import base64_of, json_numbers
@@ -23,14 +24,7 @@ EmbeddingType = Literal["float", "base64", "binary", "ubinary"]
 CohereCount = Annotated[int, Meta(ge=1)]
 
 
-class CohereRequest(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The fields of every request."""
-
-    model: str = ""
-    """Name of the model. It may be omitted if the server has one model."""
-
-
-class CohereEmbedV1(CohereRequest, kw_only=True):
+class CohereEmbedV1(Named, kw_only=True):
     """Texts to embed."""
 
     texts: list[str] | None = None
@@ -71,7 +65,7 @@ class CohereEmbedV2(CohereEmbedV1, kw_only=True):
     """Without effect."""
 
 
-class CohereRerankV1(CohereRequest, kw_only=True):
+class CohereRerankV1(Named, kw_only=True):
     """Documents to sort by their relevance for a query."""
 
     query: str
@@ -86,7 +80,7 @@ class CohereRerankV1(CohereRequest, kw_only=True):
     """Only 1: of a long document, the beginning is read."""
 
 
-class CohereRerankV2(CohereRequest, kw_only=True):
+class CohereRerankV2(Named, kw_only=True):
     """Documents to sort by their relevance for a query."""
 
     query: str
