@@ -50,7 +50,7 @@ def run(args: Args) -> dict[str, Any]:
     if args.input:
         require_stdout("similarities")
         pairs = Reader(LabeledTexts(args.text, args.text_pair, paired=True)).stream(args.input)
-        similarities = pair_similarities(predictor, pairs, unit.pooling, unit.layers, unit.prompt_name)
+        similarities = pair_similarities(predictor, pairs, unit)
         return print_lines(similarities, lambda value: {"similarity": value}, args.input, "pairs", "similarity")
     rows = predictor.similarity(args.texts, None, unit.pooling, unit.layers, unit.prompt_name).tolist()
     digits = len(str(len(args.texts)))

@@ -10,7 +10,6 @@ import base64
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from html import escape
 from importlib import resources
@@ -22,7 +21,7 @@ from bertie.base.console import percent, plural
 from bertie.base.report import Page
 from bertie.inspect.heads.measures import measures
 from bertie.inspect.heads.sentences import SENTENCE_TABLE, Sentence
-from bertie.inspect.tables import InputFindings, Table
+from bertie.inspect.tables import InputFindings, Tables
 
 FIRST_RELATIONS = ("obj", "dobj", "nsubj", "det")  # the map starts with the first of these that the treebank has
 STYLES = ("page.css", "drawing.css")
@@ -51,7 +50,7 @@ def inspection_page(about: dict[str, Any], parts: Many[InputFindings], sentences
     return page.html()
 
 
-def page_data(about: dict[str, Any], tables: Mapping[str, Table], sentences: Many[Sentence]) -> dict[str, Any]:
+def page_data(about: dict[str, Any], tables: Tables, sentences: Many[Sentence]) -> dict[str, Any]:
     """Return what the scripts draw. Attention is rounded to 1/255, and goes into the page as base64."""
     of_heads = measures(tables)
     relations = [measure.relation for measure in of_heads]
@@ -65,7 +64,7 @@ def page_data(about: dict[str, Any], tables: Mapping[str, Table], sentences: Man
     }
 
 
-def _distances(tables: Mapping[str, Table], heads: int) -> dict[str, Any] | None:
+def _distances(tables: Tables, heads: int) -> dict[str, Any] | None:
     if "distances" not in tables:
         return None
     columns = tables["distances"].plain()
@@ -156,7 +155,7 @@ FEWEST_CHECKPOINTS = 3  # fewer checkpoints are drawn as other models are
 TableRows = list[dict[str, Any]]
 
 
-def _add_relations(page: Page, tables: Mapping[str, Table]) -> None:
+def _add_relations(page: Page, tables: Tables) -> None:
     """Add the best head for every frequent relation."""
     page.heading("Relations")
     page.paragraph(
@@ -178,7 +177,7 @@ def _add_relations(page: Page, tables: Mapping[str, Table]) -> None:
     page.table(header, cells)
 
 
-def _add_coreference(page: Page, tables: Mapping[str, Table]) -> None:
+def _add_coreference(page: Page, tables: Tables) -> None:
     """Add the best head for every type of mention."""
     page.heading("Coreference")
     page.paragraph(
@@ -213,7 +212,7 @@ def _signed(value: float, digits: str) -> str:
     return f"{value:+{digits}}".replace("-", "−")
 
 
-def _add_layers(page: Page, tables: Mapping[str, Table]) -> None:
+def _add_layers(page: Page, tables: Tables) -> None:
     """Add anisotropy and similarity of the layers."""
     page.heading("Layers")
     page.paragraph(
@@ -260,7 +259,7 @@ def _steps(models: dict[str, TableRows]) -> dict[str, int]:
     return steps if len(steps) >= FEWEST_CHECKPOINTS and len(folders) == 1 else {}
 
 
-def _add_probes(page: Page, tables: Mapping[str, Table]) -> None:
+def _add_probes(page: Page, tables: Tables) -> None:
     """Add what probes find in attention and in hidden states."""
     page.heading("Probes")
     page.paragraph(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +47,10 @@ class Table:
     def plain(self) -> dict[str, list[Any]]:
         """Return the columns as lists for JSON. NaN and infinity become None."""
         return {name: [_plain(value) for value in values] for name, values in self.columns.items()}
+
+
+Tables = Mapping[str, Table]
+"""Tables by their names."""
 
 
 def write_tables(folder: Path, tables: Many[Table]) -> None:

@@ -16,7 +16,7 @@ from bertie.base import runtime
 from bertie.base.contracts import Sequence
 from bertie.serve.logs import JsonLog, places
 from bertie.serve.metrics import Metrics
-from bertie.serve.queue import LaneBatch, QueuedJob, TokenQueue
+from bertie.serve.queue import ComputeAll, LaneBatch, QueuedJob, TokenQueue
 
 MAX_FAILURES = 3  # consecutive failures after which a model counts as broken
 # Requests of ever other sizes leave ever more freed memory unused. It is returned when nothing waits, and now and then.
@@ -46,14 +46,14 @@ class Health:
         return self.failures >= MAX_FAILURES
 
     def warm_up(self) -> float:
-        """Compute the probe twice. Returns the seconds of the second time: the first compiles code."""
+        """ComputeAll the probe twice. Returns the seconds of the second time: the first compiles code."""
         self.probe()
         started = time.monotonic()
         self.probe()
         return time.monotonic() - started
 
     def check(self) -> None:
-        """Compute the probe, and count a failure or forget the earlier ones."""
+        """ComputeAll the probe, and count a failure or forget the earlier ones."""
         try:
             self.probe()
             self.failures = 0
@@ -159,8 +159,8 @@ class Worker:
         self.busy_since = 0.0
 
 
-def _compute(compute: Callable[[list[Sequence]], list[Any]], sequences: list[Sequence]) -> list[Any]:
-    """Compute results. If it fails, halve the batch, so that one sequence does not take the others with it."""
+def _compute(compute: ComputeAll, sequences: list[Sequence]) -> list[Any]:
+    """ComputeAll results. If it fails, halve the batch, so that one sequence does not take the others with it."""
     try:
         results = compute(sequences)
         if len(results) != len(sequences):

@@ -147,7 +147,7 @@ _MEANING = {
 
 def best_table(
     name: str,
-    best: Best,
+    answers: Answers,
     meaning: dict[str, str],
     describe: Callable[[int, int], dict[str, int | str]],
 ) -> Table:
@@ -155,7 +155,7 @@ def best_table(
 
     Args:
         name: Name of the table.
-        best: The best heads, as `find_best` returns them.
+        answers: The answers of all heads and baselines.
         meaning: Names and meanings of the columns with the groups and with the number of questions, and of those that
             `describe` fills.
         describe: Describes a head and a baseline, given by the column of the head in `Answers.right` and the number
@@ -165,7 +165,7 @@ def best_table(
     measured = {key: text for key, text in (meaning | _MEANING).items() if key != group}
     held_out = {key: f"held_out_{key}" for key in measured}
     rows: list[dict[str, Any]] = []
-    for (name_of_group, is_held_out), chosen in best.items():
+    for (name_of_group, is_held_out), chosen in find_best(answers).items():
         row = {questions: chosen.questions, **describe(chosen.head, chosen.baseline), **chosen.columns}
         if is_held_out:  # it follows the row of all questions
             rows[-1] |= {held_out[key]: value for key, value in row.items()}

@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bertie.inspect.attention import Group, SeeLayer, head_names
-from bertie.inspect.heads.best_heads import Answers, best_table, find_best
+from bertie.inspect.heads.best_heads import Answers, best_table
 from bertie.inspect.tables import HEAD, Table
 from bertie.inspect.treebank import ParsedSentence
 from bertie.inspect.words import EncodedWords, WordGrid, words_of
@@ -89,7 +89,7 @@ class Relations:
     def tables(self) -> list[Table]:
         """Return `relations`, with one row per relation, and `relation_heads`, with the accuracy of every head."""
         answers = Answers.join(self._answers)
-        best = best_table("relations", find_best(answers), _GROUP | _CHOICE, self._describe)
+        best = best_table("relations", answers, _GROUP | _CHOICE, self._describe)
         return [best, self._heads_table(answers)]
 
     def _describe(self, head: int, baseline: int) -> dict[str, int | str]:

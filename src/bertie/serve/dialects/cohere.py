@@ -24,7 +24,7 @@ EmbeddingType = Literal["float", "base64", "binary", "ubinary"]
 CohereCount = Annotated[int, Meta(ge=1)]
 
 
-class CohereEmbedV1(Named, kw_only=True):
+class CohereEmbedV1(Named):
     """Texts to embed."""
 
     texts: list[str] | None = None
@@ -53,7 +53,7 @@ class CohereInput(Struct, forbid_unknown_fields=True):
     content: Annotated[list[CohereContent], Meta(min_length=1, max_length=1)]
 
 
-class CohereEmbedV2(CohereEmbedV1, kw_only=True):
+class CohereEmbedV2(CohereEmbedV1):
     """Texts to embed, as `texts` or as `inputs`."""
 
     inputs: list[CohereInput] | None = None

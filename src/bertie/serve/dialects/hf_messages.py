@@ -12,7 +12,7 @@ HfInputs = str | list[str | dict[str, str]] | dict[str, str | list[str]]
 HfCount = Annotated[int, Meta(ge=1)]
 
 
-class HfVectorFields(Struct, forbid_unknown_fields=True, kw_only=True):
+class HfVectorFields(Struct, forbid_unknown_fields=True):
     """The fields of feature extraction, which clients send beside `inputs`, and others within `parameters`."""
 
     normalize: bool | None = None
@@ -31,7 +31,7 @@ class HfVectorFields(Struct, forbid_unknown_fields=True, kw_only=True):
     """Only float: /v1/embeddings has base64."""
 
 
-class HfParameters(HfVectorFields, kw_only=True):
+class HfParameters(HfVectorFields):
     """The parameters of all tasks. One that another task has is refused."""
 
     top_k: HfCount | None = None
@@ -64,7 +64,7 @@ class HfParameters(HfVectorFields, kw_only=True):
     """Of question answering: tokens of a window. Only what the model reads, or more, is possible."""
 
 
-class HfOptions(Struct, forbid_unknown_fields=True, kw_only=True):
+class HfOptions(Struct, forbid_unknown_fields=True):
     """Options of the hosted service, without effect here: there is no cache, and models are loaded."""
 
     use_cache: bool | None = None

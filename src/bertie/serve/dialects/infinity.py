@@ -20,7 +20,7 @@ UNNAMED = "default/not-specified"
 """The name in infinity for the model of a request that names none."""
 
 
-class InfinityRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+class InfinityRequest(Struct, forbid_unknown_fields=True):
     """The fields of every request. Texts with more tokens than the model reads are truncated."""
 
     model: str = UNNAMED

@@ -31,7 +31,7 @@ PredictInput = str | list[str | Annotated[list[str], Meta(min_length=1, max_leng
 """A text, a pair of texts, or a list of lists with one text or two."""
 
 
-class TeiRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+class TeiRequest(Struct, forbid_unknown_fields=True):
     """The fields of requests with texts that may be truncated."""
 
     truncate: bool = False
@@ -85,7 +85,7 @@ class TeiSimilarityInput(Struct, forbid_unknown_fields=True):
     sentences: Texts
 
 
-class TeiSimilarityParameters(Struct, forbid_unknown_fields=True, kw_only=True):
+class TeiSimilarityParameters(Struct, forbid_unknown_fields=True):
     """How to embed the texts."""
 
     truncate: bool | None = False
@@ -112,7 +112,7 @@ class TeiTokenizeRequest(Struct, forbid_unknown_fields=True):
     """As for /embed."""
 
 
-class TeiRootRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+class TeiRootRequest(Struct, forbid_unknown_fields=True):
     """A request to embed, to predict or to rerank, by the kind of the model."""
 
     inputs: str | list[str | int | list[str | int]] | UnsetType = UNSET

@@ -19,14 +19,14 @@ from bertie.tasks.aggregation import Strategy
 Texts = Annotated[list[str], Meta(min_length=1)]
 
 
-class Named(Struct, forbid_unknown_fields=True, kw_only=True):
+class Named(Struct, forbid_unknown_fields=True):
     """The fields of every request."""
 
     model: str = ""
     """Name of the model. It may be omitted if the server has one model."""
 
 
-class Request(Named, kw_only=True):
+class Request(Named):
     """The fields of requests with texts that may be truncated."""
 
     truncate: bool = True

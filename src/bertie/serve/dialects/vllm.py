@@ -31,7 +31,7 @@ FIELDS = (("text_1", "text_2"), ("queries", "documents"), ("queries", "items"), 
 WORDS = {"normalize": "use_activation", "set truncate to true": "set truncate_prompt_tokens to -1"}
 
 
-class VllmRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+class VllmRequest(Struct, forbid_unknown_fields=True):
     """The fields of every request."""
 
     user: str | None = None
@@ -69,7 +69,7 @@ class VllmRerankRequest(VllmRequest, kw_only=True):
     """Repeat each document in its result. vLLM always does; litellm says whether it wants that."""
 
 
-class VllmScoreRequest(VllmRequest, kw_only=True):
+class VllmScoreRequest(VllmRequest):
     """Pairs to score: one text with each of several, or as many as those, each with its own.
 
     The fields are either text_1 and text_2, or queries and documents, or queries and items, or data_1 and data_2.
@@ -84,7 +84,7 @@ class VllmScoreRequest(VllmRequest, kw_only=True):
     data_2: str | Texts | None = None
 
 
-class VllmInput(VllmRequest, kw_only=True):
+class VllmInput(VllmRequest):
     """The fields of requests with texts."""
 
     add_special_tokens: bool = True
