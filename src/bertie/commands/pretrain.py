@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.base import config, console
-from bertie.commands.flags import Flat, Positional
+from bertie.commands.flags import Flat, JsonResult, Positional
 from bertie.corpus.remote_shards import ShardCache
 from bertie.pretraining.recipe import PretrainConfig
 
@@ -38,7 +38,7 @@ def defaults(name: str) -> dict[str, Any]:
     return {"recipe": config.load(PretrainConfig, name, "pretrain")}
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     from bertie.base import runtime
     from bertie.pretraining.dry_run import dry_run  # here, so that --help is quick
     from bertie.pretraining.pretrain import pretrain_since

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertie.base import console
-from bertie.commands.flags import Positional
+from bertie.commands.flags import JsonResult, Positional
 from bertie.training.compare import compare
 
 
@@ -21,7 +20,7 @@ class Args:
     """Output file, an HTML page."""
 
 
-def run(args: Args) -> dict[str, Any]:
+def run(args: Args) -> JsonResult:
     result = compare(args.runs, args.out)
     for entry in result["runs"]:
         scores = {name: value for name, value in (entry["eval"] or {}).items() if value is not None}

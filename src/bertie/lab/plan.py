@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cache, reduce
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from bertie.base import config as configuration
 from bertie.base import storage
@@ -16,7 +15,7 @@ from bertie.checkpoints.find import find_model_folder, weights_files
 from bertie.files import sources
 from bertie.files.sources import Source
 from bertie.finetuning.recipe import FinetuneConfig
-from bertie.lab.config import Budget, LabConfig, LabTask, LabText, Variant
+from bertie.lab.config import Budget, LabConfig, LabTask, LabText, TomlTable, Variant
 from bertie.lab.steps import (
     FinetuneStep,
     GloveStep,
@@ -113,7 +112,7 @@ def _pretraining_key(config: LabConfig, variants: tuple[Variant, ...]) -> str:
     return repr((merged, _budget(config, variants), [variant.glove for variant in variants]))
 
 
-def _merged(config: LabConfig, variants: tuple[Variant, ...], table: str) -> dict[str, Any]:
+def _merged(config: LabConfig, variants: tuple[Variant, ...], table: str) -> TomlTable:
     return reduce(configuration.merge, (getattr(variant, table) for variant in variants), getattr(config, table))
 
 

@@ -194,7 +194,7 @@ def serve_model(name: str, predictor: Predictor, capacity: int, shorter_widths: 
 
 
 def _finite(compute: ComputeAll, sequences: list[Sequence]) -> list[Any]:
-    """ComputeAll sequences. A failure replaces each result that is NaN or infinity: JSON has neither, and nobody needs them."""
+    """Compute sequences. A failure replaces each result that is NaN or infinity: JSON has neither, and nobody needs them."""
 
     def is_finite(result: Any) -> bool:
         return all(np.isfinite(part).all() for part in (result if isinstance(result, tuple) else (result,)))
@@ -203,7 +203,7 @@ def _finite(compute: ComputeAll, sequences: list[Sequence]) -> list[Any]:
 
 
 def _probe(compute: ComputeAll, sequences: list[Sequence]) -> None:
-    """ComputeAll sequences. Raises NonFiniteError if a result is NaN or infinity, and what `compute` raises."""
+    """Compute sequences. Raises NonFiniteError if a result is NaN or infinity, and what `compute` raises."""
     if any(isinstance(result, Failure) for result in _finite(compute, sequences)):
         raise NonFiniteError
 

@@ -46,14 +46,14 @@ class Health:
         return self.failures >= MAX_FAILURES
 
     def warm_up(self) -> float:
-        """ComputeAll the probe twice. Returns the seconds of the second time: the first compiles code."""
+        """Compute the probe twice. Returns the seconds of the second time: the first compiles code."""
         self.probe()
         started = time.monotonic()
         self.probe()
         return time.monotonic() - started
 
     def check(self) -> None:
-        """ComputeAll the probe, and count a failure or forget the earlier ones."""
+        """Compute the probe, and count a failure or forget the earlier ones."""
         try:
             self.probe()
             self.failures = 0
@@ -160,7 +160,7 @@ class Worker:
 
 
 def _compute(compute: ComputeAll, sequences: list[Sequence]) -> list[Any]:
-    """ComputeAll results. If it fails, halve the batch, so that one sequence does not take the others with it."""
+    """Compute results. If it fails, halve the batch, so that one sequence does not take the others with it."""
     try:
         results = compute(sequences)
         if len(results) != len(sequences):

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
 
 from bertie.inspect.intervals import UnitSums, in_report_half, meaning_of_interval, ratio, resample, with_interval
-from bertie.inspect.tables import Table
+from bertie.inspect.tables import Table, TableRow
 from bertie.tokenizers.batching import batches
 
 _ANSWERS_AT_ONCE = 1 << 22  # bounds the memory of copied answers
@@ -164,7 +163,7 @@ def best_table(
     group, questions, *_ = meaning
     measured = {key: text for key, text in (meaning | _MEANING).items() if key != group}
     held_out = {key: f"held_out_{key}" for key in measured}
-    rows: list[dict[str, Any]] = []
+    rows: list[TableRow] = []
     for (name_of_group, is_held_out), chosen in find_best(answers).items():
         row = {questions: chosen.questions, **describe(chosen.head, chosen.baseline), **chosen.columns}
         if is_held_out:  # it follows the row of all questions

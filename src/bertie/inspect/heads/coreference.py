@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Many
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from bertie.inspect.attention import Group, SeeLayer, head_names
 from bertie.inspect.heads.best_heads import Answers, best_table
 from bertie.inspect.intervals import UnitSums, meaning_of_interval, ratio, resample, with_interval
 from bertie.inspect.mention_windows import RULES, MentionWindows, PlacedQuestion
-from bertie.inspect.tables import HEAD, Table
+from bertie.inspect.tables import HEAD, Table, TableRow
 from bertie.inspect.words import WordGrid
 from bertie.model.transformer import TransformerEncoder
 
@@ -101,9 +101,9 @@ class Coreference:
         return {**self._heads[head], "rule": RULES[baseline]}
 
     def _all_heads(self, answers: Answers) -> Table:
-        methods: list[dict[str, Any]] = [{"method": "attention", **head} for head in self._heads]
+        methods: list[TableRow] = [{"method": "attention", **head} for head in self._heads]
         methods += [{"method": rule, "layer": None, "head": None} for rule in RULES]
-        rows: list[dict[str, Any]] = []
+        rows: list[TableRow] = []
         for name, questions in answers.groups.items():
             terms = np.insert(answers.right[questions].astype(float), 0, 1, axis=1)
             sums = UnitSums.of(answers.unit[questions], terms)

@@ -20,6 +20,8 @@ from bertie.predict.predictor import Predictor
 from bertie.predict.vectors import token_vectors
 from bertie.tasks import Task
 
+Measurements = dict[str, Any]
+"""What was measured of a converted model, as `convert` returns it."""
 MIN_COSINE = 0.98
 """Smallest cosine of a hidden state in bf16 and in the source."""
 
@@ -46,7 +48,7 @@ def measure(predictor: Predictor, members: list[Sequence], data: str | Path | No
     return ModelResults(states, predictor.evaluate(data)["scores"], None)
 
 
-def differences(before: ModelResults, after: ModelResults) -> dict[str, Any]:
+def differences(before: ModelResults, after: ModelResults) -> Measurements:
     """Compare the last hidden states of two models.
 
     Returns:
@@ -62,7 +64,7 @@ def _cosines(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     return (ours * theirs).sum(1) / np.maximum(norms, 1e-12)
 
 
-def require_close(precision: str, measured: dict[str, Any]) -> None:
+def require_close(precision: str, measured: Measurements) -> None:
     """Raise UserError if the differences are larger than the precision explains. int8 is judged by its scores."""
     worst = max([measured["difference"] if precision == "fp32" else 0.0, *measured.get("outputs", {}).values()])
     if not worst <= TOLERANCE:
@@ -85,7 +87,7 @@ def require_equal(compared: list[Compared], exact: bool) -> None:
             raise UserError(f"{problem}: report this bug")
 
 
-def compare_scores(before: ModelResults, after: ModelResults, task: Task | None) -> dict[str, Any]:
+def compare_scores(before: ModelResults, after: ModelResults, task: Task | None) -> Measurements:
     """Compare the scores of two models on labeled examples, or their vectors of texts if they have no task.
 
     Returns:
@@ -97,7 +99,7 @@ def compare_scores(before: ModelResults, after: ModelResults, task: Task | None)
     return {"scores": new, "source_scores": old, "metric": metric, "loss": old[metric] - new[metric]}
 
 
-def require_small_loss(what: str, measured: dict[str, Any], max_loss: float, remedy: str) -> None:
+def require_small_loss(what: str, measured: Measurements, max_loss: float, remedy: str) -> None:
     """Raise UserError if a model loses too much. measured: the result of `compare_scores`."""
     if measured["loss"] > max_loss:
         problem = f"{what} loses {measured['loss']:.4f} of {measured['metric']}, more than {max_loss:g}"
