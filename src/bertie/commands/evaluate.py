@@ -46,7 +46,7 @@ def run(args: Args) -> JsonResult:
             model.predict([])
             return {}
         result = model.evaluate(args.data, args.strict, args.out)
-    console.result(", ".join(f"{name} {value:.4f}" for name, value in result["scores"].items()))
+    console.result(console.scores(result["scores"]))
     if args.out:
         console.info(f"report: {args.out / PAGE}")
     return result

@@ -47,7 +47,7 @@ def run(args: Args) -> JsonResult:
         outcome = finetune_on_ranks(ranks, args.recipe, args.train, args.dev, args.model, args.out, args.threads)
     if outcome is None:  # only the first rank reports
         return {}
-    scores = ", ".join(f"{name} {value:.4f}" for name, value in outcome.scores.items())
+    scores = console.scores(outcome.scores)
     result = {"run": str(args.out), "scores": outcome.scores, "seconds": round(time.monotonic() - started, 3)}
     if outcome.sweep is None:
         console.info(f"{args.out}: {scores}")

@@ -51,6 +51,6 @@ def run(args: Args) -> JsonResult:
     if not result:  # only the first rank reports
         return result
     last = result["eval"]
-    measures = [f"{name} {last[name]:.4f}" for name in last if name.endswith(("_loss", "_accuracy"))]
-    console.info(f"{args.out}: held-out " + ", ".join(measures))
+    measures = {name: last[name] for name in last if name.endswith(("_loss", "_accuracy"))}
+    console.info(f"{args.out}: held-out {console.scores(measures)}")
     return result

@@ -43,5 +43,5 @@ def defaults(kind: str) -> dict[str, Any]:
 def run(args: Args) -> JsonResult:
     odds, threshold = args.null_odds, args.null_threshold
     result = score(args.task, args.data, args.predictions, null_odds=odds, null_threshold=threshold, strict=args.strict)
-    console.result(", ".join(f"{name} {value:.4f}" for name, value in result["scores"].items()))
+    console.result(console.scores(result["scores"]))
     return result

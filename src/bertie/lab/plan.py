@@ -32,6 +32,8 @@ from bertie.pretraining.recipe import PretrainConfig, PretrainTraining
 from bertie.pretraining.step_cost import tokens_per_step
 
 FILE = "plan.json"
+Combination = tuple[Variant, ...]
+"""A variant of each axis."""
 
 
 @dataclass(frozen=True)
@@ -106,24 +108,24 @@ def make_plan(config: LabConfig, data: Path) -> Plan:
     return Plan(tuple(cells), steps)
 
 
-def _pretraining_key(config: LabConfig, variants: tuple[Variant, ...]) -> str:
+def _pretraining_key(config: LabConfig, variants: Combination) -> str:
     """Return everything that decides a pre-training, except for the seed."""
     merged = [_merged(config, variants, name) for name in ("text", "pretrain")]
     return repr((merged, _budget(config, variants), [variant.glove for variant in variants]))
 
 
-def _merged(config: LabConfig, variants: tuple[Variant, ...], table: str) -> TomlTable:
+def _merged(config: LabConfig, variants: Combination, table: str) -> TomlTable:
     return reduce(configuration.merge, (getattr(variant, table) for variant in variants), getattr(config, table))
 
 
-def _budget(config: LabConfig, variants: tuple[Variant, ...]) -> Budget | None:
+def _budget(config: LabConfig, variants: Combination) -> Budget | None:
     """Return the budget with what the variants change. None: the recipe's own number of steps."""
     base = configuration.plain(config.budget) if config.budget else {}
     merged = reduce(configuration.merge, (variant.budget for variant in variants), base)
     return configuration.build(Budget, merged, "budget") if merged else None
 
 
-def _checkpoint(variants: tuple[Variant, ...]) -> int:
+def _checkpoint(variants: Combination) -> int:
     """Return the checkpoint that the variants name; 0: none does."""
     named = [variant.checkpoint for variant in variants if variant.checkpoint]
     if len(named) > 1:
@@ -137,7 +139,7 @@ class _Cell:
 
     config: LabConfig
     data: Path
-    variants: tuple[Variant, ...]
+    variants: Combination
     seed: int
     keep_checkpoints: bool
     find: Callable[[tuple[str, ...]], list[Source]]

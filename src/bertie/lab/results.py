@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +22,7 @@ StepResults = dict[str, StepOutcome]
 """The contents of result.json of each finished step."""
 
 
-@dataclass(frozen=True, eq=False)
-class Score:
+class Score(NamedTuple):
     """One measure of one cell."""
 
     value: float

@@ -14,13 +14,12 @@ import numpy as np
 from bertie.base import config as configuration
 from bertie.base.config import Range, check_ranges
 from bertie.base.errors import UsageError, UserError, shorten
-from bertie.predict.token_model import Query, TokenModel
+from bertie.predict.token_model import Placed, Query, TokenModel, TopTokens
 from bertie.predict.word_search import Order, Pieces, Slot, search
 from bertie.tasks.encoding import softmax
 from bertie.tokenizers.tokenizer import Tokenizer
 
 MAX_BEAM = 200  # the last step of a search makes the square of it
-Masked = tuple[np.ndarray, np.ndarray]  # a sequence, and the positions of its masks
 MAX_COMBINATIONS = 1000  # of lengths or candidates for several masks
 
 
@@ -32,6 +31,10 @@ class MaskPrediction:
     """The word piece."""
     probability: float
     """Its probability, 0 to 1."""
+
+
+MaskPredictions = list[list[MaskPrediction]]
+"""For every mask of a text the predicted tokens, most probable first."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class WordSearch:
         configuration.build(Order, self.order, "order")
 
 
-def fill_tokens(model: TokenModel, text: str, top_k: int) -> list[list[MaskPrediction]]:
+def fill_tokens(model: TokenModel, text: str, top_k: int) -> MaskPredictions:
     """Return the most probable tokens at every [MASK], each predicted while the other masks remain."""
     if type(top_k) is not int or top_k < 1:
         raise UsageError(f"--top-k {top_k}: give at least 1")
@@ -87,7 +90,7 @@ def fill_tokens(model: TokenModel, text: str, top_k: int) -> list[list[MaskPredi
     return mask_predictions(model, best, top_k)
 
 
-def mask_predictions(model: TokenModel, best: tuple[np.ndarray, np.ndarray], top_k: int) -> list[list[MaskPrediction]]:
+def mask_predictions(model: TokenModel, best: TopTokens, top_k: int) -> MaskPredictions:
     """Return the first `top_k` of the tokens that `TokenModel.top_tokens` found at every [MASK] of a text."""
     return [
         [
@@ -133,7 +136,7 @@ def score_candidates(model: TokenModel, text: str, candidates: Many[str], joint:
     return [_score_group(model, masked, group, candidates, spelled) for group in groups]
 
 
-def encode_masked(model: TokenModel, text: str) -> Masked:
+def encode_masked(model: TokenModel, text: str) -> Placed:
     """Encode a text with its literal [MASK] as mask tokens. Elsewhere [MASK] in a text is plain text.
 
     Returns:
@@ -209,7 +212,7 @@ def spell_candidates(model: TokenModel, candidates: Many[str], at_start: bool) -
     return spelled
 
 
-def _best(model: TokenModel, masked: Masked, group: list[int], how: WordSearch) -> list[Filling]:
+def _best(model: TokenModel, masked: Placed, group: list[int], how: WordSearch) -> list[Filling]:
     """Return the best fillings of a group of masks, given by their numbers."""
     _require_few("--max-pieces", how.max_pieces, len(group))
     whole = how.whole_words or how.max_pieces > 1
@@ -226,7 +229,7 @@ def _best(model: TokenModel, masked: Masked, group: list[int], how: WordSearch) 
     return sorted(best, key=lambda filling: -filling.log_probability)[: how.top_k]
 
 
-def _expand(model: TokenModel, masked: Masked, sizes: dict[int, int]) -> tuple[np.ndarray, list[Slot]]:
+def _expand(model: TokenModel, masked: Placed, sizes: dict[int, int]) -> tuple[np.ndarray, list[Slot]]:
     """Replace some masks, given by their numbers, by several masks each. Return the sequence and their new places."""
     ids, masks = masked
     counts = np.ones(len(ids), np.int64)
@@ -252,7 +255,7 @@ def _to_filling(
 
 
 def _score_group(
-    model: TokenModel, masked: Masked, group: list[int], candidates: Many[str], spelled: list[list[list[int]]]
+    model: TokenModel, masked: Placed, group: list[int], candidates: Many[str], spelled: list[list[list[int]]]
 ) -> list[Filling]:
     """Score all combinations of candidates for a group of masks, with their shares."""
     choices = list(product(range(len(candidates)), repeat=len(group)))
@@ -272,7 +275,7 @@ def _score_group(
     return sorted(fillings, key=lambda filling: -filling.log_probability)
 
 
-def _queries(model: TokenModel, masked: Masked, words: dict[int, list[int]]) -> Iterator[Query]:
+def _queries(model: TokenModel, masked: Placed, words: dict[int, list[int]]) -> Iterator[Query]:
     """Yield one query per piece of some words, from left to right. The pieces after it are masks."""
     current, slots = _expand(model, masked, {number: len(pieces) for number, pieces in words.items()})
     for slot, pieces in zip(slots, words.values(), strict=True):

@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from bertie.base.contracts import Sequence
 from bertie.base.errors import UserError
-from bertie.predict.fill_mask import MaskPrediction, mask_predictions
+from bertie.predict.fill_mask import MaskPredictions, mask_predictions
 from bertie.serve.ask import Answered, Ask, answered, each_of, run
 from bertie.serve.limits import Refused, refusing, too_large
 from bertie.serve.numbers import base64_of, raw
@@ -109,7 +109,7 @@ def _parts(value: Any) -> Iterator[Value]:
         yield value
 
 
-async def fill_masks(ask: Ask) -> Answered[list[list[list[MaskPrediction]]]]:
+async def fill_masks(ask: Ask) -> Answered[list[MaskPredictions]]:
     """Return the `top_k` most probable tokens at every mask of every text. Texts are never truncated.
 
     Raises:
@@ -128,7 +128,7 @@ async def fill_masks(ask: Ask) -> Answered[list[list[list[MaskPrediction]]]]:
     return await answered(ask, model, job, _candidates, model, job.results, ask.top_k, size=count)
 
 
-def _candidates(model: ServedModel, results: list[Any], top_k: int) -> list[list[list[MaskPrediction]]]:
+def _candidates(model: ServedModel, results: list[Any], top_k: int) -> list[MaskPredictions]:
     return [mask_predictions(model.token_model(), result, top_k) for result in results]
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,15 +26,14 @@ MIN_COSINE = 0.98
 """Smallest cosine of a hidden state in bf16 and in the source."""
 
 
-@dataclass(frozen=True, eq=False)
-class ModelResults:
+class ModelResults(NamedTuple):
     """The results of a model, so that it need not stay in memory beside the other one."""
 
     states: np.ndarray
     """Last hidden states, [tokens, D]."""
     scores: dict[str, float]
     """Of a task, with data."""
-    vectors: np.ndarray | None
+    vectors: np.ndarray | None = None
     """Of the texts of the data, for a model without a task."""
 
 
@@ -42,10 +41,10 @@ def measure(predictor: Predictor, members: list[Sequence], data: str | Path | No
     """Compute hidden states of some sequences, and the scores on data."""
     states = np.concatenate(token_vectors(predictor.model, members))
     if data is None:
-        return ModelResults(states, {}, None)
+        return ModelResults(states, {})
     if predictor.task is None:
         return ModelResults(states, {}, predictor.embed(texts(data)))
-    return ModelResults(states, predictor.evaluate(data)["scores"], None)
+    return ModelResults(states, predictor.evaluate(data)["scores"])
 
 
 def differences(before: ModelResults, after: ModelResults) -> Measurements:

@@ -19,7 +19,7 @@ from bertie.serve import scores, vectors
 from bertie.serve.ask import Answered, Ask
 from bertie.serve.dialects import v1
 from bertie.serve.dialects.v1 import HEALTH
-from bertie.serve.dialects.v1_messages import ClassScore, Texts
+from bertie.serve.dialects.v1_messages import AtLeast1, ClassScore, Texts
 from bertie.serve.exchange import Call, Dialect, Endpoint, invalid
 from bertie.serve.limits import Refused, unfit
 from bertie.serve.numbers import json_numbers, raw
@@ -54,7 +54,7 @@ class TeiEmbedRequest(TeiEmbedAllRequest, kw_only=True):
 
     normalize: bool = True
     """Whether to scale each vector to length 1."""
-    dimensions: Annotated[int, Meta(ge=1)] | None = None
+    dimensions: AtLeast1 | None = None
     """How many numbers of each vector to return, the first ones. They are taken before normalization."""
 
 

@@ -11,13 +11,14 @@ from msgspec import Meta, Struct
 from bertie.serve.ask import Answered, Ask
 from bertie.serve.dialects.v1 import HEALTH
 from bertie.serve.dialects.v1_messages import (
+    AtLeast0,
     CodedErrorResponse,
     Document,
     RerankResult,
     Texts,
     Usage,
     coded_form,
-    usage,
+    cost,
 )
 from bertie.serve.exchange import Call, Dialect, Endpoint
 from bertie.serve.limits import Refused, unfit
@@ -63,7 +64,7 @@ class VllmRerankRequest(VllmRequest, kw_only=True):
 
     query: str
     documents: str | Texts
-    top_n: Annotated[int, Meta(ge=0)] = 0
+    top_n: AtLeast0 = 0
     """Most results. 0: all documents."""
     return_documents: bool = True
     """Repeat each document in its result. vLLM always does; litellm says whether it wants that."""
@@ -278,7 +279,7 @@ def _pooled(rows: list[np.ndarray], encoding_format: str) -> Any:
 
 def _answer(kind: str, call: Call, answered: Answered[Any]) -> dict[str, Any]:
     """Return the fields of every answer."""
-    return {"id": f"{kind}-{call.id}", "model": answered.model.name, "usage": usage(answered)}
+    return {"id": f"{kind}-{call.id}", **cost(answered)}
 
 
 def _listed(kind: str, call: Call, answered: Answered[Any]) -> dict[str, Any]:
