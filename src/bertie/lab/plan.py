@@ -104,7 +104,8 @@ def make_plan(config: LabConfig, data: Path) -> Plan:
     for variants, seed in product(combinations, config.seeds):
         with naming(", ".join(variant.name for variant in variants)):
             keep = _pretraining_key(config, variants) in kept
-            cells.append(_Cell(config, data, variants, seed, keep, find, hash_file, steps).plan())
+            pretrain_seed = seed if config.pretrain_seed is None else config.pretrain_seed
+            cells.append(_Cell(config, data, variants, seed, pretrain_seed, keep, find, hash_file, steps).plan())
     return Plan(tuple(cells), steps)
 
 
@@ -141,17 +142,13 @@ class _Cell:
     data: Path
     variants: Combination
     seed: int
+    pretrain_seed: int
     keep_checkpoints: bool
     find: Callable[[tuple[str, ...]], list[Source]]
     """`sources.find`, which reports once what it does not read."""
     hash_file: Callable[[Path], str]
     """`_content_hash`, which reads each file once."""
     steps: dict[str, LabStep]
-
-    @property
-    def pretrain_seed(self) -> int:
-        fixed = self.config.pretrain_seed
-        return self.seed if fixed is None else fixed
 
     def plan(self) -> Cell:
         shards = self._shards()

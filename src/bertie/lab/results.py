@@ -61,7 +61,7 @@ class VariantRow:
     """Tokens of pre-training."""
     minutes: float | None
     """Mean duration of pre-training."""
-    curves: dict[str, tuple[list[float], list[float]]] = field(default_factory=dict)
+    curves: dict[str, tuple[list[float], list[float]]]
     """Held-out losses of the first seed: name -> (million tokens, nats)."""
 
     @property

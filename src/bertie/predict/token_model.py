@@ -33,8 +33,10 @@ BATCH_TOKENS = 4096  # on a CPU, larger batches are no faster (benchmarks/minima
 MIN_ROWS = 64  # fewest rows of a product with the matrix of the vocabulary
 
 
-Placed = TopTokens = tuple[np.ndarray, np.ndarray]
-"""A sequence and positions in it; or, of such a sequence, ids and log probabilities."""
+Placed = tuple[np.ndarray, np.ndarray]
+"""A sequence, and positions in it."""
+TopTokens = tuple[np.ndarray, np.ndarray]
+"""The ids of the best tokens at some positions, and their log probabilities."""
 
 
 class Query(NamedTuple):
@@ -53,7 +55,7 @@ class _Wanted(NamedTuple):
 
     positions: np.ndarray
     """int64 [P]: positions at which tokens are predicted, ascending."""
-    tokens: np.ndarray | None = None
+    tokens: np.ndarray | None
     """int [P, K]: K ids at each position whose log probability is wanted; None: of all entries."""
 
 

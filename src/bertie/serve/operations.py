@@ -51,7 +51,7 @@ class ServedModel:
     """Width of its vectors."""
     health: Health
     """Whether it computes."""
-    shorter_widths: Collection[int] = ()
+    shorter_widths: Collection[int]
     """Smaller widths that its vectors may have, too: their first numbers, scaled to length 1."""
 
     @property
@@ -165,7 +165,7 @@ class ServedModel:
         return self.predictor.token_model(only_masks=True)
 
 
-def serve_model(name: str, predictor: Predictor, capacity: int, shorter_widths: Collection[int] = ()) -> ServedModel:
+def serve_model(name: str, predictor: Predictor, capacity: int, shorter_widths: Collection[int]) -> ServedModel:
     """Prepare a model for serving.
 
     Args:

@@ -75,7 +75,7 @@ class Worker:
     """Where batches are counted."""
     log: JsonLog
     """Where failures go."""
-    hang_timeout: float = 60.0
+    hang_timeout: float
     """Seconds after which a batch counts as hanging."""
     busy_since: float = 0.0
     """When the current batch began, in seconds of `time.monotonic`; 0: there is none."""
